@@ -10,6 +10,7 @@ use outboard_client::link::{Config, Link};
 use outboard_session::server::{Incoming, Outgoing};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Interest, Stream, Transport, write_all};
+use outboard_wire::ContextId;
 
 /// Answers every call at once; `spin` says how long it looks before it blocks.
 fn worker(stream: &dyn Stream, spin: Duration) {
@@ -62,22 +63,22 @@ fn main() {
     println!("{:<10} {:>14} {:>12} {:>16} {:>14}", "spin", "post, each", "writes", "call, median", "call, p99");
     for spin in [Duration::ZERO, Duration::from_micros(5), Duration::from_micros(50)] {
         let link = start(spin);
-        link.call(1, 0, |_| ()).expect("answers");
+        link.call(1, ContextId::NONE, |_| ()).expect("answers");
         let mut bursts = Vec::new();
         let before = link.stats();
         for _ in 0..21 {
             let start = Instant::now();
             for _ in 0..POSTS {
-                link.post(1, 1, |writer| writer.fixed(&launch)).expect("posts");
+                link.post(1, ContextId(1), |writer| writer.fixed(&launch)).expect("posts");
             }
             bursts.push(start.elapsed() / POSTS);
-            link.call(1, 0, |_| ()).expect("answers");
+            link.call(1, ContextId::NONE, |_| ()).expect("answers");
         }
         let writes = (link.stats().sends - before.sends) / 21;
         let mut calls: Vec<Duration> = (0..20_000)
             .map(|_| {
                 let start = Instant::now();
-                link.call(1, 0, |_| ()).expect("answers");
+                link.call(1, ContextId::NONE, |_| ()).expect("answers");
                 start.elapsed()
             })
             .collect();

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use outboard_front::backend::ContextId;
+use outboard_front::backend::{ContextId, DevicePtr, HostPtr, ObjectId, StreamId};
 use outboard_session::client::{Event, Incoming};
 use outboard_wire::Reader;
 use outboard_wire::graph::{CopyNode, HostNode, NodeParams, Place, Rows};
@@ -21,9 +21,9 @@ use crate::requests::Answerer;
 use crate::session::Taken;
 
 const CTX: ContextId = ContextId(1);
-const STREAM: u64 = 7;
-const GRAPH: u64 = 1;
-const EXEC: u64 = 2;
+const STREAM: StreamId = StreamId(7);
+const GRAPH: ObjectId = ObjectId(1);
+const EXEC: ObjectId = ObjectId(2);
 /// Bytes of each box, and of what is around it.
 const BOX: usize = 48;
 const AROUND: usize = 16;
@@ -79,10 +79,8 @@ pub fn session(data: &[u8]) {
                         *first = known.unwrap_or(u64::from_le_bytes(*first)).to_le_bytes();
                     }
                     for answerer in &answerers {
-                        let _ = answerer.expects(request.kind, ContextId(request.ctx));
-                        if let Some(Ok(answer)) =
-                            answerer.answer(request.kind, ContextId(request.ctx), &mut Reader::new(&body))
-                        {
+                        let _ = answerer.expects(request.kind, request.ctx);
+                        if let Some(Ok(answer)) = answerer.answer(request.kind, request.ctx, &mut Reader::new(&body)) {
                             let of_graphs = matches!(request.kind, GRAPH_CALL | GRAPH_READ | GRAPH_WRITE);
                             assert!(under_way || !of_graphs, "answered without a launch");
                             assert!(answer.iter().all(|byte| *byte == SOURCE));
@@ -111,21 +109,21 @@ fn check(source: &[u8], sink: &[u8], launched: u64, before: u64) {
 /// A graph that reads, writes and calls; the numbers that the worker has for that.
 fn nodes(graphs: &GraphHosts, source: &mut [u8], sink: &mut [u8]) -> Vec<u64> {
     let host = |memory: &mut [u8]| {
-        let address = memory.as_mut_ptr() as u64 + AROUND as u64;
+        let address = HostPtr::of(memory.as_ptr()).offset(AROUND as u64);
         Place::Host(Rows { address, pitch: BOX as u64, height: 1 })
     };
-    let device = Place::Device(Rows { address: 4096, pitch: BOX as u64, height: 1 });
+    let device = Place::Device(Rows { address: DevicePtr(4096), pitch: BOX as u64, height: 1 });
     let extent = [BOX as u64, 1, 1];
     let function = count as unsafe extern "C" fn(*mut c_void) as usize as u64;
     let all = [
-        NodeParams::Copy(CopyNode { ctx: CTX.0, dst: device, src: host(source), extent }),
-        NodeParams::Copy(CopyNode { ctx: CTX.0, dst: host(sink), src: device, extent }),
+        NodeParams::Copy(CopyNode { ctx: CTX, dst: device, src: host(source), extent }),
+        NodeParams::Copy(CopyNode { ctx: CTX, dst: host(sink), src: device, extent }),
         NodeParams::Host(HostNode { function, data: 0 }),
     ];
     let number = |params: &NodeParams| match params {
         NodeParams::Host(host) => host.function,
         NodeParams::Copy(CopyNode { src: Place::Host(rows), .. } | CopyNode { dst: Place::Host(rows), .. }) => {
-            rows.address
+            rows.address.0
         }
         _ => 0,
     };

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::{CUgraphConditionalNodeType, CUresult};
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, HostPtr, ObjectId, Result, StreamId};
 use outboard_wire::Reader;
 use outboard_wire::graph::{CopyNode, HostNode, NodeParams, Place, Rows};
 use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
@@ -29,7 +29,7 @@ use launches::{ANY, Launches, Needs};
 type Need = (Arc<Given>, u64);
 
 /// What each node of a graph needs, those of graphs inside it included: by graph and name, each thing and how often.
-type Held = HashMap<(u64, u64), Vec<Need>>;
+type Held = HashMap<(ObjectId, u64), Vec<Need>>;
 
 /// What an executable that was made of a graph needs.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Uses(Held);
 struct Node {
     held: Vec<Need>,
     /// Graphs inside it, themselves and not as copies.
-    inside: Vec<u64>,
+    inside: Vec<ObjectId>,
     /// They are run until a condition ends that.
     loops: bool,
 }
@@ -52,7 +52,7 @@ const WHILE: CUgraphConditionalNodeType = CUgraphConditionalNodeType::CU_GRAPH_C
 #[derive(Debug, Default)]
 struct Exec {
     /// The graph by whose names its nodes go.
-    graph: u64,
+    graph: ObjectId,
     nodes: Held,
     /// What it may need besides: after an update of which it is not known how far it went.
     also: Vec<Need>,
@@ -63,9 +63,9 @@ struct Exec {
 #[derive(Debug, Default)]
 struct State {
     /// The nodes, by graph and name, that use this process or have graphs inside.
-    graphs: HashMap<u64, HashMap<u64, Node>>,
+    graphs: HashMap<ObjectId, HashMap<u64, Node>>,
     /// The executables that use this process.
-    execs: HashMap<u64, Exec>,
+    execs: HashMap<ObjectId, Exec>,
 }
 
 /// All that graphs may ask for.
@@ -90,7 +90,7 @@ impl GraphHosts {
     /// `expect` has the worker's requests be heard.
     pub(crate) fn set_node(
         &self,
-        graph: u64,
+        graph: ObjectId,
         node: u64,
         params: NodeParams,
         expect: impl FnOnce() -> Result<()>,
@@ -114,7 +114,7 @@ impl GraphHosts {
     }
 
     /// A node has left its graph.
-    pub(crate) fn remove_node(&self, graph: u64, node: u64) {
+    pub(crate) fn remove_node(&self, graph: ObjectId, node: u64) {
         if let Some(nodes) = self.state().graphs.get_mut(&graph) {
             nodes.remove(&node);
         }
@@ -123,7 +123,7 @@ impl GraphHosts {
     /// A node of an executable has these parameters from now on; as [`GraphHosts::set_node`]. Launches before that have what it had.
     pub(crate) fn set_exec_node(
         &self,
-        exec: u64,
+        exec: ObjectId,
         node: u64,
         params: NodeParams,
         expect: impl FnOnce() -> Result<()>,
@@ -140,12 +140,12 @@ impl GraphHosts {
     }
 
     /// What a graph uses, for an executable that is about to be made or updated from it.
-    pub(crate) fn of_graph(&self, graph: u64) -> Uses {
+    pub(crate) fn of_graph(&self, graph: ObjectId) -> Uses {
         Uses(self.state().held(graph))
     }
 
     /// An executable was made, or updated, from a graph, and uses this and nothing else.
-    pub(crate) fn made(&self, exec: u64, graph: u64, uses: Uses) {
+    pub(crate) fn made(&self, exec: ObjectId, graph: ObjectId, uses: Uses) {
         let mut state = self.state();
         let gone = if uses.0.is_empty() {
             state.execs.remove(&exec)
@@ -159,7 +159,7 @@ impl GraphHosts {
     }
 
     /// An executable was updated in part, perhaps: it may use this as well.
-    pub(crate) fn perhaps_made(&self, exec: u64, uses: Uses) {
+    pub(crate) fn perhaps_made(&self, exec: ObjectId, uses: Uses) {
         if !uses.0.is_empty() {
             let mut state = self.state();
             let known = state.execs.entry(exec).or_default();
@@ -170,24 +170,24 @@ impl GraphHosts {
 
     /// An executable is about to be launched in a stream: what it needs may be asked for until the result is dropped, or the program can know that the
     /// launch is over. `None` if it needs nothing.
-    pub(crate) fn launch(&self, exec: u64, ctx: ContextId, stream: u64) -> Option<Launch> {
+    pub(crate) fn launch(&self, exec: ObjectId, ctx: ContextId, stream: StreamId) -> Option<Launch> {
         let state = self.state();
         let exec = state.execs.get(&exec)?;
         Some(self.launches.begin(ctx, stream, &exec.needs))
     }
 
     /// The program gives memory up: it is not read or written any more.
-    pub(crate) fn gone(&self, range: &Range<u64>) {
+    pub(crate) fn gone(&self, range: &Range<HostPtr>) {
         self.launches.gone(range);
     }
 
     /// Forgets a graph.
-    pub(crate) fn forget_graph(&self, graph: u64) {
+    pub(crate) fn forget_graph(&self, graph: ObjectId) {
         let _gone = self.state().graphs.remove(&graph);
     }
 
     /// Forgets an executable.
-    pub(crate) fn forget_exec(&self, exec: u64) {
+    pub(crate) fn forget_exec(&self, exec: ObjectId) {
         let _gone = self.state().execs.remove(&exec);
     }
 
@@ -223,9 +223,9 @@ impl GraphHosts {
     ) -> Place {
         let Place::Host(Rows { address, pitch, height }) = place else { return place };
         let given = number(&self.numbers, HostBox { address, pitch, height, extent });
-        let address = given.number;
+        let number = HostPtr(given.number);
         held.push((given, 1));
-        Place::Host(Rows { address, pitch: 0, height: 0 })
+        Place::Host(Rows { address: number, pitch: 0, height: 0 })
     }
 }
 
@@ -242,7 +242,7 @@ impl Exec {
 
 impl State {
     /// What a graph and those inside it use.
-    fn held(&self, graph: u64) -> Held {
+    fn held(&self, graph: ObjectId) -> Held {
         let (mut held, mut open) = (Held::new(), vec![(graph, false)]);
         while let Some((graph, looped)) = open.pop() {
             for (name, node) in self.graphs.get(&graph).into_iter().flatten() {
@@ -257,7 +257,7 @@ impl State {
     }
 
     /// A node of an executable needs this, and what it needed before no more. Gives that back.
-    fn set(&mut self, exec: u64, node: u64, held: Vec<Need>) -> Vec<Need> {
+    fn set(&mut self, exec: ObjectId, node: u64, held: Vec<Need>) -> Vec<Need> {
         if held.is_empty() && !self.execs.contains_key(&exec) {
             return held;
         }

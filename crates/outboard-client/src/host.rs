@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, HostPtr, Result};
 use outboard_transport::Memory;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -37,7 +37,7 @@ struct State {
     tried: bool,
     /// Free parts of the arena.
     free: BTreeMap<u64, u64>,
-    pinned: BTreeMap<u64, Pinned>,
+    pinned: BTreeMap<HostPtr, Pinned>,
 }
 
 /// One range of page-locked memory.
@@ -80,9 +80,9 @@ impl HostMemory {
 
     /// Whether a number may be an address of page-locked memory.
     #[inline]
-    pub(crate) fn may_contain(&self, address: u64) -> bool {
+    pub(crate) fn may_contain(&self, address: HostPtr) -> bool {
         let within = |(base, bytes): &(AtomicU64, AtomicU64)| {
-            address.wrapping_sub(base.load(Ordering::Relaxed)) < bytes.load(Ordering::Relaxed)
+            address.0.wrapping_sub(base.load(Ordering::Relaxed)) < bytes.load(Ordering::Relaxed)
         };
         within(&self.arena) || within(&self.others)
     }
@@ -109,9 +109,9 @@ impl HostMemory {
         match memory {
             Ok(memory) => {
                 let pinned = Pinned { bytes: bytes as u64, registered: false, shared: false, mapped: None };
-                state.pinned.insert(memory as u64, pinned);
+                state.pinned.insert(HostPtr::of(memory), pinned);
                 if place.is_none() {
-                    self.widen(memory as u64, pages);
+                    self.widen(HostPtr::of(memory), pages);
                 }
                 Ok(memory.cast())
             }
@@ -163,18 +163,18 @@ impl HostMemory {
             return Err(out_of_memory(error));
         }
         let pinned = Pinned { bytes: bytes as u64, registered: false, shared: true, mapped: None };
-        state.pinned.insert(address, pinned);
-        Ok((address as *mut u8, offset))
+        state.pinned.insert(HostPtr(address), pinned);
+        Ok((HostPtr(address).pointer(), offset))
     }
 
     /// Whether these bytes lie in one piece of memory that the device has by its address.
     #[inline]
-    pub(crate) fn is_shared(&self, address: u64, bytes: u64) -> bool {
-        if address.wrapping_sub(self.shared.0.load(Ordering::Relaxed)) >= self.shared.1.load(Ordering::Relaxed) {
+    pub(crate) fn is_shared(&self, address: HostPtr, bytes: u64) -> bool {
+        if address.0.wrapping_sub(self.shared.0.load(Ordering::Relaxed)) >= self.shared.1.load(Ordering::Relaxed) {
             return false;
         }
         self.find(address).is_some_and(|(base, pinned)| {
-            pinned.shared && pinned.mapped.is_some() && bytes <= pinned.bytes - (address - base)
+            pinned.shared && pinned.mapped.is_some() && bytes <= pinned.bytes - address.since(base)
         })
     }
 
@@ -184,7 +184,7 @@ impl HostMemory {
     /// `memory` is of one such allocation, which nobody uses any more.
     pub(crate) unsafe fn free_shared(&self, address: *mut u8, memory: &Memory) -> Result<()> {
         let mut state = self.state();
-        let pinned = state.pinned.remove(&(address as u64)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let pinned = state.pinned.remove(&HostPtr::of(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (at, pages) = (address as u64, pinned.bytes.next_multiple_of(PAGE));
         let offset = at - self.shared.0.load(Ordering::Relaxed);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
@@ -203,7 +203,7 @@ impl HostMemory {
     /// `memory` is of one such allocation, which nobody uses any more.
     pub(crate) unsafe fn free(&self, memory: *mut u8) -> Result<()> {
         let mut state = self.state();
-        let pinned = state.pinned.remove(&(memory as u64)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let pinned = state.pinned.remove(&HostPtr::of(memory)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (address, pages) = (memory as u64, pinned.bytes.next_multiple_of(PAGE));
         if address.wrapping_sub(self.arena.0.load(Ordering::Relaxed)) >= self.arena.1.load(Ordering::Relaxed) {
             // SAFETY: by the contract above.
@@ -219,41 +219,41 @@ impl HostMemory {
     /// Takes in memory of the program.
     pub(crate) fn register(&self, memory: *mut u8, bytes: usize) {
         let pinned = Pinned { bytes: bytes as u64, registered: true, shared: false, mapped: None };
-        self.state().pinned.insert(memory as u64, pinned);
-        self.widen(memory as u64, bytes as u64);
+        self.state().pinned.insert(HostPtr::of(memory), pinned);
+        self.widen(HostPtr::of(memory), bytes as u64);
     }
 
     /// Forgets memory of the program.
     pub(crate) fn unregister(&self, memory: *mut u8) {
         let mut state = self.state();
-        if state.pinned.get(&(memory as u64)).is_some_and(|pinned| pinned.registered) {
-            state.pinned.remove(&(memory as u64));
+        if state.pinned.get(&HostPtr::of(memory)).is_some_and(|pinned| pinned.registered) {
+            state.pinned.remove(&HostPtr::of(memory));
         }
     }
 
     /// The range that holds an address.
-    pub(crate) fn find(&self, address: u64) -> Option<(u64, Pinned)> {
+    pub(crate) fn find(&self, address: HostPtr) -> Option<(HostPtr, Pinned)> {
         let state = self.state();
         let (base, pinned) = state.pinned.range(..=address).next_back()?;
-        (address - base < pinned.bytes).then_some((*base, *pinned))
+        (address.since(*base) < pinned.bytes).then_some((*base, *pinned))
     }
 
     /// Notes in which context the device has been given a range, or that it has it no more.
-    pub(crate) fn set_mapped(&self, base: u64, mapped: Option<ContextId>) {
+    pub(crate) fn set_mapped(&self, base: HostPtr, mapped: Option<ContextId>) {
         if let Some(pinned) = self.state().pinned.get_mut(&base) {
             pinned.mapped = mapped;
         }
     }
 
     /// The ranges that the device was given in a context.
-    pub(crate) fn mapped_in(&self, ctx: ContextId) -> Vec<Range<u64>> {
+    pub(crate) fn mapped_in(&self, ctx: ContextId) -> Vec<Range<HostPtr>> {
         let state = self.state();
         let of_it = state.pinned.iter().filter(|(_, pinned)| pinned.mapped == Some(ctx));
-        of_it.map(|(base, pinned)| *base..*base + pinned.bytes).collect()
+        of_it.map(|(base, pinned)| base.range(pinned.bytes)).collect()
     }
 
     /// Has the other addresses include these. They never become fewer: a number in between costs a look, no more.
-    fn widen(&self, address: u64, bytes: u64) {
+    fn widen(&self, HostPtr(address): HostPtr, bytes: u64) {
         let (base, span) = &self.others;
         let (old, len) = (base.load(Ordering::Relaxed), span.load(Ordering::Relaxed));
         let start = if len == 0 { address } else { old.min(address) };
@@ -335,31 +335,34 @@ mod tests {
     #[test]
     fn addresses_are_used_again_and_told_apart() {
         static HOST: HostMemory = HostMemory::new();
-        assert!(!HOST.is_in_use() && !HOST.may_contain(0x2000_0000_0000));
+        assert!(!HOST.is_in_use() && !HOST.may_contain(HostPtr(0x2000_0000_0000)));
         let small = HOST.alloc(100).unwrap();
         let large = HOST.alloc(3 << 20).unwrap();
         assert!((large as u64).is_multiple_of(LARGE));
-        assert!(HOST.may_contain(small as u64) && HOST.may_contain(large as u64 + (3 << 20) - 1));
+        assert!(HOST.may_contain(HostPtr::of(small)) && HOST.may_contain(HostPtr::of(large).offset((3 << 20) - 1)));
         // SAFETY: memory that was just allocated.
         unsafe {
             small.write(7);
             large.add((3 << 20) - 1).write(8);
             assert_eq!(large.read(), 0);
         }
-        assert_eq!(HOST.find(small as u64 + 99).map(|(base, pinned)| (base, pinned.bytes)), Some((small as u64, 100)));
-        assert!(HOST.find(small as u64 + 100).is_none());
+        assert_eq!(
+            HOST.find(HostPtr::of(small).offset(99)).map(|(base, pinned)| (base, pinned.bytes)),
+            Some((HostPtr::of(small), 100))
+        );
+        assert!(HOST.find(HostPtr::of(small).offset(100)).is_none());
         // SAFETY: not used afterwards.
         unsafe { HOST.free(small) }.unwrap();
-        assert!(HOST.find(small as u64).is_none());
+        assert!(HOST.find(HostPtr::of(small)).is_none());
         let again = HOST.alloc(50).unwrap();
         assert_eq!(again, small);
         // SAFETY: memory that was just allocated.
         assert_eq!(unsafe { again.read() }, 0, "memory is new each time");
         let own = 0x5000_0000 as *mut u8;
         HOST.register(own, 1000);
-        assert!(HOST.may_contain(0x5000_0000) && !HOST.may_contain(0x5000_0000 + 1000));
+        assert!(HOST.may_contain(HostPtr(0x5000_0000)) && !HOST.may_contain(HostPtr(0x5000_0000 + 1000)));
         HOST.unregister(own);
-        assert!(HOST.find(0x5000_0000).is_none());
+        assert!(HOST.find(HostPtr(0x5000_0000)).is_none());
         // SAFETY: not used afterwards.
         unsafe {
             HOST.free(again).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, HostCall, Result};
+use outboard_front::backend::{ContextId, HostCall, Result, StreamId};
 use outboard_wire::Reader;
 use outboard_wire::request::HOST_CALL;
 
@@ -67,7 +67,7 @@ impl HostFunctions {
     /// Takes in a function that is about to be queued in a stream; the number by which the worker asks for its call. Until then `launch` is under way.
     pub(crate) fn add(
         &self,
-        (ctx, stream): (ContextId, u64),
+        (ctx, stream): (ContextId, StreamId),
         call: HostCall,
         expected: Expectation,
         launch: Option<Launch>,

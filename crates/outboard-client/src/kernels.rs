@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use outboard_wire::ObjectId;
 use outboard_wire::notice::Kernels;
 use outboard_wire::platform::KernelInfo;
 
@@ -11,10 +12,10 @@ const MOST: usize = 1 << 18;
 
 /// All kernels of each module that has few, in the image's order.
 #[derive(Debug, Default)]
-pub(crate) struct KnownKernels(Mutex<HashMap<u64, Vec<(String, KernelInfo)>>>);
+pub(crate) struct KnownKernels(Mutex<HashMap<ObjectId, Vec<(String, KernelInfo)>>>);
 
 impl KnownKernels {
-    fn all(&self) -> MutexGuard<'_, HashMap<u64, Vec<(String, KernelInfo)>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<ObjectId, Vec<(String, KernelInfo)>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -28,19 +29,19 @@ impl KnownKernels {
     }
 
     /// The kernel of that name; `Some(None)` if the module has none, `None` if that is not known.
-    pub(crate) fn find(&self, module: u64, name: &str) -> Option<Option<KernelInfo>> {
+    pub(crate) fn find(&self, module: ObjectId, name: &str) -> Option<Option<KernelInfo>> {
         let all = self.all();
         let kernels = all.get(&module)?;
         Some(kernels.iter().find(|(known, _)| known == name).map(|(_, info)| info.clone()))
     }
 
     /// Names of a module's kernels, if known.
-    pub(crate) fn names(&self, module: u64) -> Option<Vec<String>> {
+    pub(crate) fn names(&self, module: ObjectId) -> Option<Vec<String>> {
         self.all().get(&module).map(|kernels| kernels.iter().map(|(name, _)| name.clone()).collect())
     }
 
     /// A module has been unloaded.
-    pub(crate) fn forget(&self, module: u64) {
+    pub(crate) fn forget(&self, module: ObjectId) {
         self.all().remove(&module);
     }
 }
@@ -53,22 +54,24 @@ mod tests {
     fn a_server_that_tells_without_end_fills_no_memory() {
         let known = KnownKernels::default();
         let kernels = || (0..1000).map(|number| (number.to_string(), KernelInfo::default())).collect();
-        (0..1000).for_each(|module| known.told(Kernels { module, kernels: kernels() }));
+        (0..1000).for_each(|module| known.told(Kernels { module: ObjectId(module), kernels: kernels() }));
         assert!(known.all().values().map(Vec::len).sum::<usize>() < MOST);
-        assert_eq!((known.find(0, "nothing"), known.find(999, "nothing")), (Some(None), None));
+        assert_eq!((known.find(ObjectId::NONE, "nothing"), known.find(ObjectId(999), "nothing")), (Some(None), None));
     }
 
     #[test]
     fn what_was_told_is_known_until_the_module_goes() {
         let known = KnownKernels::default();
         let info = KernelInfo { attributes: vec![1024], params: vec![(0, 8)] };
-        assert_eq!(known.find(1, "a"), None);
-        known
-            .told(Kernels { module: 1, kernels: vec![("b".to_owned(), info.clone()), ("a".to_owned(), info.clone())] });
-        assert_eq!(known.find(1, "a"), Some(Some(info)));
-        assert_eq!(known.find(1, "c"), Some(None));
-        assert_eq!(known.names(1), Some(vec!["b".to_owned(), "a".to_owned()]));
-        known.forget(1);
-        assert_eq!((known.find(1, "a"), known.names(1)), (None, None));
+        assert_eq!(known.find(ObjectId(1), "a"), None);
+        known.told(Kernels {
+            module: ObjectId(1),
+            kernels: vec![("b".to_owned(), info.clone()), ("a".to_owned(), info.clone())],
+        });
+        assert_eq!(known.find(ObjectId(1), "a"), Some(Some(info)));
+        assert_eq!(known.find(ObjectId(1), "c"), Some(None));
+        assert_eq!(known.names(ObjectId(1)), Some(vec!["b".to_owned(), "a".to_owned()]));
+        known.forget(ObjectId(1));
+        assert_eq!((known.find(ObjectId(1), "a"), known.names(ObjectId(1))), (None, None));
     }
 }

@@ -7,10 +7,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use outboard_front::backend::ContextId;
+use outboard_front::backend::{ContextId, StreamId};
 
-/// The name of the legacy default stream.
-const LEGACY: u64 = 0;
+const LEGACY: StreamId = StreamId::LEGACY;
 /// Waits for events that are kept before those that say nothing of anything outstanding are looked for.
 const MANY_JOINS: usize = 256;
 
@@ -19,8 +18,8 @@ pub(crate) type WhenOver = Box<dyn Fn() + Send + Sync>;
 
 /// Work that was queued by a command.
 pub(crate) struct Work {
-    ctx: u32,
-    stream: u64,
+    ctx: ContextId,
+    stream: StreamId,
     /// The command; none yet while it is being queued.
     seq: AtomicU64,
     over: AtomicBool,
@@ -42,10 +41,10 @@ impl std::fmt::Debug for Work {
 /// A stream waits for an event: from command `seq` on it is behind what another stream had before command `until`.
 #[derive(Debug, Clone, Copy)]
 struct Join {
-    ctx: u32,
-    stream: u64,
+    ctx: ContextId,
+    stream: StreamId,
     seq: u64,
-    behind: (u32, u64),
+    behind: (ContextId, StreamId),
     until: u64,
 }
 
@@ -65,9 +64,9 @@ struct State {
 /// What has become known to be done: what a stream, or all of a context, had before a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Known {
-    Context(u32),
+    Context(ContextId),
     /// The legacy default stream stands for those that wait for it, too; `apart` says which do not.
-    Stream(u32, u64),
+    Stream(ContextId, StreamId),
 }
 
 /// Work that counts as outstanding until this is dropped, or it is known to be over.
@@ -83,7 +82,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Outstanding {
     /// Work that is about to be queued in a stream.
-    pub(crate) fn begin(self: &Arc<Outstanding>, ctx: ContextId, stream: u64) -> Queued {
+    pub(crate) fn begin(self: &Arc<Outstanding>, ctx: ContextId, stream: StreamId) -> Queued {
         self.begin_with(ctx, stream, None)
     }
 
@@ -91,11 +90,11 @@ impl Outstanding {
     pub(crate) fn begin_with(
         self: &Arc<Outstanding>,
         ctx: ContextId,
-        stream: u64,
+        stream: StreamId,
         when_over: Option<WhenOver>,
     ) -> Queued {
         let work = Arc::new(Work {
-            ctx: ctx.0,
+            ctx,
             stream,
             seq: AtomicU64::new(u64::MAX),
             over: AtomicBool::new(false),
@@ -115,7 +114,7 @@ impl Outstanding {
     }
 
     /// Command `seq` has a stream wait for an event, which was recorded by command `recorded` in another.
-    pub(crate) fn joined(&self, ctx: ContextId, stream: u64, seq: u64, of: (ContextId, u64), recorded: u64) {
+    pub(crate) fn joined(&self, ctx: ContextId, stream: StreamId, seq: u64, of: (ContextId, StreamId), recorded: u64) {
         if !self.is_any() {
             return;
         }
@@ -124,11 +123,11 @@ impl Outstanding {
             let first = state.work.iter().map(|work| work.seq()).min().unwrap_or(u64::MAX);
             state.joins.retain(|join| join.until > first);
         }
-        state.joins.push(Join { ctx: ctx.0, stream, seq, behind: (of.0.0, of.1), until: recorded + 1 });
+        state.joins.push(Join { ctx, stream, seq, behind: of, until: recorded + 1 });
     }
 
     /// What was queued before command `before` is done, as somebody who waited knows. When this returns, nothing is done for it any more.
-    pub(crate) fn learned(&self, known: Known, before: u64, apart: impl Fn(u64) -> bool) {
+    pub(crate) fn learned(&self, known: Known, before: u64, apart: impl Fn(StreamId) -> bool) {
         if self.is_any() {
             for work in self.take(known, before, apart) {
                 work.end();
@@ -140,7 +139,7 @@ impl Outstanding {
     }
 
     #[cold]
-    fn take(&self, known: Known, before: u64, apart: impl Fn(u64) -> bool) -> Vec<Arc<Work>> {
+    fn take(&self, known: Known, before: u64, apart: impl Fn(StreamId) -> bool) -> Vec<Arc<Work>> {
         let mut state = lock(&self.state);
         let mut all = vec![(known, before)];
         let mut at = 0;
@@ -167,12 +166,12 @@ impl Outstanding {
 
     /// A context has ended, and its work with it.
     pub(crate) fn context_ended(&self, ctx: ContextId) {
-        self.take(Known::Context(ctx.0), u64::MAX, |_| true).iter().for_each(|work| work.end());
+        self.take(Known::Context(ctx), u64::MAX, |_| true).iter().for_each(|work| work.end());
     }
 }
 
 impl Known {
-    fn covers(self, ctx: u32, stream: u64, apart: &impl Fn(u64) -> bool) -> bool {
+    fn covers(self, ctx: ContextId, stream: StreamId, apart: &impl Fn(StreamId) -> bool) -> bool {
         match self {
             Known::Context(of) => of == ctx,
             Known::Stream(of, known) => of == ctx && (known == stream || known == LEGACY && !apart(stream)),
@@ -219,8 +218,8 @@ impl Queued {
     }
 
     /// Where it was queued, and by which command.
-    pub(crate) fn place(&self) -> (ContextId, u64, u64) {
-        (ContextId(self.work.ctx), self.work.stream, self.work.seq())
+    pub(crate) fn place(&self) -> (ContextId, StreamId, u64) {
+        (self.work.ctx, self.work.stream, self.work.seq())
     }
 }
 
@@ -241,27 +240,28 @@ mod tests {
 
     const CTX: ContextId = ContextId(1);
 
-    fn queued(all: &Arc<Outstanding>, stream: u64, seq: u64) -> Queued {
+    fn queued(all: &Arc<Outstanding>, stream: StreamId, seq: u64) -> Queued {
         let queued = all.begin(CTX, stream);
         queued.is(seq);
         queued
     }
 
-    fn none(_: u64) -> bool {
+    fn none(_: StreamId) -> bool {
         false
     }
 
     #[test]
     fn a_wait_ends_what_is_before_it_in_its_stream() {
         let all = Arc::new(Outstanding::default());
-        let (first, second, other) = (queued(&all, 7, 10), queued(&all, 7, 20), queued(&all, 8, 11));
-        let unknown = all.begin(CTX, 7);
-        all.learned(Known::Stream(1, 7), 15, none);
+        let (first, second, other) =
+            (queued(&all, StreamId(7), 10), queued(&all, StreamId(7), 20), queued(&all, StreamId(8), 11));
+        let unknown = all.begin(CTX, StreamId(7));
+        all.learned(Known::Stream(CTX, StreamId(7)), 15, none);
         assert!(first.is_over() && !second.is_over() && !other.is_over() && !unknown.is_over());
         assert!(first.work().use_it(|| ()).is_none() && second.work().use_it(|| ()).is_some());
-        all.learned(Known::Stream(2, 7), 99, none);
+        all.learned(Known::Stream(ContextId(2), StreamId(7)), 99, none);
         assert!(!second.is_over(), "a stream of another context");
-        all.learned(Known::Context(1), 99, none);
+        all.learned(Known::Context(CTX), 99, none);
         assert!(second.is_over() && other.is_over() && !unknown.is_over());
         all.context_ended(CTX);
         assert!(!unknown.is_over(), "it is being queued");
@@ -272,21 +272,21 @@ mod tests {
     #[test]
     fn the_legacy_stream_stands_for_those_that_wait_for_it() {
         let all = Arc::new(Outstanding::default());
-        let (blocking, apart) = (queued(&all, 7, 10), queued(&all, 8, 11));
-        all.learned(Known::Stream(1, LEGACY), 20, |stream| stream == 8);
+        let (blocking, apart) = (queued(&all, StreamId(7), 10), queued(&all, StreamId(8), 11));
+        all.learned(Known::Stream(CTX, LEGACY), 20, |stream| stream == StreamId(8));
         assert!(blocking.is_over() && !apart.is_over());
     }
 
     #[test]
     fn waits_for_events_are_followed() {
         let all = Arc::new(Outstanding::default());
-        let (first, second) = (queued(&all, 7, 10), queued(&all, 7, 13));
+        let (first, second) = (queued(&all, StreamId(7), 10), queued(&all, StreamId(7), 13));
         // Recorded as 12; 8 waits as 14, and 9 for what 8 recorded as 15, as 16.
-        all.joined(CTX, 8, 14, (CTX, 7), 12);
-        all.joined(CTX, 9, 16, (CTX, 8), 15);
-        all.learned(Known::Stream(1, 9), 16, none);
+        all.joined(CTX, StreamId(8), 14, (CTX, StreamId(7)), 12);
+        all.joined(CTX, StreamId(9), 16, (CTX, StreamId(8)), 15);
+        all.learned(Known::Stream(CTX, StreamId(9)), 16, none);
         assert!(!first.is_over(), "the wait was behind what is known");
-        all.learned(Known::Stream(1, 9), 17, none);
+        all.learned(Known::Stream(CTX, StreamId(9)), 17, none);
         assert!(first.is_over() && !second.is_over());
         drop((first, second));
         assert!(lock(&all.state).joins.is_empty());
@@ -295,10 +295,10 @@ mod tests {
     #[test]
     fn days_of_joins_are_not_kept() {
         let all = Arc::new(Outstanding::default());
-        let mut last = queued(&all, 7, 1);
+        let mut last = queued(&all, StreamId(7), 1);
         for seq in (2..200_000).step_by(3) {
-            all.joined(CTX, 8, seq + 1, (CTX, 7), seq);
-            last = queued(&all, 7, seq + 2);
+            all.joined(CTX, StreamId(8), seq + 1, (CTX, StreamId(7)), seq);
+            last = queued(&all, StreamId(7), seq + 2);
         }
         assert!(lock(&all.state).joins.len() <= 4 * MANY_JOINS);
         drop(last);

@@ -7,13 +7,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use outboard_front::backend::ContextId;
+use outboard_front::backend::{ContextId, ObjectId, StreamId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::outstanding::{Known, Outstanding};
 
-/// The name of the legacy default stream.
-const LEGACY: u64 = 0;
+const LEGACY: StreamId = StreamId::LEGACY;
 /// Where commands count that name no stream, or many.
 const ANYWHERE: usize = 0;
 /// Where those of legacy default streams count: of all contexts.
@@ -33,7 +32,7 @@ pub(crate) struct Progress {
     waits: Mutex<Waits>,
     /// The last command before which anything is known to be done: what `waits` says of no stream is more.
     latest_done: AtomicU64,
-    events: [Mutex<FxHashMap<u64, Event>>; SHARDS],
+    events: [Mutex<FxHashMap<ObjectId, Event>>; SHARDS],
     /// What may use the program's memory until it is done.
     outstanding: Arc<Outstanding>,
 }
@@ -46,14 +45,14 @@ struct Slot(AtomicU64);
 /// Everything before these commands is known to be done.
 #[derive(Debug, Default)]
 struct Waits {
-    contexts: FxHashMap<u32, u64>,
-    streams: FxHashMap<(u32, u64), u64>,
+    contexts: FxHashMap<ContextId, u64>,
+    streams: FxHashMap<(ContextId, StreamId), u64>,
     /// Streams that do not wait for the legacy default stream.
-    apart: FxHashSet<u64>,
+    apart: FxHashSet<StreamId>,
 }
 
 impl Waits {
-    fn of(&self, ctx: u32, stream: u64) -> u64 {
+    fn of(&self, ctx: ContextId, stream: StreamId) -> u64 {
         let all = self.contexts.get(&ctx).copied().unwrap_or(0);
         self.streams.get(&(ctx, stream)).map_or(all, |done| all.max(*done))
     }
@@ -63,8 +62,8 @@ impl Waits {
 struct Event {
     /// Other processes have it: nothing is ever known of it.
     shared: bool,
-    ctx: u32,
-    stream: u64,
+    ctx: ContextId,
+    stream: StreamId,
     /// The command that recorded it last.
     recorded: u64,
     /// Its last record before this command is known to be done.
@@ -105,8 +104,8 @@ fn spread(name: u64) -> usize {
     (name.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize
 }
 
-fn slot(stream: u64) -> usize {
-    if stream == LEGACY { DEFAULT } else { 2 + spread(stream) % (SLOTS - 2) }
+fn slot(stream: StreamId) -> usize {
+    if stream == LEGACY { DEFAULT } else { 2 + spread(stream.0) % (SLOTS - 2) }
 }
 
 impl Progress {
@@ -118,7 +117,7 @@ impl Progress {
 
     /// Command `seq` has put work into a stream, and into no other.
     #[inline]
-    pub(crate) fn posted_to(&self, stream: u64, seq: u64) {
+    pub(crate) fn posted_to(&self, stream: StreamId, seq: u64) {
         raise(&self.posted[slot(stream)].0, seq);
     }
 
@@ -135,25 +134,25 @@ impl Progress {
     }
 
     /// A stream has been made that does not wait for the legacy default stream.
-    pub(crate) fn made_apart(&self, stream: u64) {
+    pub(crate) fn made_apart(&self, stream: StreamId) {
         lock(&self.waits).apart.insert(stream);
     }
 
     /// A stream has ended.
-    pub(crate) fn ended(&self, ctx: ContextId, stream: u64) {
+    pub(crate) fn ended(&self, ctx: ContextId, stream: StreamId) {
         let mut waits = lock(&self.waits);
         waits.apart.remove(&stream);
-        waits.streams.remove(&(ctx.0, stream));
+        waits.streams.remove(&(ctx, stream));
     }
 
     /// A context has ended.
     pub(crate) fn context_ended(&self, ctx: ContextId) {
         let mut waits = lock(&self.waits);
-        waits.contexts.remove(&ctx.0);
-        waits.streams.retain(|(of, _), _| *of != ctx.0);
+        waits.contexts.remove(&ctx);
+        waits.streams.retain(|(of, _), _| *of != ctx);
         drop(waits);
         for events in &self.events {
-            lock(events).retain(|_, event| event.ctx != ctx.0);
+            lock(events).retain(|_, event| event.ctx != ctx);
         }
         self.outstanding.context_ended(ctx);
     }
@@ -161,17 +160,17 @@ impl Progress {
     /// All that was queued in a context before command `seq` is done.
     pub(crate) fn context_done(&self, ctx: ContextId, seq: u64) {
         let mut waits = lock(&self.waits);
-        let done = waits.contexts.entry(ctx.0).or_default();
+        let done = waits.contexts.entry(ctx).or_default();
         *done = seq.max(*done);
         raise(&self.latest_done, seq);
         drop(waits);
-        self.outstanding.learned(Known::Context(ctx.0), seq, |_| true);
+        self.outstanding.learned(Known::Context(ctx), seq, |_| true);
     }
 
     /// All that was queued in a stream before command `seq` is done.
-    pub(crate) fn stream_done(&self, ctx: ContextId, stream: u64, seq: u64) {
+    pub(crate) fn stream_done(&self, ctx: ContextId, stream: StreamId, seq: u64) {
         let mut waits = lock(&self.waits);
-        let done = waits.streams.entry((ctx.0, stream)).or_default();
+        let done = waits.streams.entry((ctx, stream)).or_default();
         *done = seq.max(*done);
         raise(&self.latest_done, seq);
         drop(waits);
@@ -180,10 +179,10 @@ impl Progress {
 
     /// The program can know, though not by a wait of which more is known, that all that was queued in a stream before command `seq` is done.
     #[inline]
-    pub(crate) fn stream_seen(&self, ctx: ContextId, stream: u64, seq: u64) {
+    pub(crate) fn stream_seen(&self, ctx: ContextId, stream: StreamId, seq: u64) {
         if self.outstanding.is_any() {
             let apart = |stream| lock(&self.waits).apart.contains(&stream);
-            self.outstanding.learned(Known::Stream(ctx.0, stream), seq, apart);
+            self.outstanding.learned(Known::Stream(ctx, stream), seq, apart);
         }
     }
 
@@ -194,15 +193,15 @@ impl Progress {
 
     /// Whether nothing is left to do in a context.
     pub(crate) fn is_context_idle(&self, ctx: ContextId) -> bool {
-        let done = lock(&self.waits).contexts.get(&ctx.0).copied().unwrap_or(0);
+        let done = lock(&self.waits).contexts.get(&ctx).copied().unwrap_or(0);
         self.nothing_since(done)
     }
 
     /// Whether nothing is left to do in a stream.
-    pub(crate) fn is_stream_idle(&self, ctx: ContextId, stream: u64) -> bool {
+    pub(crate) fn is_stream_idle(&self, ctx: ContextId, stream: StreamId) -> bool {
         let (done, apart) = {
             let waits = lock(&self.waits);
-            (waits.of(ctx.0, stream), waits.apart.contains(&stream))
+            (waits.of(ctx, stream), waits.apart.contains(&stream))
         };
         if stream == LEGACY {
             // It waits for others, too.
@@ -216,13 +215,13 @@ impl Progress {
         self.posted.iter().all(|posted| posted.0.load(Ordering::Acquire) < done)
     }
 
-    fn shard(&self, event: u64) -> MutexGuard<'_, FxHashMap<u64, Event>> {
-        lock(&self.events[spread(event) % SHARDS])
+    fn shard(&self, event: ObjectId) -> MutexGuard<'_, FxHashMap<ObjectId, Event>> {
+        lock(&self.events[spread(event.0) % SHARDS])
     }
 
     /// Whether nothing is left to do in a stream, for who asks where it mostly has work: that is found out by two looks.
     #[inline]
-    fn is_seldom_idle(&self, ctx: ContextId, stream: u64) -> bool {
+    fn is_seldom_idle(&self, ctx: ContextId, stream: StreamId) -> bool {
         let done = self.latest_done.load(Ordering::Acquire);
         let before = |slot: usize| self.posted[slot].0.load(Ordering::Acquire) < done;
         before(slot(stream)) && before(ANYWHERE) && self.is_stream_idle(ctx, stream)
@@ -232,17 +231,17 @@ impl Progress {
     /// record is no work that anybody had to wait for.
     pub(crate) fn record<E>(
         &self,
-        event: u64,
+        event: ObjectId,
         ctx: ContextId,
-        stream: u64,
+        stream: StreamId,
         post: impl FnOnce(bool) -> Result<u64, E>,
     ) -> Result<(), E> {
         let idle = self.is_seldom_idle(ctx, stream);
         // Held while the command is queued, so that who has waited behind it finds it noted.
         let mut events = self.shard(event);
         let seq = post(idle)?;
-        let known = events.entry(event).or_insert(Event { shared: false, ctx: ctx.0, stream, recorded: 0, done: 0 });
-        (known.ctx, known.stream, known.recorded) = (ctx.0, stream, seq);
+        let known = events.entry(event).or_insert(Event { shared: false, ctx, stream, recorded: 0, done: 0 });
+        (known.ctx, known.stream, known.recorded) = (ctx, stream, seq);
         if idle {
             known.done = seq + 1;
         }
@@ -250,17 +249,18 @@ impl Progress {
     }
 
     /// An event is one of other processes as well.
-    pub(crate) fn share_event(&self, event: u64) {
-        self.shard(event).insert(event, Event { shared: true, ctx: 0, stream: LEGACY, recorded: 0, done: 0 });
+    pub(crate) fn share_event(&self, event: ObjectId) {
+        self.shard(event)
+            .insert(event, Event { shared: true, ctx: ContextId::NONE, stream: LEGACY, recorded: 0, done: 0 });
     }
 
     /// Nothing is to be known of an event any more.
-    pub(crate) fn forget_event(&self, event: u64) {
+    pub(crate) fn forget_event(&self, event: ObjectId) {
         self.shard(event).remove(&event);
     }
 
     /// A wait for an event succeeded as command `seq`: what was in its stream before it is done, too.
-    pub(crate) fn event_done(&self, event: u64, seq: u64) {
+    pub(crate) fn event_done(&self, event: ObjectId, seq: u64) {
         let found = {
             let mut events = self.shard(event);
             let Some(known) = events.get_mut(&event).filter(|known| !known.shared) else { return };
@@ -268,7 +268,7 @@ impl Progress {
             *known
         };
         if self.is_named(&found) && found.recorded < seq {
-            self.stream_done(ContextId(found.ctx), found.stream, found.recorded + 1);
+            self.stream_done(found.ctx, found.stream, found.recorded + 1);
         }
     }
 
@@ -279,13 +279,13 @@ impl Progress {
     }
 
     /// The last record of an event by a command that names it: context and stream, and the command. `None` if there may be a later one.
-    fn recorded(&self, event: u64) -> Option<((ContextId, u64), u64)> {
+    fn recorded(&self, event: ObjectId) -> Option<((ContextId, StreamId), u64)> {
         let known = self.shard(event).get(&event).copied().filter(|known| !known.shared && known.recorded > 0)?;
-        self.is_named(&known).then_some(((ContextId(known.ctx), known.stream), known.recorded))
+        self.is_named(&known).then_some(((known.ctx, known.stream), known.recorded))
     }
 
     /// A question, command `seq`, was answered: an event has happened.
-    pub(crate) fn event_seen(&self, event: u64, seq: u64) {
+    pub(crate) fn event_seen(&self, event: ObjectId, seq: u64) {
         if self.outstanding.is_any()
             && let Some(((ctx, stream), recorded)) = self.recorded(event)
             && recorded < seq
@@ -295,7 +295,7 @@ impl Progress {
     }
 
     /// Command `seq` has a stream wait for an event.
-    pub(crate) fn joined(&self, ctx: ContextId, stream: u64, event: u64, seq: u64) {
+    pub(crate) fn joined(&self, ctx: ContextId, stream: StreamId, event: ObjectId, seq: u64) {
         if self.outstanding.is_any()
             && let Some((of, recorded)) = self.recorded(event)
             && recorded < seq
@@ -305,12 +305,12 @@ impl Progress {
     }
 
     /// The command that has recorded an event last, as far as that is certain.
-    pub(crate) fn record_of(&self, event: u64) -> Option<u64> {
+    pub(crate) fn record_of(&self, event: ObjectId) -> Option<u64> {
         self.recorded(event).map(|(_, recorded)| recorded)
     }
 
     /// Whether an event is known to have happened.
-    pub(crate) fn has_happened(&self, event: u64) -> bool {
+    pub(crate) fn has_happened(&self, event: ObjectId) -> bool {
         let Some(known) = self.shard(event).get(&event).copied() else { return false };
         let unnamed = self.recorded_unnamed.load(Ordering::Acquire);
         if known.shared {

@@ -1,6 +1,7 @@
 //! A connection that only asks: NVML's. No CUDA context comes of it, on either side.
 
 use outboard_transport::Endpoint;
+use outboard_wire::ContextId;
 use outboard_wire::handshake::Purpose;
 use outboard_wire::messages::Call;
 use outboard_wire::platform::Platform;
@@ -56,7 +57,8 @@ impl Query {
 
     /// Asks, and returns the encoded answer; `None` for a message that the server could not answer.
     pub fn ask<M: Call>(&self, message: &M) -> Result<Option<Vec<u8>>, QueryError> {
-        let reply = self.link.call(M::OP, 0, |writer| message.encode(writer)).map_err(|_| QueryError::Lost)?;
+        let reply =
+            self.link.call(M::OP, ContextId::NONE, |writer| message.encode(writer)).map_err(|_| QueryError::Lost)?;
         Ok((reply.status == 0).then_some(reply.payload))
     }
 }

@@ -31,9 +31,9 @@ pub(crate) struct Requests {
     answers: OnceLock<Answers>,
     threads: OnceLock<Arc<RequestThreads>>,
     copies: Arc<Copies>,
-    queues: Mutex<HashMap<(u32, u32), Arc<Queue>>>,
+    queues: Mutex<HashMap<(u32, ContextId), Arc<Queue>>>,
     /// The contexts of the program.
-    contexts: Mutex<HashSet<u32>>,
+    contexts: Mutex<HashSet<ContextId>>,
     /// Requests that wait for their threads, or are being done, and their bytes.
     waiting: AtomicUsize,
     waiting_bytes: AtomicUsize,
@@ -44,7 +44,7 @@ const MOST: usize = 1 << 16;
 /// Most bytes that wait: with each piece of a copy to the program's memory the worker waits for the one before.
 const MOST_BYTES: usize = 256 << 20;
 /// The queue of what is refused.
-const REFUSED: (u32, u32) = (0, 0);
+const REFUSED: (u32, ContextId) = (0, ContextId::NONE);
 
 impl std::fmt::Debug for Requests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,16 +88,16 @@ impl Requests {
 
     /// The program has a context, or is about to.
     pub(crate) fn begin(&self, ctx: ContextId) {
-        self.contexts().insert(ctx.0);
+        self.contexts().insert(ctx);
     }
 
-    fn contexts(&self) -> MutexGuard<'_, HashSet<u32>> {
+    fn contexts(&self) -> MutexGuard<'_, HashSet<ContextId>> {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether something of the program's may have such a request be made.
-    fn is_expected(&self, kind: u32, ctx: u32) -> bool {
-        self.contexts().contains(&ctx) && self.answerers.iter().any(|answerer| answerer.expects(kind, ContextId(ctx)))
+    fn is_expected(&self, kind: u32, ctx: ContextId) -> bool {
+        self.contexts().contains(&ctx) && self.answerers.iter().any(|answerer| answerer.expects(kind, ctx))
     }
 
     /// The way back, once there is one. No request comes before.
@@ -111,7 +111,7 @@ impl Requests {
         let asked = Asked {
             number: request.number,
             kind: request.kind,
-            ctx: ContextId(request.ctx),
+            ctx: request.ctx,
             body: request.body.to_vec(),
             bytes: request.body.len(),
         };
@@ -155,8 +155,8 @@ impl Requests {
 
     /// A context has ended. Its requests that wait are still served.
     pub(crate) fn end(&self, ctx: ContextId) {
-        self.contexts().remove(&ctx.0);
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, of), _| *of != ctx.0);
+        self.contexts().remove(&ctx);
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, of), _| *of != ctx);
     }
 
     fn do_one(&self, asked: &Asked) {
@@ -249,10 +249,10 @@ mod tests {
         [71, 72].into_iter().for_each(|ctx| requests.begin(ContextId(ctx)));
         for number in 0..20u8 {
             for ctx in [71, 72] {
-                requests.asked(&Request { number: 0, kind: 1, ctx, body: &[number] });
+                requests.asked(&Request { number: 0, kind: 1, ctx: ContextId(ctx), body: &[number] });
             }
             // Of nobody's kind: no harm done.
-            requests.asked(&Request { number: 0, kind: 9, ctx: 71, body: &[] });
+            requests.asked(&Request { number: 0, kind: 9, ctx: ContextId(71), body: &[] });
         }
         let mut next = HashMap::from([(71, 0), (72, 0)]);
         for _ in 0..2 * 19 {
@@ -267,9 +267,9 @@ mod tests {
         requests.end(ContextId(71));
         assert_eq!(requests.queues.lock().unwrap().len(), 2, "those of the other context, and what is refused");
         // Of a context that the program has not, nothing is done; it could have it again.
-        requests.asked(&Request { number: 0, kind: 1, ctx: 71, body: &[76] });
+        requests.asked(&Request { number: 0, kind: 1, ctx: ContextId(71), body: &[76] });
         requests.begin(ContextId(71));
-        requests.asked(&Request { number: 0, kind: 1, ctx: 71, body: &[77] });
+        requests.asked(&Request { number: 0, kind: 1, ctx: ContextId(71), body: &[77] });
         assert_eq!(said.recv_timeout(PATIENCE).unwrap(), (71, 77));
         let start = Instant::now();
         while requests.waiting.load(Ordering::Acquire) > 0 {
@@ -286,8 +286,8 @@ mod tests {
         let requests = requests(Says(Mutex::new(say)));
         let before = std::fs::read_dir("/proc/self/task").unwrap().count();
         for ctx in 5_000..7_000 {
-            requests.asked(&Request { number: 0, kind: 1, ctx, body: &[1] });
-            requests.asked(&Request { number: 0, kind: ctx, ctx, body: &[1] });
+            requests.asked(&Request { number: 0, kind: 1, ctx: ContextId(ctx), body: &[1] });
+            requests.asked(&Request { number: 0, kind: ctx, ctx: ContextId(ctx), body: &[1] });
         }
         let after = std::fs::read_dir("/proc/self/task").unwrap().count();
         // Other tests of this process may start some at the same time.

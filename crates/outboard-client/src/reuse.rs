@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use outboard_front::backend::{ContextId, DeviceId};
+use outboard_front::backend::{ContextId, DeviceId, DevicePtr, ObjectId, StreamId};
 use rustc_hash::FxHashMap;
 
 /// Bytes by which a pool may hold more than the program's allocations ever were at once.
@@ -22,15 +22,15 @@ pub(crate) enum Pool {
     /// The default one of the device with this ordinal.
     Default(DeviceId),
     /// One that the program has made.
-    Made(u64),
+    Made(ObjectId),
 }
 
 /// A block that is the program's no longer, and free in its stream's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) ctx: ContextId,
-    pub(crate) stream: u64,
-    pub(crate) address: u64,
+    pub(crate) stream: StreamId,
+    pub(crate) address: DevicePtr,
     bytes: u64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Reuse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owed {
     /// What has been freed in a stream's order, once that stream has come to it.
-    Freed(ContextId, u64),
+    Freed(ContextId, StreamId),
     /// What a pool no longer holds on to.
     Lowered,
 }
@@ -58,17 +58,17 @@ enum Owed {
 struct State {
     pools: FxHashMap<Pool, Kept>,
     /// Default pools under the names that the program's handles have.
-    names: FxHashMap<u64, DeviceId>,
-    devices: FxHashMap<u32, DeviceId>,
+    names: FxHashMap<ObjectId, DeviceId>,
+    devices: FxHashMap<ContextId, DeviceId>,
     /// The program's allocations.
-    live: FxHashMap<u64, Live>,
+    live: FxHashMap<DevicePtr, Live>,
     time: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Live {
     pool: Pool,
-    ctx: u32,
+    ctx: ContextId,
     bytes: u64,
 }
 
@@ -83,7 +83,7 @@ struct Kept {
     /// Blocks by the time at which they were freed.
     blocks: BTreeMap<u64, Block>,
     /// Those times, by context, stream and size.
-    fitting: FxHashMap<(u32, u64, u64), Vec<u64>>,
+    fitting: FxHashMap<(ContextId, StreamId, u64), Vec<u64>>,
 }
 
 impl Kept {
@@ -95,12 +95,12 @@ impl Kept {
     fn keep(&mut self, time: u64, block: Block) {
         self.held += block.bytes;
         self.blocks.insert(time, block);
-        self.fitting.entry((block.ctx.0, block.stream, block.bytes)).or_default().push(time);
+        self.fitting.entry((block.ctx, block.stream, block.bytes)).or_default().push(time);
     }
 
     fn take(&mut self, time: u64) -> Option<Block> {
         let block = self.blocks.remove(&time)?;
-        let key = (block.ctx.0, block.stream, block.bytes);
+        let key = (block.ctx, block.stream, block.bytes);
         if let Some(times) = self.fitting.get_mut(&key) {
             times.retain(|other| *other != time);
             if times.is_empty() {
@@ -150,33 +150,33 @@ impl Reuse {
 
     /// A context of a device has been opened.
     pub(crate) fn context_opened(&self, ctx: ContextId, device: DeviceId) {
-        self.state().devices.insert(ctx.0, device);
+        self.state().devices.insert(ctx, device);
     }
 
     /// The default pool of a context's device.
     pub(crate) fn default_of(&self, ctx: ContextId) -> Option<Pool> {
-        self.state().devices.get(&ctx.0).copied().map(Pool::Default)
+        self.state().devices.get(&ctx).copied().map(Pool::Default)
     }
 
     /// A handle of the program's is the default pool of a device.
-    pub(crate) fn name_default(&self, name: u64, device: DeviceId) {
+    pub(crate) fn name_default(&self, name: ObjectId, device: DeviceId) {
         self.state().names.insert(name, device);
     }
 
     /// The pool that a handle is.
-    pub(crate) fn named(&self, name: u64) -> Pool {
+    pub(crate) fn named(&self, name: ObjectId) -> Pool {
         self.state().names.get(&name).copied().map_or(Pool::Made(name), Pool::Default)
     }
 
     /// A block of exactly this size that was freed in this stream, now the program's again.
-    pub(crate) fn take(&self, pool: Pool, ctx: ContextId, stream: u64, bytes: u64) -> Option<u64> {
+    pub(crate) fn take(&self, pool: Pool, ctx: ContextId, stream: StreamId, bytes: u64) -> Option<DevicePtr> {
         let mut state = self.state();
         let kept = state.pools.get_mut(&pool)?;
-        let time = *kept.fitting.get(&(ctx.0, stream, bytes))?.last()?;
+        let time = *kept.fitting.get(&(ctx, stream, bytes))?.last()?;
         let block = kept.take(time)?;
         kept.live += bytes;
         kept.note();
-        state.live.insert(block.address, Live { pool, ctx: ctx.0, bytes });
+        state.live.insert(block.address, Live { pool, ctx, bytes });
         self.done(&state);
         Some(block.address)
     }
@@ -192,17 +192,17 @@ impl Reuse {
     }
 
     /// The server has allocated a block.
-    pub(crate) fn allocated(&self, pool: Pool, ctx: ContextId, address: u64, bytes: u64) {
+    pub(crate) fn allocated(&self, pool: Pool, ctx: ContextId, address: DevicePtr, bytes: u64) {
         let mut state = self.state();
         let kept = state.pools.entry(pool).or_default();
         kept.live += bytes;
         kept.note();
-        state.live.insert(address, Live { pool, ctx: ctx.0, bytes });
+        state.live.insert(address, Live { pool, ctx, bytes });
         self.done(&state);
     }
 
     /// The program frees a block in a stream's order. Whether it is kept; if not, the server must free it.
-    pub(crate) fn keep(&self, ctx: ContextId, stream: u64, address: u64) -> bool {
+    pub(crate) fn keep(&self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> bool {
         let mut state = self.state();
         let Some(live) = state.live.remove(&address) else { return false };
         state.time += 1;
@@ -218,7 +218,7 @@ impl Reuse {
     }
 
     /// An allocation is no longer one that may be kept: it is freed in another way, or other processes have it.
-    pub(crate) fn release(&self, address: u64) {
+    pub(crate) fn release(&self, address: DevicePtr) {
         let mut state = self.state();
         let Some(live) = state.live.remove(&address) else { return };
         if let Some(kept) = state.pools.get_mut(&live.pool) {
@@ -245,7 +245,7 @@ impl Reuse {
     }
 
     /// The server is about to be told to free something in a stream's order.
-    pub(crate) fn frees(&self, ctx: ContextId, stream: u64) {
+    pub(crate) fn frees(&self, ctx: ContextId, stream: StreamId) {
         self.owe(Owed::Freed(ctx, stream));
     }
 
@@ -265,7 +265,7 @@ impl Reuse {
 
     /// The driver has made a wait. It was behind what was freed in the streams that have nothing left to do.
     #[inline]
-    pub(crate) fn waited(&self, is_idle: impl Fn(ContextId, u64) -> bool) {
+    pub(crate) fn waited(&self, is_idle: impl Fn(ContextId, StreamId) -> bool) {
         if self.is_owed.load(Ordering::Acquire) {
             self.settle(|owed| match owed {
                 Owed::Freed(ctx, stream) => is_idle(ctx, stream),
@@ -316,7 +316,7 @@ impl Reuse {
     }
 
     /// Gives back what is kept for a stream, which is about to end.
-    pub(crate) fn give_stream(&self, ctx: ContextId, stream: u64, mut give: impl FnMut(&Block)) {
+    pub(crate) fn give_stream(&self, ctx: ContextId, stream: StreamId, mut give: impl FnMut(&Block)) {
         let mut state = self.state();
         for kept in state.pools.values_mut() {
             kept.give_where(|block| (block.ctx, block.stream) == (ctx, stream), &mut give);
@@ -331,12 +331,12 @@ impl Reuse {
         for kept in pools.values_mut() {
             kept.give_where(|block| block.ctx == ctx, &mut give);
         }
-        for (_, gone) in live.extract_if(|_, live| live.ctx == ctx.0) {
+        for (_, gone) in live.extract_if(|_, live| live.ctx == ctx) {
             if let Some(kept) = pools.get_mut(&gone.pool) {
                 kept.live -= gone.bytes;
             }
         }
-        devices.remove(&ctx.0);
+        devices.remove(&ctx);
         self.done(&state);
         drop(state);
         self.settle(|owed| matches!(owed, Owed::Freed(of, _) if of == ctx));

@@ -5,6 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use outboard_wire::ObjectId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::progress::Progress;
@@ -15,7 +16,7 @@ const MOST: usize = 256;
 const LOOKED_AT: usize = 1 << 14;
 
 /// Start and end.
-type Pair = (u64, u64);
+type Pair = (ObjectId, ObjectId);
 
 /// What is known of times.
 #[derive(Debug, Default)]
@@ -24,10 +25,10 @@ pub(crate) struct Times(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     /// Events that take times.
-    timed: FxHashSet<u64>,
+    timed: FxHashSet<ObjectId>,
     last: Option<Pair>,
     /// What the last question has told, by the records that were meant.
-    told: FxHashMap<Pair, (Pair, f32)>,
+    told: FxHashMap<Pair, ((u64, u64), f32)>,
 }
 
 /// A question; the first pair is the one that is asked for.
@@ -35,7 +36,7 @@ struct Known {
 pub(crate) struct Question {
     pub(crate) pairs: Vec<Pair>,
     /// The commands that have recorded them.
-    recorded: Vec<Option<Pair>>,
+    recorded: Vec<Option<(u64, u64)>>,
 }
 
 impl Times {
@@ -44,12 +45,12 @@ impl Times {
     }
 
     /// An event has been made that takes times.
-    pub(crate) fn made(&self, event: u64) {
+    pub(crate) fn made(&self, event: ObjectId) {
         self.known().timed.insert(event);
     }
 
     /// An event is no more.
-    pub(crate) fn forget(&self, event: u64) {
+    pub(crate) fn forget(&self, event: ObjectId) {
         self.known().timed.remove(&event);
     }
 
@@ -65,10 +66,10 @@ impl Times {
         }
         let mut pairs = vec![pair];
         if known.timed.len() <= LOOKED_AT {
-            let mut order: Vec<(u64, u64)> =
+            let mut order: Vec<(u64, ObjectId)> =
                 known.timed.iter().filter_map(|event| Some((progress.record_of(*event)?, *event))).collect();
             order.sort_unstable();
-            let order: Vec<u64> = order.into_iter().map(|(_, event)| event).collect();
+            let order: Vec<ObjectId> = order.into_iter().map(|(_, event)| event).collect();
             pairs.extend(next(&order, pair, last));
         }
         let recorded = pairs.iter().map(|pair| records(*pair)).collect();
@@ -86,8 +87,8 @@ impl Times {
 }
 
 /// The pairs behind `pair`, in steps of what lies between it and `last`; without that, or at its end, every other event starts one.
-fn next(order: &[u64], pair: Pair, last: Option<Pair>) -> Vec<Pair> {
-    let place = |event: u64| order.iter().position(|known| *known == event).map(|place| place as isize);
+fn next(order: &[ObjectId], pair: Pair, last: Option<Pair>) -> Vec<Pair> {
+    let place = |event: ObjectId| order.iter().position(|known| *known == event).map(|place| place as isize);
     let places = |(start, end): Pair| Some((place(start)?, place(end)?));
     let Some((start, end)) = places(pair) else { return Vec::new() };
     let at = |place: isize| usize::try_from(place).ok().and_then(|place| order.get(place)).copied();
@@ -103,36 +104,40 @@ fn next(order: &[u64], pair: Pair, last: Option<Pair>) -> Vec<Pair> {
 
 #[cfg(test)]
 mod tests {
-    use outboard_front::backend::ContextId;
+    use outboard_front::backend::{ContextId, StreamId};
 
     use super::*;
 
-    fn record(progress: &Progress, event: u64, seq: u64) {
-        progress.record(event, ContextId(1), 0, |_| Ok::<u64, ()>(seq)).unwrap();
+    fn record(progress: &Progress, event: ObjectId, seq: u64) {
+        progress.record(event, ContextId(1), StreamId::LEGACY, |_| Ok::<u64, ()>(seq)).unwrap();
+    }
+
+    fn pair((start, end): (u64, u64)) -> Pair {
+        (ObjectId(start), ObjectId(end))
     }
 
     /// Pairs that were recorded, one behind the other, with an event of another kind between them.
     fn recorded(pairs: u64) -> (Times, Progress) {
         let (times, progress) = (Times::default(), Progress::default());
         for event in 0..2 * pairs {
-            times.made(event);
-            record(&progress, event, 10 + 2 * event);
-            record(&progress, 1000 + event, 11 + 2 * event);
+            times.made(ObjectId(event));
+            record(&progress, ObjectId(event), 10 + 2 * event);
+            record(&progress, ObjectId(1000 + event), 11 + 2 * event);
         }
         (times, progress)
     }
 
     fn answer(times: &Times, question: &Question) {
-        let all: Vec<_> = question.pairs.iter().map(|(start, _)| (0, *start as f32)).collect();
+        let all: Vec<_> = question.pairs.iter().map(|(start, _)| (0, start.0 as f32)).collect();
         times.answered(question, &all);
     }
 
     /// How many questions it takes to know these pairs.
-    fn questions(times: &Times, progress: &Progress, pairs: impl IntoIterator<Item = Pair>) -> usize {
+    fn questions(times: &Times, progress: &Progress, pairs: impl IntoIterator<Item = (u64, u64)>) -> usize {
         let mut asked = 0;
-        for pair in pairs {
+        for pair in pairs.into_iter().map(pair) {
             match times.look(pair, progress) {
-                Ok(milliseconds) => assert_eq!(milliseconds, pair.0 as f32),
+                Ok(milliseconds) => assert_eq!(milliseconds, pair.0.0 as f32),
                 Err(question) => {
                     assert_eq!(question.pairs[0], pair);
                     answer(times, &question);
@@ -162,7 +167,7 @@ mod tests {
     fn what_is_recorded_anew_is_asked_for() {
         let (times, progress) = recorded(4);
         assert_eq!(questions(&times, &progress, [(0, 1), (2, 3)]), 1);
-        record(&progress, 3, 100);
+        record(&progress, ObjectId(3), 100);
         assert_eq!(questions(&times, &progress, [(2, 3)]), 1);
         assert_eq!(questions(&times, &progress, [(2, 3)]), 0);
         progress.record_unnamed(|| Ok::<u64, ()>(101)).unwrap();
@@ -172,12 +177,12 @@ mod tests {
     #[test]
     fn times_that_there_are_not_are_not_known() {
         let (times, progress) = recorded(2);
-        let question = times.look((0, 1), &progress).unwrap_err();
-        assert_eq!(question.pairs, [(0, 1), (2, 3)]);
+        let question = times.look(pair((0, 1)), &progress).unwrap_err();
+        assert_eq!(question.pairs, [pair((0, 1)), pair((2, 3))]);
         times.answered(&question, &[(0, 1.0), (600, 0.0)]);
-        assert_eq!(times.look((0, 1), &progress).unwrap(), 1.0);
-        assert!(times.look((2, 3), &progress).is_err());
-        times.forget(2);
-        assert!(times.look((0, 3), &progress).unwrap_err().pairs.len() == 1);
+        assert_eq!(times.look(pair((0, 1)), &progress).unwrap(), 1.0);
+        assert!(times.look(pair((2, 3)), &progress).is_err());
+        times.forget(ObjectId(2));
+        assert!(times.look(pair((0, 3)), &progress).unwrap_err().pairs.len() == 1);
     }
 }

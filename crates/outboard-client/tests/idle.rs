@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use outboard_client::link::{Config, Link};
 use outboard_transport::{Stream, pipe};
+use outboard_wire::ContextId;
 
 /// Context switches of the link's threads so far, and their processor time in nanoseconds; none if they have not
 /// started yet.
@@ -35,7 +36,7 @@ fn activity() -> Option<(u64, u64)> {
 fn an_idle_link_does_nothing_at_all() {
     let (client, server): (Arc<dyn Stream>, _) = pipe::pair().unwrap();
     let link = Link::start(client, Config::default(), Box::new(|_, _| ())).unwrap();
-    link.post(1, 0, |_| ()).unwrap();
+    link.post(1, ContextId::NONE, |_| ()).unwrap();
     link.flush().unwrap();
     // After its last work it spins for a moment and looks round once; then it must stay quiet for a while.
     let mut before = activity();

@@ -9,6 +9,7 @@ use outboard_client::link::{Config, Link, LinkError, NoticeHandler};
 use outboard_session::server::{Command, Incoming, Outgoing};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Interest, Stream, Transport, pipe, write_all};
+use outboard_wire::ContextId;
 
 /// Only keeps a broken link from hanging the suite.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,9 +118,9 @@ fn a_burst_leaves_in_few_writes_and_arrives_in_order() {
     let (link, worker) = start(Config::default());
     let launch = [7; 84];
     for _ in 0..10_000 {
-        link.post(ADD, 1, |writer| writer.fixed(&launch)).unwrap();
+        link.post(ADD, ContextId(1), |writer| writer.fixed(&launch)).unwrap();
     }
-    let reply = link.call(READ, 1, |_| ()).unwrap();
+    let reply = link.call(READ, ContextId(1), |_| ()).unwrap();
     assert_eq!(reply.payload, 10_000u64.to_le_bytes());
     let stats = link.stats();
     assert_eq!((stats.posted, stats.calls), (10_000, 1));
@@ -135,7 +136,7 @@ fn a_single_post_leaves_without_a_call() {
     let link = Link::start(client, Config::default(), ignore()).unwrap();
     let mut incoming = Incoming::new();
     for round in 1..=20 {
-        link.post(ADD, 0, |_| ()).unwrap();
+        link.post(ADD, ContextId::NONE, |_| ()).unwrap();
         while incoming.next_command().unwrap().is_none() {
             assert_ne!(read_more(&*server, &mut incoming), 0);
         }
@@ -154,7 +155,7 @@ fn what_returned_in_one_thread_is_before_what_starts_in_another() {
                 for round in 0..100 {
                     wait_until("the poster's turn", || turn.load(Ordering::Acquire) == 2 * round);
                     for _ in 0..posts {
-                        link.post(ADD, 0, |_| ()).unwrap();
+                        link.post(ADD, ContextId::NONE, |_| ()).unwrap();
                     }
                     turn.store(2 * round + 1, Ordering::Release);
                 }
@@ -162,7 +163,7 @@ fn what_returned_in_one_thread_is_before_what_starts_in_another() {
         });
         for round in 0..100 {
             wait_until("the reader's turn", || turn.load(Ordering::Acquire) == 2 * round + 1);
-            let reply = link.call(READ, 0, |_| ()).unwrap();
+            let reply = link.call(READ, ContextId::NONE, |_| ()).unwrap();
             assert_eq!(reply.payload, ((round + 1) * posts).to_le_bytes());
             turn.store(2 * round + 2, Ordering::Release);
         }
@@ -180,8 +181,8 @@ fn many_threads_get_their_own_replies() {
                 scope.spawn(move || {
                     for i in 0..500u64 {
                         let sent = [thread.to_le_bytes(), i.to_le_bytes()].concat();
-                        link.post(ADD, 0, |_| ()).unwrap();
-                        let reply = link.call(ECHO, 0, |writer| writer.fixed(&sent)).unwrap();
+                        link.post(ADD, ContextId::NONE, |_| ()).unwrap();
+                        let reply = link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&sent)).unwrap();
                         assert_eq!((reply.payload, reply.status), (sent, 77));
                     }
                 });
@@ -198,10 +199,10 @@ fn replies_of_any_size_come_back() {
     let (link, _worker) = start(Config::default());
     for len in [0, 1, 65_535, 65_536, 1 << 20, outboard_wire::limits::MAX_FRAME] {
         let sent = vec![3; len];
-        assert!(link.call(ECHO, 0, |writer| writer.fixed(&sent)).unwrap().payload == sent);
+        assert!(link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&sent)).unwrap().payload == sent);
     }
     let huge = vec![0; outboard_wire::limits::MAX_FRAME + 1];
-    assert!(matches!(link.call(ECHO, 0, |writer| writer.fixed(&huge)), Err(LinkError::TooLong(_))));
+    assert!(matches!(link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&huge)), Err(LinkError::TooLong(_))));
     assert!(link.is_alive());
 }
 
@@ -216,8 +217,8 @@ fn notices_keep_their_place_among_replies() {
     let link = Link::start(client, Config::default(), notices).unwrap();
     let _worker = worker(server);
     for i in 0..100u8 {
-        link.post(SAY, 0, |writer| writer.u8(i)).unwrap();
-        link.call(READ, 0, |_| ()).unwrap();
+        link.post(SAY, ContextId::NONE, |writer| writer.u8(i)).unwrap();
+        link.call(READ, ContextId::NONE, |_| ()).unwrap();
         assert_eq!(heard.lock().unwrap().last(), Some(&(9, vec![i])), "the notice came before the later reply");
     }
     assert_eq!(heard.lock().unwrap().len(), 100);
@@ -232,8 +233,8 @@ fn a_notice_is_read_when_nobody_waits() {
     let _worker = worker(server);
     for i in 0..3u8 {
         // Also after a call, when callers had been the ones to read.
-        link.call(READ, 0, |_| ()).unwrap();
-        link.post(SAY, 0, |writer| writer.u8(i)).unwrap();
+        link.call(READ, ContextId::NONE, |_| ()).unwrap();
+        link.post(SAY, ContextId::NONE, |writer| writer.u8(i)).unwrap();
         assert_eq!(heard.recv_timeout(PATIENCE), Ok(vec![i]));
     }
 }
@@ -251,7 +252,7 @@ fn a_full_queue_blocks_the_poster_and_holds_no_more() {
         let (link, done, posted) = (Arc::clone(&link), Arc::clone(&done), Arc::clone(&posted));
         move || {
             for _ in 0..COUNT {
-                link.post(ADD, 0, |writer| writer.fixed(&[1; SIZE])).unwrap();
+                link.post(ADD, ContextId::NONE, |writer| writer.fixed(&[1; SIZE])).unwrap();
                 posted.fetch_add(1, Ordering::Relaxed);
             }
             done.store(true, Ordering::Relaxed);
@@ -271,7 +272,7 @@ fn a_full_queue_blocks_the_poster_and_holds_no_more() {
     assert!(held <= (2 * queue + 2 * SIZE) as u64, "{held} bytes are held");
     let worker = worker(server);
     poster.join().unwrap();
-    assert_eq!(link.call(READ, 0, |_| ()).unwrap().payload, COUNT.to_le_bytes());
+    assert_eq!(link.call(READ, ContextId::NONE, |_| ()).unwrap().payload, COUNT.to_le_bytes());
     drop(link);
     worker.join().unwrap();
 }
@@ -298,7 +299,7 @@ fn a_worker_that_talks_before_it_listens_is_heard() {
         worker(server)
     });
     for _ in 0..1000 {
-        link.post(ADD, 0, |writer| writer.fixed(&[1; 64 << 10])).unwrap();
+        link.post(ADD, ContextId::NONE, |writer| writer.fixed(&[1; 64 << 10])).unwrap();
     }
     wait_until("hearing all", || heard.load(Ordering::Relaxed) == SAID);
     link.flush().unwrap();
@@ -310,21 +311,21 @@ fn a_worker_that_talks_before_it_listens_is_heard() {
 #[test]
 fn death_ends_a_waiting_call_and_all_later_ones() {
     let (link, worker) = start(Config::default());
-    link.call(READ, 0, |_| ()).unwrap();
+    link.call(READ, ContextId::NONE, |_| ()).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 // Each sees its own end, whoever leads and whoever follows.
-                while link.call(ECHO, 0, |_| ()).is_ok() {}
-                assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+                while link.call(ECHO, ContextId::NONE, |_| ()).is_ok() {}
+                assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
             });
         }
-        link.post(DIE, 0, |_| ()).unwrap();
+        link.post(DIE, ContextId::NONE, |_| ()).unwrap();
     });
     worker.join().unwrap();
     assert!(!link.is_alive());
-    assert!(is_lost(&link.post(ADD, 0, |_| ())));
-    assert!(is_lost(&link.call(READ, 0, |_| ())));
+    assert!(is_lost(&link.post(ADD, ContextId::NONE, |_| ())));
+    assert!(is_lost(&link.call(READ, ContextId::NONE, |_| ())));
 }
 
 #[test]
@@ -332,12 +333,12 @@ fn death_is_noticed_when_nobody_waits() {
     for after_call in [false, true] {
         let (link, worker) = start(Config::default());
         if after_call {
-            link.call(READ, 0, |_| ()).unwrap();
+            link.call(READ, ContextId::NONE, |_| ()).unwrap();
         }
-        link.post(DIE, 0, |_| ()).unwrap();
+        link.post(DIE, ContextId::NONE, |_| ()).unwrap();
         worker.join().unwrap();
         wait_until("noticing", || !link.is_alive());
-        assert!(is_lost(&link.post(ADD, 0, |_| ())));
+        assert!(is_lost(&link.post(ADD, ContextId::NONE, |_| ())));
     }
 }
 
@@ -358,9 +359,9 @@ fn last_words_are_heard() {
 #[test]
 fn a_reply_nobody_asked_for_ends_the_link() {
     let (link, _worker) = start(Config::default());
-    link.post(ANSWER_UNASKED, 0, |_| ()).unwrap();
+    link.post(ANSWER_UNASKED, ContextId::NONE, |_| ()).unwrap();
     wait_until("noticing", || !link.is_alive());
-    match link.call(READ, 0, |_| ()) {
+    match link.call(READ, ContextId::NONE, |_| ()) {
         Err(LinkError::Lost(reason)) => assert!(reason.contains("waits for none"), "{reason}"),
         other => panic!("{other:?}"),
     }
@@ -371,7 +372,7 @@ fn closing_ends_waiting_calls() {
     let (client, _server) = pipe::pair().unwrap();
     let link = Link::start(client, Config::default(), ignore()).unwrap();
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| link.call(READ, 0, |_| ()));
+        let call = scope.spawn(|| link.call(READ, ContextId::NONE, |_| ()));
         wait_until("the call", || link.last() == 1);
         link.close();
         assert!(is_lost(&call.join().unwrap()));
@@ -382,13 +383,13 @@ fn closing_ends_waiting_calls() {
 fn a_panic_while_encoding_harms_nothing() {
     let (link, _worker) = start(Config::default());
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        link.post(ADD, 0, |writer| {
+        link.post(ADD, ContextId::NONE, |writer| {
             writer.u64(5);
             panic!("on purpose");
         })
     }));
     assert!(panicked.is_err());
-    assert_eq!(link.call(READ, 0, |_| ()).unwrap().payload, 0u64.to_le_bytes());
+    assert_eq!(link.call(READ, ContextId::NONE, |_| ()).unwrap().payload, 0u64.to_le_bytes());
 }
 
 #[test]
@@ -400,8 +401,8 @@ fn a_panic_in_the_notice_handler_harms_nothing() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
-                    link.post(SAY, 0, |_| ()).unwrap();
-                    assert_eq!(link.call(READ, 0, |_| ()).unwrap().status, 0);
+                    link.post(SAY, ContextId::NONE, |_| ()).unwrap();
+                    assert_eq!(link.call(READ, ContextId::NONE, |_| ()).unwrap().status, 0);
                 }
             });
         }
@@ -414,7 +415,7 @@ fn a_forked_child_lets_go_and_its_parent_goes_on() {
     let (client, server) = tcp_pair();
     let link = Link::start(Arc::clone(&client), Config::default(), ignore()).unwrap();
     let _worker = worker(server);
-    link.call(READ, 0, |_| ()).unwrap();
+    link.call(READ, ContextId::NONE, |_| ()).unwrap();
     // SAFETY: the child makes one system call and ends without running exit handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -427,6 +428,6 @@ fn a_forked_child_lets_go_and_its_parent_goes_on() {
     // SAFETY: `status` is a place for the status; the child is ours and not waited for elsewhere.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 7, "the child still had the connection");
-    assert_eq!(link.call(READ, 0, |_| ()).unwrap().status, 0);
+    assert_eq!(link.call(READ, ContextId::NONE, |_| ()).unwrap().status, 0);
     assert!(link.is_alive());
 }

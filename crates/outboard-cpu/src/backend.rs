@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, CheckpointStep, ContextId, CopyMode, DeviceId, Faults, Fill, Image, JitLog, Launch, ObjectId, Rect,
-    Result, Stream,
+    Backend, CheckpointStep, ContextId, CopyMode, DeviceId, DevicePtr, Faults, Fill, HostPtr, Image, JitLog, Launch,
+    ObjectId, Rect, Result, StreamId,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -83,16 +83,17 @@ impl Backend for Cpu {
         Ok((memory.free_bytes(), memory.total()))
     }
 
-    fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<DevicePtr> {
         let context = self.context(ctx)?;
-        context.alloc(bytes).or_else(|error| {
+        let address = context.alloc(bytes).or_else(|error| {
             // Some may be on its way back in a stream.
             self.scheduler.wait_all(self.scheduler.pending(ctx));
             context.alloc(bytes).map_err(|_| error)
-        })
+        });
+        address.map(DevicePtr)
     }
 
-    fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn memory_free(&self, ctx: ContextId, DevicePtr(address): DevicePtr) -> Result<()> {
         let context = self.context(ctx)?;
         if self.pooled.contains(address) {
             self.scheduler.wait_all(self.scheduler.pending(ctx));
@@ -104,12 +105,12 @@ impl Backend for Cpu {
         if self.graphs.memory.free(address) { Ok(()) } else { context.free(address) }
     }
 
-    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, _stream: Stream) -> Result<u64> {
+    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, _stream: StreamId) -> Result<DevicePtr> {
         let device = self.device_of(&self.context(ctx)?.engine)?;
-        self.alloc_pooled(ctx, &self.default_pool(DeviceId::new(device))?, bytes)
+        self.alloc_pooled(ctx, &self.default_pool(DeviceId::new(device))?, bytes).map(DevicePtr)
     }
 
-    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    fn memory_free_async(&'static self, ctx: ContextId, DevicePtr(address): DevicePtr, stream: StreamId) -> Result<()> {
         if self.pooled.contains(address) {
             return self.free_pooled(ctx, address, stream);
         }
@@ -141,18 +142,18 @@ impl Backend for Cpu {
         self.host.remove(self.engines()?, memory, false)
     }
 
-    fn host_device_address(&self, _ctx: ContextId, memory: *mut u8) -> Result<u64> {
+    fn host_device_address(&self, _ctx: ContextId, memory: *mut u8) -> Result<DevicePtr> {
         check_range(self.engines()?, memory as u64, 1)?;
-        Ok(memory as u64)
+        Ok(HostPtr::of(memory).unified().device())
     }
 
     unsafe fn copy_to_device(
         &'static self,
         ctx: ContextId,
-        dst: u64,
+        DevicePtr(dst): DevicePtr,
         src: *const u8,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         self.upload(&*self.context(ctx)?, dst, src, bytes, lane(ctx, stream), mode)
@@ -162,19 +163,26 @@ impl Backend for Cpu {
         &'static self,
         ctx: ContextId,
         dst: *mut u8,
-        src: u64,
+        DevicePtr(src): DevicePtr,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         self.download(&*self.context(ctx)?, dst, src, bytes, lane(ctx, stream), mode)
     }
 
-    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    fn copy_on_device(
+        &'static self,
+        ctx: ContextId,
+        DevicePtr(dst): DevicePtr,
+        DevicePtr(src): DevicePtr,
+        rect: Rect,
+        stream: StreamId,
+    ) -> Result<()> {
         self.copy_rect(&*self.context(ctx)?, dst, src, rect, lane(ctx, stream))
     }
 
-    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: StreamId) -> Result<()> {
         self.fill_rows(&*self.context(ctx)?, fill, lane(ctx, stream))
     }
 
@@ -189,11 +197,11 @@ impl Backend for Cpu {
         self.scheduler.remove_lane(Lane::Created(id))
     }
 
-    fn stream_synchronize(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_synchronize(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
         self.synchronize(ctx, self.scheduler.lane_pending(ctx, lane(ctx, stream))?)
     }
 
-    fn stream_query(&self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_query(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
         self.scheduler.check(ctx)?;
         match self.scheduler.lane_pending(ctx, lane(ctx, stream))?.is_empty() {
             // It may have failed since.
@@ -202,7 +210,7 @@ impl Backend for Cpu {
         }
     }
 
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, _flags: u32) -> Result<()> {
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, _flags: u32) -> Result<()> {
         let event = self.event(event)?;
         if let Some(shared) = &event.shared {
             return self.wait_for_shared(ctx, lane(ctx, stream), shared);
@@ -214,8 +222,8 @@ impl Backend for Cpu {
     fn stream_wait_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        DevicePtr(address): DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
@@ -228,8 +236,8 @@ impl Backend for Cpu {
     fn stream_write_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        DevicePtr(address): DevicePtr,
         value: u64,
         wide: bool,
         _flags: u32,
@@ -247,7 +255,7 @@ impl Backend for Cpu {
         self.events.remove(id).map(drop)
     }
 
-    fn event_record(&'static self, ctx: ContextId, id: ObjectId, stream: Stream, _flags: u32) -> Result<()> {
+    fn event_record(&'static self, ctx: ContextId, id: ObjectId, stream: StreamId, _flags: u32) -> Result<()> {
         let event = self.event(id)?;
         if let Some(shared) = &event.shared {
             return self.record_shared(ctx, lane(ctx, stream), shared);
@@ -315,10 +323,10 @@ impl Backend for Cpu {
         Ok(function.info())
     }
 
-    fn module_global(&self, _ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+    fn module_global(&self, _ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)> {
         let module = self.modules.get(module)?;
         let (address, bytes) = module.program.global(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-        Ok((address, bytes, module.program.is_managed(name)))
+        Ok((DevicePtr(address), bytes, module.program.is_managed(name)))
     }
 
     fn function_set_attribute(&self, _ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {
@@ -338,14 +346,14 @@ impl Backend for Cpu {
         self.functions.get(function)?.dynamic_shared(blocks.max(0) as u32, block.max(0) as u32)
     }
 
-    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()> {
         let function = self.functions.get(launch.function)?;
         let mut grid = self.grid(&function, ctx, launch)?;
         grid.processors = self.shares.processors(stream);
         self.scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None)?;
         // An event that a launch may record earlier is recorded behind it, which is as good to whoever waits.
         let events = launch.attributes.iter().filter(|(id, _)| names_event(*id));
-        events.map(|(_, value)| ObjectId(event_of(value))).try_for_each(|id| self.event_record(ctx, id, stream, 0))
+        events.map(|(_, value)| event_of(value)).try_for_each(|id| self.event_record(ctx, id, stream, 0))
     }
 
     fn statistics(&self) -> Vec<(&'static str, String)> {

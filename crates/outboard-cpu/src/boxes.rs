@@ -4,7 +4,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{BoxCopies, BoxCopy, ContextId, CopyMode, Extent, Layout, Memory, Result, Side, Stream};
+use outboard_front::backend::{
+    BoxCopies, BoxCopy, ContextId, CopyMode, DevicePtr, Extent, HostPtr, Layout, Memory, Result, Side, StreamId,
+};
 
 use crate::array::Array;
 use crate::copy::MOST_STAGED;
@@ -54,8 +56,8 @@ impl Cpu {
 
     fn rows(&self, side: &Side, extent: Extent) -> Result<Rows> {
         match side.memory {
-            Memory::Host(address) => Ok(Rows { address, layout: side.layout, _array: None }),
-            Memory::Device(address) => {
+            Memory::Host(HostPtr(address)) => Ok(Rows { address, layout: side.layout, _array: None }),
+            Memory::Device(DevicePtr(address)) => {
                 let span = side.layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
                 check_range(self.engines()?, address, span)?;
                 Ok(Rows { address, layout: side.layout, _array: None })
@@ -70,7 +72,7 @@ impl Cpu {
 }
 
 impl BoxCopies for Cpu {
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
         let extent = copy.extent;
         let context = self.context(ctx)?;
         let (dst, src) = (self.rows(&copy.dst, extent)?, self.rows(&copy.src, extent)?);

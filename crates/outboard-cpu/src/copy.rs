@@ -82,7 +82,7 @@ impl Cpu {
             && fill.dst.is_multiple_of(element)
             && (fill.height == 1 || fill.pitch.is_multiple_of(element));
         let width = fill.width.checked_mul(element).filter(|_| aligned).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        check_range(self.engines()?, fill.dst, extent(width, fill.height, fill.pitch)?)?;
+        check_range(self.engines()?, fill.dst.0, extent(width, fill.height, fill.pitch)?)?;
         self.scheduler.submit(ctx.id, lane, Work::Fill(fill), None).map(drop)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Faults, Launch, ObjectId, Result, Stream};
+use outboard_front::backend::{ContextId, Faults, Launch, ObjectId, Result, StreamId};
 use outboard_simt::{Engine, EngineConfig};
 use parking_lot::Mutex;
 
@@ -197,9 +197,9 @@ impl Cpu {
 }
 
 /// The queue that a stream is.
-pub(crate) fn lane(ctx: ContextId, stream: Stream) -> Lane {
-    match stream {
-        Stream::Legacy => Lane::Legacy(ctx),
-        Stream::Created(id) => Lane::Created(id),
+pub(crate) fn lane(ctx: ContextId, stream: StreamId) -> Lane {
+    match stream.object() {
+        None => Lane::Legacy(ctx),
+        Some(id) => Lane::Created(id),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, ContextId, DeviceId, GreenContexts, ObjectId, Result, Share, Split, SplitRequest, Stream,
+    Backend, ContextId, DeviceId, GreenContexts, ObjectId, Result, Share, Split, SplitRequest, StreamId,
 };
 use parking_lot::Mutex;
 
@@ -81,8 +81,8 @@ fn split(request: &SplitRequest<'_>) -> Result<Split> {
 
 impl Shares {
     /// How many processors the work of a stream may use.
-    pub(crate) fn processors(&self, stream: Stream) -> u32 {
-        let Stream::Created(stream) = stream else { return u32::MAX };
+    pub(crate) fn processors(&self, stream: StreamId) -> u32 {
+        let Some(stream) = stream.object() else { return u32::MAX };
         let greens = self.greens.lock();
         let green = greens.values().find(|green| green.streams.contains(&stream));
         green.map_or(u32::MAX, |green| field(&green.share, COUNT))
@@ -205,7 +205,7 @@ impl GreenContexts for Cpu {
         let lane = ObjectId(event.0 | 1 << 63);
         self.scheduler.add_lane(ctx, Lane::Created(lane), false, false)?;
         wait_for(ctx, Lane::Created(lane), &before)?;
-        self.event_record(ctx, event, Stream::Created(lane), 0)?;
+        self.event_record(ctx, event, StreamId::created(lane), 0)?;
         self.scheduler.remove_lane(Lane::Created(lane))
     }
 

@@ -1,12 +1,12 @@
 //! Functions of the program that a stream calls of the software device.
 
-use outboard_front::backend::{ContextId, HostCall, HostCalls, Result, Stream};
+use outboard_front::backend::{ContextId, HostCall, HostCalls, Result, StreamId};
 
 use crate::cpu::{Cpu, lane};
 use crate::work::Work;
 
 impl HostCalls for Cpu {
-    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+    fn host_call(&'static self, ctx: ContextId, stream: StreamId, call: HostCall) -> Result<()> {
         let context = self.context(ctx)?;
         let mut call = Some(call);
         let work = Work::Host(Box::new(move |status| {

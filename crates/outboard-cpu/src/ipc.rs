@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, DeviceId, MemoryKind, ObjectId, Result, Sharing, Token};
+use outboard_front::backend::{ContextId, DeviceId, DevicePtr, MemoryKind, ObjectId, Result, Sharing, Token};
 use outboard_simt::{Access, Engine};
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -247,27 +247,27 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 }
 
 impl Sharing for Cpu {
-    fn share_memory(&self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_memory(&self, ctx: ContextId, DevicePtr(address): DevicePtr, bytes: u64) -> Result<Token> {
         let context = self.context(ctx)?;
         context.check_owned(address)?;
         self.share_range(&context.engine, address, bytes)
     }
 
-    fn open_memory(&self, ctx: ContextId, token: &Token, _flags: u32) -> Result<(u64, u64)> {
+    fn open_memory(&self, ctx: ContextId, token: &Token, _flags: u32) -> Result<(DevicePtr, u64)> {
         let part = Part::decode(MEMORY, token)?;
         let engine = self.context(ctx)?.engine.clone();
         let mut all = self.opened.0.lock();
         if let Some((opened, count)) = all.get_mut(&(ctx, part)) {
             *count += 1;
-            return Ok((opened.address, opened.bytes));
+            return Ok((DevicePtr(opened.address), opened.bytes));
         }
         let opened = Opened::new(engine, &part)?;
-        let place = (opened.address, opened.bytes);
+        let place = (DevicePtr(opened.address), opened.bytes);
         all.insert((ctx, part), (opened, 1));
         Ok(place)
     }
 
-    fn close_memory(&self, ctx: ContextId, address: u64) -> Result<()> {
+    fn close_memory(&self, ctx: ContextId, DevicePtr(address): DevicePtr) -> Result<()> {
         self.wait_for_everything();
         let mut all = self.opened.0.lock();
         let found = all.iter_mut().find(|((owner, _), (opened, _))| *owner == ctx && opened.address == address);
@@ -329,16 +329,16 @@ impl Sharing for Cpu {
         Ok(device)
     }
 
-    fn share_pooled(&self, _home: DeviceId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_pooled(&self, _home: DeviceId, DevicePtr(address): DevicePtr, bytes: u64) -> Result<Token> {
         let (allocated, engine) = self.pooled.find(address).ok_or(INVALID)?;
         self.share_range(&engine, address, bytes.min(allocated))
     }
 
-    fn open_pooled(&self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
+    fn open_pooled(&self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)> {
         let opened = Opened::new(self.pools.get(pool)?.engine.clone(), &Part::decode(MEMORY, token)?)?;
         let (address, bytes) = (opened.address, opened.bytes);
         self.pooled.insert_opened(ctx, address, bytes, opened);
-        Ok((address, bytes))
+        Ok((DevicePtr(address), bytes))
     }
 }
 

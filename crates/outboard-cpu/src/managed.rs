@@ -2,29 +2,36 @@
 //! simply use it.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{Backend, ContextId, Managed, Result, Stream};
+use outboard_front::backend::{Backend, ContextId, DevicePtr, HostPtr, Managed, Result, StreamId, UnifiedPtr};
 
 use crate::cpu::Cpu;
 
 impl Managed for Cpu {
-    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         if self.engines()?.len() == 1 {
-            return self.memory_alloc(ctx, bytes);
+            return self.memory_alloc(ctx, bytes).map(DevicePtr::unified);
         }
         // Memory of one device is not another's; memory of the host is that of all.
         let bytes = usize::try_from(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        self.host_alloc(ctx, bytes, 0).map(|memory| memory as u64)
+        self.host_alloc(ctx, bytes, 0).map(|memory| HostPtr::of(memory).unified())
     }
 
-    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn managed_free(&'static self, ctx: ContextId, address: UnifiedPtr) -> Result<()> {
         if self.engines()?.len() == 1 {
-            return self.memory_free(ctx, address);
+            return self.memory_free(ctx, address.device());
         }
         // SAFETY: the front has found the allocation, which it has forgotten since.
-        unsafe { self.host_free(ctx, address as *mut u8, 0) }
+        unsafe { self.host_free(ctx, address.host().pointer(), 0) }
     }
 
-    fn managed_prefetch(&self, _ctx: ContextId, _address: u64, _bytes: u64, _to_host: bool, _: Stream) -> Result<()> {
+    fn managed_prefetch(
+        &self,
+        _ctx: ContextId,
+        _address: UnifiedPtr,
+        _bytes: u64,
+        _to_host: bool,
+        _: StreamId,
+    ) -> Result<()> {
         // It is there already.
         Ok(())
     }

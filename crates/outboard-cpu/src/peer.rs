@@ -137,9 +137,9 @@ mod tests {
         // One that ended between being looked up and being noted.
         cpu.windows.open(cpu.engines().unwrap(), 0, 0);
         cpu.windows.asked.lock().push(Asked { who: (ctx, 0), whose: (gone, 0) });
-        assert!(engine.memory().range_of(address).is_some());
+        assert!(engine.memory().range_of(address.0).is_some());
         cpu.context_close(ctx).unwrap();
-        assert!(engine.memory().range_of(address).is_none(), "its memory is free");
+        assert!(engine.memory().range_of(address.0).is_none(), "its memory is free");
         let is_of = |asked: &Asked| asked.who.0 == ctx || asked.whose.0 == ctx;
         assert!(!cpu.windows.asked.lock().iter().any(is_of) && !cpu.windows.open.lock().contains_key(&(0, 0)));
         assert_eq!(cpu.peer_disable(ctx, peer), Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED));

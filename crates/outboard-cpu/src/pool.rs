@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use outboard_abi::{CUmemPool_attribute_enum as A, CUresult};
-use outboard_front::backend::{ContextId, DeviceId, ObjectId, PoolKind, Pools, Result, Stream};
+use outboard_front::backend::{ContextId, DeviceId, DevicePtr, ObjectId, PoolKind, Pools, Result, StreamId};
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 
@@ -140,7 +140,7 @@ impl Cpu {
     }
 
     /// Frees an allocation from a pool when the stream comes to it.
-    pub(crate) fn free_pooled(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    pub(crate) fn free_pooled(&'static self, ctx: ContextId, address: u64, stream: StreamId) -> Result<()> {
         let free = move || {
             self.pooled.free(address);
         };
@@ -216,9 +216,9 @@ impl Pools for Cpu {
         Ok(pool.state.lock().access.get(&device.ordinal()).copied().unwrap_or(0))
     }
 
-    fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, _stream: Stream) -> Result<u64> {
+    fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, _stream: StreamId) -> Result<DevicePtr> {
         let pool = self.named_pool(pool)?;
-        self.alloc_pooled(ctx, &pool, bytes)
+        self.alloc_pooled(ctx, &pool, bytes).map(DevicePtr)
     }
 }
 

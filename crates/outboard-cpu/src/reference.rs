@@ -66,8 +66,8 @@ fn check(setting: &mut S) -> Result<u64> {
     match setting {
         _ if !fine => Err(invalid()),
         S::Memory(address, _) => {
-            let offset = *address % ALIGNMENT;
-            *address -= offset;
+            let offset = address.0 % ALIGNMENT;
+            address.0 -= offset;
             Ok(offset)
         }
         _ => Ok(0),
@@ -88,7 +88,7 @@ impl References for Cpu {
         let mut setting = *setting;
         let offset = check(&mut setting)?;
         if let S::Array(name, _) = setting {
-            self.arrays.get(ObjectId(name))?;
+            self.arrays.get(name)?;
         }
         let mut references = self.references.0.lock();
         let (_, settings) = references.get_mut(&id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;

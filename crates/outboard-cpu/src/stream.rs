@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use outboard_abi::{CUlaunchAttributeID_enum as L, CUresult};
-use outboard_front::backend::{Backend, ContextId, MemoryOperation, Result, Stream, Streams};
+use outboard_front::backend::{Backend, ContextId, MemoryOperation, Result, StreamId, Streams};
 use parking_lot::Mutex;
 
 use crate::cpu::{Cpu, lane};
@@ -54,25 +54,25 @@ fn default(attribute: L) -> [u8; 64] {
 }
 
 impl Streams for Cpu {
-    fn stream_set_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32, value: [u8; 64]) -> Result<()> {
+    fn stream_set_attribute(&self, ctx: ContextId, stream: StreamId, attribute: u32, value: [u8; 64]) -> Result<()> {
         check(outboard_abi::CUlaunchAttributeID_enum(attribute), &value)?;
         self.attributes.0.lock().entry(lane(ctx, stream)).or_default().insert(attribute, value);
         Ok(())
     }
 
-    fn stream_attribute(&self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
+    fn stream_attribute(&self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]> {
         let set = self.attributes.0.lock().get(&lane(ctx, stream)).and_then(|of| of.get(&attribute).copied());
         Ok(set.unwrap_or_else(|| default(outboard_abi::CUlaunchAttributeID_enum(attribute))))
     }
 
-    fn stream_copy_attributes(&self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
+    fn stream_copy_attributes(&self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()> {
         let mut all = self.attributes.0.lock();
         let of = all.get(&lane(ctx, src)).cloned().unwrap_or_default();
         all.insert(lane(ctx, dst), of);
         Ok(())
     }
 
-    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
         for operation in operations {
             match *operation {
                 MemoryOperation::Wait { address, value, wide, flags } => {

@@ -7,7 +7,7 @@ use outboard_abi::{
     CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_LAYERED,
     CUDA_ARRAY3D_SURFACE_LDST, CUresult,
 };
-use outboard_front::backend::{ContextId, Resource, Result, Sampler, View};
+use outboard_front::backend::{ContextId, DevicePtr, Resource, Result, Sampler, View};
 use outboard_simt::{Engine, texture as simt};
 use outboard_wire::arrays::element;
 use parking_lot::Mutex;
@@ -133,14 +133,16 @@ impl Cpu {
     /// Elements of linear or pitched memory, which must be the device's own: it stays mapped whatever the program does.
     fn image_in_memory(&self, ctx: ContextId, resource: &Resource) -> Result<simt::Image> {
         let (address, format, channels, (width, height, pitch)) = match *resource {
-            Resource::Linear { address, format, channels, bytes } => {
+            Resource::Linear { address: DevicePtr(address), format, channels, bytes } => {
                 // It may be said to reach beyond the allocation; there as well elements read as zero.
                 let held = self.context(ctx)?.engine.memory().range_of(address);
                 let bytes = held.map_or(bytes, |(start, held)| bytes.min(start + held - address));
                 let width = bytes / element(format, channels).ok_or_else(invalid)?;
                 (address, format, channels, (width, 1, bytes))
             }
-            Resource::Pitched { address, format, channels, size } => (address, format, channels, size),
+            Resource::Pitched { address: DevicePtr(address), format, channels, size } => {
+                (address, format, channels, size)
+            }
             Resource::Array(_) | Resource::Mipmap(_) => return Err(invalid()),
         };
         let row = element(format, channels).and_then(|element| width.checked_mul(element)).ok_or_else(invalid)?;
@@ -170,14 +172,14 @@ impl Cpu {
         let is_layered = |array: &Array| array.descriptor.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
         let levels = match resource {
             Resource::Array(name) => {
-                let array = self.arrays.get(outboard_front::backend::ObjectId(*name))?;
+                let array = self.arrays.get(*name)?;
                 layered = is_layered(&array);
                 let levels = vec![image_of(&array)?];
                 keep = Some(array);
                 levels
             }
             Resource::Mipmap(name) => {
-                let mipmap = self.mipmaps.get(outboard_front::backend::ObjectId(*name))?;
+                let mipmap = self.mipmaps.get(*name)?;
                 layered = mipmap.levels.first().is_some_and(|array| is_layered(array));
                 let levels = mipmap.levels.iter().map(|array| image_of(array)).collect::<Result<_>>()?;
                 keep = Some(mipmap);
@@ -210,7 +212,7 @@ impl Cpu {
 
     pub(crate) fn make_surface(&self, ctx: ContextId, resource: &Resource) -> Result<u64> {
         let Resource::Array(name) = resource else { return Err(invalid()) };
-        let array = self.arrays.get(outboard_front::backend::ObjectId(*name))?;
+        let array = self.arrays.get(*name)?;
         if array.descriptor.flags & CUDA_ARRAY3D_SURFACE_LDST == 0 {
             return Err(invalid());
         }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{DeviceId, MemoryKind, ObjectId, Result, VirtualMemory};
+use outboard_front::backend::{DeviceId, DevicePtr, MemoryKind, ObjectId, Result, VirtualMemory};
 use outboard_simt::{Access, Engine, named_file};
 use parking_lot::Mutex;
 
@@ -135,12 +135,13 @@ impl VirtualMemory for Cpu {
         Ok(GRANULE)
     }
 
-    fn vmm_reserve(&self, _home: DeviceId, bytes: u64, align: u64, hint: u64) -> Result<u64> {
+    fn vmm_reserve(&self, _home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
         let memory = self.home()?.memory();
-        memory.reserve(bytes, align.max(GRANULE), hint).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+        let address = memory.reserve(bytes, align.max(GRANULE), hint.0);
+        address.map(DevicePtr).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    fn vmm_free(&self, _home: DeviceId, address: u64, _bytes: u64) -> Result<()> {
+    fn vmm_free(&self, _home: DeviceId, DevicePtr(address): DevicePtr, _bytes: u64) -> Result<()> {
         let freed = self.home()?.memory().unreserve(address);
         freed.then_some(()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
@@ -156,7 +157,14 @@ impl VirtualMemory for Cpu {
         self.physical.remove(memory).map(drop)
     }
 
-    fn vmm_map(&self, _home: DeviceId, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
+    fn vmm_map(
+        &self,
+        _home: DeviceId,
+        DevicePtr(address): DevicePtr,
+        bytes: u64,
+        offset: u64,
+        memory: ObjectId,
+    ) -> Result<()> {
         let physical = self.physical.get(memory)?;
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
         let (file, place) = physical.file()?;
@@ -173,7 +181,7 @@ impl VirtualMemory for Cpu {
         Ok(())
     }
 
-    fn vmm_unmap(&self, _home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_unmap(&self, _home: DeviceId, DevicePtr(address): DevicePtr, bytes: u64) -> Result<()> {
         self.wait_for_everything();
         let mut mappings = self.mappings.0.lock();
         let bases: Vec<u64> = mappings.range(address..address + bytes).map(|(base, _)| *base).collect();
@@ -186,7 +194,13 @@ impl VirtualMemory for Cpu {
         Ok(())
     }
 
-    fn vmm_set_access(&self, _home: DeviceId, address: u64, bytes: u64, access: &[(DeviceId, u32)]) -> Result<()> {
+    fn vmm_set_access(
+        &self,
+        _home: DeviceId,
+        DevicePtr(address): DevicePtr,
+        bytes: u64,
+        access: &[(DeviceId, u32)],
+    ) -> Result<()> {
         if access.iter().any(|(_, flags)| *flags == 0) {
             self.wait_for_everything();
         }

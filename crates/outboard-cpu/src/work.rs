@@ -189,7 +189,7 @@ fn copy(dst: u64, src: u64, rect: Rect) {
 
 fn run_fill(fill: &Fill) {
     for row in 0..fill.height {
-        let start = fill.dst + row * fill.pitch;
+        let start = fill.dst.0 + row * fill.pitch;
         let width = fill.width as usize;
         // SAFETY: the rows were checked to lie in allocated or registered memory, aligned to the element.
         unsafe {
@@ -204,6 +204,8 @@ fn run_fill(fill: &Fill) {
 
 #[cfg(test)]
 mod tests {
+    use outboard_front::backend::DevicePtr;
+
     use super::*;
 
     fn word(value: u64, wide: bool) -> Word {
@@ -229,7 +231,7 @@ mod tests {
     fn fills_rows() {
         let mut memory = vec![0u16; 12];
         let dst = memory.as_mut_ptr() as u64;
-        let fill = Fill { dst, pitch: 8, value: 0xabcd_1234, element: 2, width: 3, height: 3 };
+        let fill = Fill { dst: DevicePtr(dst), pitch: 8, value: 0xabcd_1234, element: 2, width: 3, height: 3 };
         assert!(matches!(Work::Fill(fill).run(), Progress::Done));
         let row = [0x1234, 0x1234, 0x1234, 0];
         assert_eq!(memory, [row, row, row].concat());

@@ -7,22 +7,25 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use outboard_wire::UnifiedPtr;
 use parking_lot::Mutex;
 
 /// Most ranges of a chunk.
 const CHUNK: usize = 64;
+/// No range begins there.
+const LAST: UnifiedPtr = UnifiedPtr(u64::MAX);
 
 /// Ranges that do not overlap, in order: where each begins, and the rest of it. All in one place, as each look at a map of this size is a
 /// few misses of the cache.
 struct Chunk<T> {
-    /// Behind the last one stands `u64::MAX`.
-    bases: [u64; CHUNK],
+    /// Behind the last one stands [`LAST`].
+    bases: [UnifiedPtr; CHUNK],
     ranges: [Option<(u64, T)>; CHUNK],
 }
 
 /// The chunks in order. All ranges of a chunk begin at its bound or behind it, and before the next chunk's.
 struct List<T> {
-    bounds: Vec<u64>,
+    bounds: Vec<UnifiedPtr>,
     chunks: Vec<ArcSwap<Chunk<T>>>,
 }
 
@@ -35,8 +38,8 @@ pub(crate) struct Addresses<T> {
 
 impl<T: Copy> Chunk<T> {
     /// Of at most `CHUNK` ranges.
-    fn of(ranges: &[(u64, u64, T)]) -> Arc<Chunk<T>> {
-        let mut chunk = Chunk { bases: [u64::MAX; CHUNK], ranges: [None; CHUNK] };
+    fn of(ranges: &[(UnifiedPtr, u64, T)]) -> Arc<Chunk<T>> {
+        let mut chunk = Chunk { bases: [LAST; CHUNK], ranges: [None; CHUNK] };
         for (index, (base, bytes, value)) in ranges.iter().enumerate() {
             chunk.bases[index] = *base;
             chunk.ranges[index] = Some((*bytes, *value));
@@ -44,13 +47,13 @@ impl<T: Copy> Chunk<T> {
         Arc::new(chunk)
     }
 
-    fn iter(&self) -> impl Iterator<Item = (u64, u64, T)> {
+    fn iter(&self) -> impl Iterator<Item = (UnifiedPtr, u64, T)> {
         self.bases.iter().zip(&self.ranges).map_while(|(base, range)| range.map(|(bytes, value)| (*base, bytes, value)))
     }
 
     /// The last range that begins before `end`.
     #[inline]
-    fn last_before(&self, end: u64) -> Option<(u64, u64, T)> {
+    fn last_before(&self, end: UnifiedPtr) -> Option<(UnifiedPtr, u64, T)> {
         let index = self.bases.partition_point(|base| *base < end).checked_sub(1)?;
         let (bytes, value) = self.ranges[index]?;
         Some((self.bases[index], bytes, value))
@@ -59,23 +62,23 @@ impl<T: Copy> Chunk<T> {
 
 impl<T: Copy> List<T> {
     fn new() -> List<T> {
-        List { bounds: vec![0], chunks: vec![ArcSwap::new(Chunk::of(&[]))] }
+        List { bounds: vec![UnifiedPtr::NULL], chunks: vec![ArcSwap::new(Chunk::of(&[]))] }
     }
 
-    fn push(&mut self, bound: u64, chunk: Arc<Chunk<T>>) {
+    fn push(&mut self, bound: UnifiedPtr, chunk: Arc<Chunk<T>>) {
         self.bounds.push(bound);
         self.chunks.push(ArcSwap::new(chunk));
     }
 
     /// The chunk where a range that begins at `base` is, or would be.
-    fn chunk_of(&self, base: u64) -> usize {
+    fn chunk_of(&self, base: UnifiedPtr) -> usize {
         // The first bound is 0.
         self.bounds.partition_point(|bound| *bound <= base) - 1
     }
 
     /// The last range that begins before `end`. Chunks change while we look, but a range stays in its chunk as long as the list is the same.
-    fn last_before(&self, end: u64) -> Option<(u64, u64, T)> {
-        let from = self.chunk_of(end.checked_sub(1)?);
+    fn last_before(&self, end: UnifiedPtr) -> Option<(UnifiedPtr, u64, T)> {
+        let from = self.chunk_of(UnifiedPtr(end.0.checked_sub(1)?));
         self.chunks[..=from].iter().rev().find_map(|chunk| chunk.load().last_before(end))
     }
 }
@@ -87,13 +90,13 @@ impl<T: Copy> Addresses<T> {
 
     /// Base, bytes and value of the range that holds `address`.
     #[inline]
-    pub(crate) fn find(&self, address: u64) -> Option<(u64, u64, T)> {
+    pub(crate) fn find(&self, address: UnifiedPtr) -> Option<(UnifiedPtr, u64, T)> {
         let found = self.list.load().last_before(address.checked_add(1)?)?;
-        (address - found.0 < found.1).then_some(found)
+        (address.since(found.0) < found.1).then_some(found)
     }
 
     /// Whether any range shares an address with these `bytes` at `base`.
-    pub(crate) fn overlaps(&self, base: u64, bytes: u64) -> bool {
+    pub(crate) fn overlaps(&self, base: UnifiedPtr, bytes: u64) -> bool {
         let found = self.list.load().last_before(base.saturating_add(bytes));
         found.is_some_and(|(start, len, _)| start.saturating_add(len) > base)
     }
@@ -105,12 +108,12 @@ impl<T: Copy> Addresses<T> {
     }
 
     /// Adds the range of `bytes` at `base`.
-    pub(crate) fn insert(&self, base: u64, bytes: u64, value: T) {
+    pub(crate) fn insert(&self, base: UnifiedPtr, bytes: u64, value: T) {
         self.edit(base, |_| Some((bytes, value)));
     }
 
     /// Takes out the range that starts at `base` if its value is `wanted`.
-    pub(crate) fn remove(&self, base: u64, wanted: impl FnOnce(&T) -> bool) -> Option<(u64, T)> {
+    pub(crate) fn remove(&self, base: UnifiedPtr, wanted: impl FnOnce(&T) -> bool) -> Option<(u64, T)> {
         let mut taken = None;
         self.edit(base, |known| {
             let (bytes, value) = known?;
@@ -124,7 +127,7 @@ impl<T: Copy> Addresses<T> {
     }
 
     /// Changes the value of the range that holds `address`. `false` if there is none.
-    pub(crate) fn update(&self, address: u64, change: impl FnOnce(&mut T)) -> bool {
+    pub(crate) fn update(&self, address: UnifiedPtr, change: impl FnOnce(&mut T)) -> bool {
         let Some((base, ..)) = self.find(address) else { return false };
         let mut found = false;
         self.edit(base, |known| {
@@ -153,16 +156,16 @@ impl<T: Copy> Addresses<T> {
         if new.chunks.is_empty() {
             new = List::new();
         }
-        new.bounds[0] = 0;
+        new.bounds[0] = UnifiedPtr::NULL;
         self.list.store(Arc::new(new));
     }
 
     /// Sets what there is at `base`: bytes and value, by what there was.
-    fn edit(&self, base: u64, change: impl FnOnce(Option<(u64, T)>) -> Option<(u64, T)>) {
+    fn edit(&self, base: UnifiedPtr, change: impl FnOnce(Option<(u64, T)>) -> Option<(u64, T)>) {
         let _changing = self.change.lock();
         let list = self.list.load_full();
         let at = list.chunk_of(base);
-        let mut ranges: Vec<(u64, u64, T)> = Vec::with_capacity(CHUNK + 1);
+        let mut ranges: Vec<(UnifiedPtr, u64, T)> = Vec::with_capacity(CHUNK + 1);
         ranges.extend(list.chunks[at].load().iter());
         let place = ranges.binary_search_by_key(&base, |(base, ..)| *base);
         let changed = change(place.ok().map(|index| (ranges[index].1, ranges[index].2)));
@@ -225,30 +228,30 @@ mod tests {
             let map = Addresses::new();
             let mut model: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
             let holding = |model: &BTreeMap<u64, (u64, u64)>, address: u64| {
-                model.iter().find(|(base, (bytes, _))| (**base..**base + bytes).contains(&address)).map(|(base, (bytes, value))| (*base, *bytes, *value))
+                model.iter().find(|(base, (bytes, _))| (**base..**base + bytes).contains(&address)).map(|(base, (bytes, value))| (UnifiedPtr(*base), *bytes, *value))
             };
             for step in steps {
                 match step {
                     Step::Insert(base, bytes) => {
                         let clash = model.iter().any(|(b, (n, _))| base < b + n && *b < base + bytes);
-                        prop_assert_eq!(map.overlaps(base, bytes), clash);
+                        prop_assert_eq!(map.overlaps(UnifiedPtr(base), bytes), clash);
                         if !clash {
-                            map.insert(base, bytes, base);
+                            map.insert(UnifiedPtr(base), bytes, base);
                             model.insert(base, (bytes, base));
                         }
                     }
                     Step::Remove(near) => {
                         let base = model.range(near..).next().map_or(near, |(base, _)| *base);
-                        prop_assert_eq!(map.remove(base, |value| value % 5 != 0), model.get(&base).copied().filter(|(_, value)| value % 5 != 0));
+                        prop_assert_eq!(map.remove(UnifiedPtr(base), |value| value % 5 != 0), model.get(&base).copied().filter(|(_, value)| value % 5 != 0));
                         if model.get(&base).is_some_and(|(_, value)| value % 5 != 0) {
                             model.remove(&base);
                         }
                     }
                     Step::Update(address, value) => {
                         let found = holding(&model, address);
-                        prop_assert_eq!(map.update(address, |old| *old = value), found.is_some());
+                        prop_assert_eq!(map.update(UnifiedPtr(address), |old| *old = value), found.is_some());
                         if let Some((base, bytes, _)) = found {
-                            model.insert(base, (bytes, value));
+                            model.insert(base.0, (bytes, value));
                         }
                     }
                     Step::Retain(divisor) => {
@@ -258,9 +261,9 @@ mod tests {
                 }
             }
             for probe in probes {
-                prop_assert_eq!(map.find(probe), holding(&model, probe));
+                prop_assert_eq!(map.find(UnifiedPtr(probe)), holding(&model, probe));
             }
-            prop_assert_eq!(map.find(u64::MAX), None);
+            prop_assert_eq!(map.find(UnifiedPtr(u64::MAX)), None);
         }
     }
 
@@ -269,16 +272,16 @@ mod tests {
     fn what_stays_is_always_found() {
         let map = Addresses::new();
         for index in 0..1000 {
-            map.insert(index * 100, 10, index);
+            map.insert(UnifiedPtr(index * 100), 10, index);
         }
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 0..20_000u64 {
                     let base = (round * 7919) % 1000 * 100 + 20 + round % 7 * 10;
-                    map.insert(base, 10, u64::MAX);
+                    map.insert(UnifiedPtr(base), 10, u64::MAX);
                     if round % 3 != 0 {
-                        map.remove(base, |_| true);
+                        map.remove(UnifiedPtr(base), |_| true);
                     }
                     if round % 500 == 0 {
                         map.retain(|value| *value != u64::MAX);
@@ -289,8 +292,8 @@ mod tests {
             let mut index = 0;
             while !done.load(Ordering::Relaxed) {
                 index = (index + 17) % 1000;
-                assert_eq!(map.find(index * 100 + 5), Some((index * 100, 10, index)));
-                assert_eq!(map.find(index * 100 + 15), None);
+                assert_eq!(map.find(UnifiedPtr(index * 100 + 5)), Some((UnifiedPtr(index * 100), 10, index)));
+                assert_eq!(map.find(UnifiedPtr(index * 100 + 15)), None);
             }
         });
     }

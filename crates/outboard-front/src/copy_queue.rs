@@ -3,7 +3,7 @@
 use outboard_abi::CUresult;
 use outboard_abi::CUstream;
 
-use crate::backend::{Backend, BoxCopy, CopyMode, Extent, Memory, Rect, Result, Side, Stream};
+use crate::backend::{Backend, BoxCopy, CopyMode, Extent, Memory, Rect, Result, Side, StreamId};
 use crate::border::require;
 use crate::capture;
 use crate::context::Here;
@@ -27,7 +27,9 @@ const EARLY: u64 = 64 << 10;
 /// Whether a side is managed memory.
 fn is_managed(front: &'static Front, side: &Side) -> bool {
     match side.memory {
-        Memory::Device(address) => find(front, address).is_some_and(|(_, _, allocation)| allocation.kind.is_managed()),
+        Memory::Device(address) => {
+            find(front, address.unified()).is_some_and(|(_, _, allocation)| allocation.kind.is_managed())
+        }
         _ => false,
     }
 }
@@ -35,7 +37,7 @@ fn is_managed(front: &'static Front, side: &Side) -> bool {
 /// Where a copy is queued.
 pub(crate) struct Queue {
     pub(crate) here: Here,
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamId,
     pub(crate) wait: Wait,
 }
 
@@ -94,7 +96,8 @@ impl Queue {
             _ => return true,
         };
         let span = side.layout.span(copy.extent).unwrap_or(u64::MAX);
-        find(front, host).is_some_and(|(base, len, a)| a.kind.is_host() && span <= len - (host - base))
+        find(front, host.unified())
+            .is_some_and(|(base, len, a)| a.kind.is_host() && span <= len - host.unified().since(base))
     }
 
     /// What a copy from or to this host memory may assume about it.
@@ -118,11 +121,11 @@ impl Queue {
             match (copy.dst.memory, copy.src.memory) {
                 (Memory::Device(dst), Memory::Host(src)) => {
                     check_for(process, self.here.id, dst, bytes)?;
-                    device.copy_to_device(ctx, dst, src as *const u8, bytes, stream, self.mode(process, copy))
+                    device.copy_to_device(ctx, dst, src.pointer(), bytes, stream, self.mode(process, copy))
                 }
                 (Memory::Host(dst), Memory::Device(src)) => {
                     check_for(process, self.here.id, src, bytes)?;
-                    device.copy_to_host(ctx, dst as *mut u8, src, bytes, stream, self.mode(process, copy))
+                    device.copy_to_host(ctx, dst.pointer(), src, bytes, stream, self.mode(process, copy))
                 }
                 (Memory::Device(dst), Memory::Device(src)) => {
                     check_for(process, self.here.id, dst, bytes)?;
@@ -171,7 +174,7 @@ impl Queue {
         let rows = copy.extent.rows(copy.dst.layout).zip(copy.extent.rows(copy.src.layout));
         for ((to, bytes), (from, _)) in rows {
             // SAFETY: by the contract above; the regions may overlap.
-            unsafe { core::ptr::copy((src + from) as *const u8, (dst + to) as *mut u8, bytes as usize) };
+            unsafe { core::ptr::copy::<u8>(src.offset(from).pointer(), dst.offset(to).pointer(), bytes as usize) };
         }
         Ok(())
     }

@@ -12,5 +12,5 @@ pub(crate) fn forget(front: &'static Front) {
         .imports
         .opened
         .lock()
-        .retain(|address, _| memory::find(front, *address).is_some_and(|(_, _, a)| a.kind == Kind::Opened));
+        .retain(|address, _| memory::find(front, address.unified()).is_some_and(|(_, _, a)| a.kind == Kind::Opened));
 }

@@ -28,7 +28,7 @@ impl Extras {
                 L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => extras.cooperative = unsafe { attribute.value.cooperative } != 0,
                 id if PLAIN_ATTRIBUTES.contains(&id.0) => extras.attributes.push((id.0, value)),
                 id if names_event(id.0) => {
-                    event::for_launch(front, event_of(&value) as CUevent)?;
+                    event::for_launch(front, event_of(&value).0 as CUevent)?;
                     extras.attributes.push((id.0, value));
                 }
                 // Only the nodes of graphs are updated by devices.

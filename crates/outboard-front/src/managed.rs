@@ -2,7 +2,7 @@
 
 use core::ffi::c_int;
 
-use crate::backend::Result;
+use crate::backend::{Result, UnifiedPtr};
 use crate::border::require;
 use crate::memory::{self, Allocation, Kind};
 use crate::process::Front;
@@ -17,27 +17,32 @@ pub(crate) const NO_WISHES: Wishes =
     Wishes { read_mostly: false, preferred: NOWHERE, accessed_by: Vec::new(), prefetched: NOWHERE };
 
 /// Forgets what was said about an allocation that is gone.
-pub(crate) fn forget(front: &'static Front, base: u64, bytes: u64) {
+pub(crate) fn forget(front: &'static Front, base: UnifiedPtr, bytes: u64) {
     let mut wishes = front.managed.wishes.lock();
     if !wishes.is_empty() {
-        let gone: Vec<u64> = wishes.range(base..base + bytes).map(|(piece, _)| *piece).collect();
+        let gone: Vec<UnifiedPtr> = wishes.range(base.range(bytes)).map(|(piece, _)| *piece).collect();
         gone.iter().for_each(|piece| drop(wishes.remove(piece)));
     }
 }
 
 /// Checks that `bytes` at `address` are managed memory, all of one allocation.
-pub(crate) fn check(front: &'static Front, address: u64, bytes: u64) -> Result<Allocation> {
+pub(crate) fn check(front: &'static Front, address: UnifiedPtr, bytes: u64) -> Result<Allocation> {
     require(bytes > 0)?;
-    let allocation = memory::check_device(front, address, bytes)?;
+    let allocation = memory::check_device(front, address.device(), bytes)?;
     require(matches!(allocation.kind, Kind::Managed | Kind::ManagedGlobal))?;
     Ok(allocation)
 }
 
+/// Where the pieces begin that a range of managed memory lies in.
+pub(crate) fn pieces(address: UnifiedPtr, bytes: u64) -> impl Iterator<Item = UnifiedPtr> {
+    (address.0 & !(PIECE - 1)..address.0 + bytes).step_by(PIECE as usize).map(UnifiedPtr)
+}
+
 /// What is wished for the pieces of a range of managed memory.
-pub(crate) fn wishes(front: &'static Front, address: u64, bytes: u64) -> Result<Vec<Wishes>> {
+pub(crate) fn wishes(front: &'static Front, address: UnifiedPtr, bytes: u64) -> Result<Vec<Wishes>> {
     check(front, address, bytes)?;
     let wishes = front.managed.wishes.lock();
-    let pieces = (address & !(PIECE - 1)..address + bytes).step_by(PIECE as usize);
+    let pieces = pieces(address, bytes);
     let mut all: Vec<Wishes> = pieces.map(|piece| wishes.get(&piece).cloned().unwrap_or(NO_WISHES)).collect();
     all.dedup();
     Ok(all)

@@ -2,7 +2,7 @@
 
 use outboard_abi::CUresult;
 
-use crate::backend::{ContextId, Result, ServerId};
+use crate::backend::{ContextId, DevicePtr, Result, ServerId, UnifiedPtr};
 use crate::border::require;
 use crate::context::Here;
 use crate::process::Front;
@@ -11,17 +11,17 @@ use crate::several::one_server;
 pub(crate) use crate::parts::memory::{Allocation, Kind};
 
 /// Base, bytes and allocation that hold `address`.
-pub(crate) fn find(front: &'static Front, address: u64) -> Option<(u64, u64, Allocation)> {
+pub(crate) fn find(front: &'static Front, address: UnifiedPtr) -> Option<(UnifiedPtr, u64, Allocation)> {
     front.memory.map.find(address)
 }
 
 /// Notes an allocation of `bytes` at `base`.
-pub(crate) fn insert(front: &'static Front, here: &Here, base: u64, bytes: u64, kind: Kind) {
+pub(crate) fn insert(front: &'static Front, here: &Here, base: UnifiedPtr, bytes: u64, kind: Kind) {
     insert_on(front, here, here.context.device, base, bytes, kind);
 }
 
 /// As [`insert`], for memory of a device that need not be the context's.
-pub(crate) fn insert_on(front: &'static Front, here: &Here, device: usize, base: u64, bytes: u64, kind: Kind) {
+pub(crate) fn insert_on(front: &'static Front, here: &Here, device: usize, base: UnifiedPtr, bytes: u64, kind: Kind) {
     let id = front.memory.next_id.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let (server, context) = (here.id.server(), here.context.handle);
     let allocation = Allocation { ctx: here.id, device, server, context, kind, synchronous: false, id };
@@ -29,12 +29,16 @@ pub(crate) fn insert_on(front: &'static Front, here: &Here, device: usize, base:
 }
 
 /// Takes out the allocation that starts at `base`, if it is `wanted`.
-pub(crate) fn remove(front: &'static Front, base: u64, wanted: impl Fn(Kind) -> bool) -> Option<(u64, Allocation)> {
+pub(crate) fn remove(
+    front: &'static Front,
+    base: UnifiedPtr,
+    wanted: impl Fn(Kind) -> bool,
+) -> Option<(u64, Allocation)> {
     front.memory.map.remove(base, |allocation| wanted(allocation.kind))
 }
 
 /// Whether any allocation shares an address with these `bytes` at `base`.
-pub(crate) fn overlaps(front: &'static Front, base: u64, bytes: u64) -> bool {
+pub(crate) fn overlaps(front: &'static Front, base: UnifiedPtr, bytes: u64) -> bool {
     front.memory.map.overlaps(base, bytes)
 }
 
@@ -43,41 +47,38 @@ pub(crate) fn forget(front: &'static Front, id: ContextId) {
     front.memory.map.retain(|allocation| allocation.ctx != id);
 }
 
-/// The context of mapped memory: none.
-const NO_CONTEXT: ContextId = ContextId(0);
-
 /// Notes physical memory that has been mapped; nobody may use it yet.
 pub(crate) fn insert_mapped(
     front: &'static Front,
     (device, server): (usize, ServerId),
-    base: u64,
+    base: DevicePtr,
     bytes: u64,
     memory: u64,
 ) {
     let id = front.memory.next_id.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let kind = Kind::Mapped { memory, accessible: false };
     front.memory.map.insert(
-        base,
+        base.unified(),
         bytes,
-        Allocation { ctx: NO_CONTEXT, device, server, context: 0, kind, synchronous: false, id },
+        Allocation { ctx: ContextId::NONE, device, server, context: 0, kind, synchronous: false, id },
     );
 }
 
 /// Sets whether synchronous operations on the allocation that holds `address` always wait. `false` if there is none.
-pub(crate) fn set_synchronous(front: &'static Front, address: u64, now: bool) -> bool {
+pub(crate) fn set_synchronous(front: &'static Front, address: UnifiedPtr, now: bool) -> bool {
     front.memory.any_synchronous.fetch_or(now, std::sync::atomic::Ordering::Relaxed);
     front.memory.map.update(address, |allocation| allocation.synchronous = now)
 }
 
 /// Whether synchronous operations on what is at `address` always wait for the device.
-pub(crate) fn is_synchronous(front: &'static Front, address: u64) -> bool {
+pub(crate) fn is_synchronous(front: &'static Front, address: DevicePtr) -> bool {
     front.memory.any_synchronous.load(std::sync::atomic::Ordering::Relaxed)
-        && find(front, address).is_some_and(|(_, _, allocation)| allocation.synchronous)
+        && find(front, address.unified()).is_some_and(|(_, _, allocation)| allocation.synchronous)
 }
 
 /// Says whether the mapping at `base` may be used.
-pub(crate) fn set_accessible(front: &'static Front, base: u64, now: bool) {
-    front.memory.map.update(base, |allocation| {
+pub(crate) fn set_accessible(front: &'static Front, base: DevicePtr, now: bool) {
+    front.memory.map.update(base.unified(), |allocation| {
         if let Kind::Mapped { accessible, .. } = &mut allocation.kind {
             *accessible = now;
         }
@@ -85,15 +86,15 @@ pub(crate) fn set_accessible(front: &'static Front, base: u64, now: bool) {
 }
 
 /// Checks that `bytes` at `address` are device memory, all of one allocation or of mappings next to each other.
-pub(crate) fn check_device(front: &'static Front, address: u64, bytes: u64) -> Result<Allocation> {
-    let map = &*front.memory.map;
+pub(crate) fn check_device(front: &'static Front, address: DevicePtr, bytes: u64) -> Result<Allocation> {
+    let (map, address) = (&*front.memory.map, address.unified());
     let (base, len, allocation) = map.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let mut covered = len - (address - base);
+    let mut covered = len - address.since(base);
     let mapped = matches!(allocation.kind, Kind::Mapped { .. });
     require(!matches!(allocation.kind, Kind::Mapped { accessible: false, .. }))?;
     while covered < bytes {
         require(mapped)?;
-        let (_, len, next) = map.find(address + covered).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (_, len, next) = map.find(address.offset(covered)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         require(matches!(next.kind, Kind::Mapped { accessible: true, .. }))?;
         covered += len;
     }
@@ -101,13 +102,13 @@ pub(crate) fn check_device(front: &'static Front, address: u64, bytes: u64) -> R
 }
 
 /// As [`check_device`], for work in a context: memory of another server is refused.
-pub(crate) fn check_for(front: &'static Front, ctx: ContextId, address: u64, bytes: u64) -> Result<Allocation> {
+pub(crate) fn check_for(front: &'static Front, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Allocation> {
     let allocation = check_device(front, address, bytes)?;
     one_server(ctx.server(), [allocation.server])?;
     Ok(allocation)
 }
 
 /// Checks the target of a stream memory operation.
-pub(crate) fn value_address(front: &'static Front, ctx: ContextId, address: u64) -> Result<u64> {
+pub(crate) fn value_address(front: &'static Front, ctx: ContextId, address: DevicePtr) -> Result<DevicePtr> {
     check_for(front, ctx, address, 4).map(|_| address)
 }

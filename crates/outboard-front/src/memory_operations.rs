@@ -2,7 +2,7 @@
 
 use outboard_abi::{CUdevice_attribute as A, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind};
 
-use crate::backend::{ContextId, MemoryOperation, Result};
+use crate::backend::{ContextId, DevicePtr, MemoryOperation, Result};
 use crate::border::{require, slice};
 use crate::context::Here;
 use crate::device::value;
@@ -19,22 +19,22 @@ const MOST: u32 = 256;
 /// A value with the address that it is at or goes to.
 #[derive(Clone, Copy)]
 pub(crate) struct Word {
-    address: u64,
+    address: DevicePtr,
     pub(crate) value: u64,
     pub(crate) wide: bool,
 }
 
 impl Word {
-    pub(crate) fn narrow(address: u64, value: u32) -> Word {
+    pub(crate) fn narrow(address: DevicePtr, value: u32) -> Word {
         Word { address, value: u64::from(value), wide: false }
     }
 
-    pub(crate) fn wide(address: u64, value: u64) -> Word {
+    pub(crate) fn wide(address: DevicePtr, value: u64) -> Word {
         Word { address, value, wide: true }
     }
 
     /// Checks the address and gives it as the device knows it.
-    pub(crate) fn address(&self, front: &'static Front, ctx: ContextId) -> Result<u64> {
+    pub(crate) fn address(&self, front: &'static Front, ctx: ContextId) -> Result<DevicePtr> {
         require(self.address.is_multiple_of(if self.wide { 8 } else { 4 }))?;
         crate::memory::value_address(front, ctx, self.address)
     }
@@ -81,7 +81,7 @@ unsafe fn read(front: &'static Front, here: &Here, operation: &CUstreamBatchMemO
                 check_wait(here, wait.flags)?;
                 let values = wait.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
-                let address = Word { address: wait.address, value, wide }.address(front, here.id)?;
+                let address = Word { address: DevicePtr(wait.address), value, wide }.address(front, here.id)?;
                 Ok(MemoryOperation::Wait { address, value, wide, flags: wait.flags })
             }
             kind @ (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64) => {
@@ -89,7 +89,7 @@ unsafe fn read(front: &'static Front, here: &Here, operation: &CUstreamBatchMemO
                 require(write.flags & !WRITE_FLAGS == 0)?;
                 let values = write.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
-                let address = Word { address: write.address, value, wide }.address(front, here.id)?;
+                let address = Word { address: DevicePtr(write.address), value, wide }.address(front, here.id)?;
                 Ok(MemoryOperation::Write { address, value, wide, flags: write.flags })
             }
             Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {

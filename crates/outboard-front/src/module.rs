@@ -92,7 +92,9 @@ pub(crate) fn unload<B: Backend>(process: &'static Process<B>, handle: u64) -> R
         function::drop_handle(process, function.handle);
     }
     for address in module.globals.lock().iter() {
-        memory::remove(process, *address, |kind| matches!(kind, memory::Kind::Global | memory::Kind::ManagedGlobal));
+        memory::remove(process, address.unified(), |kind| {
+            matches!(kind, memory::Kind::Global | memory::Kind::ManagedGlobal)
+        });
     }
     crate::reference::forget_module(process, handle);
     process.note(module.ctx, process.backend.module_unload(module.ctx, module.id()))
@@ -133,14 +135,14 @@ pub(crate) unsafe fn global<B: Backend>(
     bytes: *mut usize,
 ) -> Result<()> {
     let (address, len, managed) = here.note(process.backend.module_global(here.id, module.id(), name))?;
-    if memory::find(process, address).is_none() {
+    if memory::find(process, address.unified()).is_none() {
         let kind = if managed { memory::Kind::ManagedGlobal } else { memory::Kind::Global };
-        memory::insert(process, here, address, len, kind);
+        memory::insert(process, here, address.unified(), len, kind);
         module.globals.lock().push(address);
     }
     // SAFETY: by the contract above.
     unsafe {
-        put_if(out, address);
+        put_if(out, address.0);
         put_if(bytes, len as usize);
     }
     Ok(())

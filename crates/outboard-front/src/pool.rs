@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use outboard_abi::{CUmemoryPool, CUresult};
 
-use crate::backend::{Backend, ObjectId, Result};
+use crate::backend::{Backend, DevicePtr, ObjectId, Result};
 use crate::border::put;
 use crate::context::Here;
 use crate::memory::{self, Kind as Memory};
@@ -85,8 +85,8 @@ pub(crate) fn alloc_from_current<B: Backend>(
     process: &'static Process<B>,
     here: &Here,
     bytes: u64,
-    stream: crate::backend::Stream,
-) -> Result<u64> {
+    stream: crate::backend::StreamId,
+) -> Result<DevicePtr> {
     if let Some(outcome) = crate::capture::allocate(process, here, stream, bytes) {
         return outcome;
     }
@@ -97,6 +97,6 @@ pub(crate) fn alloc_from_current<B: Backend>(
         None => (process.backend.memory_alloc_async(here.id, bytes, stream), 0),
     };
     let address = here.note(address)?;
-    memory::insert(process, here, address, bytes, Memory::Pooled(pool));
+    memory::insert(process, here, address.unified(), bytes, Memory::Pooled(pool));
     Ok(address)
 }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult, CUstream};
 
-use crate::backend::{Backend, Stream};
+use crate::backend::Backend;
 use crate::border::{put, put_if};
 use crate::integrity;
 use crate::process::{Hooks, Library, Process};
@@ -292,9 +292,9 @@ static LEGACY_OBJECT: [u64; 64] = [0; 64];
 unsafe extern "C" fn stream_object<L: Library>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
     crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         let known = crate::stream::find(L::process(), stream).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
-        let object = known.map(|(_, name)| match name {
-            Stream::Legacy => LEGACY_OBJECT.as_ptr() as u64,
-            Stream::Created(id) => id.0,
+        let object = known.map(|(_, name)| match name.object() {
+            None => LEGACY_OBJECT.as_ptr() as u64,
+            Some(id) => id.0,
         });
         // SAFETY: the library's out parameter.
         object.and_then(|object| unsafe { put(out, object) })

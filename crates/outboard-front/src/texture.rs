@@ -3,7 +3,7 @@
 use outboard_abi::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult};
 
 use crate::array;
-use crate::backend::{ContextId, Resource, Result, Sampler, View};
+use crate::backend::{ContextId, DevicePtr, ObjectId, Resource, Result, Sampler, View};
 use crate::border::require;
 use crate::process::Front;
 
@@ -27,15 +27,15 @@ pub(crate) fn resource(front: &'static Front, d: &CUDA_RESOURCE_DESC) -> Result<
     unsafe {
         Ok(match d.resType {
             CUresourcetype::CU_RESOURCE_TYPE_ARRAY => {
-                Resource::Array(array::resolve(front, d.res.array.hArray)?.handle)
+                Resource::Array(ObjectId(array::resolve(front, d.res.array.hArray)?.handle))
             }
             CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
-                Resource::Mipmap(array::resolve_mipmap(front, d.res.mipmap.hMipmappedArray)?.handle)
+                Resource::Mipmap(ObjectId(array::resolve_mipmap(front, d.res.mipmap.hMipmappedArray)?.handle))
             }
             CUresourcetype::CU_RESOURCE_TYPE_LINEAR => {
                 let linear = d.res.linear;
                 Resource::Linear {
-                    address: linear.devPtr,
+                    address: DevicePtr(linear.devPtr),
                     format: linear.format.0,
                     channels: linear.numChannels,
                     bytes: linear.sizeInBytes as u64,
@@ -44,7 +44,7 @@ pub(crate) fn resource(front: &'static Front, d: &CUDA_RESOURCE_DESC) -> Result<
             CUresourcetype::CU_RESOURCE_TYPE_PITCH2D => {
                 let pitched = d.res.pitch2D;
                 Resource::Pitched {
-                    address: pitched.devPtr,
+                    address: DevicePtr(pitched.devPtr),
                     format: pitched.format.0,
                     channels: pitched.numChannels,
                     size: (pitched.width as u64, pitched.height as u64, pitched.pitchInBytes as u64),

@@ -8,7 +8,7 @@ use outboard_abi::{
 };
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ObjectId, Result};
+use crate::backend::{Backend, DevicePtr, ObjectId, Result};
 use crate::border::require;
 use crate::process::{Front, Process};
 use crate::state::{self, ready};
@@ -46,12 +46,12 @@ pub(crate) fn resolve(front: &'static Front, handle: u64) -> Result<Arc<Physical
 }
 
 /// Base and bytes of the reservation that holds `address`.
-pub(crate) fn reservation(front: &'static Front, address: u64) -> Option<(u64, u64)> {
+pub(crate) fn reservation(front: &'static Front, address: DevicePtr) -> Option<(DevicePtr, u64)> {
     front.vmm.space.lock().reservations.find(address).map(|(base, bytes, _)| (base, bytes))
 }
 
 /// Handle types by which what is mapped at `address` may be shared.
-pub(crate) fn handle_types(front: &'static Front, address: u64) -> u32 {
+pub(crate) fn handle_types(front: &'static Front, address: DevicePtr) -> u32 {
     front
         .vmm
         .space
@@ -62,7 +62,7 @@ pub(crate) fn handle_types(front: &'static Front, address: u64) -> u32 {
 }
 
 /// What a device may do with what is mapped at `address`.
-pub(crate) fn access_of(front: &'static Front, address: u64, device: usize) -> Option<u32> {
+pub(crate) fn access_of(front: &'static Front, address: DevicePtr, device: usize) -> Option<u32> {
     let space = front.vmm.space.lock();
     let (_, _, mapping) = space.mappings.find(address)?;
     Some(mapping.access.iter().find(|(index, _)| *index == device).map_or(0, |(_, flags)| *flags))

@@ -20,10 +20,10 @@ use outboard_server::supervisor::{self, Config, WorkerCommand};
 use outboard_server::worker::{self, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm};
 use outboard_session::chunks::Cut;
 use outboard_transport::tcp::Tcp;
-use outboard_wire::Reader;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, VERSION};
 use outboard_wire::limits::{STAGING, WINDOW};
 use outboard_wire::window::Window;
+use outboard_wire::{ContextId, Reader};
 
 const UPLOAD: u16 = 1;
 const DOWNLOAD: u16 = 2;
@@ -318,5 +318,5 @@ fn announce(link: &Link, op: u16, transfer: u64, len: u64, chunk: u32) {
         writer.u64(len);
         writer.u64(chunk.into());
     };
-    link.post(op, 0, announce).expect("is sent");
+    link.post(op, ContextId::NONE, announce).expect("is sent");
 }

@@ -10,6 +10,7 @@ use outboard_server::worker::Counted;
 use outboard_session::client::{CALL, Outgoing};
 use outboard_wire::jit::JitOptions;
 use outboard_wire::messages as msg;
+use outboard_wire::{ContextId, DevicePtr, ObjectId, StreamId};
 
 /// The client's names.
 const CONTEXT: u32 = 1;
@@ -65,7 +66,7 @@ type Failure = Box<dyn std::error::Error>;
 
 impl Client {
     fn send<M: msg::Message>(&mut self, flags: u16, message: &M) -> Result<(), Failure> {
-        self.outgoing.push(M::OP, flags, CONTEXT, |writer| message.encode(writer))?;
+        self.outgoing.push(M::OP, flags, ContextId(CONTEXT), |writer| message.encode(writer))?;
         Ok(())
     }
 
@@ -99,21 +100,22 @@ fn main() -> Result<(), Failure> {
         CALL,
         &msg::ContextOpen { device: outboard_wire::device_id::DeviceId::new(0), flags: 0, primary: true },
     )?;
-    client.send(0, &msg::StreamCreate { stream: STREAM, flags: 1, priority: 0 })?;
-    client.send(0, &msg::EventCreate { event: EVENT, flags: 2 })?;
+    client.send(0, &msg::StreamCreate { stream: ObjectId(STREAM), flags: 1, priority: 0 })?;
+    client.send(0, &msg::EventCreate { event: ObjectId(EVENT), flags: 2 })?;
     let image = b".version 7.0\n.target sm_70\n";
     client.send(0, &msg::ImageData { data: image })?;
     let options = JitOptions::default();
-    client.send(CALL, &msg::ModuleLoad { module: MODULE, parts: vec![image.len() as u64], options })?;
-    client.send(CALL, &msg::ModuleFunction { module: MODULE, name: "kernel", function: FUNCTION })?;
+    client.send(CALL, &msg::ModuleLoad { module: ObjectId(MODULE), parts: vec![image.len() as u64], options })?;
+    client
+        .send(CALL, &msg::ModuleFunction { module: ObjectId(MODULE), name: "kernel", function: ObjectId(FUNCTION) })?;
     client.deliver()?;
     let dst = MADE.load(Ordering::Relaxed);
     client.send(CALL, &msg::MemoryAlloc { bytes: 4096 })?;
     client.deliver()?;
     let params = [0; 48];
     let launch = msg::Launch {
-        function: FUNCTION,
-        stream: STREAM,
+        function: ObjectId(FUNCTION),
+        stream: StreamId(STREAM),
         grid: (1, 1, 1),
         block: (1, 1, 1),
         shared: 0,
@@ -121,14 +123,30 @@ fn main() -> Result<(), Failure> {
         params: &params,
         attributes: Vec::new(),
     };
-    let fill = msg::Fill { dst, pitch: 4, value: 0, element: 4, width: 1, height: 1, stream: STREAM };
+    let fill = msg::Fill {
+        dst: DevicePtr(dst),
+        pitch: 4,
+        value: 0,
+        element: 4,
+        width: 1,
+        height: 1,
+        stream: StreamId(STREAM),
+    };
     match command.as_str() {
         "Launch" => client.repeat(count, 0, &launch),
-        "EventRecord" => client.repeat(count, 0, &msg::EventRecord { event: EVENT, stream: STREAM, flags: 0 }),
-        "StreamWaitEvent" => client.repeat(count, 0, &msg::StreamWaitEvent { stream: STREAM, event: EVENT, flags: 0 }),
+        "EventRecord" => {
+            client.repeat(count, 0, &msg::EventRecord { event: ObjectId(EVENT), stream: StreamId(STREAM), flags: 0 })
+        }
+        "StreamWaitEvent" => client.repeat(
+            count,
+            0,
+            &msg::StreamWaitEvent { stream: StreamId(STREAM), event: ObjectId(EVENT), flags: 0 },
+        ),
         "Fill" => client.repeat(count, 0, &fill),
-        "CopyIn" => client.repeat(count, 0, &msg::CopyIn { dst, stream: STREAM, data: &[0; 64] }),
-        "StreamSynchronize" => client.repeat(count, CALL, &msg::StreamSynchronize { stream: STREAM }),
+        "CopyIn" => {
+            client.repeat(count, 0, &msg::CopyIn { dst: DevicePtr(dst), stream: StreamId(STREAM), data: &[0; 64] })
+        }
+        "StreamSynchronize" => client.repeat(count, CALL, &msg::StreamSynchronize { stream: StreamId(STREAM) }),
         _ => Err(format!("there is no command {command:?}").into()),
     }?;
     if client.worker.failures() > 0 { Err("commands have failed".into()) } else { Ok(()) }

@@ -2,8 +2,8 @@
 
 use std::mem::MaybeUninit;
 
-use outboard_wire::Writer;
 use outboard_wire::frame::{CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen};
+use outboard_wire::{ContextId, Writer};
 use rustc_hash::FxHashMap;
 
 use crate::buffer::ReceiveBuffer;
@@ -65,14 +65,20 @@ impl Outgoing {
     /// `flags` is as in [`flags`]; `ctx` names the context current in the calling thread, 0 for none. A payload that
     /// is too long, or whose `encode` panics, leaves nothing behind.
     #[inline]
-    pub fn push(&mut self, op: u16, flags: u16, ctx: u32, encode: impl FnOnce(&mut Writer)) -> Result<u64, TooLong> {
+    pub fn push(
+        &mut self,
+        op: u16,
+        flags: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<u64, TooLong> {
         self.window.push(true, |writer, seq| CommandHeader { len: 0, op, flags, ctx, seq }.encode(writer), encode)
     }
 
     /// Appends an acknowledgement of the worker's frames up to `received`.
     pub fn acknowledge(&mut self, received: u64) {
         let header = |writer: &mut Writer, seq| {
-            CommandHeader { len: 0, op: OP_ACKNOWLEDGE, flags: 0, ctx: 0, seq }.encode(writer)
+            CommandHeader { len: 0, op: OP_ACKNOWLEDGE, flags: 0, ctx: ContextId::NONE, seq }.encode(writer)
         };
         let fits = self.window.push(false, header, |writer| writer.u64(received));
         debug_assert!(fits.is_ok(), "eight bytes fit into a frame");
@@ -80,8 +86,9 @@ impl Outgoing {
 
     /// Says that this process is ending, so that the worker need not keep the session when the connection closes.
     pub fn goodbye(&mut self) {
-        let header =
-            |writer: &mut Writer, seq| CommandHeader { len: 0, op: OP_GOODBYE, flags: 0, ctx: 0, seq }.encode(writer);
+        let header = |writer: &mut Writer, seq| {
+            CommandHeader { len: 0, op: OP_GOODBYE, flags: 0, ctx: ContextId::NONE, seq }.encode(writer)
+        };
         let fits = self.window.push(false, header, |_| ());
         debug_assert!(fits.is_ok(), "no bytes fit into a frame");
     }

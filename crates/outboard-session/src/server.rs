@@ -1,7 +1,7 @@
 //! The worker's halves: commands in, replies and notices out.
 
 use outboard_wire::frame::{CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen};
-use outboard_wire::{Reader, Writer};
+use outboard_wire::{ContextId, Reader, Writer};
 
 use crate::buffer::ReceiveBuffer;
 use crate::window::{Layout, Window};
@@ -17,7 +17,7 @@ pub struct Command<'a> {
     /// As in [`flags`].
     pub flags: u16,
     /// The client's name for the context current in the calling thread; 0 for none.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// Its arguments, encoded.
     pub payload: &'a [u8],
     /// Whether anything that came after it is at hand.

@@ -5,6 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outboard_session::{client, server};
+use outboard_wire::ContextId;
 use outboard_wire::messages;
 
 /// Counts the bytes in use, and the most at any time.
@@ -88,7 +89,7 @@ fn session(random: &mut Random, payloads: &[(u16, Vec<u8>)]) -> Vec<Vec<u8>> {
         .map(|_| {
             let (op, payload) = random.pick(payloads);
             let flags = if random.below(2) == 0 { client::CALL } else { 0 };
-            out.push(*op, flags, random.below(3) as u32, |writer| writer.fixed(payload)).unwrap();
+            out.push(*op, flags, ContextId(random.below(3) as u32), |writer| writer.fixed(payload)).unwrap();
             out.take().unwrap().bytes().to_vec()
         })
         .collect()

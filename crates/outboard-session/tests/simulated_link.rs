@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use outboard_session::{ProtocolError, client, server};
+use outboard_wire::ContextId;
 use outboard_wire::frame::{ReplyHeader, ReplyKind};
 use proptest::prelude::*;
 
@@ -90,7 +91,7 @@ impl World {
 
     fn command(&mut self, len: usize, flags: u16) -> u64 {
         let next = self.out.last() + 1;
-        let seq = self.out.push(7, flags, 3, |writer| writer.fixed(&payload(next, len))).unwrap();
+        let seq = self.out.push(7, flags, ContextId(3), |writer| writer.fixed(&payload(next, len))).unwrap();
         assert_eq!(seq, next);
         self.lengths.insert(seq, len);
         seq
@@ -150,7 +151,7 @@ impl World {
         while let Some(command) = self.commands.next_command().unwrap() {
             assert_eq!(command.seq, self.executed + 1, "commands come once, in order");
             self.executed = command.seq;
-            assert_eq!((command.op, command.ctx), (7, 3));
+            assert_eq!((command.op, command.ctx), (7, ContextId(3)));
             assert_eq!(command.payload, payload(command.seq, self.lengths[&command.seq]));
             if command.wants_reply() {
                 self.open.push_back(command.seq);
@@ -236,9 +237,9 @@ proptest! {
 #[test]
 fn a_repeated_or_missing_command_is_refused() {
     let mut out = client::Outgoing::new(false);
-    out.push(1, 0, 0, |_| ()).unwrap();
+    out.push(1, 0, ContextId::NONE, |_| ()).unwrap();
     let first = out.take().unwrap();
-    out.push(2, 0, 0, |_| ()).unwrap();
+    out.push(2, 0, ContextId::NONE, |_| ()).unwrap();
     let second = out.take().unwrap();
 
     let mut commands = server::Incoming::new();
@@ -256,23 +257,23 @@ fn a_repeated_or_missing_command_is_refused() {
 fn a_command_too_long_for_a_frame_leaves_nothing_behind() {
     let mut out = client::Outgoing::new(false);
     let huge = vec![0; outboard_wire::limits::MAX_FRAME + 1];
-    assert!(out.push(1, 0, 0, |writer| writer.fixed(&huge)).is_err());
+    assert!(out.push(1, 0, ContextId::NONE, |writer| writer.fixed(&huge)).is_err());
     assert_eq!((out.last(), out.pending_bytes()), (0, 0));
-    assert_eq!(out.push(1, 0, 0, |_| ()), Ok(1));
+    assert_eq!(out.push(1, 0, ContextId::NONE, |_| ()), Ok(1));
 }
 
 #[test]
 fn a_panic_while_encoding_leaves_nothing_behind() {
     let mut out = client::Outgoing::new(false);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        out.push(1, 0, 0, |writer| {
+        out.push(1, 0, ContextId::NONE, |writer| {
             writer.u64(1);
             panic!("on purpose");
         })
     }));
     assert!(panicked.is_err());
     assert_eq!((out.last(), out.pending_bytes()), (0, 0));
-    assert_eq!(out.push(1, 0, 0, |_| ()), Ok(1));
+    assert_eq!(out.push(1, 0, ContextId::NONE, |_| ()), Ok(1));
 }
 
 #[test]
@@ -287,7 +288,7 @@ fn a_reply_nobody_waits_for_is_an_error() {
 #[test]
 fn acknowledging_the_future_is_an_error() {
     let mut out = client::Outgoing::new(true);
-    out.push(1, 0, 0, |_| ()).unwrap();
+    out.push(1, 0, ContextId::NONE, |_| ()).unwrap();
     assert_eq!(out.acknowledged(2), Err(ProtocolError::Acknowledged { claimed: 2, sent: 1 }));
 }
 

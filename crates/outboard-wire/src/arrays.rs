@@ -2,6 +2,8 @@
 
 use crate::boxes::Extent;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::names::DevicePtr;
+use crate::names::ObjectId;
 use crate::record;
 
 /// What `CUDA_ARRAY3D_DESCRIPTOR` says.
@@ -38,13 +40,13 @@ pub struct SparseProperties {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
     /// The array of that name.
-    Array(u64),
+    Array(ObjectId),
     /// The mipmapped array of that name.
-    Mipmap(u64),
+    Mipmap(ObjectId),
     /// Device memory in one piece.
     Linear {
         /// Its address.
-        address: u64,
+        address: DevicePtr,
         /// `CUarray_format`.
         format: u32,
         /// Components of an element.
@@ -55,7 +57,7 @@ pub enum Resource {
     /// Rows in device memory.
     Pitched {
         /// Its address.
-        address: u64,
+        address: DevicePtr,
         /// `CUarray_format`.
         format: u32,
         /// Components of an element.
@@ -163,15 +165,15 @@ impl<'a> Decode<'a> for Resource {
     fn decode(reader: &mut Reader<'a>) -> Result<Resource, DecodeError> {
         let (kind, value): (u8, u64) = reader.get()?;
         Ok(match kind {
-            0 => Resource::Array(value),
-            1 => Resource::Mipmap(value),
+            0 => Resource::Array(ObjectId(value)),
+            1 => Resource::Mipmap(ObjectId(value)),
             2 => {
                 let (format, channels, bytes) = reader.get()?;
-                Resource::Linear { address: value, format, channels, bytes }
+                Resource::Linear { address: DevicePtr(value), format, channels, bytes }
             }
             3 => {
                 let (format, channels, size) = reader.get()?;
-                Resource::Pitched { address: value, format, channels, size }
+                Resource::Pitched { address: DevicePtr(value), format, channels, size }
             }
             _ => return Err(DecodeError::Invalid { what: "kind of resource", value: kind.into() }),
         })
@@ -185,10 +187,10 @@ mod tests {
     #[test]
     fn descriptions_come_back() {
         let resources = [
-            Resource::Array(7),
-            Resource::Mipmap(8),
-            Resource::Linear { address: 1 << 40, format: 32, channels: 4, bytes: 4096 },
-            Resource::Pitched { address: 1 << 40, format: 1, channels: 1, size: (100, 7, 128) },
+            Resource::Array(ObjectId(7)),
+            Resource::Mipmap(ObjectId(8)),
+            Resource::Linear { address: DevicePtr(1 << 40), format: 32, channels: 4, bytes: 4096 },
+            Resource::Pitched { address: DevicePtr(1 << 40), format: 1, channels: 1, size: (100, 7, 128) },
         ];
         let sampler = Sampler { mipmap: (0.5, 1.0, 2.0), border: ((0.1, 0.2), (0.3, 0.4)), ..Sampler::default() };
         for resource in resources {

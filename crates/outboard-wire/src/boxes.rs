@@ -6,6 +6,8 @@
 use core::ops::Range;
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::names::DevicePtr;
+use crate::names::ObjectId;
 
 /// The size of a box.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,9 +44,9 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// Device memory, from this address on.
-    Linear(u64),
+    Linear(DevicePtr),
     /// The array of that name.
-    Array(u64),
+    Array(ObjectId),
 }
 
 /// One side of a copy of a box, on the device.
@@ -162,8 +164,8 @@ impl<'a> Decode<'a> for Extent {
 impl Encode for Region {
     fn encode(&self, writer: &mut Writer) {
         let (kind, name) = match self.storage {
-            Storage::Linear(address) => (0u8, address),
-            Storage::Array(name) => (1, name),
+            Storage::Linear(address) => (0u8, address.0),
+            Storage::Array(ObjectId(name)) => (1, name),
         };
         writer.put(&(kind, name));
         writer.put(&(self.layout.pitch, self.layout.slice));
@@ -175,8 +177,8 @@ impl<'a> Decode<'a> for Region {
     fn decode(reader: &mut Reader<'a>) -> Result<Region, DecodeError> {
         let (kind, name): (u8, u64) = reader.get()?;
         let storage = match kind {
-            0 => Storage::Linear(name),
-            1 => Storage::Array(name),
+            0 => Storage::Linear(DevicePtr(name)),
+            1 => Storage::Array(ObjectId(name)),
             _ => return Err(DecodeError::Invalid { what: "kind of memory", value: kind.into() }),
         };
         let (pitch, slice) = reader.get()?;
@@ -228,7 +230,7 @@ mod tests {
 
         #[test]
         fn regions_come_back(kind: bool, name: u64, pitch: u64, slice: u64, at: (u64, u64, u64)) {
-            let storage = if kind { Storage::Array(name) } else { Storage::Linear(name) };
+            let storage = if kind { Storage::Array(ObjectId(name)) } else { Storage::Linear(DevicePtr(name)) };
             let region = Region { storage, layout: Layout { pitch, slice }, at };
             let mut writer = Writer::new();
             writer.put(&region);

@@ -6,6 +6,7 @@
 
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::limits::MAX_FRAME;
+use crate::names::ContextId;
 
 /// What precedes a command's payload: 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct CommandHeader {
     /// [`flags`], and command-specific bits from [`flags::FIRST_FREE`] on.
     pub flags: u16,
     /// The client's name for the context that is current in the calling thread; 0 for none.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// Low half of the command's sequence number.
     pub seq: u32,
 }
@@ -82,7 +83,7 @@ impl CommandHeader {
         bytes[0..4].copy_from_slice(&self.len.to_le_bytes());
         bytes[4..6].copy_from_slice(&self.op.to_le_bytes());
         bytes[6..8].copy_from_slice(&self.flags.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.ctx.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.ctx.0.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.seq.to_le_bytes());
         writer.fixed(&bytes);
     }
@@ -94,7 +95,7 @@ impl CommandHeader {
             len: reader.u32()?,
             op: reader.u16()?,
             flags: reader.u16()?,
-            ctx: reader.u32()?,
+            ctx: reader.get()?,
             seq: reader.u32()?,
         };
         check_len(header.len)?;
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn command_header_bytes() {
-        let header = CommandHeader { len: 5, op: 0x0102, flags: 1, ctx: 7, seq: 0xa0b0_c0d0 };
+        let header = CommandHeader { len: 5, op: 0x0102, flags: 1, ctx: ContextId(7), seq: 0xa0b0_c0d0 };
         let mut writer = Writer::new();
         header.encode(&mut writer);
         assert_eq!(writer.as_slice(), [5, 0, 0, 0, 2, 1, 1, 0, 7, 0, 0, 0, 0xd0, 0xc0, 0xb0, 0xa0]);
@@ -184,7 +185,7 @@ mod tests {
     #[test]
     fn an_overlong_frame_is_refused() {
         let mut writer = Writer::new();
-        CommandHeader { len: MAX_FRAME as u32 + 1, op: 0, flags: 0, ctx: 0, seq: 1 }.encode(&mut writer);
+        CommandHeader { len: MAX_FRAME as u32 + 1, op: 0, flags: 0, ctx: ContextId::NONE, seq: 1 }.encode(&mut writer);
         let header = CommandHeader::decode(writer.as_slice().try_into().unwrap());
         assert!(matches!(header, Err(DecodeError::TooLong { .. })));
     }

@@ -1,5 +1,7 @@
 //! Attributes of launches and streams: which may cross the wire, and how.
 
+use crate::names::ObjectId;
+
 /// `CUlaunchAttributeID`s whose value is plain numbers, or the address of device memory that the launch will not access by it.
 pub const PLAIN_ATTRIBUTES: [u32; 11] = [
     1,  // CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
@@ -39,6 +41,6 @@ pub fn names_event(attribute: u32) -> bool {
 }
 
 /// The name of the event in the value of an attribute that [`names_event`].
-pub fn event_of(value: &[u8; ATTRIBUTE_BYTES]) -> u64 {
-    value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+pub fn event_of(value: &[u8; ATTRIBUTE_BYTES]) -> ObjectId {
+    value.first_chunk().map_or(ObjectId::NONE, |bytes| ObjectId(u64::from_le_bytes(*bytes)))
 }

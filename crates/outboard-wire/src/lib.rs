@@ -20,6 +20,7 @@ pub mod launch;
 pub mod limits;
 #[path = "generated/messages.rs"]
 pub mod messages;
+pub mod names;
 pub mod notice;
 mod plain;
 pub mod platform;
@@ -31,4 +32,5 @@ pub mod window;
 
 pub use code::Code;
 pub use codec::{Decode, DecodeError, Encode, Reader, Writer};
+pub use names::{ContextId, DevicePtr, HostPtr, ObjectId, StreamId, UnifiedPtr};
 pub use plain::{plain, plain_lines};

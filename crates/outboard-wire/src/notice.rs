@@ -1,6 +1,7 @@
 //! Notices: what a worker tells its client unasked.
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::names::{ContextId, ObjectId};
 use crate::platform::KernelInfo;
 
 /// Bytes that kernels printed, for the client's standard output.
@@ -27,7 +28,7 @@ pub const ENDED: u16 = 40;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernels {
     /// The client's name for the module.
-    pub module: u64,
+    pub module: ObjectId,
     /// Each with its name.
     pub kernels: Vec<(String, KernelInfo)>,
 }
@@ -49,7 +50,7 @@ impl<'a> Decode<'a> for Kernels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
     /// The client's name for the context that it ran in.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// A `CUresult`.
     pub status: u32,
 }

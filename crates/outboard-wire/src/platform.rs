@@ -118,6 +118,21 @@ impl<'a, A: Decode<'a>, B: Decode<'a>, C: Decode<'a>> Decode<'a> for (A, B, C) {
     }
 }
 
+impl<A: Encode, B: Encode, C: Encode, D: Encode> Encode for (A, B, C, D) {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.0);
+        writer.put(&self.1);
+        writer.put(&self.2);
+        writer.put(&self.3);
+    }
+}
+
+impl<'a, A: Decode<'a>, B: Decode<'a>, C: Decode<'a>, D: Decode<'a>> Decode<'a> for (A, B, C, D) {
+    fn decode(reader: &mut Reader<'a>) -> Result<(A, B, C, D), DecodeError> {
+        Ok((reader.get()?, reader.get()?, reader.get()?, reader.get()?))
+    }
+}
+
 impl Encode for Platform {
     fn encode(&self, writer: &mut Writer) {
         writer.put(&self.driver_version);

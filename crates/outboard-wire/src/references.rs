@@ -2,18 +2,20 @@
 
 use crate::arrays::ArrayDescriptor;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::names::DevicePtr;
+use crate::names::ObjectId;
 
 /// One setting of a texture reference, as the `cuTexRefSet*` functions take it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReferenceSetting {
     /// Bound to the array of that name; `CU_TRSA_*`.
-    Array(u64, u32),
+    Array(ObjectId, u32),
     /// Bound to the mipmapped array of that name; `CU_TRSA_*`.
-    Mipmap(u64, u32),
+    Mipmap(ObjectId, u32),
     /// Bound to that many bytes of device memory.
-    Memory(u64, u64),
+    Memory(DevicePtr, u64),
     /// Bound to rows in device memory: its address and pitch.
-    Rows(ArrayDescriptor, u64, u64),
+    Rows(ArrayDescriptor, DevicePtr, u64),
     /// `CUarray_format` and components of an element.
     Format(u32, u32),
     /// `CUaddress_mode` of a dimension.
@@ -92,10 +94,10 @@ mod tests {
         use ReferenceSetting as S;
         let rows = ArrayDescriptor { width: 60, height: 15, format: 32, channels: 1, ..ArrayDescriptor::default() };
         for setting in [
-            S::Array(7, 1),
-            S::Mipmap(8, 1),
-            S::Memory(1 << 40, 4096),
-            S::Rows(rows, 1 << 40, 512),
+            S::Array(ObjectId(7), 1),
+            S::Mipmap(ObjectId(8), 1),
+            S::Memory(DevicePtr(1 << 40), 4096),
+            S::Rows(rows, DevicePtr(1 << 40), 512),
             S::Format(32, 4),
             S::AddressMode(2, 3),
             S::Filter(1),

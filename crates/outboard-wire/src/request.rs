@@ -4,6 +4,7 @@
 //! among the commands: the worker may be unable to take commands until it has the answer.
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
+use crate::names::ContextId;
 
 /// Call a function of the program: the `call` of the command that queued it (`u64`), and what became of the work before it (`u32`, a
 /// `CUresult`). After an error only functions that want to know are called; the others are forgotten.
@@ -37,7 +38,7 @@ pub struct Request<'a> {
     /// What is asked: one of the constants above.
     pub kind: u32,
     /// The client's name for the context that it is about.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// What belongs to the kind.
     pub body: &'a [u8],
 }
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_request_round_trips() {
-        let request = Request { number: 7, kind: HOST_CALL, ctx: 3, body: &[1, 2, 3] };
+        let request = Request { number: 7, kind: HOST_CALL, ctx: ContextId(3), body: &[1, 2, 3] };
         let mut writer = Writer::new();
         writer.put(&request);
         let bytes = writer.into_vec();

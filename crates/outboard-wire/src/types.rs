@@ -6,5 +6,6 @@ pub use crate::device_id::DeviceId;
 pub use crate::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 pub use crate::image::ImageName;
 pub use crate::jit::{JitLog, JitOptions};
+pub use crate::names::{ContextId, DevicePtr, HostPtr, ObjectId, StreamId, UnifiedPtr};
 pub use crate::platform::KernelInfo;
 pub use crate::references::ReferenceSetting;

@@ -15,7 +15,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::limits::MAX_FRAME;
 use outboard_wire::notice::REQUEST;
 use outboard_wire::request::Request;
-use outboard_wire::{Reader, Writer};
+use outboard_wire::{ContextId, Reader, Writer};
 
 /// Requests of our own have numbers from here on.
 const OURS: u64 = 1 << 40;
@@ -166,7 +166,7 @@ impl Hostile {
     /// Asks the program for something, and does not wait for the answer.
     pub fn order(&self, number: u64, kind: u32, ctx: u32, body: &[u8]) {
         let mut writer = Writer::new();
-        writer.put(&Request { number, kind, ctx, body });
+        writer.put(&Request { number, kind, ctx: ContextId(ctx), body });
         self.notice(REQUEST, writer.as_slice());
     }
 
@@ -369,7 +369,7 @@ fn replies(inner: &Inner, mut server: &TcpStream) -> io::Result<()> {
                 && let Ok(request) = Reader::new(&payload).get::<Request<'_>>()
             {
                 let Request { number, kind, ctx, body } = request;
-                state.asked.push(Asked { number, kind, ctx, body: body.to_vec() });
+                state.asked.push(Asked { number, kind, ctx: ctx.0, body: body.to_vec() });
                 kept |= state.kept_requests.contains(&kind);
             }
             if !kept {

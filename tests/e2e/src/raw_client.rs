@@ -12,7 +12,7 @@ use outboard_wire::frame::{CommandHeader, flags};
 use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Extensions, Hello, Preamble, Purpose, Refusal, VERSION, Welcome};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::messages::{Call, ContextOpen, MemoryAlloc, Message};
-use outboard_wire::{Decode, Encode, Reader, Writer, notice};
+use outboard_wire::{ContextId, Decode, Encode, Reader, Writer, notice};
 
 use crate::Server;
 
@@ -128,7 +128,7 @@ impl RawClient {
 
     /// Allocates memory of the device.
     pub fn alloc(&mut self, bytes: u64) -> Result<u64, u32> {
-        self.call(&MemoryAlloc { bytes }, |reply| reply.address)
+        self.call(&MemoryAlloc { bytes }, |reply| reply.address.0)
     }
 
     /// Sends a command that nobody answers.
@@ -215,7 +215,7 @@ impl RawClient {
     fn append(&mut self, op: u16, flags: u16, message: &impl Encode, writer: &mut Writer) -> u32 {
         self.sent += 1;
         let at = writer.len();
-        CommandHeader { len: 0, op, flags, ctx: self.ctx, seq: self.sent }.encode(writer);
+        CommandHeader { len: 0, op, flags, ctx: ContextId(self.ctx), seq: self.sent }.encode(writer);
         writer.put(message);
         let len = writer.len() - at - CommandHeader::SIZE;
         writer.patch_u32(at, u32::try_from(len).expect("a small command"));

@@ -1,6 +1,7 @@
 //! Workers are confined before they read a byte of their client. What each layer of the sandbox stops is shown by `outboard-server`'s own test.
 
 use outboard_e2e::{Program, RawClient, Server, command, within};
+use outboard_wire::ObjectId;
 use outboard_wire::messages::LinkCreate;
 use outboard_wire::types::JitOptions;
 use std::fs;
@@ -164,7 +165,7 @@ fn workers_have_no_more_tasks_than_they_may() {
     assert_eq!(said("pids.max").trim(), "24");
     assert_ne!(said("memory.max").trim(), "max", "what is not said is limited all the same");
     let made = (1..=LINKS).filter(|link| {
-        let create = LinkCreate { link: *link, options: JitOptions::default() };
+        let create = LinkCreate { link: ObjectId(*link), options: JitOptions::default() };
         client.call(&create, |_| ()).is_ok()
     });
     let made = made.count();

@@ -9,6 +9,7 @@ use outboard_e2e::{Driver, Footprint, Program, RawClient, Server, within};
 use outboard_wire::lane::LaneKind;
 use outboard_wire::messages::*;
 use outboard_wire::types::JitOptions;
+use outboard_wire::{DevicePtr, ObjectId, StreamId, UnifiedPtr};
 
 const MIB: u64 = 1 << 20;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
@@ -29,7 +30,15 @@ fn footprint(process: u32) -> Footprint {
 /// Memory of the device with this in each byte.
 fn filled(client: &mut RawClient, bytes: u64, value: u8) -> u64 {
     let address = client.alloc(bytes).expect("device memory");
-    client.post(&Fill { dst: address, pitch: 0, value: value.into(), element: 1, width: bytes, height: 1, stream: 0 });
+    client.post(&Fill {
+        dst: DevicePtr(address),
+        pitch: 0,
+        value: value.into(),
+        element: 1,
+        width: bytes,
+        height: 1,
+        stream: StreamId::LEGACY,
+    });
     client.call(&ContextSynchronize {}, |_| ()).expect("a wait");
     address
 }
@@ -40,7 +49,13 @@ fn copies_out(
     bytes: u64,
     transfers: std::ops::RangeInclusive<u64>,
 ) -> impl Iterator<Item = CopyOutBulk> {
-    transfers.map(move |transfer| CopyOutBulk { src, stream, bytes, transfer, chunk: MIB as u32 })
+    transfers.map(move |transfer| CopyOutBulk {
+        src: DevicePtr(src),
+        stream: StreamId(stream),
+        bytes,
+        transfer,
+        chunk: MIB as u32,
+    })
 }
 
 /// Reads so many chunks of a mebibyte, each with this in all its bytes: of which transfers they were.
@@ -68,14 +83,21 @@ fn unread_downloads_stand_still() {
     let src = filled(&mut client, BYTES, 0x5a);
     let dst = client.alloc(MIB).expect("device memory");
     let mut lane = client.lane();
-    client.post(&StreamCreate { stream: 7, flags: 1, priority: 0 });
+    client.post(&StreamCreate { stream: ObjectId(7), flags: 1, priority: 0 });
     let before = footprint(worker).memory;
     client.post_all(copies_out(src, 0, BYTES, 1..=COPIES));
 
     // An upload in another stream, whose bytes come back inside an answer.
-    client.post(&CopyInBulk { dst, stream: 7, bytes: MIB, transfer: 1000, chunk: MIB as u32 });
+    client.post(&CopyInBulk {
+        dst: DevicePtr(dst),
+        stream: StreamId(7),
+        bytes: MIB,
+        transfer: 1000,
+        chunk: MIB as u32,
+    });
     write_chunk(&mut lane, 1000, 0, &vec![0xa5; MIB as usize]);
-    let come = client.call(&CopyOut { src: dst, stream: 7, bytes: 4096 }, |reply| reply.data.to_vec());
+    let come =
+        client.call(&CopyOut { src: DevicePtr(dst), stream: StreamId(7), bytes: 4096 }, |reply| reply.data.to_vec());
     assert!(come.expect("commands and other streams go on").iter().all(|byte| *byte == 0xa5));
     std::thread::sleep(Duration::from_millis(300));
     let grown = footprint(worker).memory.saturating_sub(before);
@@ -98,15 +120,15 @@ fn a_stream_that_waits_holds_up_only_itself() {
     let flag = filled(&mut client, 4096, 0);
     let mut lane = client.lane();
     for stream in [1, 2, 3] {
-        client.post(&StreamCreate { stream, flags: 1, priority: 0 });
+        client.post(&StreamCreate { stream: ObjectId(stream), flags: 1, priority: 0 });
     }
-    client.post(&StreamWaitValue { stream: 1, address: flag, value: 1, wide: false, flags: 0 });
+    client.post(&StreamWaitValue { stream: StreamId(1), address: DevicePtr(flag), value: 1, wide: false, flags: 0 });
     client.post_all(copies_out(src, 1, BYTES, 1..=HELD));
     client.post_all(copies_out(src, 2, BYTES, 100..=105));
     let came = read_chunks(&mut lane, 6 * BYTES / MIB, 0x11);
     assert!(came.iter().all(|transfer| *transfer >= 100), "those of the stream that moves");
-    client.call(&StreamSynchronize { stream: 2 }, |_| ()).expect("it has ended");
-    client.post(&StreamWriteValue { stream: 3, address: flag, value: 1, wide: false, flags: 0 });
+    client.call(&StreamSynchronize { stream: StreamId(2) }, |_| ()).expect("it has ended");
+    client.post(&StreamWriteValue { stream: StreamId(3), address: DevicePtr(flag), value: 1, wide: false, flags: 0 });
     read_chunks(&mut lane, HELD * BYTES / MIB, 0x11);
     client.call(&ContextSynchronize {}, |_| ()).expect("all have ended");
     assert!(client.failures.is_empty(), "{:?}", client.failures);
@@ -121,7 +143,7 @@ fn limited() -> Server {
 fn load(client: &mut RawClient, module: u64, image: &str) -> u32 {
     client.post(&ImageData { data: image.as_bytes() });
     let parts = vec![image.len() as u64];
-    let load = ModuleLoad { module, parts, options: JitOptions::default() };
+    let load = ModuleLoad { module: ObjectId(module), parts, options: JitOptions::default() };
     client.call(&load, |reply| reply.status).expect("an answer")
 }
 
@@ -140,7 +162,7 @@ fn modules_count_with_their_sum() {
     let loaded = modules.len();
     assert!((4..=8).contains(&loaded), "{loaded} modules of 31 MiB under 256 MiB");
     for module in modules {
-        client.call(&ModuleUnload { module }, |_| ()).expect("it is there");
+        client.call(&ModuleUnload { module: ObjectId(module) }, |_| ()).expect("it is there");
     }
     let again = load_all(&mut client, 101).len();
     // A GPU's driver may keep a little of what modules had for the next ones.
@@ -161,9 +183,9 @@ fn local_memory_of_kernels_counts() {
     };
     let image = format!("{HEAD}{}{}\0", kernel("small", 512), kernel("large", 256 << 10));
     assert_eq!(load(&mut client, 1, &image), 0);
-    let mut find = |name, function| client.call(&ModuleFunction { module: 1, name, function }, |_| ());
-    assert_eq!(find("small", 1), Ok(()));
-    assert_eq!(find("large", 2), Err(OUT_OF_MEMORY));
+    let mut find = |name, function| client.call(&ModuleFunction { module: ObjectId(1), name, function }, |_| ());
+    assert_eq!(find("small", ObjectId(1)), Ok(()));
+    assert_eq!(find("large", ObjectId(2)), Err(OUT_OF_MEMORY));
 }
 
 /// Page-locked memory that kernels use is memory of the server's machine: it counts, whether it is opened or goes with copies of graphs.
@@ -173,11 +195,13 @@ fn page_locked_memory_counts() {
     let server = limited();
     let (mut client, _) = attacker(&server);
     let mut open = |address, bytes| client.call(&MappedOpen { address, bytes }, |_| ());
-    assert_eq!(open(AT, 4 << 30), Err(OUT_OF_MEMORY));
-    assert_eq!(open(AT, 128 * MIB), Ok(()));
-    assert_eq!(open(AT + (1 << 40), 192 * MIB), Err(OUT_OF_MEMORY));
-    client.call(&MappedClose { address: AT, bytes: 128 * MIB }, |_| ()).expect("it is open");
-    client.call(&MappedOpen { address: AT, bytes: 192 * MIB }, |_| ()).expect("what was closed counts no longer");
+    assert_eq!(open(UnifiedPtr(AT), 4 << 30), Err(OUT_OF_MEMORY));
+    assert_eq!(open(UnifiedPtr(AT), 128 * MIB), Ok(()));
+    assert_eq!(open(UnifiedPtr(AT + (1 << 40)), 192 * MIB), Err(OUT_OF_MEMORY));
+    client.call(&MappedClose { address: UnifiedPtr(AT), bytes: 128 * MIB }, |_| ()).expect("it is open");
+    client
+        .call(&MappedOpen { address: UnifiedPtr(AT), bytes: 192 * MIB }, |_| ())
+        .expect("what was closed counts no longer");
     assert_eq!(client.alloc(128 * MIB), Err(OUT_OF_MEMORY));
 }
 
@@ -187,12 +211,13 @@ fn links_are_bounded() {
     let server = Server::start();
     let (mut client, worker) = attacker(&server);
     let before = footprint(worker).threads;
-    let last = client.ask_all((1..=2000).map(|link| LinkCreate { link, options: JitOptions::default() }));
+    let last =
+        client.ask_all((1..=2000).map(|link| LinkCreate { link: ObjectId(link), options: JitOptions::default() }));
     assert_eq!(client.reply(last), Err(OUT_OF_MEMORY));
     let threads = footprint(worker).threads - before;
     assert!((8..=48).contains(&threads), "{threads} threads for 2,000 links");
-    client.post_all((1..=2000).map(|link| LinkDestroy { link }));
-    let again = client.call(&LinkCreate { link: 5000, options: JitOptions::default() }, |_| ());
+    client.post_all((1..=2000).map(|link| LinkDestroy { link: ObjectId(link) }));
+    let again = client.call(&LinkCreate { link: ObjectId(5000), options: JitOptions::default() }, |_| ());
     again.expect("there is room again");
 }
 
@@ -202,17 +227,17 @@ fn contexts_streams_and_graphs_are_bounded() {
     let server = Server::start();
     let (mut client, worker) = attacker(&server);
     let descriptors = footprint(worker).descriptors;
-    client.post_all((1..=20_000).map(|stream| StreamCreate { stream, flags: 1, priority: 0 }));
-    client.post_all((1..=70_000).map(|graph| GraphCreate { graph }));
+    client.post_all((1..=20_000).map(|stream| StreamCreate { stream: ObjectId(stream), flags: 1, priority: 0 }));
+    client.post_all((1..=70_000).map(|graph| GraphCreate { graph: ObjectId(graph) }));
     client.call(&MemoryInfo {}, |_| ()).expect("commands go on");
     let refused = 20_000 - 16_384 + 70_000 - 65_536;
     // A GPU may have no room for as many.
     let as_many =
         client.failures.len() == refused || Driver::chosen() == Driver::Nvidia && client.failures.len() > refused;
     assert!(as_many && client.failures.iter().all(|status| *status == OUT_OF_MEMORY), "{:?}", client.failures.first());
-    client.post_all((1..=20_000).map(|stream| StreamDestroy { stream }));
+    client.post_all((1..=20_000).map(|stream| StreamDestroy { stream: ObjectId(stream) }));
     client.failures.clear();
-    client.post(&StreamCreate { stream: 30_000, flags: 1, priority: 0 });
+    client.post(&StreamCreate { stream: ObjectId(30_000), flags: 1, priority: 0 });
     client.call(&MemoryInfo {}, |_| ()).expect("commands go on");
     assert!(client.failures.iter().all(|status| *status != OUT_OF_MEMORY), "there is room again");
     let opened = (2..=100).filter(|ctx| {
@@ -239,17 +264,17 @@ fn waiting_calls_are_bounded() {
     let (mut client, worker) = attacker(&server);
     let src = filled(&mut client, 1 << 16, 0);
     for stream in [1, 2] {
-        client.post(&StreamCreate { stream, flags: 1, priority: 0 });
+        client.post(&StreamCreate { stream: ObjectId(stream), flags: 1, priority: 0 });
     }
-    client.post(&StreamWaitValue { stream: 1, address: src, value: 1, wide: false, flags: 0 });
+    client.post(&StreamWaitValue { stream: StreamId(1), address: DevicePtr(src), value: 1, wide: false, flags: 0 });
     let before = footprint(worker);
-    let last = client.ask_all((0..1100).map(|_| CopyOut { src, stream: 1, bytes: 1 << 16 }));
+    let last = client.ask_all((0..1100).map(|_| CopyOut { src: DevicePtr(src), stream: StreamId(1), bytes: 1 << 16 }));
     assert_eq!(client.reply(last), Err(OUT_OF_MEMORY));
     let now = footprint(worker);
     assert!(now.memory < before.memory + 100 * MIB, "{} MiB", (now.memory - before.memory) / MIB);
     assert!(now.threads < before.threads + 64, "{} threads", now.threads - before.threads);
-    client.post(&StreamWriteValue { stream: 2, address: src, value: 1, wide: false, flags: 0 });
+    client.post(&StreamWriteValue { stream: StreamId(2), address: DevicePtr(src), value: 1, wide: false, flags: 0 });
     // Until some of them have been answered, there is no room for one more.
-    let goes_on = || client.call(&StreamSynchronize { stream: 1 }, |_| ()).is_ok();
+    let goes_on = || client.call(&StreamSynchronize { stream: StreamId(1) }, |_| ()).is_ok();
     assert!(within(Duration::from_secs(20), goes_on), "the stream goes on");
 }

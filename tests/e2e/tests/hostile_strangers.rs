@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use outboard_e2e::raw_client::hello;
 use outboard_e2e::{Footprint, Program, RawClient, Server, dist, metrics, within};
+use outboard_wire::ObjectId;
 use outboard_wire::handshake::{Purpose, RefusalCode};
 use outboard_wire::messages::*;
 use rustix::net::sockopt::set_socket_reuseaddr;
@@ -76,12 +77,19 @@ fn is_healthy(metrics: &str) -> bool {
 
 /// Memory of a device that other processes may be given.
 fn create_shareable(client: &mut RawClient, memory: u64, bytes: u64) -> Result<(), u32> {
-    let create = VmmCreate { memory, bytes, device: DeviceId::new(0), handle_types: 1, compression: 0, usage: 0 };
+    let create = VmmCreate {
+        memory: ObjectId(memory),
+        bytes,
+        device: DeviceId::new(0),
+        handle_types: 1,
+        compression: 0,
+        usage: 0,
+    };
     client.call(&create, |_| ())
 }
 
 fn export(client: &mut RawClient, memory: u64) -> Result<(u64, u64), u32> {
-    client.call(&ExportPhysical { memory }, |reply| reply.token)
+    client.call(&ExportPhysical { memory: ObjectId(memory) }, |reply| reply.token)
 }
 
 const GRANULE: u64 = 2 << 20;
@@ -95,7 +103,7 @@ fn exports_leave_descriptors_for_others() {
     let mut client = RawClient::connect(&server);
     client.open();
     create_shareable(&mut client, 1, GRANULE).expect("memory");
-    let last = client.ask_all((0..2 * FILES).map(|_| ExportPhysical { memory: 1 }));
+    let last = client.ask_all((0..2 * FILES).map(|_| ExportPhysical { memory: ObjectId(1) }));
     client.reply(last).expect("one more export of the same memory");
     let after = descriptors(&server);
     assert!(after < before + 8, "{after} descriptors for one allocation, {before} before");
@@ -147,7 +155,7 @@ fn what_only_a_descriptor_keeps_counts() {
             break;
         }
         tokens.push(export(&mut client, memory).expect("a token"));
-        client.post(&VmmRelease { memory });
+        client.post(&VmmRelease { memory: ObjectId(memory) });
     }
     let held = tokens.len() as u64 * GRANULE;
     assert!(held > 0 && held <= LIMIT_BYTES, "{held} bytes of {LIMIT_BYTES}");

@@ -56,7 +56,7 @@ fn entry_points_are_written_as_expected() {
 }
 
 const TRAITS: &str = r#"
-types = { backend = ["ContextId", "ObjectId", "Stream"] }
+types = { backend = ["ContextId", "ObjectId", "StreamId"] }
 [[traits]]
 name = "Lamps"
 docs = "Lamps."
@@ -118,7 +118,7 @@ fn bad_methods_are_refused_in_sentences() {
         ("send = \"call\"", "it cannot be sent by `call`: the message is posted"),
         (
             "send = \"post_to\"",
-            "it says which stream the work goes to, so it must have one argument of the type Stream",
+            "it says which stream the work goes to, so it must have one argument of the type StreamId",
         ),
         ("send = \"post_using\"", "`using` goes with `send = \"post_using\"`, and must say which memory it is"),
         (

@@ -254,13 +254,35 @@ fn rust(fields: &[(String, String)]) -> Vec<(String, String)> {
 }
 
 fn rust_type(ty: &str) -> String {
-    let ty =
-        ty.replace("stream", "u64").replace("object", "u64").replace("device", "DeviceId").replace("list<", "Vec<");
-    match ty.as_str() {
+    match ty {
         "bytes" => "&'a [u8]".to_owned(),
         "str" => "&'a str".to_owned(),
-        _ => ty,
+        _ => plain_type(ty),
     }
+}
+
+/// Names and addresses: what descriptions call them, their types, and the numbers that those hold.
+const NAMED: &[(&str, &str, &str)] = &[
+    ("context", "ContextId", "u32"),
+    ("object", "ObjectId", "u64"),
+    ("stream", "StreamId", "u64"),
+    ("device_ptr", "DevicePtr", "u64"),
+    ("host_ptr", "HostPtr", "u64"),
+    ("unified_ptr", "UnifiedPtr", "u64"),
+    // What it is on the wire is not all that it holds.
+    ("device", "DeviceId", ""),
+];
+
+/// A type that owns what it holds, as Rust has it.
+pub(super) fn plain_type(ty: &str) -> String {
+    let mut rust = String::new();
+    for word in ty.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_') {
+        let name = word.trim_end_matches(|c: char| !c.is_alphanumeric() && c != '_');
+        let named = NAMED.iter().find(|(described, ..)| *described == name).map(|(_, rust, _)| *rust);
+        rust.push_str(if name == "list" { "Vec" } else { named.unwrap_or(name) });
+        rust.push_str(&word[name.len()..]);
+    }
+    rust
 }
 
 fn borrows(fields: &[(String, String)]) -> bool {
@@ -294,6 +316,8 @@ fn puts(fields: &[(String, String)]) -> String {
 /// A field's bytes, with how many there are, if that is always the same.
 fn parts(field: &str, ty: &str) -> Option<Vec<(String, usize)>> {
     let number = |value: String, ty: &str| {
+        let named = NAMED.iter().find(|(_, rust, _)| *rust == ty);
+        let (value, ty) = named.map_or((value.clone(), ty), |(_, _, number)| (format!("{value}.0"), *number));
         let size = match ty {
             "u8" => 1,
             "u16" => 2,

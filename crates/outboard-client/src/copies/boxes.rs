@@ -1,7 +1,7 @@
 //! Copies of boxes: host memory in rows travels packed, and only the bytes of the box.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::backend::{ContextId, CopyMode, HostPtr, Result, StreamId};
 use outboard_wire::Reader;
 use outboard_wire::boxes::{Extent, Layout, Region};
 use outboard_wire::limits::MAX_INLINE;
@@ -17,7 +17,7 @@ use crate::session::Session;
 /// Rows of a box in the program's memory.
 #[derive(Clone, Copy)]
 pub(crate) struct HostBox {
-    pub(crate) address: u64,
+    pub(crate) address: HostPtr,
     pub(crate) layout: Layout,
 }
 
@@ -37,11 +37,11 @@ impl Session {
         dst: Region,
         src: HostBox,
         extent: Extent,
-        stream: u64,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         let (total, span) = sizes(extent, src.layout)?;
-        let address = src.address as *mut u8;
+        let address = src.address.pointer::<u8>();
         let host = range(address, span);
         let late = self.source_comes_late(&host, mode);
         if !late {
@@ -93,11 +93,11 @@ impl Session {
         dst: HostBox,
         src: Region,
         extent: Extent,
-        stream: u64,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         let (total, span) = sizes(extent, dst.layout)?;
-        let address = dst.address as *mut u8;
+        let address = dst.address.pointer::<u8>();
         if total <= MAX_INLINE as u64 && mode != CopyMode::Pinned {
             let (seq, payload) = self.wait(ctx, &msg::CopyBoxOut { src, extent, stream })?;
             self.progress().stream_done(ctx, stream, seq);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::backend::{ContextId, CopyMode, HostPtr, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::messages as msg;
 
@@ -16,7 +16,7 @@ use crate::session::Session;
 pub(super) struct Fetches<'a> {
     session: &'a Session,
     ctx: ContextId,
-    stream: u64,
+    stream: StreamId,
     mode: CopyMode,
     under_way: VecDeque<Ticket>,
     /// An earlier copy to the same memory is under way, and this one is not waited for.
@@ -26,7 +26,7 @@ pub(super) struct Fetches<'a> {
 /// A transfer that is about to be announced.
 pub(super) struct Fetch {
     pub(super) ticket: Ticket,
-    host: Range<u64>,
+    host: Range<HostPtr>,
     aside: Option<Aside>,
 }
 
@@ -35,9 +35,9 @@ impl<'a> Fetches<'a> {
     pub(super) fn new(
         session: &'a Session,
         ctx: ContextId,
-        stream: u64,
+        stream: StreamId,
         mode: CopyMode,
-        host: &Range<u64>,
+        host: &Range<HostPtr>,
     ) -> Fetches<'a> {
         let overtakes = mode == CopyMode::Pinned && session.copies.is_download_under_way(host);
         Fetches { session, ctx, stream, mode, under_way: VecDeque::new(), overtakes }
@@ -47,7 +47,7 @@ impl<'a> Fetches<'a> {
     ///
     /// # Safety
     /// As of [`Link::download`].
-    pub(super) unsafe fn open(&self, place: Place, host: Range<u64>, len: u64, chunk: u32) -> Result<Fetch> {
+    pub(super) unsafe fn open(&self, place: Place, host: Range<HostPtr>, len: u64, chunk: u32) -> Result<Fetch> {
         let mut aside = self.overtakes.then(|| Aside::new(place, len));
         let to = aside.as_mut().map_or(place, Aside::first);
         // SAFETY: by the contract above; what is put aside lives as long as its ticket.

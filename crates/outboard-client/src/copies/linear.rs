@@ -1,7 +1,7 @@
 //! Copies of bytes in one piece.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::backend::{ContextId, CopyMode, DevicePtr, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::Reader;
 use outboard_wire::limits::MAX_INLINE;
@@ -20,10 +20,10 @@ impl Session {
     pub(crate) unsafe fn copy_to_device(
         &self,
         ctx: ContextId,
-        dst: u64,
+        dst: DevicePtr,
         src: *const u8,
         bytes: u64,
-        stream: u64,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         let host = range(src, bytes);
@@ -47,7 +47,7 @@ impl Session {
             let (at, len) = (piece.start, piece.end - piece.start);
             let upload = self.link().upload(len, self.link().chunk(Up, len))?;
             let (transfer, chunk) = (upload.number(), upload.chunk());
-            let message = msg::CopyInBulk { dst: dst + at, stream, bytes: len, transfer, chunk };
+            let message = msg::CopyInBulk { dst: dst.offset(at), stream, bytes: len, transfer, chunk };
             let seq = self.post_counted(ctx, stream, &message)?;
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
             unsafe {
@@ -65,10 +65,10 @@ impl Session {
     unsafe fn copy_to_device_late(
         &self,
         ctx: ContextId,
-        dst: u64,
+        dst: DevicePtr,
         src: *const u8,
         bytes: u64,
-        stream: u64,
+        stream: StreamId,
     ) -> Result<()> {
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
@@ -79,7 +79,7 @@ impl Session {
             let from = unsafe { src.add(at as usize) };
             // SAFETY: as above.
             unsafe { self.send_late((ctx, stream), upload, from.into(), range(from, len), expected) };
-            let message = msg::CopyInLate { dst: dst + at, stream, bytes: len, transfer, chunk };
+            let message = msg::CopyInLate { dst: dst.offset(at), stream, bytes: len, transfer, chunk };
             self.late.queued(transfer, self.post_counted(ctx, stream, &message)?);
         }
         Ok(())
@@ -91,9 +91,9 @@ impl Session {
         &self,
         ctx: ContextId,
         dst: *mut u8,
-        src: u64,
+        src: DevicePtr,
         bytes: u64,
-        stream: u64,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         if bytes <= MAX_INLINE as u64 && mode != CopyMode::Pinned {
@@ -121,7 +121,7 @@ impl Session {
             // SAFETY: by the contract above; page-locked memory stays until `finish_copies`, other memory until `fetches` is gone.
             let fetch = unsafe { fetches.open(Place::from(to), range(to, len), len, self.link().chunk(Down, len)) }?;
             let (transfer, chunk) = (fetch.ticket.number(), fetch.ticket.chunk());
-            fetches.start(&msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk }, fetch)?;
+            fetches.start(&msg::CopyOutBulk { src: src.offset(at), stream, bytes: len, transfer, chunk }, fetch)?;
         }
         fetches.finish()
     }
@@ -130,13 +130,20 @@ impl Session {
     ///
     /// # Safety
     /// `dst` is writable for `bytes`.
-    pub(crate) unsafe fn bring(&self, ctx: ContextId, dst: *mut u8, src: u64, bytes: u64, stream: u64) -> Result<()> {
+    pub(crate) unsafe fn bring(
+        &self,
+        ctx: ContextId,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<()> {
         for piece in pieces(bytes, 1) {
             let (at, len) = (piece.start, piece.end - piece.start);
             // SAFETY: by the contract above; the transfer ends before this returns.
             let ticket = unsafe { self.link().download(dst.add(at as usize), len, self.link().chunk(Down, len))? };
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
-            self.post_to(ctx, stream, &msg::CopyOutBulk { src: src + at, stream, bytes: len, transfer, chunk })?;
+            self.post_to(ctx, stream, &msg::CopyOutBulk { src: src.offset(at), stream, bytes: len, transfer, chunk })?;
             self.link().flush()?;
             profile::waited(|| ticket.wait())?;
         }

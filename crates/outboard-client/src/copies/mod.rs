@@ -14,7 +14,7 @@ pub(crate) use boxes::HostBox;
 use std::ops::Range;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::ContextId;
+use outboard_front::backend::{ContextId, HostPtr, StreamId};
 use outboard_front::profile;
 use outboard_wire::messages as msg;
 
@@ -24,7 +24,7 @@ impl Session {
     /// Why a copy has failed whose bytes did not come or go: its own failure, or a fault, of which the worker has told, or will before the stream's end.
     /// Without such word it is what became of the bytes.
     #[cold]
-    fn cause(&self, ctx: ContextId, stream: u64, error: CUresult) -> CUresult {
+    fn cause(&self, ctx: ContextId, stream: StreamId, error: CUresult) -> CUresult {
         self.wait(ctx, &msg::StreamSynchronize { stream }).err().unwrap_or(error)
     }
 
@@ -50,8 +50,8 @@ impl Session {
 }
 
 /// The addresses of some bytes.
-pub(crate) fn range(memory: *const u8, bytes: u64) -> Range<u64> {
-    memory as u64..memory as u64 + bytes
+pub(crate) fn range(memory: *const u8, bytes: u64) -> Range<HostPtr> {
+    HostPtr::of(memory).range(bytes)
 }
 
 /// Larger copies go as several transfers: each queues a few operations in the stream for each of its chunks, and a stream holds only so many.

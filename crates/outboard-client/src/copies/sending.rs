@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::backend::{ContextId, CopyMode, HostPtr, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::messages as msg;
 
@@ -12,12 +12,18 @@ use crate::session::Session;
 
 impl Session {
     /// Whether something queued before a copy may still write its source, which nobody may wait for.
-    pub(super) fn source_comes_late(&self, host: &Range<u64>, mode: CopyMode) -> bool {
+    pub(super) fn source_comes_late(&self, host: &Range<HostPtr>, mode: CopyMode) -> bool {
         mode == CopyMode::Pinned && (self.functions.are_waiting() || self.copies.is_download_under_way(host))
     }
 
     /// Waits for what may still write the source of a copy whose bytes are read now, and not when the stream comes to it.
-    pub(super) fn settle_source(&self, ctx: ContextId, host: &Range<u64>, stream: u64, mode: CopyMode) -> Result<()> {
+    pub(super) fn settle_source(
+        &self,
+        ctx: ContextId,
+        host: &Range<HostPtr>,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()> {
         if mode == CopyMode::Synchronous && self.functions.are_waiting() {
             // One of the functions may write what is copied.
             self.wait(ctx, &msg::StreamSynchronize { stream })?;
@@ -32,10 +38,10 @@ impl Session {
     /// The bytes are readable until this returns and what it returns is dropped, or until `finish_copies` if they are page-locked.
     pub(super) unsafe fn send(
         &self,
-        (ctx, stream, seq): (ContextId, u64, u64),
+        (ctx, stream, seq): (ContextId, StreamId, u64),
         upload: Upload<'_>,
         from: Place,
-        host: Range<u64>,
+        host: Range<HostPtr>,
         mode: CopyMode,
     ) -> Result<Option<Sent>> {
         if mode == CopyMode::Pinned {
@@ -57,7 +63,7 @@ impl Session {
     }
 
     /// Waits until the device has taken the last transfer of a copy, if somebody waits for it. Those before it are in the same stream.
-    pub(super) fn taken(&self, ctx: ContextId, stream: u64, last: Option<Sent>) -> Result<()> {
+    pub(super) fn taken(&self, ctx: ContextId, stream: StreamId, last: Option<Sent>) -> Result<()> {
         match last.map(|last| profile::waited(|| last.wait())) {
             None | Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(self.cause(ctx, stream, error.into())),
@@ -70,10 +76,10 @@ impl Session {
     /// The bytes are readable until the transfer has ended.
     pub(super) unsafe fn send_late(
         &self,
-        (ctx, stream): (ContextId, u64),
+        (ctx, stream): (ContextId, StreamId),
         upload: Upload<'_>,
         from: Place,
-        host: Range<u64>,
+        host: Range<HostPtr>,
         expected: Expectation,
     ) {
         // SAFETY: by the contract above.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::backend::{ContextId, CopyMode, DevicePtr, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::boxes::{Extent, Layout, Region, Storage};
 use outboard_wire::messages as msg;
@@ -21,7 +21,7 @@ pub(super) struct HostCopy {
     pub(super) device: Region,
     pub(super) extent: Extent,
     pub(super) host: Place,
-    pub(super) stream: u64,
+    pub(super) stream: StreamId,
     pub(super) mode: CopyMode,
 }
 
@@ -32,10 +32,10 @@ impl HostCopy {
     /// A copy of bytes in one piece.
     pub(super) fn linear(
         direction: Direction,
-        device: u64,
+        device: DevicePtr,
         host: Place,
         bytes: u64,
-        stream: u64,
+        stream: StreamId,
         mode: CopyMode,
     ) -> HostCopy {
         let layout = Layout { pitch: bytes, slice: bytes };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use outboard_front::backend::ContextId;
+use outboard_front::backend::{ContextId, HostPtr, StreamId};
 
 use crate::link::Ticket;
 use crate::link::bulk::Place;
@@ -29,7 +29,7 @@ struct State {
 
 #[derive(Debug, Clone)]
 struct Copy {
-    host: Range<u64>,
+    host: Range<HostPtr>,
     ticket: Arc<Ticket>,
     /// The program may know that it is done.
     queued: Arc<Queued>,
@@ -59,10 +59,10 @@ impl Aside {
 
 impl Copy {
     fn new(
-        host: Range<u64>,
+        host: Range<HostPtr>,
         ticket: Ticket,
         aside: Option<Aside>,
-        (outstanding, ctx, stream): (&Arc<Outstanding>, ContextId, u64),
+        (outstanding, ctx, stream): (&Arc<Outstanding>, ContextId, StreamId),
     ) -> Copy {
         let ticket = Arc::new(ticket);
         let own = Arc::clone(&ticket);
@@ -71,7 +71,7 @@ impl Copy {
         Copy { host, ticket, queued: Arc::new(queued), aside: Arc::new(Mutex::new(aside)) }
     }
 
-    fn overlaps(&self, host: &Range<u64>) -> bool {
+    fn overlaps(&self, host: &Range<HostPtr>) -> bool {
         self.host.start < host.end && host.start < self.host.end
     }
 
@@ -105,10 +105,10 @@ impl Copies {
     /// A copy to `host` goes on in the background, in this order. Its command's number is to be told.
     pub(crate) fn download(
         &self,
-        host: Range<u64>,
+        host: Range<HostPtr>,
         ticket: Ticket,
         aside: Option<Aside>,
-        order: (&Arc<Outstanding>, ContextId, u64),
+        order: (&Arc<Outstanding>, ContextId, StreamId),
     ) -> Arc<Queued> {
         add(&mut self.state().downloads, Copy::new(host, ticket, aside, order))
     }
@@ -116,9 +116,9 @@ impl Copies {
     /// A copy from `host` goes on in the background, likewise.
     pub(crate) fn upload(
         &self,
-        host: Range<u64>,
+        host: Range<HostPtr>,
         ticket: Ticket,
-        order: (&Arc<Outstanding>, ContextId, u64),
+        order: (&Arc<Outstanding>, ContextId, StreamId),
     ) -> Arc<Queued> {
         add(&mut self.state().uploads, Copy::new(host, ticket, None, order))
     }
@@ -166,21 +166,21 @@ impl Copies {
     }
 
     /// Whether a download writes to `host`.
-    pub(crate) fn is_download_under_way(&self, host: &Range<u64>) -> bool {
+    pub(crate) fn is_download_under_way(&self, host: &Range<HostPtr>) -> bool {
         self.state().downloads.iter().any(|copy| copy.overlaps(host) && !copy.is_over())
     }
 
     /// Waits until no download writes to `host`: before its bytes are read for a copy that is queued behind.
-    pub(crate) fn wait_for_downloads(&self, host: &Range<u64>) {
+    pub(crate) fn wait_for_downloads(&self, host: &Range<HostPtr>) {
         self.wait_where(host, false);
     }
 
     /// Waits until no copy reads or writes `host`: before the memory is given up.
-    pub(crate) fn wait_for_all(&self, host: &Range<u64>) {
+    pub(crate) fn wait_for_all(&self, host: &Range<HostPtr>) {
         self.wait_where(host, true);
     }
 
-    fn wait_where(&self, host: &Range<u64>, uploads_too: bool) {
+    fn wait_where(&self, host: &Range<HostPtr>, uploads_too: bool) {
         loop {
             let next = {
                 let state = self.state();

@@ -1,9 +1,11 @@
 //! Boxes of the program's memory, read and written in pieces.
 
+use outboard_wire::HostPtr;
+
 /// A box of the program's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HostBox {
-    pub(super) address: u64,
+    pub(super) address: HostPtr,
     /// Bytes from row to row, rows from slice to slice.
     pub(super) pitch: u64,
     pub(super) height: u64,
@@ -19,7 +21,7 @@ impl HostBox {
     }
 
     /// Whether any of its bytes, or of those between its rows, lies in a range of addresses.
-    pub(super) fn meets(&self, range: &std::ops::Range<u64>) -> bool {
+    pub(super) fn meets(&self, range: &std::ops::Range<HostPtr>) -> bool {
         let [width, rows, slices] = self.extent;
         let above = self.height.saturating_mul(slices.saturating_sub(1)).saturating_add(rows.saturating_sub(1));
         let end = self.address.saturating_add(self.pitch.saturating_mul(above)).saturating_add(width);
@@ -27,7 +29,7 @@ impl HostBox {
     }
 
     /// Calls with address and length of each stretch of memory that makes up bytes `at..at + len` of the box. `None` if there are not as many.
-    fn stretches(&self, at: u64, len: usize, mut each: impl FnMut(u64, usize)) -> Option<()> {
+    fn stretches(&self, at: u64, len: usize, mut each: impl FnMut(HostPtr, usize)) -> Option<()> {
         let [width, rows, slices] = self.extent;
         let end = at.checked_add(len as u64)?;
         if end > width.checked_mul(rows)?.checked_mul(slices)? {
@@ -38,7 +40,7 @@ impl HostBox {
             let (row, x) = (at / width, at % width);
             let (slice, y) = (row / rows, row % rows);
             let piece = (width - x).min(end - at);
-            each(self.address + (slice * self.height + y) * self.pitch + x, piece as usize);
+            each(self.address.offset((slice * self.height + y) * self.pitch + x), piece as usize);
             at += piece;
         }
         Some(())
@@ -48,7 +50,7 @@ impl HostBox {
         let mut bytes = Vec::with_capacity(len);
         self.stretches(at, len, |address, len| {
             // SAFETY: the program keeps the memory of a copy node readable while the graph may run.
-            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(address as *const u8, len) });
+            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(address.pointer(), len) });
         })?;
         Some(bytes)
     }
@@ -58,7 +60,7 @@ impl HostBox {
         self.stretches(at, bytes.len(), |address, len| {
             let (piece, later) = rest.split_at(len);
             // SAFETY: the program keeps the memory of a copy node writable while the graph may run.
-            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), address as *mut u8, len) };
+            unsafe { core::ptr::copy_nonoverlapping(piece.as_ptr(), address.pointer(), len) };
             rest = later;
         })
     }
@@ -73,8 +75,12 @@ mod tests {
         let memory: Vec<u8> = (0..64).collect();
         let mut target = vec![0u8; 64];
         // Rows of 3 bytes, 8 apart; slices of 2 rows, 4 rows apart.
-        let at =
-            |memory: &[u8]| HostBox { address: memory.as_ptr() as u64 + 1, pitch: 8, height: 4, extent: [3, 2, 2] };
+        let at = |memory: &[u8]| HostBox {
+            address: HostPtr::of(memory.as_ptr()).offset(1),
+            pitch: 8,
+            height: 4,
+            extent: [3, 2, 2],
+        };
         let source = at(&memory);
         let all = source.read(0, 12).unwrap();
         assert_eq!(all, [1, 2, 3, 9, 10, 11, 33, 34, 35, 41, 42, 43]);

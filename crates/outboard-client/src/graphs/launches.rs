@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use outboard_front::backend::ContextId;
+use outboard_front::backend::{ContextId, HostPtr, StreamId};
 
 use super::given::{Given, Thing};
 use crate::outstanding::{Outstanding, Queued, Work};
@@ -56,7 +56,7 @@ impl Launches {
     }
 
     /// A launch that needs this is about to be queued.
-    pub(super) fn begin(&self, ctx: ContextId, stream: u64, needs: &Needs) -> Launch {
+    pub(super) fn begin(&self, ctx: ContextId, stream: StreamId, needs: &Needs) -> Launch {
         let queued = self.outstanding.begin(ctx, stream);
         let left = needs
             .iter()
@@ -98,7 +98,7 @@ impl Launches {
     }
 
     /// The program gives memory up: no launch may ask for it any more.
-    pub(super) fn gone(&self, range: &Range<u64>) {
+    pub(super) fn gone(&self, range: &Range<HostPtr>) {
         let mut meant = Vec::new();
         {
             let mut all = lock(&self.all);

@@ -178,6 +178,7 @@ mod tests {
     use outboard_session::server::{Incoming, Outgoing};
     use outboard_transport::lane::read_header;
     use outboard_transport::{pipe, read_exact, write_all};
+    use outboard_wire::ContextId;
     use outboard_wire::lane::{LaneHeader, LaneKind};
 
     use super::super::bulk::Bulk;
@@ -255,7 +256,7 @@ mod tests {
         for round in 0..50 {
             // Just after a call the sender leaves reading to callers.
             std::thread::scope(|scope| {
-                let call = scope.spawn(|| link.call(1, 0, |_| ()));
+                let call = scope.spawn(|| link.call(1, ContextId::NONE, |_| ()));
                 let seq = worker.take();
                 worker.answer(seq);
                 call.join().unwrap().unwrap();
@@ -269,7 +270,7 @@ mod tests {
         drop(expected);
         // Nothing is expected any more: a call is answered all the same.
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| link.call(1, 0, |_| ()));
+            let call = scope.spawn(|| link.call(1, ContextId::NONE, |_| ()));
             let seq = worker.take();
             worker.answer(seq);
             call.join().unwrap().unwrap();
@@ -281,7 +282,7 @@ mod tests {
         let Fixture { link, heard, mut worker, lane: _lane } = fixture();
         let _expected = link.expect().unwrap();
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| link.call(1, 0, |_| ()));
+            let call = scope.spawn(|| link.call(1, ContextId::NONE, |_| ()));
             let seq = worker.take();
             for round in 0..20 {
                 worker.say("while it waits");
@@ -298,7 +299,7 @@ mod tests {
     fn answers_travel_on_a_lane_while_commands_are_not_taken() {
         let Fixture { link, worker, lane, .. } = fixture();
         let _expected = link.expect().unwrap();
-        link.post(1, 0, |writer| writer.fixed(&[0; 1000])).unwrap();
+        link.post(1, ContextId::NONE, |writer| writer.fixed(&[0; 1000])).unwrap();
         link.answers().answer(7, 3, b"bytes");
         link.answers().answer(8, 0, &[]);
         let lane = lane.recv_timeout(PATIENCE).unwrap();

@@ -37,11 +37,11 @@ use std::time::Duration;
 
 use outboard_front::profile;
 use outboard_transport::{Memory, Stream, Transport, tcp};
-use outboard_wire::Writer;
 use outboard_wire::handshake::beats::{BEATS, Beats};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Hello, Welcome};
+use outboard_wire::{ContextId, Writer};
 
 pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
@@ -149,12 +149,12 @@ impl Link {
     ///
     /// `ctx` is the client's name for the calling thread's current context, 0 for none.
     #[inline]
-    pub fn post(&self, op: u16, ctx: u32, encode: impl FnOnce(&mut Writer)) -> Result<u64, LinkError> {
+    pub fn post(&self, op: u16, ctx: ContextId, encode: impl FnOnce(&mut Writer)) -> Result<u64, LinkError> {
         self.shared.post(op, ctx, counted(encode))
     }
 
     /// Appends a command, sends everything pending, and waits for its reply.
-    pub fn call(&self, op: u16, ctx: u32, encode: impl FnOnce(&mut Writer)) -> Result<Reply, LinkError> {
+    pub fn call(&self, op: u16, ctx: ContextId, encode: impl FnOnce(&mut Writer)) -> Result<Reply, LinkError> {
         let reply = profile::waited(|| self.shared.call(op, ctx, counted(encode)))?;
         if profile::is_on() {
             profile::moved(0, reply.payload.len() as u64);

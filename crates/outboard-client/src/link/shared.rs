@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use outboard_session::client::{CALL, Incoming, Outgoing, PendingCalls};
 use outboard_transport::{Memory, Patience, Stream, Waker};
-use outboard_wire::{Code, Writer};
+use outboard_wire::{Code, ContextId, Writer};
 
 use super::bulk::Bulk;
 use super::connection::{Connection, Current, Resume};
@@ -181,7 +181,7 @@ impl Shared {
     }
 
     #[inline]
-    pub(super) fn post(&self, op: u16, ctx: u32, encode: impl FnOnce(&mut Writer)) -> Result<u64, LinkError> {
+    pub(super) fn post(&self, op: u16, ctx: ContextId, encode: impl FnOnce(&mut Writer)) -> Result<u64, LinkError> {
         let (seq, first) = {
             let mut queue = self.queue_with_room()?;
             let first = queue.outgoing.pending_bytes() == 0;
@@ -203,7 +203,7 @@ impl Shared {
         Ok(seq)
     }
 
-    pub(super) fn call(&self, op: u16, ctx: u32, encode: impl FnOnce(&mut Writer)) -> Result<Reply, LinkError> {
+    pub(super) fn call(&self, op: u16, ctx: ContextId, encode: impl FnOnce(&mut Writer)) -> Result<Reply, LinkError> {
         let start = Instant::now();
         let slot = Arc::new(Slot::default());
         let seq = {

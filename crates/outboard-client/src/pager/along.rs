@@ -10,6 +10,7 @@ use super::inner::Inner;
 use super::region::MOST_ALONG;
 use super::store::Kind;
 use super::{GLIMPSE, PAGE};
+use outboard_wire::UnifiedPtr;
 
 /// Edges that come with one answer, at most: each is less than a page.
 const MOST_EDGES: usize = 16;
@@ -22,7 +23,7 @@ pub(crate) struct Wait {
     /// The number of the wait, among those that bring pages.
     number: u64,
     /// Addresses and lengths of what is to come with the answer.
-    places: Vec<(u64, u32)>,
+    places: Vec<(UnifiedPtr, u32)>,
 }
 
 impl Wait {
@@ -32,12 +33,12 @@ impl Wait {
     }
 
     /// Addresses and lengths of what is to come with the answer.
-    pub(crate) fn places(&self) -> &[(u64, u32)] {
+    pub(crate) fn places(&self) -> &[(UnifiedPtr, u32)] {
         &self.places
     }
 
     /// What has come, by address; nothing if that is not what was asked for.
-    fn parts<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = (u64, &'a [u8])> {
+    fn parts<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = (UnifiedPtr, &'a [u8])> {
         let total: usize = self.places.iter().map(|(_, bytes)| *bytes as usize).sum();
         let places = if data.len() == total { &self.places[..] } else { &[] };
         let mut rest = data;
@@ -52,7 +53,7 @@ impl Wait {
 impl Inner {
     /// Chooses what is to come with the answer to a wait that begins.
     pub(super) fn expect(&mut self, wait: &mut Wait) {
-        let mut pages: Vec<(u32, u64, usize)> = Vec::new();
+        let mut pages: Vec<(u32, UnifiedPtr, usize)> = Vec::new();
         for (base, region) in self.regions.iter_mut().filter(|(_, region)| region.home.kind == Kind::Mapped) {
             pages.extend(region.likely().map(|(page, times)| (times, *base, page)));
         }
@@ -77,7 +78,7 @@ impl Inner {
         }
         for edge in self.edges.iter_mut().take(MOST_EDGES) {
             edge.coming = Some(wait.number);
-            wait.places.push((edge.address, (edge.end() - edge.address) as u32));
+            wait.places.push((edge.address, edge.end().since(edge.address) as u32));
         }
     }
 
@@ -94,16 +95,17 @@ impl Inner {
     }
 
     /// The regions of which what comes with the answer to this wait is as they are.
-    pub(super) fn current(&self, wait: &Wait) -> Vec<u64> {
+    pub(super) fn current(&self, wait: &Wait) -> Vec<UnifiedPtr> {
         if wait.places.is_empty() {
             return Vec::new();
         }
-        let current = |(base, region): (&u64, &super::Region)| (region.coming == Some(wait.number)).then_some(*base);
+        let current =
+            |(base, region): (&UnifiedPtr, &super::Region)| (region.coming == Some(wait.number)).then_some(*base);
         self.regions.iter().filter_map(current).collect()
     }
 
     /// Takes in the pages that have come with the answer to a wait, for those regions that are as they were.
-    pub(super) fn take_along(&mut self, wait: &Wait, data: &[u8], current: &[u64]) {
+    pub(super) fn take_along(&mut self, wait: &Wait, data: &[u8], current: &[UnifiedPtr]) {
         let Inner { regions, moved, outstanding, .. } = self;
         let (busy, mut came) = (!outstanding.is_empty(), false);
         for (address, part) in wait.parts(data) {

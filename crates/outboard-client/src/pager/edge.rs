@@ -1,7 +1,7 @@
 //! The first and last bytes of memory that a program registered, where they share a page with memory that it did not: those pages hold
 //! the allocator's own words, which may be touched under its locks, so that they are never protected. They are compared instead.
 
-use outboard_front::backend::Result;
+use outboard_front::backend::{Result, UnifiedPtr};
 
 use super::region::Moved;
 use super::store::{Home, Store};
@@ -10,7 +10,7 @@ use super::store::{Home, Store};
 #[derive(Debug)]
 pub(super) struct Edge {
     pub(super) home: Home,
-    pub(super) address: u64,
+    pub(super) address: UnifiedPtr,
     /// What the device has.
     twin: Vec<u8>,
     /// The wait with whose answer it is to come, unless it changes before.
@@ -20,16 +20,16 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    pub(super) fn new(home: Home, address: u64, bytes: usize) -> Edge {
+    pub(super) fn new(home: Home, address: UnifiedPtr, bytes: usize) -> Edge {
         Edge { home, address, twin: vec![0; bytes], coming: None, came: false }
     }
 
-    pub(super) fn end(&self) -> u64 {
-        self.address + self.twin.len() as u64
+    pub(super) fn end(&self) -> UnifiedPtr {
+        self.address.offset(self.twin.len() as u64)
     }
 
     fn program(&self, index: usize) -> *mut u8 {
-        (self.address + index as u64) as *mut u8
+        self.address.offset(index as u64).host().pointer()
     }
 
     /// Sends what the program has changed.
@@ -50,7 +50,7 @@ impl Edge {
                 self.coming = None;
                 // SAFETY: bytes of this value.
                 unsafe {
-                    store.push(self.home, self.address + start as u64, self.twin[start..].as_ptr(), index - start)
+                    store.push(self.home, self.address.offset(start as u64), self.twin[start..].as_ptr(), index - start)
                 }?;
                 moved.pushed += (index - start) as u64;
             }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 use std::time::Duration;
 
 use super::table::Table;
+use outboard_wire::{HostPtr, UnifiedPtr};
 
 /// The ranges whose faults are a pager's, and what answers them.
 static RANGES: Table<Service> = Table::new();
@@ -29,7 +30,7 @@ pub(super) struct Service {
 
 /// A thread that waits for a page. It lies on that thread's stack.
 struct Note {
-    address: u64,
+    address: UnifiedPtr,
     write: bool,
     next: UnsafeCell<*mut Note>,
     answer: AtomicU32,
@@ -82,7 +83,7 @@ impl Service {
     /// Starts the thread. `open` opens the page at an address; `rest` is called between notes and says when it wants to be called again.
     pub(super) fn start(
         &'static self,
-        open: impl Fn(u64, bool) + Send + 'static,
+        open: impl Fn(UnifiedPtr, bool) + Send + 'static,
         rest: impl Fn() -> Option<Duration> + Send + 'static,
     ) -> io::Result<()> {
         // SAFETY: the handler makes only calls that are safe in a forked child; see there.
@@ -104,7 +105,7 @@ impl Service {
     }
 
     /// Faults in these ranges are for this one from now on, and in no others.
-    pub(super) fn publish(&'static self, ranges: impl IntoIterator<Item = (u64, u64)>) {
+    pub(super) fn publish(&'static self, ranges: impl IntoIterator<Item = (UnifiedPtr, UnifiedPtr)>) {
         RANGES.replace(self, ranges);
     }
 
@@ -116,7 +117,7 @@ impl Service {
 
     /// Leaves a note and waits for the answer. Then the access can be repeated: if the memory is not tracked any more, that is a fault of
     /// its own.
-    fn wait_for(&self, address: u64, write: bool) {
+    fn wait_for(&self, address: UnifiedPtr, write: bool) {
         let mut note = Note { address, write, next: UnsafeCell::new(null_mut()), answer: AtomicU32::new(WAITING) };
         let mut head = self.notes.load(Ordering::Relaxed);
         loop {
@@ -134,7 +135,7 @@ impl Service {
 }
 
 /// Answers notes that have been taken, on the thread of the service that they were left for.
-fn answer(mut note: *mut Note, open: &impl Fn(u64, bool)) {
+fn answer(mut note: *mut Note, open: &impl Fn(UnifiedPtr, bool)) {
     while !note.is_null() {
         // SAFETY: a note lives until its answer is given, which only this thread does, below.
         let Note { address, write, next, .. } = unsafe { &*note };
@@ -198,7 +199,8 @@ fn kind(context: *mut c_void) -> (bool, bool) {
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system gives a handler with SA_SIGINFO both; errno is this thread's.
-    let (address, sent, errno) = unsafe { ((*info).si_addr() as u64, (*info).si_code <= 0, *libc::__errno_location()) };
+    let (address, sent, errno) =
+        unsafe { (HostPtr::of((*info).si_addr()).unified(), (*info).si_code <= 0, *libc::__errno_location()) };
     let (write, data) = kind(context);
     let candidate = !sent && data && !FORKED.load(Ordering::Relaxed);
     let service = if candidate { RANGES.find(address) } else { None };
@@ -277,6 +279,6 @@ extern "C" fn in_the_child() {
     FORKED.store(true, Ordering::Relaxed);
     RANGES.each(|start, end| {
         // Ranges that are not inherited cannot be opened, and need not.
-        let _ = super::pages::protect(start, (end - start) as usize, super::pages::Access::Write);
+        let _ = super::pages::protect(start.host(), end.since(start) as usize, super::pages::Access::Write);
     });
 }

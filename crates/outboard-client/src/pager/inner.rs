@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr};
 
 use super::edge::Edge;
 use super::fault::{self, Service};
@@ -12,12 +12,12 @@ use super::store::{Kind, Store};
 use super::{Done, StreamName};
 
 /// Stands for the streams of a context that are no more, and that no event tells of either.
-const ENDED: u64 = u64::MAX;
+const ENDED: StreamId = StreamId(u64::MAX);
 
 pub(super) struct Inner {
     /// What answers faults, once it has been started.
     pub(super) service: Option<&'static Service>,
-    pub(super) regions: BTreeMap<u64, Region>,
+    pub(super) regions: BTreeMap<UnifiedPtr, Region>,
     pub(super) edges: Vec<Edge>,
     /// Streams with work that nobody has waited for yet, and the number of the latest.
     pub(super) outstanding: BTreeMap<StreamName, u64>,
@@ -27,12 +27,12 @@ pub(super) struct Inner {
     /// Waits that bring pages along.
     pub(super) waits: u64,
     /// Where events were recorded last: the stream, and its latest work by then.
-    pub(super) events: BTreeMap<u64, (StreamName, u64)>,
+    pub(super) events: BTreeMap<ObjectId, (StreamName, u64)>,
     /// How often managed memory was sent from each context's regions, and which of it streams wait for.
     pub(super) sent: BTreeMap<ContextId, u64>,
     pub(super) joined: BTreeMap<(StreamName, ContextId), u64>,
     /// What is to be brought once a stream's work is done.
-    pub(super) wanted: Vec<(StreamName, Range<u64>)>,
+    pub(super) wanted: Vec<(StreamName, Range<UnifiedPtr>)>,
     pub(super) moved: Moved,
 }
 
@@ -54,7 +54,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn region(&mut self, address: u64) -> Option<&mut Region> {
+    pub(super) fn region(&mut self, address: UnifiedPtr) -> Option<&mut Region> {
         let (_, region) = self.regions.range_mut(..=address).next_back()?;
         region.range().contains(&address).then_some(region)
     }
@@ -64,7 +64,7 @@ impl Inner {
         self.publish_with(None);
     }
 
-    pub(super) fn publish_with(&self, more: Option<(u64, u64)>) {
+    pub(super) fn publish_with(&self, more: Option<(UnifiedPtr, UnifiedPtr)>) {
         let ranges = self.regions.values().map(|region| (region.range().start, region.range().end));
         if let Some(service) = self.service {
             service.publish(ranges.chain(more));
@@ -95,9 +95,9 @@ impl Inner {
     }
 
     /// Has a stream wait for the managed memory that was sent.
-    pub(super) fn join(&mut self, store: &dyn Store, ctx: ContextId, stream: u64) -> Result<()> {
+    pub(super) fn join(&mut self, store: &dyn Store, ctx: ContextId, stream: StreamId) -> Result<()> {
         for (home, count) in &self.sent {
-            let seen = self.joined.entry(((ctx.0, stream), *home)).or_default();
+            let seen = self.joined.entry(((ctx, stream), *home)).or_default();
             if *seen != *count {
                 store.join(*home, ctx, stream)?;
                 *seen = *count;
@@ -121,7 +121,7 @@ impl Inner {
     /// Takes the work that is done out of what is outstanding.
     pub(super) fn finish(&mut self, done: Done, latest: u64) {
         match done {
-            Done::Context(ctx) => self.outstanding.retain(|stream, number| stream.0 != ctx.0 || *number > latest),
+            Done::Context(ctx) => self.outstanding.retain(|stream, number| stream.0 != ctx || *number > latest),
             Done::Stream(done) => self.outstanding.retain(|stream, number| *stream != done || *number > latest),
             Done::Event(event) => {
                 if let Some((stream, latest)) = self.events.get(&event)
@@ -135,16 +135,17 @@ impl Inner {
     }
 
     /// An event tells of what its stream has to do by now.
-    pub(super) fn record(&mut self, event: u64, stream: StreamName) {
+    pub(super) fn record(&mut self, event: ObjectId, stream: StreamName) {
         let latest = self.outstanding.get(&stream).copied().unwrap_or(0);
         let before = self.events.insert(event, (stream, latest));
         self.told_no_more(before);
     }
 
     /// A stream or an event is gone. What the stream had to do still counts, until somebody has waited for it.
-    pub(super) fn forget(&mut self, name: u64) {
+    pub(super) fn forget(&mut self, name: ObjectId) {
         let before = self.events.remove(&name);
         self.told_no_more(before);
+        let name = StreamId::created(name);
         self.joined.retain(|((_, stream), _), _| *stream != name);
         let stream = self.outstanding.keys().find(|(_, stream)| *stream == name).copied();
         if let Some(stream) = stream {
@@ -155,11 +156,11 @@ impl Inner {
 
     /// A context has ended, and all that was in it.
     pub(super) fn forget_context(&mut self, ctx: ContextId) {
-        self.outstanding.retain(|stream, _| stream.0 != ctx.0);
-        self.ended.retain(|stream| stream.0 != ctx.0);
-        self.events.retain(|_, (stream, _)| stream.0 != ctx.0);
-        self.wanted.retain(|(stream, _)| stream.0 != ctx.0);
-        self.joined.retain(|(stream, home), _| stream.0 != ctx.0 && *home != ctx);
+        self.outstanding.retain(|stream, _| stream.0 != ctx);
+        self.ended.retain(|stream| stream.0 != ctx);
+        self.events.retain(|_, (stream, _)| stream.0 != ctx);
+        self.wanted.retain(|(stream, _)| stream.0 != ctx);
+        self.joined.retain(|(stream, home), _| stream.0 != ctx && *home != ctx);
         self.sent.remove(&ctx);
     }
 
@@ -203,7 +204,8 @@ impl Inner {
 mod tests {
     use super::*;
 
-    const MAIN: StreamName = (1, 7);
+    const CTX: ContextId = ContextId(1);
+    const MAIN: StreamName = (CTX, StreamId(7));
 
     fn queue(inner: &mut Inner, stream: StreamName) {
         inner.work += 1;
@@ -214,22 +216,23 @@ mod tests {
     fn streams_that_are_no_more_are_not_kept() {
         let mut inner = Inner::new();
         for name in 100..1100 {
-            queue(&mut inner, (1, name));
-            inner.wanted.push(((1, name), 0..1));
+            let stream = (CTX, StreamId(name));
+            queue(&mut inner, stream);
+            inner.wanted.push((stream, UnifiedPtr(0)..UnifiedPtr(1)));
             // The event of the round before tells of another stream now.
-            inner.record(1, (1, name));
-            inner.record(2, MAIN);
-            inner.forget(name);
+            inner.record(ObjectId(1), stream);
+            inner.record(ObjectId(2), MAIN);
+            inner.forget(ObjectId(name));
             queue(&mut inner, MAIN);
             inner.finish(Done::Stream(MAIN), inner.work);
         }
         assert_eq!(inner.outstanding.len(), 2, "the one that the event tells of, and the others together");
         assert!(inner.wanted.iter().all(|(stream, _)| inner.outstanding.contains_key(stream)));
-        inner.finish(Done::Event(1), inner.work);
+        inner.finish(Done::Event(ObjectId(1)), inner.work);
         assert_eq!(inner.outstanding.len(), 1, "their work may not be done yet");
         inner.finish(Done::Context(ContextId(2)), inner.work);
         assert_eq!(inner.outstanding.len(), 1);
-        inner.finish(Done::Context(ContextId(1)), inner.work);
+        inner.finish(Done::Context(CTX), inner.work);
         assert!(inner.outstanding.is_empty() && inner.ended.is_empty());
     }
 
@@ -237,23 +240,23 @@ mod tests {
     fn an_event_tells_of_a_stream_that_is_no_more() {
         let mut inner = Inner::new();
         queue(&mut inner, MAIN);
-        inner.record(1, MAIN);
-        inner.forget(MAIN.1);
-        inner.finish(Done::Event(1), inner.work);
+        inner.record(ObjectId(1), MAIN);
+        inner.forget(ObjectId(MAIN.1.0));
+        inner.finish(Done::Event(ObjectId(1)), inner.work);
         assert!(inner.outstanding.is_empty() && inner.ended.is_empty());
         // What was queued behind it, it does not tell of.
-        queue(&mut inner, (1, 8));
-        inner.record(1, (1, 8));
-        queue(&mut inner, (1, 8));
-        inner.forget(8);
-        inner.finish(Done::Event(1), inner.work);
+        queue(&mut inner, (CTX, StreamId(8)));
+        inner.record(ObjectId(1), (CTX, StreamId(8)));
+        queue(&mut inner, (CTX, StreamId(8)));
+        inner.forget(ObjectId(8));
+        inner.finish(Done::Event(ObjectId(1)), inner.work);
         assert_eq!(inner.outstanding.len(), 1);
         // Nor does one that is gone.
-        queue(&mut inner, (1, 9));
-        inner.record(2, (1, 9));
-        inner.forget(9);
+        queue(&mut inner, (CTX, StreamId(9)));
+        inner.record(ObjectId(2), (CTX, StreamId(9)));
+        inner.forget(ObjectId(9));
         assert_eq!(inner.outstanding.len(), 2);
-        inner.forget(2);
+        inner.forget(ObjectId(2));
         assert_eq!(inner.outstanding.len(), 1);
     }
 }

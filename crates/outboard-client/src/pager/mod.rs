@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::Result;
+use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 use outboard_transport::reserved::Reserved;
 use outboard_wire::window::Window;
 
@@ -43,7 +43,7 @@ pub(crate) use tracking::Tracked;
 pub(crate) use work::Done;
 
 /// A stream: its context's name and its own.
-pub(crate) type StreamName = (u32, u64);
+pub(crate) type StreamName = (ContextId, StreamId);
 
 /// While the device works, mapped memory that the program has touched is left open for this long: then what was written is sent,
 /// and the next touch brings what the device has written meanwhile.
@@ -128,7 +128,7 @@ impl Pager {
     }
 
     /// Opens the page at an address, on the pager's thread. If it is not tracked any more, its thread finds that out by itself.
-    fn open(&self, address: u64, write: bool) {
+    fn open(&self, address: UnifiedPtr, write: bool) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         let busy = !inner.outstanding.is_empty();

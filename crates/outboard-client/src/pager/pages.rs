@@ -1,13 +1,13 @@
 //! Pages that the program and this library see at the same time: the program through protected pages at a given address, the library
 //! through pages of its own that are always open.
 
-use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
 
 use outboard_transport::reserved::Reserved;
+use outboard_wire::HostPtr;
 use rustix::fs::{MemfdFlags, SeekFrom, ftruncate, memfd_create, seek};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
 
@@ -62,7 +62,7 @@ impl Drop for Own {
 pub(super) struct Shared {
     file: OwnedFd,
     inner: Own,
-    outer: u64,
+    outer: HostPtr,
     bytes: usize,
     /// Of whom the outer view's addresses were taken, and are given back with this value; if of nobody, whoever owns them puts something else there.
     taken: Option<&'static Reserved>,
@@ -70,9 +70,9 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Memory whose outer view, open to begin with, takes addresses that are reserved, or that nothing has.
-    pub(super) fn new_at(outer: u64, bytes: usize, reserved: &'static Reserved) -> io::Result<Shared> {
+    pub(super) fn new_at(outer: HostPtr, bytes: usize, reserved: &'static Reserved) -> io::Result<Shared> {
         let mut shared = Shared::hidden(outer, bytes)?;
-        reserved.take(outer..outer.checked_add(bytes as u64).ok_or(io::ErrorKind::InvalidInput)?)?;
+        reserved.take(outer.0..outer.0.checked_add(bytes as u64).ok_or(io::ErrorKind::InvalidInput)?)?;
         shared.taken = Some(reserved);
         shared.map()?;
         shared.keep_from_children();
@@ -80,7 +80,7 @@ impl Shared {
     }
 
     /// Memory that is not in its place yet: [`Shared::show`] puts it there.
-    pub(super) fn hidden(outer: u64, bytes: usize) -> io::Result<Shared> {
+    pub(super) fn hidden(outer: HostPtr, bytes: usize) -> io::Result<Shared> {
         let file = memfd_create(c"outboard", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, bytes as u64)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     fn map(&mut self) -> io::Result<()> {
-        let (access, at) = (ProtFlags::READ | ProtFlags::WRITE, self.outer as *mut c_void);
+        let (access, at) = (ProtFlags::READ | ProtFlags::WRITE, self.outer.pointer());
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: either the addresses were taken for this (`new_at`), or the caller of `show` answers for what is there.
         unsafe { mmap(at, self.bytes, access, flags, &self.file, 0) }?;
@@ -108,7 +108,7 @@ impl Shared {
     /// Forked children do not get the outer view, as they do not get the native driver's.
     pub(super) fn keep_from_children(&self) {
         // SAFETY: the range is this value's own mapping, whose contents the advice leaves alone.
-        let _ = unsafe { madvise(self.outer as *mut c_void, self.bytes, Advice::LinuxDontFork) };
+        let _ = unsafe { madvise(self.outer.pointer(), self.bytes, Advice::LinuxDontFork) };
     }
 
     /// Address of the library's view of the byte at `offset`.
@@ -118,7 +118,7 @@ impl Shared {
 
     /// Sets what the program may do with a range of bytes, whole pages.
     pub(super) fn protect(&self, range: &Range<usize>, access: Access) -> io::Result<()> {
-        protect(self.outer + range.start as u64, range.len(), access)
+        protect(self.outer.offset(range.start as u64), range.len(), access)
     }
 
     /// The parts of a range that have ever been touched.
@@ -148,9 +148,7 @@ impl Shared {
         }
         let flags = rustix::mm::MremapFlags::MAYMOVE;
         // SAFETY: the new mapping takes the place of the outer view, whose bytes it has.
-        unsafe {
-            rustix::mm::mremap_fixed(copy.base.cast(), self.bytes, self.bytes, flags, self.outer as *mut c_void)
-        }?;
+        unsafe { rustix::mm::mremap_fixed(copy.base.cast(), self.bytes, self.bytes, flags, self.outer.pointer()) }?;
         // The mapping has moved: what it was is not there any more.
         std::mem::forget(copy);
         Ok(())
@@ -167,18 +165,18 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(reserved) = self.taken {
             // SAFETY: `new_at` has taken the addresses, and the program has given the memory back.
-            unsafe { reserved.give_back(self.outer) };
+            unsafe { reserved.give_back(self.outer.0) };
         }
     }
 }
 
 /// Sets what the program may do with whole pages of its memory.
-pub(super) fn protect(address: u64, bytes: usize, access: Access) -> io::Result<()> {
+pub(super) fn protect(address: HostPtr, bytes: usize, access: Access) -> io::Result<()> {
     let flags = match access {
         Access::None => MprotectFlags::empty(),
         Access::Read => MprotectFlags::READ,
         Access::Write => MprotectFlags::READ | MprotectFlags::WRITE,
     };
     // SAFETY: the pages are of memory that the pager tracks, whose faults it resolves.
-    unsafe { mprotect(address as *mut c_void, bytes, flags) }.map_err(io::Error::from)
+    unsafe { mprotect(address.pointer(), bytes, flags) }.map_err(io::Error::from)
 }

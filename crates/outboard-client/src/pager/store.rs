@@ -1,6 +1,6 @@
 //! What the pager needs of the device.
 
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
 /// Which memory of the device a region stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,20 +26,20 @@ pub(crate) trait Store: Send + Sync {
     ///
     /// # Safety
     /// `to` is valid for a write of `bytes`.
-    unsafe fn fetch(&self, home: Home, address: u64, to: *mut u8, bytes: usize) -> Result<()>;
+    unsafe fn fetch(&self, home: Home, address: UnifiedPtr, to: *mut u8, bytes: usize) -> Result<()>;
 
     /// Writes bytes: for managed memory before all work that [`Store::join`] is called for afterwards, for mapped memory at once.
     ///
     /// # Safety
     /// `from` is valid for reads of `bytes`.
-    unsafe fn push(&self, home: Home, address: u64, from: *const u8, bytes: usize) -> Result<()>;
+    unsafe fn push(&self, home: Home, address: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()>;
 
     /// Writes those 4-byte words of `data` to mapped memory whose bits in `mask` are set, at once and each word whole.
-    fn patch(&self, home: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()>;
+    fn patch(&self, home: Home, address: UnifiedPtr, mask: &[u8], data: &[u8]) -> Result<()>;
 
     /// Waits until what was pushed to managed memory of `home`'s context is there.
     fn settle(&self, home: ContextId) -> Result<()>;
 
     /// Work that is queued in the stream from now on comes behind what was pushed to managed memory of `home`'s context.
-    fn join(&self, home: ContextId, ctx: ContextId, stream: u64) -> Result<()>;
+    fn join(&self, home: ContextId, ctx: ContextId, stream: StreamId) -> Result<()>;
 }

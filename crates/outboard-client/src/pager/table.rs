@@ -4,8 +4,10 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use outboard_wire::UnifiedPtr;
+
 /// First address, the one behind the last, and whose it is.
-type Range<T> = (u64, u64, &'static T);
+type Range<T> = (UnifiedPtr, UnifiedPtr, &'static T);
 
 /// Ranges of several owners: a list that is replaced as a whole.
 pub(super) struct Table<T: 'static> {
@@ -22,7 +24,7 @@ impl<T> Table<T> {
     }
 
     /// Whose range the address is in. Takes no lock and allocates nothing.
-    pub(super) fn find(&self, address: u64) -> Option<&'static T> {
+    pub(super) fn find(&self, address: UnifiedPtr) -> Option<&'static T> {
         self.readers.fetch_add(1, Ordering::SeqCst);
         let ranges = self.current.load(Ordering::SeqCst);
         // SAFETY: null, or a list that `replace` frees only when it has seen no reader after it took the list out; this one has said
@@ -37,7 +39,7 @@ impl<T> Table<T> {
     }
 
     /// Calls for each range, in a forked child: nobody else is there to replace the list.
-    pub(super) fn each(&self, mut call: impl FnMut(u64, u64)) {
+    pub(super) fn each(&self, mut call: impl FnMut(UnifiedPtr, UnifiedPtr)) {
         // SAFETY: null, or a list that only another thread could free.
         if let Some(ranges) = unsafe { self.current.load(Ordering::SeqCst).as_ref() } {
             ranges.iter().for_each(|(start, end, _)| call(*start, *end));
@@ -45,7 +47,7 @@ impl<T> Table<T> {
     }
 
     /// Puts other ranges in the place of an owner's.
-    pub(super) fn replace(&self, owner: &'static T, ranges: impl IntoIterator<Item = (u64, u64)>) {
+    pub(super) fn replace(&self, owner: &'static T, ranges: impl IntoIterator<Item = (UnifiedPtr, UnifiedPtr)>) {
         let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: null, or a list that only this method frees, which one thread is in.
         let others = unsafe { self.current.load(Ordering::SeqCst).as_ref() }.into_iter().flatten();
@@ -71,27 +73,32 @@ mod tests {
     static ONE: u8 = 1;
     static OTHER: u8 = 2;
 
+    fn ranges(bounds: &[(u64, u64)]) -> Vec<(UnifiedPtr, UnifiedPtr)> {
+        bounds.iter().map(|(start, end)| (UnifiedPtr(*start), UnifiedPtr(*end))).collect()
+    }
+
     #[test]
     fn finds_what_is_in_and_nothing_else() {
         let table = Table::new();
-        assert!(table.find(5).is_none());
-        table.replace(&ONE, vec![(10, 20), (20, 30), (40, 50)]);
+        assert!(table.find(UnifiedPtr(5)).is_none());
+        table.replace(&ONE, ranges(&[(10, 20), (20, 30), (40, 50)]));
         for (address, inside) in [(9, false), (10, true), (29, true), (30, false), (39, false), (49, true), (50, false)]
         {
-            assert_eq!(table.find(address).is_some(), inside, "{address}");
+            assert_eq!(table.find(UnifiedPtr(address)).is_some(), inside, "{address}");
         }
-        table.replace(&ONE, vec![]);
-        assert!(table.find(10).is_none());
+        table.replace(&ONE, []);
+        assert!(table.find(UnifiedPtr(10)).is_none());
     }
 
     #[test]
     fn each_owner_replaces_its_own() {
         let table = Table::new();
-        table.replace(&ONE, [(10, 20), (40, 50)]);
-        table.replace(&OTHER, [(20, 30)]);
-        assert_eq!([15, 25, 45].map(|address| table.find(address).copied()), [Some(1), Some(2), Some(1)]);
-        table.replace(&ONE, [(0, 5)]);
-        assert_eq!([3, 15, 25].map(|address| table.find(address).copied()), [Some(1), None, Some(2)]);
+        let found = |places: [u64; 3]| places.map(|address| table.find(UnifiedPtr(address)).copied());
+        table.replace(&ONE, ranges(&[(10, 20), (40, 50)]));
+        table.replace(&OTHER, ranges(&[(20, 30)]));
+        assert_eq!(found([15, 25, 45]), [Some(1), Some(2), Some(1)]);
+        table.replace(&ONE, ranges(&[(0, 5)]));
+        assert_eq!(found([3, 15, 25]), [Some(1), None, Some(2)]);
     }
 
     #[test]
@@ -99,9 +106,9 @@ mod tests {
         let table = Table::new();
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                scope.spawn(|| (0..20_000u64).for_each(|i| assert!(table.find(1000 + i).is_none())));
+                scope.spawn(|| (0..20_000u64).for_each(|i| assert!(table.find(UnifiedPtr(1000 + i)).is_none())));
             }
-            (0..2000).for_each(|i| table.replace(&ONE, [(i % 500, i % 500 + 1)]));
+            (0..2000).for_each(|i| table.replace(&ONE, ranges(&[(i % 500, i % 500 + 1)])));
         });
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, HostPtr, Result};
 use outboard_transport::reserved::mappings;
 
 use super::*;
@@ -26,7 +26,7 @@ static DEVICE: Device = Device {
 static TURN: Mutex<()> = Mutex::new(());
 
 const CTX: ContextId = ContextId(1);
-const STREAM: u64 = 7;
+const STREAM: StreamId = StreamId(7);
 
 /// Pages of the device by number; those that were never written are zeros.
 struct Device {
@@ -65,9 +65,9 @@ impl Device {
 }
 
 impl Store for &'static Device {
-    unsafe fn fetch(&self, _: Home, address: u64, to: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn fetch(&self, _: Home, address: UnifiedPtr, to: *mut u8, bytes: usize) -> Result<()> {
         self.fetches.fetch_add(1, Ordering::Relaxed);
-        let data = self.read(address, bytes);
+        let data = self.read(address.0, bytes);
         if self.slow.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -76,17 +76,17 @@ impl Store for &'static Device {
         Ok(())
     }
 
-    unsafe fn push(&self, _: Home, address: u64, from: *const u8, bytes: usize) -> Result<()> {
+    unsafe fn push(&self, _: Home, address: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: by the trait's contract.
-        self.write(address, unsafe { std::slice::from_raw_parts(from, bytes) });
+        self.write(address.0, unsafe { std::slice::from_raw_parts(from, bytes) });
         Ok(())
     }
 
-    fn patch(&self, _: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()> {
+    fn patch(&self, _: Home, address: UnifiedPtr, mask: &[u8], data: &[u8]) -> Result<()> {
         self.patches.fetch_add(1, Ordering::Relaxed);
         for (index, word) in data.chunks(4).enumerate() {
             if mask.is_empty() || mask[index / 8] >> (index % 8) & 1 == 1 {
-                self.write(address + index as u64 * 4, word);
+                self.write(address.0 + index as u64 * 4, word);
             }
         }
         Ok(())
@@ -96,7 +96,7 @@ impl Store for &'static Device {
         Ok(())
     }
 
-    fn join(&self, _: ContextId, _: ContextId, _: u64) -> Result<()> {
+    fn join(&self, _: ContextId, _: ContextId, _: StreamId) -> Result<()> {
         self.joins.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -108,6 +108,11 @@ fn turn() -> MutexGuard<'static, ()> {
     turn
 }
 
+/// Addresses as the pager has them.
+fn both(range: &Range<u64>) -> Range<UnifiedPtr> {
+    UnifiedPtr(range.start)..UnifiedPtr(range.end)
+}
+
 /// Addresses that nothing has.
 fn place(pages: u64) -> Range<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(0x1a00_0000_0000);
@@ -117,7 +122,9 @@ fn place(pages: u64) -> Range<u64> {
 
 fn managed(pages: u64) -> Range<u64> {
     let range = place(pages);
-    assert!(PAGER.add_managed(CTX, range.start, (pages * PAGE) as usize, true, Some(range.clone())).unwrap());
+    assert!(
+        PAGER.add_managed(CTX, UnifiedPtr(range.start), (pages * PAGE) as usize, true, Some(both(&range))).unwrap()
+    );
     range
 }
 
@@ -128,7 +135,7 @@ fn mapped(pages: u64, skip: u64) -> Range<u64> {
     std::mem::forget(memory);
     (range.start..range.end).step_by(64).for_each(|at| set(at, 3));
     // SAFETY: memory that is never given back.
-    unsafe { PAGER.add_mapped(CTX, range.clone(), false) }.unwrap();
+    unsafe { PAGER.add_mapped(CTX, both(&range), false) }.unwrap();
     range
 }
 
@@ -148,7 +155,7 @@ fn kernel(run: impl FnOnce()) {
     run();
     PAGER.after_work(CTX, STREAM);
     let wait = PAGER.before_wait(false);
-    PAGER.after_wait(Done::Stream((CTX.0, STREAM)), &wait, &[]);
+    PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &[]);
 }
 
 fn moved_by(run: impl FnOnce()) -> Moved {
@@ -175,7 +182,7 @@ fn managed_memory_goes_back_and_forth() {
         });
         assert!((range.start..range.end).step_by(512).all(|at| get(at) == (round + 1) * 2));
     }
-    PAGER.remove(&range, false);
+    PAGER.remove(&both(&range), false);
 }
 
 #[test]
@@ -204,7 +211,7 @@ fn only_what_was_touched_moves() {
     assert_eq!(write.faults, 1);
     assert_eq!(write.pushed, PAGE);
     assert_eq!(DEVICE.joins.load(Ordering::Relaxed), joins + 1);
-    PAGER.remove(&range, false);
+    PAGER.remove(&both(&range), false);
 }
 
 #[test]
@@ -233,21 +240,21 @@ fn many_threads_touch_what_comes_and_goes() {
             PAGER.before_work(CTX, STREAM).unwrap();
             PAGER.after_work(CTX, STREAM);
             let wait = PAGER.before_wait(false);
-            PAGER.after_wait(Done::Stream((CTX.0, STREAM)), &wait, &[]);
+            PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &[]);
         }
         stop.store(true, Ordering::Relaxed);
     });
-    PAGER.remove(&range, false);
+    PAGER.remove(&both(&range), false);
 }
 
 #[test]
 fn allocations_side_by_side_do_not_disturb_each_other() {
     let _turn = turn();
     let range = place(8);
-    assert!(PAGER.add_managed(CTX, range.start, 8 * PAGE as usize, true, None).unwrap());
+    assert!(PAGER.add_managed(CTX, UnifiedPtr(range.start), 8 * PAGE as usize, true, None).unwrap());
     let (a, b) = (range.start..range.start + 4 * PAGE, range.start + 4 * PAGE..range.end);
-    PAGER.allocate(a.clone());
-    PAGER.allocate(b.clone());
+    PAGER.allocate(both(&a));
+    PAGER.allocate(both(&b));
     (a.start..b.end).step_by(PAGE as usize).for_each(|at| set(at, 1));
     PAGER.before_work(CTX, STREAM).unwrap();
     // A kernel writes to b while the program writes to a, which is attached to another stream, to its last page.
@@ -255,12 +262,12 @@ fn allocations_side_by_side_do_not_disturb_each_other() {
     DEVICE.write(b.start, &[9]);
     PAGER.after_work(CTX, STREAM);
     let wait = PAGER.before_wait(false);
-    PAGER.after_wait(Done::Stream((CTX.0, STREAM)), &wait, &[]);
+    PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &[]);
     assert_eq!((get(a.end - PAGE), get(b.start), get(b.start + PAGE)), (2, 9, 1));
-    PAGER.refresh(&b);
+    PAGER.refresh(&both(&b));
     assert_eq!(get(b.start), 0);
     kernel(|| assert_eq!((DEVICE.read(a.end - PAGE, 1), DEVICE.read(b.start, 1)), (vec![2], vec![9]), "b is nobody's"));
-    PAGER.remove(&range, false);
+    PAGER.remove(&both(&range), false);
 }
 
 #[test]
@@ -276,11 +283,13 @@ fn managed_memory_lies_in_a_window_that_is_kept() {
     PAGER.keep(window);
     assert!(has_something(), "nothing else can come to lie there");
     for _ in 0..2 {
-        assert!(PAGER.add_managed(CTX, base, 4 * PAGE as usize, true, Some(base..base + 4 * PAGE)).unwrap());
+        let range = UnifiedPtr(base)..UnifiedPtr(base + 4 * PAGE);
+        assert!(PAGER.add_managed(CTX, range.start, 4 * PAGE as usize, true, Some(range.clone())).unwrap());
         set(base + PAGE, 7);
         kernel(|| assert_eq!(DEVICE.read(base + PAGE, 1), [7]));
-        assert!(!PAGER.add_managed(CTX, base + PAGE, PAGE as usize, true, None).unwrap(), "it is there already");
-        PAGER.remove(&(base..base + 4 * PAGE), false);
+        let again = PAGER.add_managed(CTX, UnifiedPtr(base + PAGE), PAGE as usize, true, None);
+        assert!(!again.unwrap(), "it is there already");
+        PAGER.remove(&range, false);
         assert!(has_something());
     }
 }
@@ -292,9 +301,9 @@ fn variables_share_pages() {
     let (a, b, c) = (range.start + 100, range.start + 200, range.start + PAGE - 8);
     DEVICE.write(a, &[1; 50]);
     DEVICE.write(c, &[3; 4000]);
-    PAGER.add_variable(CTX, a..a + 50).unwrap();
-    PAGER.add_variable(CTX, b..b + 50).unwrap();
-    PAGER.add_variable(CTX, c..c + 4000).unwrap();
+    PAGER.add_variable(CTX, UnifiedPtr(a).range(50)).unwrap();
+    PAGER.add_variable(CTX, UnifiedPtr(b).range(50)).unwrap();
+    PAGER.add_variable(CTX, UnifiedPtr(c).range(4000)).unwrap();
     assert_eq!((get(a), get(b), get(c), get(c + 3999)), (1, 0, 3, 3));
     // Bytes between them are not ours to change.
     DEVICE.write(a + 60, &[77]);
@@ -303,7 +312,7 @@ fn variables_share_pages() {
     kernel(|| {
         assert_eq!((DEVICE.read(b, 1), DEVICE.read(c + 100, 1), DEVICE.read(a + 60, 1)), (vec![9], vec![8], vec![77]))
     });
-    PAGER.remove(&range, false);
+    PAGER.remove(&both(&range), false);
 }
 
 #[test]
@@ -311,11 +320,11 @@ fn prefetches_bring_pages_before_they_are_touched() {
     let _turn = turn();
     let range = managed(100);
     kernel(|| DEVICE.write(range.start + 50 * PAGE, &[4; 100]));
-    PAGER.want(CTX, STREAM, range.start + 40 * PAGE..range.start + 60 * PAGE);
+    PAGER.want(CTX, STREAM, both(&(range.start + 40 * PAGE..range.start + 60 * PAGE)));
     kernel(|| {});
     let touch = moved_by(|| assert_eq!(get(range.start + 50 * PAGE), 4));
     assert_eq!(touch, Moved::default());
-    PAGER.remove(&range, false);
+    PAGER.remove(&both(&range), false);
 }
 
 static OTHERS: AtomicU32 = AtomicU32::new(0);
@@ -324,7 +333,7 @@ extern "C" fn others(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut std::ff
     OTHERS.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the system gives the handler its information.
     let page = unsafe { (*info).si_addr() } as u64 & !(PAGE - 1);
-    pages::protect(page, PAGE as usize, pages::Access::Write).unwrap();
+    pages::protect(HostPtr(page), PAGE as usize, pages::Access::Write).unwrap();
 }
 
 #[test]
@@ -342,9 +351,9 @@ fn faults_of_the_program_reach_its_handler() {
     }
     kernel(|| DEVICE.write(range.start, &[2]));
     let own = pages::Own::zeroed(PAGE as usize).unwrap();
-    pages::protect(own.at(0) as u64, PAGE as usize, pages::Access::None).unwrap();
+    pages::protect(HostPtr::of(own.at(0)), PAGE as usize, pages::Access::None).unwrap();
     set(own.at(0) as u64, 5);
     assert_eq!((get(own.at(0) as u64), OTHERS.load(Ordering::Relaxed)), (5, 1));
     assert_eq!((get(range.start), OTHERS.load(Ordering::Relaxed)), (2, 1), "ours do not");
-    PAGER.remove(&range, false);
+    PAGER.remove(&both(&range), false);
 }

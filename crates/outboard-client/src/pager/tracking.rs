@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, Result, UnifiedPtr};
 
 use super::Pager;
 use super::edge::Edge;
@@ -30,10 +30,10 @@ impl Pager {
     pub(crate) fn add_managed(
         &'static self,
         home: ContextId,
-        base: u64,
+        base: UnifiedPtr,
         bytes: usize,
         fresh: bool,
-        span: Option<Range<u64>>,
+        span: Option<Range<UnifiedPtr>>,
     ) -> Result<bool> {
         let mut inner = self.lock();
         self.start(&mut inner)?;
@@ -51,13 +51,13 @@ impl Pager {
     }
 
     /// Tracks a managed variable of a module, which may share pages with others of them.
-    pub(crate) fn add_variable(&'static self, home: ContextId, variable: Range<u64>) -> Result<()> {
-        let mut at = variable.start & !(PAGE - 1);
+    pub(crate) fn add_variable(&'static self, home: ContextId, variable: Range<UnifiedPtr>) -> Result<()> {
+        let mut at = variable.start.previous_multiple_of(PAGE);
         while at < variable.end {
             // The pages up to the next region, or those of the one that is here.
             let (end, known) = {
                 let mut inner = self.lock();
-                let next = inner.regions.range(at + 1..).next().map_or(u64::MAX, |(base, _)| *base);
+                let next = inner.regions.range(at.offset(1)..).next().map_or(UnifiedPtr(u64::MAX), |(base, _)| *base);
                 match inner.region(at) {
                     Some(region) => {
                         let range = region.range();
@@ -68,7 +68,7 @@ impl Pager {
                 }
             };
             let span = variable.start.max(at)..variable.end.min(end);
-            if !known && !self.add_managed(home, at, (end - at) as usize, false, Some(span))? {
+            if !known && !self.add_managed(home, at, end.since(at) as usize, false, Some(span))? {
                 return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
             }
             at = end;
@@ -80,14 +80,19 @@ impl Pager {
     ///
     /// # Safety
     /// The memory is readable and writable until [`Pager::remove`].
-    pub(crate) unsafe fn add_mapped(&'static self, ctx: ContextId, range: Range<u64>, in_children: bool) -> Result<()> {
+    pub(crate) unsafe fn add_mapped(
+        &'static self,
+        ctx: ContextId,
+        range: Range<UnifiedPtr>,
+        in_children: bool,
+    ) -> Result<()> {
         let home = Home { kind: Kind::Mapped, ctx };
-        let (first, last) = (range.start.next_multiple_of(PAGE), range.end & !(PAGE - 1));
+        let (first, last) = (range.start.next_multiple_of(PAGE), range.end.previous_multiple_of(PAGE));
         let mut inner = self.lock();
         self.start(&mut inner)?;
-        let mut edge = |start: u64, end: u64| {
+        let mut edge = |start: UnifiedPtr, end: UnifiedPtr| {
             if start < end {
-                inner.edges.push(Edge::new(home, start, (end - start) as usize));
+                inner.edges.push(Edge::new(home, start, end.since(start) as usize));
             }
         };
         if first >= last {
@@ -96,10 +101,10 @@ impl Pager {
         }
         edge(range.start, first);
         edge(last, range.end);
-        let bytes = (last - first) as usize;
+        let bytes = last.since(first) as usize;
         // Writes that come while the pages are copied wait, by the pager's lock, until the new pages are there.
         inner.publish_with(Some((first, last)));
-        let made = pages::protect(first, bytes, pages::Access::Read).and_then(|()| {
+        let made = pages::protect(first.host(), bytes, pages::Access::Read).and_then(|()| {
             // SAFETY: by the contract above; the pages cannot be written to now.
             unsafe {
                 let mut region = Region::mapped(home, first, bytes)?;
@@ -114,7 +119,7 @@ impl Pager {
                 Ok(())
             }
             Err(_) => {
-                let _ = pages::protect(first, bytes, pages::Access::Write);
+                let _ = pages::protect(first.host(), bytes, pages::Access::Write);
                 inner.edges.retain(|edge| edge.address < range.start || edge.address >= range.end);
                 inner.publish();
                 Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
@@ -124,12 +129,12 @@ impl Pager {
 
     /// Stops tracking the memory at these addresses, whole regions of it. Managed memory is gone then; what stands in the place of
     /// mapped memory is the caller's to say, who gets the bytes of a range if they are wanted, up to date.
-    pub(crate) fn remove(&self, range: &Range<u64>, keep: bool) {
+    pub(crate) fn remove(&self, range: &Range<UnifiedPtr>, keep: bool) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         let Inner { regions, edges, moved, .. } = &mut *inner;
         edges.retain(|edge| edge.address < range.start || edge.address >= range.end);
-        let bases: Vec<u64> = regions.range(range.start..range.end).map(|(base, _)| *base).collect();
+        let bases: Vec<UnifiedPtr> = regions.range(range.start..range.end).map(|(base, _)| *base).collect();
         for base in bases {
             let Some(mut region) = regions.remove(&base) else { continue };
             if keep {
@@ -160,12 +165,12 @@ impl Pager {
     }
 
     /// Whether all, or any, of these addresses are tracked.
-    pub(crate) fn tracks(&self, range: &Range<u64>) -> Tracked {
+    pub(crate) fn tracks(&self, range: &Range<UnifiedPtr>) -> Tracked {
         if !self.is_active() {
             return Tracked::None;
         }
         let mut inner = self.lock();
-        let mut covered: Vec<Range<u64>> = inner.edges.iter().map(|edge| edge.address..edge.end()).collect();
+        let mut covered: Vec<Range<UnifiedPtr>> = inner.edges.iter().map(|edge| edge.address..edge.end()).collect();
         covered.extend(inner.regions.range(..range.end).next_back().map(|(_, region)| region.range()));
         covered.extend(inner.region(range.start).map(|region| region.range()));
         covered.retain(|part| part.start < range.end && range.start < part.end);
@@ -186,14 +191,14 @@ impl Pager {
     }
 
     /// Memory at these addresses, in a region that is there, is allocated.
-    pub(crate) fn allocate(&self, range: Range<u64>) {
+    pub(crate) fn allocate(&self, range: Range<UnifiedPtr>) {
         if let Some(region) = self.lock().region(range.start) {
             region.add_span(range);
         }
     }
 
     /// Memory at these addresses, in a region that stays, has been freed and is as good as new.
-    pub(crate) fn refresh(&self, range: &Range<u64>) {
+    pub(crate) fn refresh(&self, range: &Range<UnifiedPtr>) {
         if let Some(region) = self.lock().region(range.start) {
             region.refresh(range);
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr};
 
 use super::inner::Inner;
 use super::store::Kind;
@@ -16,12 +16,12 @@ pub(crate) enum Done {
     /// The work of a stream.
     Stream(StreamName),
     /// What came before an event's record.
-    Event(u64),
+    Event(ObjectId),
 }
 
 impl Pager {
     /// Work that may use any tracked memory is about to be queued in a stream: it will see what the program has written so far.
-    pub(crate) fn before_work(&self, ctx: ContextId, stream: u64) -> Result<()> {
+    pub(crate) fn before_work(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
         let store = self.store()?;
         let mut inner = self.lock();
         inner.flush(store, |_| true)?;
@@ -29,11 +29,11 @@ impl Pager {
     }
 
     /// That work is queued. Who waits for it in another thread does so after this.
-    pub(crate) fn after_work(&self, ctx: ContextId, stream: u64) {
+    pub(crate) fn after_work(&self, ctx: ContextId, stream: StreamId) {
         let mut inner = self.lock();
         inner.work += 1;
         let number = inner.work;
-        inner.outstanding.insert((ctx.0, stream), number);
+        inner.outstanding.insert((ctx, stream), number);
     }
 
     /// The program is about to wait: kernels that wait for what it has written to mapped memory must see it. Pages can come with the answer if it `brings`.
@@ -112,21 +112,21 @@ impl Pager {
     }
 
     /// An event is recorded in a stream.
-    pub(crate) fn recorded(&self, event: u64, ctx: ContextId, stream: u64) {
-        self.lock().record(event, (ctx.0, stream));
+    pub(crate) fn recorded(&self, event: ObjectId, ctx: ContextId, stream: StreamId) {
+        self.lock().record(event, (ctx, stream));
     }
 
     /// A stream or an event is gone.
-    pub(crate) fn forget(&self, name: u64) {
+    pub(crate) fn forget(&self, name: ObjectId) {
         self.lock().forget(name);
     }
 
     /// Once the stream's work is done, the memory at these addresses is wanted on this side.
-    pub(crate) fn want(&self, ctx: ContextId, stream: u64, range: Range<u64>) {
+    pub(crate) fn want(&self, ctx: ContextId, stream: StreamId, range: Range<UnifiedPtr>) {
         let mut inner = self.lock();
         inner.work += 1;
         let number = inner.work;
-        inner.outstanding.insert((ctx.0, stream), number);
-        inner.wanted.push(((ctx.0, stream), range));
+        inner.outstanding.insert((ctx, stream), number);
+        inner.wanted.push(((ctx, stream), range));
     }
 }

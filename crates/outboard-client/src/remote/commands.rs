@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_front::backend::{ContextId, DevicePtr, Result, StreamId};
 use outboard_wire::Reader;
 use outboard_wire::messages as msg;
 
+use super::Remote;
 use super::shared::Along;
-use super::{Remote, wire};
 use crate::progress::Progress;
 use crate::session::Session;
 
@@ -33,8 +33,8 @@ impl Remote {
 
     /// Queues what puts work into one stream.
     #[inline]
-    pub(super) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: Stream, message: &M) -> Result<()> {
-        self.session()?.post_to(ctx, wire(stream), message)
+    pub(super) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: StreamId, message: &M) -> Result<()> {
+        self.session()?.post_to(ctx, stream, message)
     }
 
     /// As [`Remote::post_to`], for what uses these bytes of memory, which may be shared: an address, and how many.
@@ -42,11 +42,11 @@ impl Remote {
     pub(super) fn post_using<M: msg::Message>(
         &self,
         ctx: ContextId,
-        stream: Stream,
-        (address, bytes): (u64, u64),
+        stream: StreamId,
+        (address, bytes): (DevicePtr, u64),
         message: &M,
     ) -> Result<()> {
-        if self.is_tracked(address, bytes) {
+        if self.is_tracked(address.unified(), bytes) {
             return self.work(ctx, stream, || self.post_to(ctx, stream, message));
         }
         self.post_to(ctx, stream, message)
@@ -54,8 +54,8 @@ impl Remote {
 
     /// As [`Remote::post_to`]; returns the command's number.
     #[inline]
-    pub(super) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: Stream, message: &M) -> Result<u64> {
-        self.session()?.post_counted(ctx, wire(stream), message)
+    pub(super) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: StreamId, message: &M) -> Result<u64> {
+        self.session()?.post_counted(ctx, stream, message)
     }
 
     /// Queues what puts work into no stream.
@@ -106,7 +106,7 @@ impl Remote {
     pub(super) fn call_to<M, T>(
         &self,
         ctx: ContextId,
-        stream: Stream,
+        stream: StreamId,
         message: &M,
         read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
     ) -> Result<T>
@@ -115,7 +115,7 @@ impl Remote {
     {
         let session = self.session()?;
         let (seq, payload) = session.call_idle(ctx, message)?;
-        session.progress().posted_to(wire(stream), seq);
+        session.progress().posted_to(stream, seq);
         decode::<M, T>(&payload, read)
     }
 

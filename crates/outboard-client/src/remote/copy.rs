@@ -1,11 +1,11 @@
 //! Copies of boxes, and what is made ready for large copies.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{BoxCopy, ContextId, CopyMode, Memory, Result, Side, Stream};
+use outboard_front::backend::{BoxCopy, ContextId, CopyMode, Memory, Result, Side, StreamId};
 use outboard_wire::boxes::{Region, Storage};
 use outboard_wire::messages as msg;
 
-use super::{Remote, wire};
+use super::Remote;
 use crate::copies::HostBox;
 use crate::pager::Tracked;
 
@@ -14,13 +14,19 @@ fn region(side: &Side) -> std::result::Result<Region, HostBox> {
     let storage = match side.memory {
         Memory::Host(address) => return Err(HostBox { address, layout: side.layout }),
         Memory::Device(address) => Storage::Linear(address),
-        Memory::Array(id) => Storage::Array(id.0),
+        Memory::Array(id) => Storage::Array(id),
     };
     Ok(Region { storage, layout: side.layout, at: side.at })
 }
 
 impl Remote {
-    pub(super) unsafe fn copy_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+    pub(super) unsafe fn copy_box(
+        &self,
+        ctx: ContextId,
+        copy: &BoxCopy,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()> {
         let (dst, src) = (self.tracked_side(&copy.dst, copy)?, self.tracked_side(&copy.src, copy)?);
         if dst.is_none() && src.is_none() {
             // SAFETY: by the contract of this method.
@@ -50,8 +56,8 @@ impl Remote {
 
     /// # Safety
     /// As of `BoxCopies::copy_box`.
-    unsafe fn queue_box(&self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
-        let (session, stream, extent) = (self.session()?, wire(stream), copy.extent);
+    unsafe fn queue_box(&self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
+        let (session, extent) = (self.session()?, copy.extent);
         // SAFETY: by the contract of this method.
         unsafe {
             match (region(&copy.dst), region(&copy.src)) {
@@ -65,7 +71,11 @@ impl Remote {
 
     /// A side in memory that the program and the device both use, as the device knows it.
     fn tracked_side(&self, side: &Side, copy: &BoxCopy) -> Result<Option<Side>> {
-        let (Memory::Host(address) | Memory::Device(address)) = side.memory else { return Ok(None) };
+        let address = match side.memory {
+            Memory::Host(address) => address.unified(),
+            Memory::Device(address) => address.unified(),
+            Memory::Array(_) => return Ok(None),
+        };
         let span = side.layout.span(copy.extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if let Some(pinned) = self.pinned_side(side, span) {
             return Ok(Some(pinned));
@@ -74,7 +84,7 @@ impl Remote {
             Tracked::None => Ok(None),
             // Page-locked memory of which the device has only a part.
             Tracked::Some if matches!(side.memory, Memory::Host(_)) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-            Tracked::Some | Tracked::All => Ok(Some(Side { memory: Memory::Device(address), ..*side })),
+            Tracked::Some | Tracked::All => Ok(Some(Side { memory: Memory::Device(address.device()), ..*side })),
         }
     }
 }

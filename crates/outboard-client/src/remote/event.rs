@@ -1,10 +1,10 @@
 //! Events, and the times between them.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, ObjectId, Result, Stream};
+use outboard_front::backend::{ContextId, ObjectId, Result, StreamId};
 use outboard_wire::messages as msg;
 
-use super::{Remote, succeed, wire};
+use super::{Remote, succeed};
 use crate::pager::Done;
 use crate::progress::Progress;
 use crate::session::LOST;
@@ -17,51 +17,51 @@ const INTERPROCESS: u32 = 4;
 impl Remote {
     pub(super) fn event_create(&self, ctx: ContextId, id: ObjectId, flags: u32) -> Result<()> {
         if flags & INTERPROCESS != 0 {
-            self.session()?.progress().share_event(id.0);
+            self.session()?.progress().share_event(id);
         }
         if flags & DISABLE_TIMING == 0 {
-            self.session()?.times().made(id.0);
+            self.session()?.times().made(id);
         }
-        self.post(ctx, &msg::EventCreate { event: id.0, flags })
+        self.post(ctx, &msg::EventCreate { event: id, flags })
     }
 
     pub(super) fn event_destroy(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
         if self.pager.is_active() {
-            self.pager.forget(id.0);
+            self.pager.forget(id);
         }
         let session = self.session()?;
-        session.progress().forget_event(id.0);
-        session.times().forget(id.0);
-        self.post(ctx, &msg::EventDestroy { event: id.0 })
+        session.progress().forget_event(id);
+        session.times().forget(id);
+        self.post(ctx, &msg::EventDestroy { event: id })
     }
 
-    pub(super) fn event_record(&self, ctx: ContextId, id: ObjectId, stream: Stream, flags: u32) -> Result<()> {
-        let (session, stream_name) = (self.session()?, wire(stream));
-        let message = msg::EventRecord { event: id.0, stream: stream_name, flags };
+    pub(super) fn event_record(&self, ctx: ContextId, id: ObjectId, stream: StreamId, flags: u32) -> Result<()> {
+        let session = self.session()?;
+        let message = msg::EventRecord { event: id, stream, flags };
         let post = |idle| match idle {
             true => session.post_numbered(ctx, &message),
             false => self.post_counted(ctx, stream, &message),
         };
-        session.progress().record(id.0, ctx, stream_name, post)?;
+        session.progress().record(id, ctx, stream, post)?;
         if self.pager.is_active() {
-            self.pager.recorded(id.0, ctx, wire(stream));
+            self.pager.recorded(id, ctx, stream);
         }
         Ok(())
     }
 
     pub(super) fn event_synchronize(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.waited_for(Done::Event(id.0), false, |along| {
-            let happened = |progress: &Progress| progress.has_happened(id.0);
-            let message = msg::EventSynchronize { event: id.0 };
-            self.wait(ctx, &message, along, happened, |progress, seq| progress.event_done(id.0, seq))
+        self.waited_for(Done::Event(id), false, |along| {
+            let happened = |progress: &Progress| progress.has_happened(id);
+            let message = msg::EventSynchronize { event: id };
+            self.wait(ctx, &message, along, happened, |progress, seq| progress.event_done(id, seq))
         })
     }
 
     pub(super) fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
-        self.waited_for(Done::Event(id.0), true, |along| {
-            let happened = |progress: &Progress| progress.has_happened(id.0);
-            if let Some(seq) = self.learn(ctx, &msg::EventQuery { event: id.0 }, along, happened)? {
-                self.session()?.progress().event_seen(id.0, seq);
+        self.waited_for(Done::Event(id), true, |along| {
+            let happened = |progress: &Progress| progress.has_happened(id);
+            if let Some(seq) = self.learn(ctx, &msg::EventQuery { event: id }, along, happened)? {
+                self.session()?.progress().event_seen(id, seq);
             }
             Ok(())
         })
@@ -70,7 +70,7 @@ impl Remote {
     /// Milliseconds between two events.
     pub(super) fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
         let session = self.session()?;
-        let question = match session.times().look((start.0, end.0), session.progress()) {
+        let question = match session.times().look((start, end), session.progress()) {
             Ok(milliseconds) if session.link().is_alive() => return Ok(milliseconds),
             Ok(_) => return Err(LOST),
             Err(question) => question,
@@ -81,9 +81,9 @@ impl Remote {
         let (status, _) = first(&times)?;
         if CUresult(status) == CUresult::CUDA_ERROR_NOT_READY {
             // What was recorded in an idle stream has happened for the program. The device may have yet to come to it.
-            let known = |event: ObjectId| session.progress().has_happened(event.0);
+            let known = |event: ObjectId| session.progress().has_happened(event);
             if known(start) && known(end) {
-                for event in [start.0, end.0] {
+                for event in [start, end] {
                     self.call_idle(ctx, &msg::EventSynchronize { event }, |_| ())?;
                 }
                 times = self.call_idle(ctx, &message, |reply| reply.times)?;

@@ -3,17 +3,17 @@
 use core::ffi::c_void;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, HostCall, Instantiated, ObjectId, Result, Stream, Updated};
+use outboard_front::backend::{ContextId, HostCall, HostPtr, Instantiated, ObjectId, Result, StreamId, Updated};
 use outboard_wire::graph::{GraphEdit, NodeParams, Place, Rows};
 use outboard_wire::messages as msg;
 
-use super::{Remote, wire};
+use super::Remote;
 
 /// A function that only stands in a stream until the stream comes to it.
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 /// From the first to behind the last byte of a box.
-fn span(rows: Rows, [width, height, depth]: [u64; 3]) -> u64 {
+fn span(rows: Rows<HostPtr>, [width, height, depth]: [u64; 3]) -> u64 {
     let above = rows.height.saturating_mul(depth.saturating_sub(1)).saturating_add(height.saturating_sub(1));
     rows.pitch.saturating_mul(above).saturating_add(width)
 }
@@ -22,15 +22,16 @@ impl Remote {
     /// Has what the program and the device both use be the device's in parameters of a node.
     fn on_the_device(&'static self, params: &mut NodeParams) -> Result<()> {
         match params {
-            NodeParams::Kernel(kernel) => self.map_parameters(ContextId(kernel.ctx), &kernel.params)?,
+            NodeParams::Kernel(kernel) => self.map_parameters(kernel.ctx, &kernel.params)?,
             NodeParams::Copy(copy) => {
                 let [width, height, depth] = copy.extent;
                 for place in [&mut copy.dst, &mut copy.src] {
                     if let Place::Host(rows) = *place
-                        && (self.is_tracked(rows.address, 1)
+                        && (self.is_tracked(rows.address.unified(), 1)
                             || self.host.is_shared(rows.address, span(rows, [width, height, depth])))
                     {
-                        *place = Place::Device(rows);
+                        let Rows { address, pitch, height } = rows;
+                        *place = Place::Device(Rows { address: address.unified().device(), pitch, height });
                     }
                 }
             }
@@ -40,7 +41,7 @@ impl Remote {
     }
 
     /// Parameters of a node of a graph as the worker may know them.
-    fn graph_node(&'static self, graph: u64, node: u64, mut params: NodeParams) -> Result<NodeParams> {
+    fn graph_node(&'static self, graph: ObjectId, node: u64, mut params: NodeParams) -> Result<NodeParams> {
         self.on_the_device(&mut params)?;
         let session = self.session()?;
         session.graphs().set_node(graph, node, params, || session.expect_graphs())
@@ -52,26 +53,26 @@ impl Remote {
         let known = |edit| {
             Ok(match edit {
                 GraphEdit::Add { node, dependencies, params } => {
-                    GraphEdit::Add { node, dependencies, params: self.graph_node(graph.0, node, params)? }
+                    GraphEdit::Add { node, dependencies, params: self.graph_node(graph, node, params)? }
                 }
                 GraphEdit::Set { node, params } => {
-                    GraphEdit::Set { node, params: self.graph_node(graph.0, node, params)? }
+                    GraphEdit::Set { node, params: self.graph_node(graph, node, params)? }
                 }
                 GraphEdit::Remove { node } => {
-                    self.session()?.graphs().remove_node(graph.0, node);
+                    self.session()?.graphs().remove_node(graph, node);
                     edit
                 }
                 edit => edit,
             })
         };
         let edits = edits.into_iter().map(known).collect::<Result<_>>()?;
-        self.post(ctx, &msg::GraphChange { graph: graph.0, edits })
+        self.post(ctx, &msg::GraphChange { graph, edits })
     }
 
     pub(super) fn graph_destroy(&self, ctx: ContextId, graph: ObjectId) -> Result<()> {
         let session = self.session()?;
-        session.graphs().forget_graph(graph.0);
-        session.post(ctx, &msg::GraphDestroy { graph: graph.0 })
+        session.graphs().forget_graph(graph);
+        session.post(ctx, &msg::GraphDestroy { graph })
     }
 
     pub(super) fn graph_instantiate(
@@ -80,11 +81,11 @@ impl Remote {
         graph: ObjectId,
         exec: ObjectId,
         flags: u64,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<Instantiated> {
-        let message = msg::GraphInstantiate { graph: graph.0, exec: exec.0, flags, stream: wire(stream) };
+        let message = msg::GraphInstantiate { graph, exec, flags, stream };
         let graphs = self.session()?.graphs();
-        let uses = graphs.of_graph(graph.0);
+        let uses = graphs.of_graph(graph);
         let made = self.call(ctx, &message, |reply| Instantiated {
             status: CUresult(reply.status),
             result: reply.result,
@@ -92,24 +93,24 @@ impl Remote {
             handle: reply.handle,
         })?;
         if made.status == CUresult::CUDA_SUCCESS {
-            graphs.made(exec.0, graph.0, uses);
+            graphs.made(exec, graph, uses);
         }
         Ok(made)
     }
 
     pub(super) fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
         let graphs = self.session()?.graphs();
-        let uses = graphs.of_graph(graph.0);
-        let updated = self.call(ctx, &msg::GraphExecUpdate { exec: exec.0, graph: graph.0 }, |reply| Updated {
+        let uses = graphs.of_graph(graph);
+        let updated = self.call(ctx, &msg::GraphExecUpdate { exec, graph }, |reply| Updated {
             status: CUresult(reply.status),
             result: reply.result,
             node: reply.node,
             from: reply.from,
         })?;
         if updated.status == CUresult::CUDA_SUCCESS {
-            graphs.made(exec.0, graph.0, uses);
+            graphs.made(exec, graph, uses);
         } else {
-            graphs.perhaps_made(exec.0, uses);
+            graphs.perhaps_made(exec, uses);
         }
         Ok(updated)
     }
@@ -123,15 +124,15 @@ impl Remote {
     ) -> Result<()> {
         let (mut params, session) = (params, self.session()?);
         self.on_the_device(&mut params)?;
-        let params = session.graphs().set_exec_node(exec.0, node, params, || session.expect_graphs())?;
-        self.post(ctx, &msg::GraphExecSet { exec: exec.0, node, params })
+        let params = session.graphs().set_exec_node(exec, node, params, || session.expect_graphs())?;
+        self.post(ctx, &msg::GraphExecSet { exec, node, params })
     }
 
-    pub(super) fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    pub(super) fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
         let session = self.session()?;
-        let message = msg::GraphLaunch { exec: exec.0, stream: wire(stream) };
+        let message = msg::GraphLaunch { exec, stream };
         // Known before it is posted: the worker may ask at once.
-        let launch = session.graphs().launch(exec.0, ctx, wire(stream));
+        let launch = session.graphs().launch(exec, ctx, stream);
         // Among its nodes may be records of events.
         let post = || {
             session.progress().record_unnamed(|| {
@@ -147,12 +148,12 @@ impl Remote {
         // While it runs it may write the program's memory: copies from there must not be read ahead, as behind any function of the program.
         // SAFETY: it takes no notice of its argument.
         let after = unsafe { HostCall::plain(Some(nothing), core::ptr::null_mut()) }?;
-        session.host_call(ctx, wire(stream), after, Some(launch))
+        session.host_call(ctx, stream, after, Some(launch))
     }
 
     pub(super) fn graph_exec_destroy(&self, ctx: ContextId, exec: ObjectId) -> Result<()> {
         let session = self.session()?;
-        session.graphs().forget_exec(exec.0);
-        session.post(ctx, &msg::GraphExecDestroy { exec: exec.0 })
+        session.graphs().forget_exec(exec);
+        session.post(ctx, &msg::GraphExecDestroy { exec })
     }
 }

@@ -14,8 +14,8 @@ impl Remote {
     pub(super) fn context_record(&self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
         let session = self.session()?;
         session.progress().record_unnamed(|| {
-            let seq = session
-                .post_numbered(ctx, &msg::ContextRecord { green: green.map_or(0, |green| green.0), event: event.0 })?;
+            let green = green.unwrap_or(ObjectId::NONE);
+            let seq = session.post_numbered(ctx, &msg::ContextRecord { green, event })?;
             session.progress().posted(seq);
             Ok(seq)
         })

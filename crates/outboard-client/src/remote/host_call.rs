@@ -1,11 +1,11 @@
 //! Functions of the program that a stream calls of a server.
 
-use outboard_front::backend::{ContextId, HostCall, Result, Stream};
+use outboard_front::backend::{ContextId, HostCall, Result, StreamId};
 
-use super::{Remote, wire};
+use super::Remote;
 
 impl Remote {
-    pub(super) fn host_call(&self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
-        self.session()?.host_call(ctx, wire(stream), call, None)
+    pub(super) fn host_call(&self, ctx: ContextId, stream: StreamId, call: HostCall) -> Result<()> {
+        self.session()?.host_call(ctx, stream, call, None)
     }
 }

@@ -68,7 +68,7 @@ impl Remote {
         // What is sent belongs to the question that follows it.
         let _one_at_a_time = session.upload();
         for attempt in 0..ATTEMPTS {
-            let message = msg::ModuleLoadNamed { module: id.0, parts: names.clone(), options: image.options.clone() };
+            let message = msg::ModuleLoadNamed { module: id, parts: names.clone(), options: image.options.clone() };
             let read = |reply: msg::ModuleLoadNamedReply| (reply.status, reply.log, reply.missing, reply.kept);
             let (status, said, missing, kept) = self.call(ctx, &message, read)?;
             if missing.is_empty() {
@@ -103,7 +103,7 @@ impl Remote {
             self.send_part(session, ctx, part)?;
         }
         let sizes = parts.iter().map(|part| part.len() as u64).collect();
-        let message = msg::ModuleLoad { module: id.0, parts: sizes, options: image.options.clone() };
+        let message = msg::ModuleLoad { module: id, parts: sizes, options: image.options.clone() };
         let (status, said) = self.call(ctx, &message, |reply| (reply.status, reply.log))?;
         session.images().sent.fetch_add(1, Ordering::Relaxed);
         *log = said;

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use outboard_front::backend::{ContextId, ObjectId, Result, Token};
+use outboard_front::backend::{ContextId, DevicePtr, ObjectId, Result, Token};
 use outboard_wire::messages as msg;
 
 use super::{NO_CONTEXT, Remote};
@@ -28,27 +28,27 @@ impl Remote {
 impl Remote {
     pub(super) fn open_event(&self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {
         let token = decode(Kind::Event, token)?;
-        self.session()?.progress().share_event(event.0);
-        self.call(ctx, &msg::OpenEvent { event: event.0, token }, |_| ())
+        self.session()?.progress().share_event(event);
+        self.call(ctx, &msg::OpenEvent { event, token }, |_| ())
     }
 
     pub(super) fn export_physical(&self, memory: ObjectId) -> Result<OwnedFd> {
-        let number = self.call(NO_CONTEXT, &msg::ExportPhysical { memory: memory.0 }, |reply| reply.token)?;
+        let number = self.call(NO_CONTEXT, &msg::ExportPhysical { memory }, |reply| reply.token)?;
         self.give(Kind::Physical, number)
     }
 
     pub(super) fn export_pool(&self, pool: ObjectId) -> Result<OwnedFd> {
-        let number = self.call(NO_CONTEXT, &msg::ExportPool { pool: pool.0 }, |reply| reply.token)?;
+        let number = self.call(NO_CONTEXT, &msg::ExportPool { pool }, |reply| reply.token)?;
         self.give(Kind::Pool, number)
     }
 
-    pub(super) fn share_pooled(&self, address: u64, bytes: u64) -> Result<Token> {
+    pub(super) fn share_pooled(&self, address: DevicePtr, bytes: u64) -> Result<Token> {
         self.session()?.reuse().release(address);
         self.call(NO_CONTEXT, &msg::SharePooled { address, bytes }, |reply| encode(Kind::Pooled, reply.token))
     }
 
     pub(super) fn vmm_release(&self, memory: ObjectId) -> Result<()> {
         self.unshare_closed();
-        self.post_idle(NO_CONTEXT, &msg::VmmRelease { memory: memory.0 })
+        self.post_idle(NO_CONTEXT, &msg::VmmRelease { memory })
     }
 }

@@ -1,9 +1,9 @@
 //! Launches, and what a device has room for.
 
-use outboard_front::backend::{ContextId, Launch, Result, Stream};
+use outboard_front::backend::{ContextId, Launch, Result, StreamId};
 use outboard_wire::messages as msg;
 
-use super::{Remote, wire};
+use super::Remote;
 
 fn dims([x, y, z]: [u32; 3]) -> (u32, u32, u32) {
     (x, y, z)
@@ -12,11 +12,11 @@ fn dims([x, y, z]: [u32; 3]) -> (u32, u32, u32) {
 impl Remote {
     /// Queues a kernel.
     #[inline]
-    pub(super) fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    pub(super) fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()> {
         self.map_parameters(ctx, launch.params)?;
         let message = msg::Launch {
-            function: launch.function.0,
-            stream: wire(stream),
+            function: launch.function,
+            stream,
             grid: dims(launch.grid),
             block: dims(launch.block),
             shared: launch.shared,

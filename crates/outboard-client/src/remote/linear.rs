@@ -1,11 +1,11 @@
 //! Copies of bytes in one piece, and fills.
 
-use outboard_front::backend::{ContextId, CopyMode, Fill, Rect, Result, Stream};
+use outboard_front::backend::{ContextId, CopyMode, DevicePtr, Fill, HostPtr, Rect, Result, StreamId, UnifiedPtr};
 use outboard_wire::messages as msg;
 
+use super::Remote;
 use super::seen::{SMALL, Slot};
 use super::shared::TouchedCopy;
-use super::{Remote, wire};
 
 /// Bytes in one piece, as a copy on the device has them.
 pub(super) fn row(bytes: u64) -> Rect {
@@ -19,21 +19,21 @@ impl Remote {
     pub(super) unsafe fn copy_to_device(
         &self,
         ctx: ContextId,
-        dst: u64,
+        dst: DevicePtr,
         src: *const u8,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
-        if self.host.is_shared(src as u64, bytes) {
-            return self.copy_pinned(ctx, (dst, src as u64), bytes, stream, mode);
+        if self.host.is_shared(HostPtr::of(src), bytes) {
+            return self.copy_pinned(ctx, (dst.unified(), HostPtr::of(src).unified()), bytes, stream, mode);
         }
         // SAFETY: by the contract above.
-        let plain = || unsafe { self.session()?.copy_to_device(ctx, dst, src, bytes, wire(stream), mode) };
+        let plain = || unsafe { self.session()?.copy_to_device(ctx, dst, src, bytes, stream, mode) };
         if !self.pager.is_active() {
             return plain();
         }
-        let (device, host) = (dst, src as u64);
+        let (device, host) = (dst, HostPtr::of(src));
         let copy = TouchedCopy { ctx, stream, to_device: true, device, host, bytes, mode };
         // SAFETY: as above.
         unsafe { self.copy_shared(&copy, plain) }
@@ -46,29 +46,29 @@ impl Remote {
         &self,
         ctx: ContextId,
         dst: *mut u8,
-        src: u64,
+        src: DevicePtr,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
-        if self.host.is_shared(dst as u64, bytes) {
-            return self.copy_pinned(ctx, (dst as u64, src), bytes, stream, mode);
+        if self.host.is_shared(HostPtr::of(dst), bytes) {
+            return self.copy_pinned(ctx, (HostPtr::of(dst).unified(), src.unified()), bytes, stream, mode);
         }
         // SAFETY: by the contract above.
-        let plain = || unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, wire(stream), mode) };
+        let plain = || unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, stream, mode) };
         if !self.pager.is_active() {
             if bytes <= SMALL && mode != CopyMode::Pinned {
-                let queue = |slot: Slot| self.post_copy(ctx, slot.bytes(), src, row(bytes), stream);
+                let queue = |slot: Slot| self.post_copy(ctx, slot.bytes().unified(), src.unified(), row(bytes), stream);
                 if let Some(slot) = self.seen(ctx, stream, queue)? {
                     // SAFETY: the slot is this thread's, and the device is done with it; the other by the contract above.
-                    unsafe { core::ptr::copy_nonoverlapping(slot.bytes() as *const u8, dst, bytes as usize) };
+                    unsafe { core::ptr::copy_nonoverlapping(slot.bytes().pointer(), dst, bytes as usize) };
                     return Ok(());
                 }
                 return self.unseen(plain);
             }
             return plain();
         }
-        let (device, host) = (src, dst as u64);
+        let (device, host) = (src, HostPtr::of(dst));
         let copy = TouchedCopy { ctx, stream, to_device: false, device, host, bytes, mode };
         // SAFETY: as above.
         unsafe { self.copy_shared(&copy, plain) }
@@ -76,7 +76,15 @@ impl Remote {
 
     /// A copy from device memory to device memory, which kernels may share with the program.
     #[inline]
-    pub(super) fn copy_on_device(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    pub(super) fn copy_on_device(
+        &self,
+        ctx: ContextId,
+        dst: DevicePtr,
+        src: DevicePtr,
+        rect: Rect,
+        stream: StreamId,
+    ) -> Result<()> {
+        let (dst, src) = (dst.unified(), src.unified());
         let post = || self.post_copy(ctx, dst, src, rect, stream);
         let span = |pitch: u64| pitch * (rect.height - 1) + rect.width;
         if self.is_tracked(dst, span(rect.dst_pitch)) || self.is_tracked(src, span(rect.src_pitch)) {
@@ -87,23 +95,26 @@ impl Remote {
 
     /// Queues a copy on the device.
     #[inline]
-    pub(super) fn post_copy(&self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    pub(super) fn post_copy(
+        &self,
+        ctx: ContextId,
+        dst: UnifiedPtr,
+        src: UnifiedPtr,
+        rect: Rect,
+        stream: StreamId,
+    ) -> Result<()> {
         let Rect { width, height, dst_pitch, src_pitch } = rect;
-        self.post_to(
-            ctx,
-            stream,
-            &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream: wire(stream) },
-        )
+        self.post_to(ctx, stream, &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream })
     }
 
     /// Fills memory, which kernels may share with the program.
     #[inline]
-    pub(super) fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    pub(super) fn fill(&'static self, ctx: ContextId, fill: Fill, stream: StreamId) -> Result<()> {
         let Fill { dst, pitch, value, element, width, height } = fill;
-        if self.host.may_contain(dst) {
-            self.map_host(ctx, dst)?;
+        if self.host.may_contain(dst.unified().host()) {
+            self.map_host(ctx, dst.unified().host())?;
         }
-        let message = msg::Fill { dst, pitch, value, element, width, height, stream: wire(stream) };
+        let message = msg::Fill { dst, pitch, value, element, width, height, stream };
         self.post_using(ctx, stream, (dst, pitch * (height - 1) + width * u64::from(element)), &message)
     }
 }

@@ -22,7 +22,7 @@ impl Remote {
             self.post(ctx, &msg::ImageData { data })?;
         }
         let options = input.options.clone();
-        let message = msg::LinkAdd { link: link.0, kind: input.kind, name: input.name, options };
+        let message = msg::LinkAdd { link, kind: input.kind, name: input.name, options };
         let (status, said) = self.call(ctx, &message, |reply| (reply.status, reply.log))?;
         *log = said;
         succeed(status)
@@ -30,13 +30,13 @@ impl Remote {
 
     pub(super) fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
         let (status, bytes, said) =
-            self.call(ctx, &msg::LinkComplete { link: link.0 }, |reply| (reply.status, reply.bytes, reply.log))?;
+            self.call(ctx, &msg::LinkComplete { link }, |reply| (reply.status, reply.bytes, reply.log))?;
         *log = said;
         succeed(status)?;
         let mut image = Vec::new();
         while (image.len() as u64) < bytes {
             let offset = image.len() as u64;
-            let piece = self.call(ctx, &msg::LinkOutput { link: link.0, offset }, |reply| reply.data.to_vec())?;
+            let piece = self.call(ctx, &msg::LinkOutput { link, offset }, |reply| reply.data.to_vec())?;
             if piece.is_empty() {
                 return Err(CUresult::CUDA_ERROR_UNKNOWN);
             }

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_front::backend::{ContextId, DevicePtr, ObjectId, Result, StreamId, UnifiedPtr};
 use outboard_wire::messages as msg;
 
-use super::{Remote, wire};
+use super::Remote;
 use crate::pager::{Done, PAGE};
 use crate::slabs::{Freed, SLAB, SMALL};
 
@@ -16,7 +16,12 @@ const TRIES: usize = 8;
 
 impl Remote {
     /// Takes a variable of a module in.
-    pub(super) fn add_variable(&'static self, ctx: ContextId, module: u64, range: Range<u64>) -> Result<()> {
+    pub(super) fn add_variable(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        range: Range<UnifiedPtr>,
+    ) -> Result<()> {
         let mut variables = self.variables.lock().unwrap_or_else(PoisonError::into_inner);
         let of_module = variables.entry(module).or_default();
         if !of_module.contains(&range) {
@@ -27,15 +32,21 @@ impl Remote {
     }
 
     /// A module is about to be unloaded.
-    pub(super) fn end_variables(&self, module: u64) {
+    pub(super) fn end_variables(&self, module: ObjectId) {
         let gone = self.variables.lock().unwrap_or_else(PoisonError::into_inner).remove(&module);
         for range in gone.unwrap_or_default() {
-            self.pager.remove(&(range.start & !(PAGE - 1)..range.end.next_multiple_of(PAGE)), false);
+            self.pager.remove(&(range.start.previous_multiple_of(PAGE)..range.end.next_multiple_of(PAGE)), false);
         }
     }
 
     /// Managed memory of the device at addresses that nothing has here: its address there, and the pages.
-    fn managed_block(&'static self, ctx: ContextId, bytes: u64, room: u64, shared: bool) -> Result<(u64, Range<u64>)> {
+    fn managed_block(
+        &'static self,
+        ctx: ContextId,
+        bytes: u64,
+        room: u64,
+        shared: bool,
+    ) -> Result<(DevicePtr, Range<UnifiedPtr>)> {
         let mut useless = Vec::new();
         let mut found = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let mut ask = room.max(bytes);
@@ -48,21 +59,21 @@ impl Remote {
                 }
             };
             let base = device.next_multiple_of(PAGE);
-            let range = base..base + bytes;
-            if range.end > device + ask {
+            let range = base.range(bytes);
+            if range.end > device.offset(ask) {
                 // Not on a page's start: there must be room to find one. Both at once may be more than the device has.
                 ask = bytes + PAGE;
-                self.call(ctx, &msg::MemoryFree { address: device }, |_| ())?;
+                self.call(ctx, &msg::MemoryFree { address: device.device() }, |_| ())?;
                 continue;
             }
             match self.pager.add_managed(ctx, base, bytes as usize, true, (!shared).then(|| range.clone())) {
                 Ok(true) => {
-                    found = Ok((device, range));
+                    found = Ok((device.device(), range));
                     break;
                 }
-                Ok(false) => useless.push(device),
+                Ok(false) => useless.push(device.device()),
                 Err(error) => {
-                    useless.push(device);
+                    useless.push(device.device());
                     found = Err(error);
                     break;
                 }
@@ -73,7 +84,7 @@ impl Remote {
         }
         let (device, range) = found?;
         // As the program sees it: zeros.
-        let (dst, width) = (range.start, range.end - range.start);
+        let (dst, width) = (range.start.device(), range.end.since(range.start));
         let stream = self.pager_stream(ctx)?;
         self.post(ctx, &msg::Fill { dst, pitch: 0, value: 0, element: 1, width, height: 1, stream })?;
         Ok((device, range))
@@ -81,7 +92,7 @@ impl Remote {
 }
 
 impl Remote {
-    pub(super) fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    pub(super) fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes > SMALL {
             let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -91,17 +102,17 @@ impl Remote {
         }
         let pages = bytes.next_multiple_of(PAGE);
         if let Some(address) = slabs.take(ctx, bytes) {
-            self.pager.allocate(address..address + pages);
+            self.pager.allocate(address.range(pages));
             return Ok(address);
         }
         let (device, range) = self.managed_block(ctx, SLAB - PAGE, SLAB, true)?;
         slabs.add(ctx, device, &range, true);
         let address = slabs.take(ctx, bytes).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        self.pager.allocate(address..address + pages);
+        self.pager.allocate(address.range(pages));
         Ok(address)
     }
 
-    pub(super) fn managed_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    pub(super) fn managed_free(&self, ctx: ContextId, address: UnifiedPtr) -> Result<()> {
         // Work that is queued may use it.
         let waited = self.waited(Done::Context(ctx), || self.call(ctx, &msg::ContextSynchronize {}, |_| ()));
         let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,19 +131,19 @@ impl Remote {
     pub(super) fn managed_prefetch(
         &self,
         ctx: ContextId,
-        address: u64,
+        address: UnifiedPtr,
         bytes: u64,
         to_host: bool,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<()> {
         if !self.pager.is_active() {
             return Ok(());
         }
         if to_host {
-            self.pager.want(ctx, wire(stream), address..address + bytes);
+            self.pager.want(ctx, stream, address.range(bytes));
             return Ok(());
         }
         // What the program has written is on its way from now on, not from the next launch on.
-        self.pager.before_work(ctx, wire(stream))
+        self.pager.before_work(ctx, stream)
     }
 }

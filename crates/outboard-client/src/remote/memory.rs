@@ -1,18 +1,18 @@
 //! Device memory, and page-locked memory.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_front::backend::{ContextId, DevicePtr, HostPtr, Result, StreamId};
 use outboard_wire::messages as msg;
 
-use super::{Remote, wire};
+use super::Remote;
 
 impl Remote {
-    pub(super) fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    pub(super) fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<DevicePtr> {
         self.expect_copies(bytes)?;
         self.session()?.with_memory(|| self.call_idle(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address))
     }
 
-    pub(super) fn memory_free(&self, ctx: ContextId, address: u64) -> Result<()> {
+    pub(super) fn memory_free(&self, ctx: ContextId, address: DevicePtr) -> Result<()> {
         let session = self.session()?;
         session.reuse().release(address);
         if self.post_if_idle(ctx, &msg::MemoryFreeIdle { address })? {
@@ -21,19 +21,19 @@ impl Remote {
         self.call_idle(ctx, &msg::MemoryFree { address }, |_| ())
     }
 
-    pub(super) fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+    pub(super) fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
         self.expect_copies(bytes)?;
         let pool = self.session()?.reuse().default_of(ctx).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-        let message = msg::MemoryAllocAsync { bytes, stream: wire(stream) };
+        let message = msg::MemoryAllocAsync { bytes, stream };
         self.allocate_from(pool, ctx, bytes, stream, || self.call_to(ctx, stream, &message, |reply| reply.address))
     }
 
-    pub(super) fn memory_free_async(&self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    pub(super) fn memory_free_async(&self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
         let session = self.session()?;
-        if session.reuse().keep(ctx, wire(stream), address) {
+        if session.reuse().keep(ctx, stream, address) {
             return Ok(());
         }
-        session.free_in_order(ctx, address, wire(stream))
+        session.free_in_order(ctx, address, stream)
     }
 
     pub(super) fn host_alloc(&self, ctx: ContextId, bytes: usize, _flags: u32) -> Result<*mut u8> {
@@ -42,7 +42,7 @@ impl Remote {
 
     pub(super) unsafe fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.session()?.memory_goes(memory, bytes);
-        self.unmap_host(memory as u64, false);
+        self.unmap_host(HostPtr::of(memory), false);
         // SAFETY: by the contract of this method.
         unsafe { self.free_host(memory) }
     }
@@ -55,14 +55,15 @@ impl Remote {
 
     pub(super) fn host_unregister(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
         self.session()?.memory_goes(memory, bytes);
-        self.unmap_host(memory as u64, true);
+        self.unmap_host(HostPtr::of(memory), true);
         self.host.unregister(memory);
         Ok(())
     }
 
-    pub(super) fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+    pub(super) fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<DevicePtr> {
         // The device has it under the same address from now on.
-        let known = self.map_host(ctx, memory as u64)?;
-        if known { Ok(memory as u64) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+        let host = HostPtr::of(memory);
+        let known = self.map_host(ctx, host)?;
+        if known { Ok(host.unified().device()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 }

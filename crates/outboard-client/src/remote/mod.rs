@@ -31,7 +31,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, DeviceId, Faults, Result, ServerId, Stream};
+use outboard_front::backend::{ContextId, DeviceId, Faults, ObjectId, Result, ServerId, UnifiedPtr};
 
 use crate::host::HostMemory;
 use crate::pager::Pager;
@@ -53,7 +53,7 @@ pub struct Remote {
     mapping: Mutex<()>,
     slabs: Mutex<Slabs>,
     /// Managed variables, by module.
-    variables: Mutex<BTreeMap<u64, Vec<Range<u64>>>>,
+    variables: Mutex<BTreeMap<ObjectId, Vec<Range<UnifiedPtr>>>>,
     /// The contexts that have a stream for the pager's bytes.
     moving: Mutex<BTreeSet<ContextId>>,
     seen: Seen,
@@ -84,14 +84,6 @@ impl Remote {
     /// A device of this server, of which the server has told.
     fn own(&self, device: DeviceId) -> DeviceId {
         device.of(self.server)
-    }
-}
-
-/// The name of a stream on the wire.
-fn wire(stream: Stream) -> u64 {
-    match stream {
-        Stream::Legacy => 0,
-        Stream::Created(id) => id.0,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Page-locked memory whose pages the worker has too, at the same addresses: copies from and to it are the device's own, and nothing travels.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, Memory, Result, Side, Stream};
+use outboard_front::backend::{ContextId, CopyMode, HostPtr, Memory, Result, Side, StreamId, UnifiedPtr};
 use outboard_wire::messages as msg;
 
 use super::Remote;
@@ -18,8 +18,11 @@ impl Remote {
         };
         // What cannot be shared is memory all the same.
         let Ok((memory, offset)) = shared else { return self.host.alloc(bytes) };
-        let (address, bytes_there) = (memory as u64, (bytes as u64).next_multiple_of(PAGE));
-        if self.call_idle(ctx, &msg::MappedShare { address, bytes: bytes_there, offset }, |_| ()).is_ok() {
+        let (address, bytes_there) = (HostPtr::of(memory), (bytes as u64).next_multiple_of(PAGE));
+        if self
+            .call_idle(ctx, &msg::MappedShare { address: address.unified(), bytes: bytes_there, offset }, |_| ())
+            .is_ok()
+        {
             self.host.set_mapped(address, Some(ctx));
             return Ok(memory);
         }
@@ -35,7 +38,7 @@ impl Remote {
     pub(super) unsafe fn free_host(&self, memory: *mut u8) -> Result<()> {
         // SAFETY: by the contract above.
         unsafe {
-            match self.host.find(memory as u64) {
+            match self.host.find(HostPtr::of(memory)) {
                 Some((_, Pinned { shared: true, .. })) => self.free_shared(memory),
                 _ => self.host.free(memory),
             }
@@ -54,9 +57,9 @@ impl Remote {
     pub(super) fn copy_pinned(
         &self,
         ctx: ContextId,
-        (dst, src): (u64, u64),
+        (dst, src): (UnifiedPtr, UnifiedPtr),
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         self.work(ctx, stream, || self.post_copy(ctx, dst, src, row(bytes), stream))?;
@@ -64,7 +67,7 @@ impl Remote {
     }
 
     /// Waits for a copy that was queued, unless the program does so itself.
-    pub(super) fn after_copy(&self, ctx: ContextId, stream: Stream, mode: CopyMode) -> Result<()> {
+    pub(super) fn after_copy(&self, ctx: ContextId, stream: StreamId, mode: CopyMode) -> Result<()> {
         if mode == CopyMode::Pinned { Ok(()) } else { self.stream_synchronize(ctx, stream) }
     }
 
@@ -72,7 +75,7 @@ impl Remote {
     pub(super) fn pinned_side(&self, side: &Side, span: u64) -> Option<Side> {
         match side.memory {
             Memory::Host(address) if self.host.is_shared(address, span) => {
-                Some(Side { memory: Memory::Device(address), ..*side })
+                Some(Side { memory: Memory::Device(address.unified().device()), ..*side })
             }
             _ => None,
         }

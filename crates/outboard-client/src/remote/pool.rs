@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use outboard_abi::CUmemPool_attribute_enum as A;
-use outboard_front::backend::{ContextId, DeviceId, ObjectId, Result, Stream};
+use outboard_front::backend::{ContextId, DeviceId, DevicePtr, ObjectId, Result, StreamId};
 use outboard_wire::messages as msg;
 
-use super::{NO_CONTEXT, Remote, wire};
+use super::{NO_CONTEXT, Remote};
 use crate::reuse::Pool;
 
 impl Remote {
@@ -16,13 +16,13 @@ impl Remote {
         pool: Pool,
         ctx: ContextId,
         bytes: u64,
-        stream: Stream,
-        allocate: impl Fn() -> Result<u64>,
-    ) -> Result<u64> {
+        stream: StreamId,
+        allocate: impl Fn() -> Result<DevicePtr>,
+    ) -> Result<DevicePtr> {
         let session = self.session()?;
         let reuse = session.reuse();
         if session.link().is_alive()
-            && let Some(address) = reuse.take(pool, ctx, wire(stream), bytes)
+            && let Some(address) = reuse.take(pool, ctx, stream, bytes)
         {
             return Ok(address);
         }
@@ -35,7 +35,7 @@ impl Remote {
     /// Gives back what is kept of a pool, so that the server knows what the program has.
     fn give_pool_back(&self, name: ObjectId) -> Result<Pool> {
         let session = self.session()?;
-        let pool = session.reuse().named(name.0);
+        let pool = session.reuse().named(name);
         let mut idle = BTreeSet::new();
         session.reuse().give_pool(pool, |block| {
             let place = (block.ctx, block.stream);
@@ -54,25 +54,25 @@ impl Remote {
 
 impl Remote {
     pub(super) fn pool_default(&self, pool: ObjectId, device: DeviceId) -> Result<()> {
-        self.session()?.reuse().name_default(pool.0, device);
-        self.post(NO_CONTEXT, &msg::PoolDefault { pool: pool.0, device })
+        self.session()?.reuse().name_default(pool, device);
+        self.post(NO_CONTEXT, &msg::PoolDefault { pool, device })
     }
 
     pub(super) fn pool_destroy(&self, pool: ObjectId) -> Result<()> {
         self.unshare_closed();
         let session = self.session()?;
-        session.reuse().end_pool(Pool::Made(pool.0), |block| session.give_back(block));
-        self.post(NO_CONTEXT, &msg::PoolDestroy { pool: pool.0 })
+        session.reuse().end_pool(Pool::Made(pool), |block| session.give_back(block));
+        self.post(NO_CONTEXT, &msg::PoolDestroy { pool })
     }
 
     pub(super) fn pool_trim(&self, pool: ObjectId, keep: u64) -> Result<()> {
         self.give_pool_back(pool)?;
-        self.call(NO_CONTEXT, &msg::PoolTrim { pool: pool.0, keep }, |_| ())
+        self.call(NO_CONTEXT, &msg::PoolTrim { pool, keep }, |_| ())
     }
 
     pub(super) fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64> {
         let name = self.give_pool_back(pool)?;
-        let value = self.call_idle(NO_CONTEXT, &msg::PoolAttribute { pool: pool.0, attribute }, |reply| reply.value)?;
+        let value = self.call_idle(NO_CONTEXT, &msg::PoolAttribute { pool, attribute }, |reply| reply.value)?;
         let excess = match A(attribute) {
             A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => self.session()?.reuse().excess(name),
             _ => 0,
@@ -82,7 +82,7 @@ impl Remote {
 
     pub(super) fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
         let name = self.give_pool_back(pool)?;
-        self.post(NO_CONTEXT, &msg::PoolSetAttribute { pool: pool.0, attribute, value })?;
+        self.post(NO_CONTEXT, &msg::PoolSetAttribute { pool, attribute, value })?;
         let reuse = self.session()?.reuse();
         match A(attribute) {
             A::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => reuse.set_threshold(name, value),
@@ -92,9 +92,9 @@ impl Remote {
         Ok(())
     }
 
-    pub(super) fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
-        let name = self.session()?.reuse().named(pool.0);
-        let message = msg::PoolAlloc { pool: pool.0, bytes, stream: wire(stream) };
+    pub(super) fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
+        let name = self.session()?.reuse().named(pool);
+        let message = msg::PoolAlloc { pool, bytes, stream };
         let allocate = || self.call_to(ctx, stream, &message, |reply| reply.address);
         self.allocate_from(name, ctx, bytes, stream, allocate)
     }

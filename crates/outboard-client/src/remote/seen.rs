@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_front::backend::{ContextId, HostPtr, Result, StreamId};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
-use super::{Remote, wire};
+use super::Remote;
 
 /// Threads that can wait like this at once.
 const SLOTS: usize = 16;
@@ -48,7 +48,7 @@ pub(super) struct Seen {
 
 /// A thread's place in that memory.
 #[derive(Clone, Copy)]
-pub(super) struct Slot(u64);
+pub(super) struct Slot(HostPtr);
 
 /// Numbers of slots that no thread has. A thread has the same number in the memory of each server.
 static FREE: Mutex<[bool; SLOTS]> = Mutex::new([true; SLOTS]);
@@ -85,12 +85,12 @@ fn own() -> Option<usize> {
 impl Slot {
     fn number(&self) -> &AtomicU32 {
         // SAFETY: within the memory, which is never unmapped; only ever accessed as an atomic, or by the device.
-        unsafe { AtomicU32::from_ptr(self.0 as *mut u32) }
+        unsafe { AtomicU32::from_ptr(self.0.pointer()) }
     }
 
     /// Where the bytes are that come with the number, for the device and for this process.
-    pub(super) fn bytes(self) -> u64 {
-        self.0 + NUMBER as u64
+    pub(super) fn bytes(self) -> HostPtr {
+        self.0.offset(NUMBER as u64)
     }
 }
 
@@ -128,7 +128,9 @@ impl Seen {
                 None
             }
             _ if self.long.load(Ordering::Relaxed) => None,
-            base if self.ctx.load(Ordering::Relaxed) == ctx.0 => Some(Slot(base + (own()? * SLOT) as u64)),
+            base if self.ctx.load(Ordering::Relaxed) == ctx.0 => {
+                Some(Slot(HostPtr(base).offset((own()? * SLOT) as u64)))
+            }
             _ => None,
         }
     }
@@ -158,7 +160,7 @@ impl Seen {
         let memory = remote.alloc_host(ctx, SLOTS * SLOT);
         // It is for the device only if the worker has it, too.
         let made = memory.ok().map(|memory| memory as u64);
-        let base = made.filter(|base| remote.host.is_shared(*base, (SLOTS * SLOT) as u64)).unwrap_or(NEVER);
+        let base = made.filter(|base| remote.host.is_shared(HostPtr(*base), (SLOTS * SLOT) as u64)).unwrap_or(NEVER);
         // What is not to be any more meanwhile stays so.
         let _ = self.base.compare_exchange(NONE, base, Ordering::Release, Ordering::Relaxed);
     }
@@ -170,7 +172,7 @@ impl Remote {
     pub(super) fn seen(
         &self,
         ctx: ContextId,
-        stream: Stream,
+        stream: StreamId,
         before: impl FnOnce(Slot) -> Result<()>,
     ) -> Result<Option<Slot>> {
         let session = self.session()?;
@@ -183,8 +185,13 @@ impl Remote {
         before(slot)?;
         // Nobody else writes there: the device has come to what was queued before, or this is not reached again.
         let number = slot.number().load(Ordering::Relaxed).wrapping_add(1);
-        let stream = wire(stream);
-        let write = msg::StreamWriteValue { stream, address: slot.0, value: number.into(), wide: false, flags: 0 };
+        let write = msg::StreamWriteValue {
+            stream,
+            address: slot.0.unified().device(),
+            value: number.into(),
+            wide: false,
+            flags: 0,
+        };
         let seq = session.post_numbered(ctx, &write)?;
         if !link.look_for(|| slot.number().load(Ordering::Acquire) == number, LONG) {
             return Ok(None);

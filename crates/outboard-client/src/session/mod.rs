@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, HostCall, Result};
+use outboard_front::backend::{ContextId, DevicePtr, HostCall, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::Reader;
 use outboard_wire::messages as msg;
@@ -80,14 +80,14 @@ impl Session {
 
     /// Queues a command that puts work into a stream and into no other.
     #[inline]
-    pub(crate) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: u64, message: &M) -> Result<()> {
+    pub(crate) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: StreamId, message: &M) -> Result<()> {
         self.progress.posted_to(stream, self.post_numbered(ctx, message)?);
         Ok(())
     }
 
     /// As [`Session::post_to`]; returns the command's number.
     #[inline]
-    pub(crate) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: u64, message: &M) -> Result<u64> {
+    pub(crate) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: StreamId, message: &M) -> Result<u64> {
         let seq = self.post_numbered(ctx, message)?;
         self.progress.posted_to(stream, seq);
         Ok(seq)
@@ -96,7 +96,7 @@ impl Session {
     /// Queues a command; whoever calls this notes what work it is.
     #[inline]
     pub(crate) fn post_numbered<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<u64> {
-        Ok(self.link.post(M::OP, ctx.0, |writer| message.encode(writer))?)
+        Ok(self.link.post(M::OP, ctx, |writer| message.encode(writer))?)
     }
 
     /// Sends a command, which may put work into any stream, and waits for its answer. What it returns is the command's own outcome: a caller that was
@@ -121,7 +121,7 @@ impl Session {
     }
 
     fn exchange<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Reply> {
-        Ok(self.link.call(M::OP, ctx.0, |writer| message.encode(writer))?)
+        Ok(self.link.call(M::OP, ctx, |writer| message.encode(writer))?)
     }
 
     /// What comes with any answer: bytes of copies, words of kernels.
@@ -181,7 +181,7 @@ impl Session {
     }
 
     /// Has the server free stream-ordered memory.
-    pub(crate) fn free_in_order(&self, ctx: ContextId, address: u64, stream: u64) -> Result<()> {
+    pub(crate) fn free_in_order(&self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
         self.reuse.frees(ctx, stream);
         self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream })
     }
@@ -206,7 +206,13 @@ impl Session {
     }
 
     /// Queues a call of the program's function. Until then `launch` is under way.
-    pub(crate) fn host_call(&self, ctx: ContextId, stream: u64, call: HostCall, launch: Option<Launch>) -> Result<()> {
+    pub(crate) fn host_call(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        call: HostCall,
+        launch: Option<Launch>,
+    ) -> Result<()> {
         let expected = self.link.expect()?;
         let always = call.is_always_called();
         let number = self.functions.add((ctx, stream), call, expected, launch);

@@ -32,7 +32,7 @@ impl Pending {
     fn add(&self, failure: &Failure, fault: &OnFault) {
         let error = CUresult(failure.status);
         if is_sticky(error) {
-            fault(ContextId(failure.ctx), error);
+            fault(failure.ctx, error);
         } else {
             let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
         }

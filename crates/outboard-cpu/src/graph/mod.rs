@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUgraphExecUpdateResult_enum as UpdateResult, CUgraphInstantiateResult_enum as Made, CUresult};
-use outboard_front::backend::{ContextId, DeviceId, Graphs, Instantiated, ObjectId, Result, Stream, Updated};
+use outboard_front::backend::{
+    ContextId, DeviceId, DevicePtr, Graphs, Instantiated, ObjectId, Result, StreamId, Updated,
+};
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use parking_lot::Mutex;
 
@@ -105,7 +107,7 @@ impl Graphs for Cpu {
         for edit in edits {
             if let GraphEdit::Add { params: NodeParams::Conditional(node), .. } = &edit {
                 for body in &node.bodies {
-                    self.graphs.models.insert(ObjectId(*body), Mutex::new(Model::new(ctx)));
+                    self.graphs.models.insert(*body, Mutex::new(Model::new(ctx)));
                 }
             }
             model.lock().apply(edit);
@@ -120,7 +122,7 @@ impl Graphs for Cpu {
         node: u64,
         dependencies: Vec<Edge>,
         params: AllocateNode,
-    ) -> Result<u64> {
+    ) -> Result<DevicePtr> {
         let model = self.graphs.models.get(graph)?;
         let context = self.context(ctx)?;
         let mut model = model.lock();
@@ -134,7 +136,7 @@ impl Graphs for Cpu {
         };
         model.allocated(node, address, params.bytes);
         model.apply(GraphEdit::Add { node, dependencies, params: NodeParams::Allocate(params) });
-        Ok(address)
+        Ok(DevicePtr(address))
     }
 
     fn graph_condition(&self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
@@ -159,7 +161,7 @@ impl Graphs for Cpu {
         graph: ObjectId,
         exec: ObjectId,
         flags: u64,
-        _stream: Stream,
+        _stream: StreamId,
     ) -> Result<Instantiated> {
         let failed = |status, node| {
             let result = Made::CUDA_GRAPH_INSTANTIATE_ERROR.0;
@@ -228,18 +230,18 @@ impl Graphs for Cpu {
         Arc::make_mut(&mut program).change(node, |step| step.enabled = enabled)
     }
 
-    fn graph_upload(&self, _ctx: ContextId, exec: ObjectId, _stream: Stream) -> Result<()> {
+    fn graph_upload(&self, _ctx: ContextId, exec: ObjectId, _stream: StreamId) -> Result<()> {
         self.exec(exec).map(drop)
     }
 
-    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
         let exec = self.exec(exec)?;
         let lane = lane(ctx, stream);
         let program = exec.program.lock().clone();
         let scheduler = &self.scheduler;
         // A launch takes the records that events have now.
         for event in program.waits() {
-            if let Some(record) = self.event(ObjectId(event))?.latest() {
+            if let Some(record) = self.event(event)?.latest() {
                 scheduler.submit(ctx, lane, Work::Nothing, Some(record.ticket))?;
             }
         }
@@ -248,7 +250,7 @@ impl Graphs for Cpu {
         let ticket = scheduler.submit(ctx, lane, Work::Replay(Box::new(replay)), *latest)?;
         *latest = Some(ticket);
         for (event, stamp) in stamps {
-            self.event(ObjectId(event))?.record(ticket, stamp);
+            self.event(event)?.record(ticket, stamp);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::ContextId;
+use outboard_front::backend::{ContextId, DevicePtr};
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 /// A node.
@@ -111,7 +111,8 @@ impl Model {
         // Each allocation of the block before this one, and as many frees: it is free now.
         let is_free = |address: u64, users: &[u64]| {
             let frees = self.nodes.iter().filter(|(node, found)| {
-                before.contains(node) && matches!(found.params, NodeParams::Free { address: freed } if freed == address)
+                before.contains(node)
+                    && matches!(found.params, NodeParams::Free { address: DevicePtr(freed) } if freed == address)
             });
             users.iter().all(|user| before.contains(user)) && frees.count() == users.len()
         };

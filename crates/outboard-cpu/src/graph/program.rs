@@ -9,10 +9,8 @@ use outboard_abi::{
     CUgraphConditionalNodeType_enum as Kind, CUgraphExecUpdateResult_enum as UpdateResult, CUhostFn, CUresult,
     CUstreamBatchMemOpType_enum as Operation,
 };
-use outboard_front::backend::{
-    BoxCopy, ContextId, Extent, Fill, HostCall, Launch, Layout, Memory, ObjectId, Result, Side,
-};
-use outboard_wire::graph::{CopyNode, Edge, NodeParams, Place, Rows};
+use outboard_front::backend::{BoxCopy, Extent, Fill, HostCall, Launch, Layout, Memory, ObjectId, Result, Side};
+use outboard_wire::graph::{CopyNode, Edge, NodeParams, Place};
 use parking_lot::Mutex;
 
 use super::model::Node;
@@ -32,8 +30,8 @@ pub(super) enum Action {
     /// Calls a function of the program.
     Host(Arc<Mutex<HostCall>>),
     Child(Arc<Program>),
-    Record(u64),
-    Wait(u64),
+    Record(ObjectId),
+    Wait(ObjectId),
     Allocate,
     Free(u64),
     Batch(Arc<[MemoryStep]>),
@@ -183,11 +181,11 @@ impl Program {
     }
 
     /// Events that it waits for.
-    pub(super) fn waits(&self) -> Vec<u64> {
+    pub(super) fn waits(&self) -> Vec<ObjectId> {
         self.events(|action| if let Action::Wait(event) = action { Some(*event) } else { None })
     }
 
-    pub(super) fn events(&self, which: fn(&Action) -> Option<u64>) -> Vec<u64> {
+    pub(super) fn events(&self, which: fn(&Action) -> Option<ObjectId>) -> Vec<ObjectId> {
         let mut events = Vec::new();
         for step in &self.steps {
             events.extend(which(&step.action));
@@ -217,10 +215,10 @@ impl Cpu {
         Ok(match params {
             NodeParams::Empty => Action::Nothing,
             NodeParams::Kernel(node) => {
-                let function = self.function(ObjectId(node.function))?;
+                let function = self.function(node.function)?;
                 let cooperative = outboard_abi::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0;
                 let launch = Launch {
-                    function: ObjectId(node.function),
+                    function: node.function,
                     grid: node.grid,
                     block: node.block,
                     shared: node.shared,
@@ -228,7 +226,7 @@ impl Cpu {
                     cooperative: node.attributes.iter().any(|(id, value)| *id == cooperative && value[..4] != [0; 4]),
                     attributes: &node.attributes,
                 };
-                Action::Launch(Arc::new(self.grid(&function, ContextId(node.ctx), &launch)?))
+                Action::Launch(Arc::new(self.grid(&function, node.ctx, &launch)?))
             }
             NodeParams::Copy(node) => {
                 let [width, height, depth] = node.extent;
@@ -248,7 +246,7 @@ impl Cpu {
                 if !aligned {
                     return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
                 }
-                check_range(self.engines()?, node.dst, extent(row, node.height, node.pitch)?)?;
+                check_range(self.engines()?, node.dst.0, extent(row, node.height, node.pitch)?)?;
                 Action::Fill(Fill {
                     dst: node.dst,
                     pitch: node.pitch,
@@ -266,21 +264,21 @@ impl Cpu {
                 Action::Host(Arc::new(Mutex::new(call)))
             }
             NodeParams::Child { graph, .. } => {
-                Action::Child(Arc::new(self.compile(ObjectId(*graph)).map_err(|(error, _)| error)?))
+                Action::Child(Arc::new(self.compile(*graph).map_err(|(error, _)| error)?))
             }
             NodeParams::EventRecord { event } => {
-                self.event(ObjectId(*event))?;
+                self.event(*event)?;
                 Action::Record(*event)
             }
             NodeParams::EventWait { event } => {
-                self.event(ObjectId(*event))?;
+                self.event(*event)?;
                 Action::Wait(*event)
             }
             NodeParams::Allocate(_) => Action::Allocate,
-            NodeParams::Free { address } => Action::Free(*address),
+            NodeParams::Free { address } => Action::Free(address.0),
             NodeParams::Batch(node) => {
                 let steps = node.operations.iter().map(|operation| {
-                    let word = |wide| self.word(operation.address, operation.value, wide);
+                    let word = |wide| self.word(operation.address.0, operation.value, wide);
                     let condition = || Condition::new(operation.flags).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE);
                     Ok(match Operation(operation.kind) {
                         Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32 => MemoryStep::Wait(word(false)?, condition()?),
@@ -295,7 +293,7 @@ impl Cpu {
             }
             NodeParams::Conditional(node) => {
                 let start = self.graphs.starts.lock().get(&node.handle).copied();
-                let body = |body: &u64| self.compile(ObjectId(*body)).map(Arc::new).map_err(|(error, _)| error);
+                let body = |body: &ObjectId| self.compile(*body).map(Arc::new).map_err(|(error, _)| error);
                 let bodies = node.bodies.iter().map(body).collect::<Result<_>>()?;
                 Action::Conditional(start.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, Kind(node.kind), bodies)
             }
@@ -305,15 +303,15 @@ impl Cpu {
 
 /// A side of a copy. Host addresses are of this process: the front that gave them is.
 fn side(place: &Place) -> Side {
-    let in_memory = |memory, rows: &Rows| {
-        let layout = Layout { pitch: rows.pitch, slice: rows.pitch.saturating_mul(rows.height) };
+    let in_memory = |memory, pitch: u64, height| {
+        let layout = Layout { pitch, slice: pitch.saturating_mul(height) };
         Side { memory, layout, at: (0, 0, 0) }
     };
     match place {
-        Place::Device(rows) => in_memory(Memory::Device(rows.address), rows),
-        Place::Host(rows) => in_memory(Memory::Host(rows.address), rows),
+        Place::Device(rows) => in_memory(Memory::Device(rows.address), rows.pitch, rows.height),
+        Place::Host(rows) => in_memory(Memory::Host(rows.address), rows.pitch, rows.height),
         Place::Array { array, at: [x, y, z], .. } => {
-            Side { memory: Memory::Array(ObjectId(*array)), layout: Layout::default(), at: (*x, *y, *z) }
+            Side { memory: Memory::Array(*array), layout: Layout::default(), at: (*x, *y, *z) }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use outboard_abi::{CUgraphConditionalNodeType_enum as Kind, CUresult};
+use outboard_wire::ObjectId;
 
 use super::program::{Action, MemoryStep, Program};
 use crate::context::Context;
@@ -14,7 +15,7 @@ use crate::work::{Progress, Stamp, Work};
 pub(crate) struct Replay {
     /// The graph and those inside it that are under way, each with the place of its next step and of the next operation of a batch.
     frames: Vec<(Arc<Program>, usize, usize)>,
-    stamps: HashMap<u64, Arc<Stamp>>,
+    stamps: HashMap<ObjectId, Arc<Stamp>>,
     begun: bool,
     /// Where it was launched.
     context: Arc<Context>,
@@ -27,9 +28,9 @@ impl Replay {
         program: Arc<Program>,
         context: Arc<Context>,
         auto_free: bool,
-    ) -> (Replay, Vec<(u64, Arc<Stamp>)>) {
+    ) -> (Replay, Vec<(ObjectId, Arc<Stamp>)>) {
         let records = program.events(|action| if let Action::Record(event) = action { Some(*event) } else { None });
-        let stamps: HashMap<u64, Arc<Stamp>> =
+        let stamps: HashMap<ObjectId, Arc<Stamp>> =
             records.into_iter().map(|event| (event, Arc::new(Stamp::default()))).collect();
         let list = stamps.iter().map(|(event, stamp)| (*event, stamp.clone())).collect();
         (Replay { frames: vec![(program, 0, 0)], stamps, begun: false, context, auto_free }, list)

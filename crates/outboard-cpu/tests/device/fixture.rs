@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use outboard_abi::CUresult;
 use outboard_cpu::Cpu;
 use outboard_front::backend::{
-    Backend, ContextId, CopyMode, Image, JitLog, JitOptions, Launch, ObjectId, Result, Stream,
+    Backend, ContextId, CopyMode, DevicePtr, Image, JitLog, JitOptions, Launch, ObjectId, Result, StreamId,
 };
 use outboard_wire::platform::KernelInfo;
 
@@ -38,37 +38,37 @@ impl Context {
     }
 
     pub(crate) fn alloc(&self, bytes: u64) -> u64 {
-        self.cpu.memory_alloc(self.id, bytes).unwrap()
+        self.cpu.memory_alloc(self.id, bytes).unwrap().0
     }
 
     /// Memory that holds a zero.
     pub(crate) fn word(&self) -> u64 {
         let word = self.alloc(4);
-        self.write(word, &[0], Stream::Legacy);
+        self.write(word, &[0], StreamId::LEGACY);
         word
     }
 
     /// A synchronous copy to the device.
-    pub(crate) fn write(&self, address: u64, words: &[u32], stream: Stream) {
+    pub(crate) fn write(&self, address: u64, words: &[u32], stream: StreamId) {
         self.try_write(address, words, stream).unwrap();
     }
 
-    pub(crate) fn try_write(&self, address: u64, words: &[u32], stream: Stream) -> Result<()> {
+    pub(crate) fn try_write(&self, address: u64, words: &[u32], stream: StreamId) -> Result<()> {
         let (source, bytes) = (words.as_ptr().cast(), size_of_val(words) as u64);
         // SAFETY: the slice outlives a synchronous copy.
-        unsafe { self.cpu.copy_to_device(self.id, address, source, bytes, stream, CopyMode::Synchronous) }
+        unsafe { self.cpu.copy_to_device(self.id, DevicePtr(address), source, bytes, stream, CopyMode::Synchronous) }
     }
 
     /// A synchronous copy to the host.
-    pub(crate) fn read(&self, address: u64, count: usize, stream: Stream) -> Vec<u32> {
+    pub(crate) fn read(&self, address: u64, count: usize, stream: StreamId) -> Vec<u32> {
         self.try_read(address, count, stream).unwrap()
     }
 
-    pub(crate) fn try_read(&self, address: u64, count: usize, stream: Stream) -> Result<Vec<u32>> {
+    pub(crate) fn try_read(&self, address: u64, count: usize, stream: StreamId) -> Result<Vec<u32>> {
         let mut words = vec![0; count];
         let (target, bytes) = (words.as_mut_ptr().cast(), size_of_val(&words[..]) as u64);
         // SAFETY: the vector outlives a synchronous copy.
-        unsafe { self.cpu.copy_to_host(self.id, target, address, bytes, stream, CopyMode::Synchronous) }?;
+        unsafe { self.cpu.copy_to_host(self.id, target, DevicePtr(address), bytes, stream, CopyMode::Synchronous) }?;
         Ok(words)
     }
 
@@ -97,7 +97,7 @@ impl Context {
     }
 
     /// Launches one block.
-    pub(crate) fn launch(&self, kernel: &Kernel, threads: u32, params: &[u64], stream: Stream) -> Result<()> {
+    pub(crate) fn launch(&self, kernel: &Kernel, threads: u32, params: &[u64], stream: StreamId) -> Result<()> {
         self.launch_with(kernel, threads, params, stream, &[])
     }
 
@@ -106,7 +106,7 @@ impl Context {
         kernel: &Kernel,
         threads: u32,
         params: &[u64],
-        stream: Stream,
+        stream: StreamId,
         attributes: &[(u32, [u8; 64])],
     ) -> Result<()> {
         let params: Vec<u8> = params.iter().flat_map(|param| param.to_ne_bytes()).collect();
@@ -122,10 +122,10 @@ impl Context {
         self.cpu.launch(self.id, &launch, stream)
     }
 
-    pub(crate) fn stream(&self, flags: u32) -> Stream {
+    pub(crate) fn stream(&self, flags: u32) -> StreamId {
         let id = fresh();
         self.cpu.stream_create(self.id, id, flags, 0).unwrap();
-        Stream::Created(id)
+        StreamId::created(id)
     }
 
     pub(crate) fn event(&self, flags: u32) -> ObjectId {

@@ -1,7 +1,7 @@
 //! Links: which inputs there are, what archives give, what is missing.
 
 use outboard_abi::{CUjitInputType_enum as Input, CUresult};
-use outboard_front::backend::{Backend, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result, Stream};
+use outboard_front::backend::{Backend, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result, StreamId};
 
 use crate::fixture::{Context, fresh};
 
@@ -103,8 +103,8 @@ impl<'c> Link<'c> {
         let image = self.complete().unwrap_or_else(|error| panic!("{}: {}", error.0, self.log.error));
         let module = self.ctx.load_parts(&[&image]).unwrap();
         let word = self.ctx.word();
-        self.ctx.launch(&self.ctx.function(module, "k"), 1, &[word], Stream::Legacy).unwrap();
-        self.ctx.read(word, 1, Stream::Legacy)[0]
+        self.ctx.launch(&self.ctx.function(module, "k"), 1, &[word], StreamId::LEGACY).unwrap();
+        self.ctx.read(word, 1, StreamId::LEGACY)[0]
     }
 }
 
@@ -191,8 +191,8 @@ fn variables_that_the_program_gives_addresses_to() {
     let options = JitOptions { symbols: vec![("given".into(), word)], ..JitOptions::default() };
     let image = outboard_front::backend::Image { parts: &[text.as_bytes()], options: &options, sm: 90 };
     ctx.cpu.module_load(ctx.id, id, image, &mut log).unwrap();
-    ctx.launch(&ctx.function(id, "k"), 1, &[], Stream::Legacy).unwrap();
-    assert_eq!(ctx.read(word, 1, Stream::Legacy), [1]);
+    ctx.launch(&ctx.function(id, "k"), 1, &[], StreamId::LEGACY).unwrap();
+    assert_eq!(ctx.read(word, 1, StreamId::LEGACY), [1]);
     let (error, why) = ctx.load(&text).unwrap_err();
     assert_eq!(error, CUresult::CUDA_ERROR_INVALID_PTX);
     assert!(why.contains("given"), "{why}");

@@ -1,7 +1,7 @@
 //! Images: what loads, what is refused and why.
 
 use outboard_abi::{CUlaunchAttributeID_enum, CUresult};
-use outboard_front::backend::{Backend, Stream};
+use outboard_front::backend::{Backend, DevicePtr, StreamId};
 
 use crate::fixture::{Context, KERNELS, fresh};
 
@@ -27,7 +27,7 @@ fn kernels_and_their_attributes() {
     let missing = ctx.cpu.module_function(ctx.id, module, "subtract", fresh());
     assert_eq!(missing.unwrap_err(), CUresult::CUDA_ERROR_NOT_FOUND);
     ctx.cpu.module_unload(ctx.id, module).unwrap();
-    assert_eq!(ctx.launch(&add, 1, &[0, 0], Stream::Legacy), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+    assert_eq!(ctx.launch(&add, 1, &[0, 0], StreamId::LEGACY), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
 }
 
 #[test]
@@ -37,13 +37,13 @@ fn globals_have_addresses_and_contents() {
         .visible .global .align 4 .u32 numbers[4] = {1, 2, 3};\n.visible .const .align 4 .u32 fixed = 7;\n\
         .visible .entry k() { ret; }";
     let module = ctx.load(text).unwrap();
-    let (address, bytes, _) = ctx.cpu.module_global(ctx.id, module, "numbers").unwrap();
+    let (DevicePtr(address), bytes, _) = ctx.cpu.module_global(ctx.id, module, "numbers").unwrap();
     assert_eq!(bytes, 16);
-    assert_eq!(ctx.read(address, 4, Stream::Legacy), [1, 2, 3, 0]);
-    let (address, bytes, _) = ctx.cpu.module_global(ctx.id, module, "fixed").unwrap();
+    assert_eq!(ctx.read(address, 4, StreamId::LEGACY), [1, 2, 3, 0]);
+    let (DevicePtr(address), bytes, _) = ctx.cpu.module_global(ctx.id, module, "fixed").unwrap();
     assert_eq!(bytes, 4);
-    ctx.write(address, &[8], Stream::Legacy);
-    assert_eq!(ctx.read(address, 1, Stream::Legacy), [8]);
+    ctx.write(address, &[8], StreamId::LEGACY);
+    assert_eq!(ctx.read(address, 1, StreamId::LEGACY), [8]);
     let missing = ctx.cpu.module_global(ctx.id, module, "k");
     assert_eq!(missing, Err(CUresult::CUDA_ERROR_NOT_FOUND));
 }
@@ -100,8 +100,8 @@ fn parts_are_linked() {
     linked[18] = 190;
     let module = ctx.load_parts(&[&linked, main.as_bytes(), other.as_bytes()]).unwrap();
     let (kernel, word) = (ctx.function(module, "k"), ctx.word());
-    ctx.launch(&kernel, 1, &[word], Stream::Legacy).unwrap();
-    assert_eq!(ctx.read(word, 1, Stream::Legacy), [42]);
+    ctx.launch(&kernel, 1, &[word], StreamId::LEGACY).unwrap();
+    assert_eq!(ctx.read(word, 1, StreamId::LEGACY), [42]);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn clusters_of_more_than_one_block_are_refused() {
     let module = ctx.load(text).unwrap();
     let (two, any) = (ctx.function(module, "two"), ctx.function(module, "any"));
     let refused = Err(CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE);
-    assert_eq!(ctx.launch(&two, 1, &[], Stream::Legacy), refused);
+    assert_eq!(ctx.launch(&two, 1, &[], StreamId::LEGACY), refused);
     let asking = |blocks: u32| {
         let mut value = [0; 64];
         for (at, word) in [1, blocks, 1].into_iter().enumerate() {
@@ -134,7 +134,7 @@ fn clusters_of_more_than_one_block_are_refused() {
         }
         [(CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.0, value)]
     };
-    assert_eq!(ctx.launch_with(&any, 1, &[], Stream::Legacy, &asking(2)), refused);
-    assert_eq!(ctx.launch_with(&any, 1, &[], Stream::Legacy, &asking(1)), Ok(()));
+    assert_eq!(ctx.launch_with(&any, 1, &[], StreamId::LEGACY, &asking(2)), refused);
+    assert_eq!(ctx.launch_with(&any, 1, &[], StreamId::LEGACY, &asking(1)), Ok(()));
     assert_eq!(ctx.synchronize(), Ok(()));
 }

@@ -3,7 +3,7 @@
 use std::thread;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{Backend, CopyMode, Stream};
+use outboard_front::backend::{Backend, CopyMode, DevicePtr, StreamId};
 
 use crate::fixture::Context;
 
@@ -31,10 +31,10 @@ fn a_copy_in_another_thread_sees_launches_that_have_returned() {
     for burst in [1, 16, 64] {
         for _ in 0..20 {
             for _ in 0..burst {
-                ctx.launch(&add, 1, &[word, 1], Stream::Legacy).unwrap();
+                ctx.launch(&add, 1, &[word, 1], StreamId::LEGACY).unwrap();
             }
             expected += burst;
-            let seen = thread::scope(|scope| scope.spawn(|| ctx.read(word, 1, Stream::Legacy)).join().unwrap());
+            let seen = thread::scope(|scope| scope.spawn(|| ctx.read(word, 1, StreamId::LEGACY)).join().unwrap());
             assert_eq!(seen, [expected]);
         }
     }
@@ -47,14 +47,14 @@ fn the_legacy_stream_waits_for_blocking_streams() {
     let (blocking, free) = (ctx.stream(0), ctx.stream(NON_BLOCKING));
     ctx.launch(&wait, 1, &[gate, done], blocking).unwrap();
     let copy = thread::scope(|scope| {
-        let copy = scope.spawn(|| ctx.read(done, 1, Stream::Legacy));
-        assert_eq!(ctx.cpu.stream_query(ctx.id, Stream::Legacy), Err(NOT_READY));
+        let copy = scope.spawn(|| ctx.read(done, 1, StreamId::LEGACY));
+        assert_eq!(ctx.cpu.stream_query(ctx.id, StreamId::LEGACY), Err(NOT_READY));
         // The non-blocking stream runs meanwhile.
         ctx.write(gate, &[1], free);
         copy.join().unwrap()
     });
     assert_eq!(copy, [1]);
-    assert_eq!(ctx.cpu.stream_query(ctx.id, Stream::Legacy), Ok(()));
+    assert_eq!(ctx.cpu.stream_query(ctx.id, StreamId::LEGACY), Ok(()));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn kernels_of_several_streams_run_at_the_same_time() {
     ctx.launch(&wait, 1, &[first, second], streams[1]).unwrap();
     ctx.write(first, &[1], streams[2]);
     ctx.synchronize().unwrap();
-    assert_eq!(ctx.read(third, 1, Stream::Legacy), [1]);
+    assert_eq!(ctx.read(third, 1, StreamId::LEGACY), [1]);
 }
 
 #[test]
@@ -124,32 +124,32 @@ fn a_stream_waits_for_a_value() {
     let (add, word, result) = (ctx.kernel("add"), ctx.word(), ctx.word());
     let (a, b) = (ctx.stream(NON_BLOCKING), ctx.stream(NON_BLOCKING));
     let (geq, eq) = (0, 1);
-    ctx.cpu.stream_wait_value(ctx.id, a, word, 5, false, geq).unwrap();
+    ctx.cpu.stream_wait_value(ctx.id, a, DevicePtr(word), 5, false, geq).unwrap();
     ctx.launch(&add, 1, &[result, 1], a).unwrap();
-    ctx.cpu.stream_write_value(ctx.id, a, word, 9, false, 0).unwrap();
+    ctx.cpu.stream_write_value(ctx.id, a, DevicePtr(word), 9, false, 0).unwrap();
     assert_eq!(ctx.cpu.stream_query(ctx.id, a), Err(NOT_READY));
-    ctx.cpu.stream_write_value(ctx.id, b, word, 6, false, 0).unwrap();
-    ctx.cpu.stream_wait_value(ctx.id, b, word, 9, false, eq).unwrap();
+    ctx.cpu.stream_write_value(ctx.id, b, DevicePtr(word), 6, false, 0).unwrap();
+    ctx.cpu.stream_wait_value(ctx.id, b, DevicePtr(word), 9, false, eq).unwrap();
     assert_eq!(ctx.read(result, 1, b), [1]);
 
     let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    assert_eq!(ctx.cpu.stream_wait_value(ctx.id, a, word + 2, 0, false, geq), invalid);
-    assert_eq!(ctx.cpu.stream_wait_value(ctx.id, a, word, 0, true, geq), invalid);
-    assert_eq!(ctx.cpu.stream_wait_value(ctx.id, a, word, 0, false, 9), invalid);
-    assert_eq!(ctx.cpu.stream_write_value(ctx.id, a, 16, 0, false, 0), invalid);
+    assert_eq!(ctx.cpu.stream_wait_value(ctx.id, a, DevicePtr(word + 2), 0, false, geq), invalid);
+    assert_eq!(ctx.cpu.stream_wait_value(ctx.id, a, DevicePtr(word), 0, true, geq), invalid);
+    assert_eq!(ctx.cpu.stream_wait_value(ctx.id, a, DevicePtr(word), 0, false, 9), invalid);
+    assert_eq!(ctx.cpu.stream_write_value(ctx.id, a, DevicePtr(16), 0, false, 0), invalid);
 }
 
 #[test]
 fn a_destroyed_stream_finishes_its_work() {
     let ctx = Context::new();
     let (wait, gate, done) = (ctx.kernel("wait"), ctx.word(), ctx.word());
-    let Stream::Created(id) = ctx.stream(0) else { unreachable!() };
-    ctx.launch(&wait, 1, &[gate, done], Stream::Created(id)).unwrap();
+    let Some(id) = ctx.stream(0).object() else { unreachable!() };
+    ctx.launch(&wait, 1, &[gate, done], StreamId::created(id)).unwrap();
     ctx.cpu.stream_destroy(ctx.id, id).unwrap();
     ctx.write(gate, &[1], ctx.stream(NON_BLOCKING));
     ctx.synchronize().unwrap();
-    assert_eq!(ctx.read(done, 1, Stream::Legacy), [1]);
-    assert_eq!(ctx.launch(&wait, 1, &[gate, done], Stream::Created(id)), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+    assert_eq!(ctx.read(done, 1, StreamId::LEGACY), [1]);
+    assert_eq!(ctx.launch(&wait, 1, &[gate, done], StreamId::created(id)), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
 }
 
 #[test]
@@ -164,10 +164,12 @@ fn asynchronous_copies_run_in_stream_order() {
     // SAFETY: the boxes live until the stream is done with them.
     unsafe {
         let from = source.as_ptr().cast();
-        ctx.cpu.copy_to_device(ctx.id, word, from, 4, stream, CopyMode::Pageable).unwrap();
-        ctx.cpu.copy_to_host(ctx.id, target.as_mut_ptr().cast(), word, 4, stream, CopyMode::Pinned).unwrap();
-        ctx.cpu.copy_to_device(ctx.id, word, from, 4, stream, CopyMode::Pinned).unwrap();
-        ctx.cpu.copy_to_host(ctx.id, target.as_mut_ptr().add(1).cast(), word, 4, stream, CopyMode::Pinned).unwrap();
+        ctx.cpu.copy_to_device(ctx.id, DevicePtr(word), from, 4, stream, CopyMode::Pageable).unwrap();
+        ctx.cpu.copy_to_host(ctx.id, target.as_mut_ptr().cast(), DevicePtr(word), 4, stream, CopyMode::Pinned).unwrap();
+        ctx.cpu.copy_to_device(ctx.id, DevicePtr(word), from, 4, stream, CopyMode::Pinned).unwrap();
+        ctx.cpu
+            .copy_to_host(ctx.id, target.as_mut_ptr().add(1).cast(), DevicePtr(word), 4, stream, CopyMode::Pinned)
+            .unwrap();
     }
     source[0] = 2;
     ctx.write(gate, &[1], ctx.stream(NON_BLOCKING));
@@ -183,7 +185,7 @@ fn many_threads_launch_into_many_streams() {
         for number in 0..8 {
             let (ctx, add) = (&ctx, &add);
             scope.spawn(move || {
-                let stream = if number == 0 { Stream::Legacy } else { ctx.stream(number % 2) };
+                let stream = if number == 0 { StreamId::LEGACY } else { ctx.stream(number % 2) };
                 for _ in 0..200 {
                     ctx.launch(add, 4, &[word, 1], stream).unwrap();
                 }
@@ -191,5 +193,5 @@ fn many_threads_launch_into_many_streams() {
             });
         }
     });
-    assert_eq!(ctx.read(word, 1, Stream::Legacy), [8 * 200 * 4]);
+    assert_eq!(ctx.read(word, 1, StreamId::LEGACY), [8 * 200 * 4]);
 }

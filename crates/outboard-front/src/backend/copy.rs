@@ -2,15 +2,15 @@
 
 pub use outboard_wire::boxes::{Extent, Layout};
 
-use super::ObjectId;
+use super::{DevicePtr, HostPtr, ObjectId};
 
 /// What one side of a copy is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Host memory, from this address on.
-    Host(u64),
+    Host(HostPtr),
     /// Device memory, from this address on.
-    Device(u64),
+    Device(DevicePtr),
     /// An array.
     Array(ObjectId),
 }

@@ -2,7 +2,7 @@
 //! from `api/wire/` and `api/backend.toml`; here are the plain types that their methods take and give.
 //!
 //! The front has checked what can be checked before it calls: handles are alive and of the context at hand, launch configurations fit
-//! the device, pointers are not null. A backend gets plain numbers: ids that the front minted, device addresses, host addresses.
+//! the device, pointers are not null. A backend gets names that the front minted and addresses, each a type of its own around a number.
 //!
 //! Each method belongs to a class: *posted* ones may return before anything happened and report failure later (see [`crate::fault`]),
 //! *call* ones return when the outcome is known.
@@ -21,6 +21,7 @@ mod vmm;
 use outboard_abi::CUresult;
 pub use outboard_wire::arrays::{ArrayDescriptor, Resource, Sampler, SparseProperties, View};
 pub use outboard_wire::device_id::{DeviceId, MAX_SERVERS, ServerId};
+pub use outboard_wire::names::{ContextId, DevicePtr, HostPtr, ObjectId, StreamId, UnifiedPtr};
 pub use outboard_wire::references::ReferenceSetting;
 pub use outboard_wire::types::{JitLog, JitOptions};
 
@@ -41,42 +42,8 @@ pub use vmm::MemoryKind;
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
 pub type Result<T> = std::result::Result<T, CUresult>;
 
-/// A context, as named by the front: its server in the upper bits, and a number in the others. Never 0, and not used again while the process lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct ContextId(pub u32);
-
-impl ContextId {
-    /// Bits of the number.
-    const NUMBER_BITS: u32 = u32::BITS - (MAX_SERVERS as u32).ilog2();
-
-    /// A context of a server, by its number. `None` if there are no more numbers.
-    pub fn new(server: ServerId, number: u32) -> Option<ContextId> {
-        (number != 0 && number >> Self::NUMBER_BITS == 0)
-            .then(|| ContextId((server.place() as u32) << Self::NUMBER_BITS | number))
-    }
-
-    /// Its server.
-    #[inline]
-    pub fn server(self) -> ServerId {
-        ServerId::of_bits(self.0 >> Self::NUMBER_BITS)
-    }
-}
-
-/// A stream, event, module or function, as named by the front: unique in the process, never 0.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct ObjectId(pub u64);
-
 /// What a program passes to another process in place of memory, an event or a pointer: the 64 bytes of `CUipcMemHandle` and its like.
 pub type Token = [u8; 64];
-
-/// Where work is queued.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Stream {
-    /// The legacy default stream of the context: waits for all blocking streams and they for it.
-    Legacy,
-    /// A stream made with [`Backend::stream_create`].
-    Created(ObjectId),
-}
 
 /// What a copy between host and device promises when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +88,7 @@ pub struct TiledMap<'a> {
     /// `CUtensorMapDataType`.
     pub data_type: u32,
     /// Device address of the tensor.
-    pub address: u64,
+    pub address: DevicePtr,
     /// Elements along each dimension, fastest first.
     pub dims: &'a [u64],
     /// Bytes from one index to the next of each dimension but the first.
@@ -144,7 +111,7 @@ pub struct TiledMap<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
     /// Address of the first row.
-    pub dst: u64,
+    pub dst: DevicePtr,
     /// Bytes from one row to the next; not used when `height` is 1.
     pub pitch: u64,
     /// The element's value, in its low `element` bytes.

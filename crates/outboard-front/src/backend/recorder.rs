@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::os::fd::OwnedFd;
 
+use crate::backend::{DevicePtr, UnifiedPtr};
 use outboard_abi::CUresult;
 use outboard_wire::platform::{KernelInfo, Platform};
 use parking_lot::Mutex;
 
 use super::{
-    ArrayDescriptor, DeviceId, Instantiated, MemoryKind, ReferenceSetting, Result, SparseProperties, Split, Updated,
+    ArrayDescriptor, DeviceId, Instantiated, MemoryKind, ObjectId, ReferenceSetting, Result, SparseProperties, Split,
+    Updated,
 };
 use crate::generated::recorder::METHODS;
 
@@ -152,7 +154,7 @@ answers! {
     MemoryKind => MemoryKind { device: DeviceId::new(0), handle_types: 0, compression: 0, usage: 0 };
     OwnedFd => std::fs::File::open("/dev/null").expect("there is /dev/null").into();
     Platform => Platform::default();
-    ReferenceSetting => ReferenceSetting::Array(0, 0);
+    ReferenceSetting => ReferenceSetting::Array(ObjectId::NONE, 0);
     SparseProperties => SparseProperties::default();
     Split => Split::default();
     Updated => Updated { status: CUresult::CUDA_SUCCESS, result: 0, node: 0, from: 0 };
@@ -161,6 +163,18 @@ answers! {
 impl Answer for u64 {
     fn plausible(fresh: &mut Fresh) -> u64 {
         fresh.next()
+    }
+}
+
+impl Answer for DevicePtr {
+    fn plausible(fresh: &mut Fresh) -> DevicePtr {
+        DevicePtr(fresh.next())
+    }
+}
+
+impl Answer for UnifiedPtr {
+    fn plausible(fresh: &mut Fresh) -> UnifiedPtr {
+        UnifiedPtr(fresh.next())
     }
 }
 

@@ -1,12 +1,14 @@
 //! Tensor maps of pictures laid out by columns.
 
+use crate::backend::DevicePtr;
+
 /// What an im2col tensor map describes; the names and values are those of `cuTensorMapEncodeIm2col` and `cuTensorMapEncodeIm2colWide`.
 #[derive(Clone, Copy, Debug)]
 pub struct Im2colMap<'a> {
     /// `CUtensorMapDataType`.
     pub data_type: u32,
     /// Device address of the tensor.
-    pub address: u64,
+    pub address: DevicePtr,
     /// Elements along each dimension, fastest first.
     pub dims: &'a [u64],
     /// Bytes from one index to the next of each dimension but the first.

@@ -33,7 +33,7 @@ pub unsafe fn cuEventDestroy_v2<B: Backend>(process: &'static Process<B>, event:
     crate::state::ready(process)?;
     let object = process.events.table.remove(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))?;
     if object.is_captured() {
-        capture::forget_event(process, object.handle);
+        capture::forget_event(process, object.id());
     }
     // With a fault in the context there is nothing left to destroy, and that is what the call returns.
     let here = object.context.live()?;
@@ -62,7 +62,7 @@ pub unsafe fn cuEventRecordWithFlags<B: Backend>(
     if event.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    if let Some(outcome) = capture::record(process, &here, stream, event.handle, flags, event.is_captured()) {
+    if let Some(outcome) = capture::record(process, &here, stream, event.id(), flags, event.is_captured()) {
         event.captured.store(outcome?, Ordering::Relaxed);
         return Ok(());
     }
@@ -129,11 +129,11 @@ pub unsafe fn cuEventElapsedTime<B: Backend>(
 
 /// Refuses what an event that stands for nodes cannot answer.
 fn outside_capture(front: &'static Front, event: &Object) -> Result<()> {
-    if event.is_captured() { capture::refuse_event(front, event.handle) } else { Ok(()) }
+    if event.is_captured() { capture::refuse_event(front, event.id()) } else { Ok(()) }
 }
 
 /// As above, where asking leaves the capture as it is.
 fn outside_capture_to_time(front: &'static Front, event: &Object) -> Result<()> {
-    let marked = event.is_captured() && capture::is_marked(front, event.handle);
+    let marked = event.is_captured() && capture::is_marked(front, event.id());
     if marked { Err(CUresult::CUDA_ERROR_CAPTURED_EVENT) } else { Ok(()) }
 }

@@ -5,7 +5,7 @@ use core::ffi::{c_uint, c_void};
 
 use outboard_abi::{CUdeviceptr, CUresult};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, HostPtr, Result};
 use crate::border::{put, require};
 use crate::context;
 use crate::memory::{self, Kind};
@@ -32,7 +32,7 @@ pub unsafe fn cuMemHostAlloc<B: Backend>(
         return unsafe { put(out, core::ptr::null_mut()) };
     }
     let host = here.note(process.backend.host_alloc(here.id, bytes, flags))?;
-    memory::insert(process, &here, host as u64, bytes as u64, Kind::HostAllocated(flags));
+    memory::insert(process, &here, HostPtr::of(host).unified(), bytes as u64, Kind::HostAllocated(flags));
     // SAFETY: the program's out parameter.
     unsafe { put(out, host.cast()) }
 }
@@ -54,7 +54,7 @@ pub unsafe fn cuMemFreeHost<B: Backend>(process: &'static Process<B>, host: *mut
     crate::capture::refuse_unsafe(process)?;
     let allocated = |kind| matches!(kind, Kind::HostAllocated(_));
     let (bytes, allocation) =
-        memory::remove(process, host as u64, allocated).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        memory::remove(process, HostPtr::of(host).unified(), allocated).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the map held it, and does no more.
     let outcome = unsafe { process.backend.host_free(allocation.ctx, host.cast(), bytes as usize) };
     process.note(allocation.ctx, outcome)
@@ -72,11 +72,11 @@ pub unsafe fn cuMemHostRegister_v2<B: Backend>(
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     crate::capture::refuse_unsafe(process)?;
-    if memory::overlaps(process, host as u64, bytes as u64) {
+    if memory::overlaps(process, HostPtr::of(host).unified(), bytes as u64) {
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
     here.note(process.backend.host_register(here.id, host.cast(), bytes, flags))?;
-    memory::insert(process, &here, host as u64, bytes as u64, Kind::HostRegistered(flags));
+    memory::insert(process, &here, HostPtr::of(host).unified(), bytes as u64, Kind::HostRegistered(flags));
     Ok(())
 }
 
@@ -95,8 +95,8 @@ pub unsafe fn cuMemHostUnregister<B: Backend>(process: &'static Process<B>, host
     require(!host.is_null())?;
     crate::capture::refuse_unsafe(process)?;
     let registered = |kind| matches!(kind, Kind::HostRegistered(_));
-    let (bytes, allocation) =
-        memory::remove(process, host as u64, registered).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
+    let (bytes, allocation) = memory::remove(process, HostPtr::of(host).unified(), registered)
+        .ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
     process.note(allocation.ctx, process.backend.host_unregister(allocation.ctx, host.cast(), bytes as usize))
 }
 
@@ -108,13 +108,13 @@ pub unsafe fn cuMemHostGetDevicePointer_v2<B: Backend>(
 ) -> Result<()> {
     let here = context::current(process)?;
     require(!out.is_null() && flags == 0)?;
-    let (_, _, allocation) = memory::find(process, host as u64)
+    let (_, _, allocation) = memory::find(process, HostPtr::of(host).unified())
         .filter(|(_, _, allocation)| allocation.kind.is_host())
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     one_server(here.id.server(), [allocation.server])?;
     let address = here.note(process.backend.host_device_address(here.id, host.cast()))?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }
 
 pub unsafe fn cuMemHostGetFlags<B: Backend>(
@@ -123,7 +123,8 @@ pub unsafe fn cuMemHostGetFlags<B: Backend>(
     host: *mut c_void,
 ) -> Result<()> {
     crate::state::ready(process)?;
-    let (_, _, allocation) = memory::find(process, host as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (_, _, allocation) =
+        memory::find(process, HostPtr::of(host).unified()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let flags = match allocation.kind {
         Kind::HostAllocated(flags) | Kind::HostRegistered(flags) => flags,
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

@@ -8,7 +8,7 @@ use outboard_abi::{
     CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUresult,
 };
 
-use crate::backend::{Backend, MemoryKind, Result, Token};
+use crate::backend::{Backend, DevicePtr, MemoryKind, Result, Token, UnifiedPtr};
 use crate::border::{put, require};
 use crate::ipc::FLAGS;
 use crate::memory::{self, Kind};
@@ -32,9 +32,10 @@ pub unsafe fn cuIpcGetMemHandle<B: Backend>(
 ) -> Result<()> {
     let here = context::current(process)?;
     require(!out.is_null())?;
-    let (base, bytes, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (base, bytes, allocation) =
+        memory::find(process, UnifiedPtr(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(allocation.kind == Kind::Device)?;
-    let token = here.note(process.backend.share_memory(allocation.ctx, base, bytes))?;
+    let token = here.note(process.backend.share_memory(allocation.ctx, base.device(), bytes))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUipcMemHandle { reserved: to_chars(token) }) }
 }
@@ -52,10 +53,10 @@ pub unsafe fn cuIpcOpenMemHandle_v2<B: Backend>(
     let count = opened.entry(address).or_default();
     *count += 1;
     if *count == 1 {
-        memory::insert(process, &here, address, bytes, Kind::Opened);
+        memory::insert(process, &here, address.unified(), bytes, Kind::Opened);
     }
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }
 
 pub unsafe fn cuIpcOpenMemHandle<B: Backend>(
@@ -70,9 +71,10 @@ pub unsafe fn cuIpcOpenMemHandle<B: Backend>(
 
 pub unsafe fn cuIpcCloseMemHandle<B: Backend>(process: &'static Process<B>, address: CUdeviceptr) -> Result<()> {
     ready(process)?;
+    let address = DevicePtr(address);
     let mut opened = process.imports.opened.lock();
-    let (_, _, allocation) = memory::find(process, address)
-        .filter(|(base, _, allocation)| *base == address && allocation.kind == Kind::Opened)
+    let (_, _, allocation) = memory::find(process, address.unified())
+        .filter(|(base, _, allocation)| *base == address.unified() && allocation.kind == Kind::Opened)
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let here = context::by_id(process, allocation.ctx).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.live()?;
     here.note(process.backend.close_memory(here.id, address))?;
@@ -80,7 +82,7 @@ pub unsafe fn cuIpcCloseMemHandle<B: Backend>(process: &'static Process<B>, addr
         Some(count) if *count > 1 => *count -= 1,
         _ => {
             opened.remove(&address);
-            memory::remove(process, address, |kind| kind == Kind::Opened);
+            memory::remove(process, address.unified(), |kind| kind == Kind::Opened);
         }
     }
     Ok(())

@@ -9,11 +9,11 @@ use outboard_abi::{
     CUstream,
 };
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, Result, UnifiedPtr};
 use crate::border::{put, require, slice};
 use crate::context;
 use crate::device::value;
-use crate::managed::{NO_WISHES, NOWHERE, PIECE, Wishes, check, wishes};
+use crate::managed::{NO_WISHES, NOWHERE, Wishes, check, pieces, wishes};
 use crate::memory::{self, Kind};
 use crate::process::{Front, Process};
 use crate::{state, stream};
@@ -26,13 +26,9 @@ const ATTACH_SINGLE: u32 = 4;
 const CPU: c_int = -1;
 
 /// Changes what is wished for pieces of managed memory.
-fn wish(front: &'static Front, address: u64, bytes: u64, mut change: impl FnMut(&mut Wishes)) {
+fn wish(front: &'static Front, address: UnifiedPtr, bytes: u64, mut change: impl FnMut(&mut Wishes)) {
     let mut wishes = front.managed.wishes.lock();
-    let mut piece = address & !(PIECE - 1);
-    while piece < address + bytes {
-        change(wishes.entry(piece).or_insert(NO_WISHES));
-        piece += PIECE;
-    }
+    pieces(address, bytes).for_each(|piece| change(wishes.entry(piece).or_insert(NO_WISHES)));
 }
 
 /// The place that a program names: a device ordinal or [`CPU`].
@@ -70,7 +66,7 @@ pub unsafe fn cuMemAllocManaged<B: Backend>(
     let address = here.note(process.backend.managed_alloc(here.id, bytes as u64))?;
     memory::insert(process, &here, address, bytes as u64, Kind::Managed);
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }
 
 pub unsafe fn cuStreamAttachMemAsync<B: Backend>(
@@ -84,15 +80,16 @@ pub unsafe fn cuStreamAttachMemAsync<B: Backend>(
     require(matches!(flags, ATTACH_GLOBAL | ATTACH_HOST | ATTACH_SINGLE))?;
     // The legacy default stream is all streams' and cannot have memory of its own.
     require(flags != ATTACH_SINGLE || (!stream.is_null() && stream as u64 != 1))?;
-    let (base, len, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (base, len, allocation) =
+        memory::find(process, UnifiedPtr(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(matches!(allocation.kind, Kind::Managed | Kind::ManagedGlobal))?;
     // Whole allocations only. Who may touch what when is the program's promise; memory here is kept for all streams alike.
-    require(address == base && (bytes == 0 || bytes as u64 == len))
+    require(UnifiedPtr(address) == base && (bytes == 0 || bytes as u64 == len))
 }
 
 unsafe fn prefetch<B: Backend>(
     process: &'static Process<B>,
-    address: u64,
+    address: UnifiedPtr,
     bytes: u64,
     to: &CUmemLocation,
     stream: CUstream,
@@ -126,7 +123,7 @@ pub unsafe fn cuMemPrefetchAsync_v2<B: Backend>(
 ) -> Result<()> {
     require(flags == 0)?;
     // SAFETY: as this function's.
-    unsafe { prefetch(process, address, bytes as u64, &location, stream) }
+    unsafe { prefetch(process, UnifiedPtr(address), bytes as u64, &location, stream) }
 }
 
 /// A batch's ranges, each with the place that it is for.
@@ -140,7 +137,7 @@ unsafe fn batch<'a>(
     places: *const CUmemLocation,
     indices: *const usize,
     place_count: usize,
-) -> Result<Vec<(u64, u64, &'a CUmemLocation)>> {
+) -> Result<Vec<(UnifiedPtr, u64, &'a CUmemLocation)>> {
     require(count > 0 && place_count > 0 && place_count <= count)?;
     // SAFETY: by the contract above.
     let (addresses, sizes, places, indices) = unsafe {
@@ -151,7 +148,7 @@ unsafe fn batch<'a>(
     let ranges = addresses.iter().zip(sizes).enumerate();
     let with_place = |(index, (address, bytes)): (usize, (&u64, &usize))| {
         let place = indices.partition_point(|first| *first <= index) - 1;
-        (*address, *bytes as u64, &places[place])
+        (UnifiedPtr(*address), *bytes as u64, &places[place])
     };
     Ok(ranges.map(with_place).collect())
 }
@@ -190,7 +187,10 @@ pub unsafe fn cuMemDiscardBatchAsync<B: Backend>(
     // SAFETY: the program's arrays.
     let (addresses, sizes) = unsafe { (slice(addresses.cast_const(), count)?, slice(sizes.cast_const(), count)?) };
     // What the memory holds is nobody's concern until it is written again: that it keeps its contents is one way to do that.
-    addresses.iter().zip(sizes).try_for_each(|(address, bytes)| check(process, *address, *bytes as u64).map(drop))
+    addresses
+        .iter()
+        .zip(sizes)
+        .try_for_each(|(address, bytes)| check(process, UnifiedPtr(*address), *bytes as u64).map(drop))
 }
 
 pub unsafe fn cuMemDiscardAndPrefetchBatchAsync<B: Backend>(
@@ -227,7 +227,7 @@ pub unsafe fn cuMemAdvise_v2<B: Backend>(
     location: CUmemLocation,
 ) -> Result<()> {
     context::current(process)?;
-    let bytes = bytes as u64;
+    let (address, bytes) = (UnifiedPtr(address), bytes as u64);
     check(process, address, bytes)?;
     crate::capture::refuse_unsafe(process)?;
     // Only some of them look at the place.
@@ -310,7 +310,7 @@ pub unsafe fn cuMemRangeGetAttribute<B: Backend>(
 ) -> Result<()> {
     context::current(process)?;
     // SAFETY: the program's out parameter.
-    unsafe { answer(data, data_size, attribute, &wishes(process, address, bytes as u64)?) }
+    unsafe { answer(data, data_size, attribute, &wishes(process, UnifiedPtr(address), bytes as u64)?) }
 }
 
 pub unsafe fn cuMemRangeGetAttributes<B: Backend>(
@@ -324,7 +324,7 @@ pub unsafe fn cuMemRangeGetAttributes<B: Backend>(
 ) -> Result<()> {
     context::current(process)?;
     require(count > 0)?;
-    let pieces = wishes(process, address, bytes as u64)?;
+    let pieces = wishes(process, UnifiedPtr(address), bytes as u64)?;
     // SAFETY: the program's arrays.
     let (data, sizes, attributes) = unsafe {
         (slice(data.cast_const(), count)?, slice(sizes.cast_const(), count)?, slice(attributes.cast_const(), count)?)
@@ -339,15 +339,16 @@ pub unsafe fn cuMemRangeGetAttributes<B: Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::managed::forget;
+    use crate::managed::{PIECE, forget};
     use crate::process::front;
 
     #[test]
     fn wishes_are_kept_by_piece() {
-        let base = 0x7000_0000;
-        wish(front(), base + 100, 5000, |wishes| wishes.preferred = 0);
-        wish(front(), base + PIECE, 1, |wishes| wishes.read_mostly = true);
-        let pieces: Vec<_> = (0..3).map(|i| front().managed.wishes.lock().get(&(base + i * PIECE)).cloned()).collect();
+        let base = UnifiedPtr(0x7000_0000);
+        wish(front(), base.offset(100), 5000, |wishes| wishes.preferred = 0);
+        wish(front(), base.offset(PIECE), 1, |wishes| wishes.read_mostly = true);
+        let pieces: Vec<_> =
+            (0..3).map(|i| front().managed.wishes.lock().get(&base.offset(i * PIECE)).cloned()).collect();
         assert_eq!(pieces[0].as_ref().map(|w| (w.preferred, w.read_mostly)), Some((0, false)));
         assert_eq!(pieces[1].as_ref().map(|w| (w.preferred, w.read_mostly)), Some((0, true)));
         assert_eq!(pieces[2], None);
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(common(&known, NOWHERE, |w| w.preferred), 0);
         assert!(!known.iter().all(|w| w.read_mostly));
         forget(front(), base, 2 * PIECE);
-        assert!(front().managed.wishes.lock().range(base..base + 3 * PIECE).next().is_none());
+        assert!(front().managed.wishes.lock().range(base.range(3 * PIECE)).next().is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use core::ffi::c_uint;
 
 use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, DevicePtr, Result, UnifiedPtr};
 use crate::border::{put, put_if, require};
 use crate::context;
 use crate::memory::{Kind, find, insert, remove};
@@ -24,9 +24,9 @@ pub unsafe fn cuMemAlloc_v2<B: Backend>(
     require(!out.is_null() && bytes > 0)?;
     crate::capture::refuse_unsafe(process)?;
     let address = here.note(process.backend.memory_alloc(here.id, bytes as u64))?;
-    insert(process, &here, address, bytes as u64, Kind::Device);
+    insert(process, &here, address.unified(), bytes as u64, Kind::Device);
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }
 
 /// An address as programs of before CUDA 3.2 have it. Memory at another one is not for them.
@@ -131,7 +131,8 @@ pub unsafe fn cuMemAllocPitch_v2<B: Backend>(
 
 pub unsafe fn cuMemFree_v2<B: Backend>(process: &'static Process<B>, address: CUdeviceptr) -> Result<()> {
     crate::state::ready(process)?;
-    if address == 0 {
+    let address = UnifiedPtr(address);
+    if address.is_null() {
         return Ok(());
     }
     let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph | Kind::Managed);
@@ -146,10 +147,10 @@ pub unsafe fn cuMemFree_v2<B: Backend>(process: &'static Process<B>, address: CU
         crate::managed::forget(process, address, bytes);
         return here.note(process.backend.managed_free(here.id, address));
     }
-    if allocation.kind != Kind::Graph || !crate::graph::memory::is_owned(process, address) {
+    if allocation.kind != Kind::Graph || !crate::graph::memory::is_owned(process, address.device()) {
         remove(process, address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     }
-    here.note(process.backend.memory_free(here.id, address))
+    here.note(process.backend.memory_free(here.id, address.device()))
 }
 
 pub unsafe fn cuMemGetInfo_v2<B: Backend>(
@@ -174,10 +175,10 @@ pub unsafe fn cuMemGetAddressRange_v2<B: Backend>(
     address: CUdeviceptr,
 ) -> Result<()> {
     context::current(process)?;
-    let (base, len, _) = find(process, address).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+    let (base, len, _) = find(process, UnifiedPtr(address)).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
     // SAFETY: the program's out parameters, each of which may be left out.
     unsafe {
-        put_if(out, base);
+        put_if(out, base.0);
         put_if(bytes, len as usize);
     }
     Ok(())
@@ -191,9 +192,12 @@ pub unsafe fn cuMemAllocAsync<B: Backend>(
 ) -> Result<()> {
     let (here, stream) = stream::find(process, stream)?;
     require(!out.is_null())?;
-    let address = if bytes == 0 { 0 } else { pool::alloc_from_current(process, &here, bytes as u64, stream)? };
+    let address = match bytes {
+        0 => DevicePtr::NULL,
+        _ => pool::alloc_from_current(process, &here, bytes as u64, stream)?,
+    };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }
 
 pub unsafe fn cuMemFreeAsync<B: Backend>(
@@ -202,7 +206,8 @@ pub unsafe fn cuMemFreeAsync<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     let (here, stream) = stream::find(process, stream)?;
-    if address == 0 {
+    let address = DevicePtr(address);
+    if address.is_null() {
         return Ok(());
     }
     if let Some(outcome) = crate::capture::free(process, &here, stream, address) {
@@ -211,10 +216,10 @@ pub unsafe fn cuMemFreeAsync<B: Backend>(
     crate::capture::refuse_unsafe(process)?;
     let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph);
     if !crate::graph::memory::is_owned(process, address) {
-        if let Some((_, _, allocation)) = find(process, address) {
+        if let Some((_, _, allocation)) = find(process, address.unified()) {
             one_server(here.id.server(), [allocation.server])?;
         }
-        remove(process, address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        remove(process, address.unified(), is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     }
     here.note(process.backend.memory_free_async(here.id, address, stream))
 }

@@ -4,7 +4,7 @@ use core::ffi::{c_uchar, c_uint, c_ushort};
 
 use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
-use crate::backend::{Backend, Fill, Result, Stream};
+use crate::backend::{Backend, DevicePtr, Fill, Result, StreamId};
 use crate::border::require;
 use crate::capture;
 use crate::context::Here;
@@ -21,7 +21,7 @@ enum Wait {
 
 fn fill<B: Backend>(
     process: &'static Process<B>,
-    (here, stream): (Here, Stream),
+    (here, stream): (Here, StreamId),
     fill: Fill,
     wait: Wait,
 ) -> Result<()> {
@@ -48,12 +48,12 @@ fn fill<B: Backend>(
 macro_rules! fills {
     ($($bytes:literal $value:ident: $row:ident $row_async:ident $rows:ident $rows_async:ident;)*) => {$(
         pub unsafe fn $row<B: Backend>(process: &'static Process<B>, dst: CUdeviceptr, value: $value, width: usize, default: DefaultStream) -> Result<()> {
-            let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
+            let one = Fill { dst: DevicePtr(dst), pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
             fill(process, resolve_default(process, default)?, one, Wait::IfManaged)
         }
 
         pub unsafe fn $row_async<B: Backend>(process: &'static Process<B>, dst: CUdeviceptr, value: $value, width: usize, stream: CUstream) -> Result<()> {
-            let one = Fill { dst, pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
+            let one = Fill { dst: DevicePtr(dst), pitch: 0, value: u32::from(value), element: $bytes, width: width as u64, height: 1 };
             fill(process, find(process, stream)?, one, Wait::Never)
         }
 
@@ -65,7 +65,7 @@ macro_rules! fills {
             height: usize,
             default: DefaultStream,
         ) -> Result<()> {
-            let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
+            let all = Fill { dst: DevicePtr(dst), pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
             fill(process, resolve_default(process, default)?, all, Wait::IfManaged)
         }
 
@@ -77,7 +77,7 @@ macro_rules! fills {
             height: usize,
             stream: CUstream,
         ) -> Result<()> {
-            let all = Fill { dst, pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
+            let all = Fill { dst: DevicePtr(dst), pitch: pitch as u64, value: u32::from(value), element: $bytes, width: width as u64, height: height as u64 };
             fill(process, find(process, stream)?, all, Wait::Never)
         }
     )*};

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use outboard_abi::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUpointer_attribute_enum as A, CUresult};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, DevicePtr, Result, UnifiedPtr};
 use crate::border::{put, require, slice};
 use crate::memory::{self, Allocation, Kind};
 use crate::process::{Front, Process};
@@ -39,31 +39,31 @@ impl Value {
 fn known<B: Backend>(
     process: &'static Process<B>,
     attribute: CUpointer_attribute,
-    address: u64,
-    base: u64,
+    address: UnifiedPtr,
+    base: UnifiedPtr,
     bytes: u64,
     a: &Allocation,
 ) -> Option<Value> {
     let host = a.kind.is_host();
     let mapped = matches!(a.kind, Kind::Mapped { .. });
-    let reservation = || vmm::reservation(process, address).filter(|_| mapped);
+    let reservation = || vmm::reservation(process, address.device()).filter(|_| mapped);
     Some(match attribute {
         A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Long(a.context),
         A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
             Value::Word(if host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE }.0)
         }
-        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
-        A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host || a.kind.is_managed() => Value::Long(address),
+        A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address.0),
+        A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host || a.kind.is_managed() => Value::Long(address.0),
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Bool(a.synchronous),
         A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Bool(a.kind.is_managed()),
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(a.id),
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(a.device as u32),
         A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(a.kind == Kind::Device),
-        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(reservation().map_or(base, |(start, _)| start)),
+        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(reservation().map_or(base.0, |(start, _)| start.0)),
         A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(reservation().map_or(bytes, |(_, len)| len)),
         A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(true),
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES if mapped => {
-            Value::Long(vmm::handle_types(process, address).into())
+            Value::Long(vmm::handle_types(process, address.device()).into())
         }
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => match a.kind {
             Kind::Pooled(pool) => Value::Long(pool::handle_types(process, pool).into()),
@@ -72,14 +72,14 @@ fn known<B: Backend>(
         A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE | A::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => {
             Value::Bool(false)
         }
-        A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => Value::Word(access(process, address)),
+        A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => Value::Word(access(process, address.device())),
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(3),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => match a.kind {
             Kind::Pooled(pool) => Value::Long(pool::handle_of(process, pool, a.device)),
             _ => Value::Long(0),
         },
         A::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Value::Long(bytes),
-        A::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Value::Long(base),
+        A::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Value::Long(base.0),
         A::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => match a.kind {
             Kind::Mapped { memory, .. } => Value::Long(memory),
             _ => Value::Long(a.id),
@@ -89,7 +89,7 @@ fn known<B: Backend>(
 }
 
 /// What the current context's device may do with mapped memory.
-fn access(front: &'static Front, address: u64) -> u32 {
+fn access(front: &'static Front, address: DevicePtr) -> u32 {
     let device = crate::context::top().map(|context| context.device);
     device.and_then(|device| vmm::access_of(front, address, device)).unwrap_or(0)
 }
@@ -118,6 +118,7 @@ pub unsafe fn cuPointerGetAttribute<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     require(!data.is_null())?;
+    let address = UnifiedPtr(address);
     let (base, bytes, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let value =
         known(process, attribute, address, base, bytes, &allocation).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -134,6 +135,7 @@ pub unsafe fn cuPointerGetAttributes<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     require(count > 0)?;
+    let address = UnifiedPtr(address);
     let found = memory::find(process, address);
     // SAFETY: the program gives `count` of each.
     let (attributes, data) = unsafe { (slice(attributes, count as usize)?, slice(data, count as usize)?) };
@@ -157,5 +159,5 @@ pub unsafe fn cuPointerSetAttribute<B: Backend>(
     require(!value.is_null() && attribute == A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)?;
     // SAFETY: the program's value, which cuda.h says is an `unsigned int`.
     let synchronous = unsafe { *value.cast::<c_uint>() } != 0;
-    require(memory::set_synchronous(process, address, synchronous))
+    require(memory::set_synchronous(process, UnifiedPtr(address), synchronous))
 }

@@ -11,7 +11,7 @@ use outboard_abi::{
     CUmemPool_attribute_enum as A, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
 };
 
-use crate::backend::{Backend, PoolKind, Result};
+use crate::backend::{Backend, DevicePtr, PoolKind, Result};
 use crate::border::{put, require, slice};
 use crate::memory::{self, Kind as Memory};
 use crate::pool::{Origin, Pool, adopt, change, default_of, of_device, put_pool, resolve};
@@ -266,16 +266,23 @@ pub unsafe fn cuMemAllocFromPoolAsync<B: Backend>(
         _ => crate::capture::allocate(process, &here, stream, bytes as u64),
     };
     let address = match (bytes, captured) {
-        (0, _) => 0,
+        (0, _) => DevicePtr::NULL,
         (_, Some(outcome)) => outcome?,
         (_, None) => {
             crate::capture::refuse_unsafe(process)?;
             one_server(here.id.server(), [device_id(process, pool.device)?.server()])?;
             let address = here.note(process.backend.pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
-            memory::insert_on(process, &here, pool.device, address, bytes as u64, Memory::Pooled(pool.handle));
+            memory::insert_on(
+                process,
+                &here,
+                pool.device,
+                address.unified(),
+                bytes as u64,
+                Memory::Pooled(pool.handle),
+            );
             address
         }
     };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }

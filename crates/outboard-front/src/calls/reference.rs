@@ -12,7 +12,7 @@ use outboard_abi::{
 use parking_lot::Mutex;
 
 use crate::array;
-use crate::backend::{ArrayDescriptor, Backend, ObjectId, ReferenceSetting as S, Result};
+use crate::backend::{ArrayDescriptor, Backend, DevicePtr, ObjectId, ReferenceSetting as S, Result};
 use crate::border::{put, put_if, require, text};
 use crate::context::{self, Here};
 use crate::handles::Table;
@@ -96,9 +96,9 @@ pub unsafe fn cuSurfRefSetArray<B: Backend>(
     flags: c_uint,
 ) -> Result<()> {
     let (here, reference) = resolve(process, &process.references.surfaces, reference as u64)?;
-    let array = array::resolve(process, array)?.handle;
+    let array = ObjectId(array::resolve(process, array)?.handle);
     let id = ObjectId(reference.handle);
-    here.note(process.backend.surface_reference_set(here.id, id, ObjectId(array), flags))?;
+    here.note(process.backend.surface_reference_set(here.id, id, array, flags))?;
     *reference.bound.lock() = Bound::Array(array);
     Ok(())
 }
@@ -115,7 +115,7 @@ pub unsafe fn cuSurfRefGetArray<B: Backend>(
 
 fn bound_array(reference: &Reference) -> Result<CUarray> {
     match *reference.bound.lock() {
-        Bound::Array(array) => Ok(array as CUarray),
+        Bound::Array(array) => Ok(array.0 as CUarray),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }
@@ -164,7 +164,7 @@ pub unsafe fn cuTexRefSetArray<B: Backend>(
     array: CUarray,
     flags: c_uint,
 ) -> Result<()> {
-    set(process, reference, S::Array(array::resolve(process, array)?.handle, flags)).map(drop)
+    set(process, reference, S::Array(ObjectId(array::resolve(process, array)?.handle), flags)).map(drop)
 }
 
 pub unsafe fn cuTexRefGetArray<B: Backend>(
@@ -183,7 +183,7 @@ pub unsafe fn cuTexRefSetMipmappedArray<B: Backend>(
     mipmap: CUmipmappedArray,
     flags: c_uint,
 ) -> Result<()> {
-    set(process, reference, S::Mipmap(array::resolve_mipmap(process, mipmap)?.handle, flags)).map(drop)
+    set(process, reference, S::Mipmap(ObjectId(array::resolve_mipmap(process, mipmap)?.handle), flags)).map(drop)
 }
 
 pub unsafe fn cuTexRefGetMipmappedArray<B: Backend>(
@@ -194,7 +194,7 @@ pub unsafe fn cuTexRefGetMipmappedArray<B: Backend>(
     let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
     let Bound::Mipmap(mipmap) = *reference.bound.lock() else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, mipmap as CUmipmappedArray) }
+    unsafe { put(out, mipmap.0 as CUmipmappedArray) }
 }
 
 pub unsafe fn cuTexRefSetAddress_v2<B: Backend>(
@@ -204,7 +204,7 @@ pub unsafe fn cuTexRefSetAddress_v2<B: Backend>(
     address: CUdeviceptr,
     bytes: usize,
 ) -> Result<()> {
-    let found = set(process, reference, S::Memory(address, bytes as u64))?;
+    let found = set(process, reference, S::Memory(DevicePtr(address), bytes as u64))?;
     // Who leaves the offset out must give memory that has none.
     require(!offset.is_null() || found == 0)?;
     // SAFETY: the program's out parameter.
@@ -223,7 +223,7 @@ pub unsafe fn cuTexRefSetAddress2D_v3<B: Backend>(
     let d = unsafe { descriptor.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (width, height) = (d.Width as u64, d.Height as u64);
     let rows = ArrayDescriptor { width, height, depth: 0, format: d.Format.0, channels: d.NumChannels, flags: 0 };
-    set(process, reference, S::Rows(rows, address, pitch as u64)).map(drop)
+    set(process, reference, S::Rows(rows, DevicePtr(address), pitch as u64)).map(drop)
 }
 
 pub unsafe fn cuTexRefSetAddress2D_v2<B: Backend>(
@@ -242,9 +242,9 @@ pub unsafe fn cuTexRefGetAddress_v2<B: Backend>(
     out: *mut CUdeviceptr,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::Memory(address, _) = get(process, reference, S::Memory(0, 0))? else { return Err(UNKNOWN) };
+    let S::Memory(address, _) = get(process, reference, S::Memory(DevicePtr::NULL, 0))? else { return Err(UNKNOWN) };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }
 
 pub unsafe fn cuTexRefSetFormat<B: Backend>(

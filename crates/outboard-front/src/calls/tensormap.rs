@@ -7,7 +7,7 @@ use outboard_abi::{
     CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, cuuint32_t, cuuint64_t,
 };
 
-use crate::backend::{Backend, Im2colMap, Result, TiledMap};
+use crate::backend::{Backend, DevicePtr, Im2colMap, Result, TiledMap};
 use crate::border::{require, slice};
 use crate::context;
 use crate::process::Process;
@@ -39,7 +39,7 @@ pub unsafe fn cuTensorMapEncodeTiled<B: Backend>(
     let map = unsafe {
         TiledMap {
             data_type: data_type.0,
-            address: address as u64,
+            address: DevicePtr(address as u64),
             dims: slice(dims, rank)?,
             strides: slice(strides, rank - 1)?,
             box_dims: slice(box_dims, rank)?,
@@ -93,7 +93,7 @@ pub unsafe fn cuTensorMapEncodeIm2col<B: Backend>(
     unsafe {
         let map = Im2colMap {
             data_type: data_type.0,
-            address: address as u64,
+            address: DevicePtr(address as u64),
             dims: slice(dims, rank)?,
             strides: slice(strides, rank - 1)?,
             lower: slice(lower, rank - 2)?,
@@ -135,7 +135,7 @@ pub unsafe fn cuTensorMapEncodeIm2colWide<B: Backend>(
     unsafe {
         let map = Im2colMap {
             data_type: data_type.0,
-            address: address as u64,
+            address: DevicePtr(address as u64),
             dims: slice(dims, rank)?,
             strides: slice(strides, rank - 1)?,
             lower: &[lower],

@@ -8,7 +8,7 @@ use outboard_abi::{
     CUresult,
 };
 
-use crate::backend::{Backend, DeviceId, MemoryKind, Result};
+use crate::backend::{Backend, DeviceId, DevicePtr, MemoryKind, Result};
 use crate::border::{put, require, slice};
 use crate::process::{Front, Process};
 use crate::several::one_server;
@@ -100,10 +100,10 @@ pub unsafe fn cuMemAddressReserve<B: Backend>(
     require(alignment == 0 || alignment.is_power_of_two())?;
     let home = home(process)?;
     let mut space = process.vmm.space.lock();
-    let address = process.backend.vmm_reserve(home, bytes, alignment, hint)?;
+    let address = process.backend.vmm_reserve(home, bytes, alignment, DevicePtr(hint))?;
     space.reservations.insert(address, bytes, home);
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }
 
 pub unsafe fn cuMemAddressFree<B: Backend>(
@@ -112,7 +112,7 @@ pub unsafe fn cuMemAddressFree<B: Backend>(
     bytes: usize,
 ) -> Result<()> {
     ready(process)?;
-    let bytes = bytes as u64;
+    let (address, bytes) = (DevicePtr(address), bytes as u64);
     let mut space = process.vmm.space.lock();
     let found = space.reservations.find(address).filter(|(base, len, _)| (*base, *len) == (address, bytes));
     let (_, _, home) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -157,11 +157,11 @@ pub unsafe fn cuMemMap<B: Backend>(
     flags: c_ulonglong,
 ) -> Result<()> {
     let memory = resolve(process, handle)?;
-    let (bytes, offset) = (bytes as u64, offset as u64);
-    require(flags == 0 && bytes > 0 && [address, bytes, offset].iter().all(|n| n.is_multiple_of(GRANULE)))?;
+    let (address, bytes, offset) = (DevicePtr(address), bytes as u64, offset as u64);
+    require(flags == 0 && bytes > 0 && [address.0, bytes, offset].iter().all(|n| n.is_multiple_of(GRANULE)))?;
     require(offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes))?;
     let mut space = process.vmm.space.lock();
-    let inside = |(base, len, _): &(u64, u64, &DeviceId)| bytes <= len - (address - base);
+    let inside = |(base, len, _): &(DevicePtr, u64, &DeviceId)| bytes <= len - address.since(*base);
     let found = space.reservations.find(address).filter(inside);
     let home = *found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.2;
     require(!space.mappings.overlaps(address, bytes))?;
@@ -175,14 +175,14 @@ pub unsafe fn cuMemMap<B: Backend>(
 }
 
 /// The bases of the mappings that make up a range, if they do so without a rest, and a device of the server that has them.
-fn whole(space: &Space, address: u64, bytes: u64) -> Result<(DeviceId, Vec<u64>)> {
+fn whole(space: &Space, address: DevicePtr, bytes: u64) -> Result<(DeviceId, Vec<DevicePtr>)> {
     let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (mut bases, mut at) = (Vec::new(), address);
     while at < end {
         let (base, len, _) = space.mappings.find(at).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        require(base == at && len <= end - at)?;
+        require(base == at && len <= end.since(at))?;
         bases.push(base);
-        at += len;
+        at = at.offset(len);
     }
     require(!bases.is_empty())?;
     let (_, _, home) = space.reservations.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -191,11 +191,12 @@ fn whole(space: &Space, address: u64, bytes: u64) -> Result<(DeviceId, Vec<u64>)
 
 pub unsafe fn cuMemUnmap<B: Backend>(process: &'static Process<B>, address: CUdeviceptr, bytes: usize) -> Result<()> {
     ready(process)?;
+    let address = DevicePtr(address);
     let mut space = process.vmm.space.lock();
     let (home, bases) = whole(&space, address, bytes as u64)?;
     process.backend.vmm_unmap(home, address, bytes as u64)?;
     for base in bases {
-        memory::remove(process, base, |kind| matches!(kind, memory::Kind::Mapped { .. }));
+        memory::remove(process, base.unified(), |kind| matches!(kind, memory::Kind::Mapped { .. }));
         if let Some((_, mapping)) = space.mappings.remove(base) {
             mapping.memory.drop_user(process, |users| &mut users.mappings)?;
         }
@@ -215,6 +216,7 @@ pub unsafe fn cuMemSetAccess<B: Backend>(
     // SAFETY: the program gives `count` of them.
     let desc = unsafe { slice(desc, count) }?;
     let access = desc.iter().map(|desc| access(process, desc)).collect::<Result<Vec<_>>>()?;
+    let address = DevicePtr(address);
     let mut space = process.vmm.space.lock();
     let (home, bases) = whole(&space, address, bytes as u64)?;
     let named = |(index, flags): &(usize, u32)| Ok((state::device_id(process, *index)?, *flags));
@@ -243,7 +245,7 @@ pub unsafe fn cuMemGetAccess<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
     let device = location(process, unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
-    let flags = access_of(process, address, device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let flags = access_of(process, DevicePtr(address), device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, flags.into()) }
 }
@@ -266,7 +268,7 @@ pub unsafe fn cuMemRetainAllocationHandle<B: Backend>(
     ready(process)?;
     require(!out.is_null())?;
     let space = process.vmm.space.lock();
-    let (_, _, mapping) = space.mappings.find(address as u64).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (_, _, mapping) = space.mappings.find(DevicePtr(address as u64)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     mapping.memory.users.lock().handles += 1;
     // SAFETY: the program's out parameter.
     unsafe { put(out, mapping.memory.handle) }

@@ -5,7 +5,7 @@ pub(crate) mod state;
 
 use std::cell::Cell;
 
-use crate::backend::{ContextId, ObjectId, Result, Stream};
+use crate::backend::{ContextId, ObjectId, Result, StreamId};
 use crate::context::Here;
 use crate::graph::model::world;
 use crate::process::Front;
@@ -20,14 +20,14 @@ thread_local! {
 
 /// For a call on a stream that never becomes a node: refused while the stream captures.
 #[inline]
-pub(crate) fn refuse(front: &'static Front, here: &Here, stream: Stream) -> Result<()> {
+pub(crate) fn refuse(front: &'static Front, here: &Here, stream: StreamId) -> Result<()> {
     if !active(front) {
         return Ok(());
     }
     let captures = &mut world(front).captures;
     match stream {
-        Stream::Legacy => captures.refuse_legacy(here.id),
-        Stream::Created(ObjectId(stream)) => captures.refuse(stream),
+        StreamId::LEGACY => captures.refuse_legacy(here.id),
+        stream => captures.refuse(stream),
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn forget_context(front: &'static Front, ctx: ContextId) {
 }
 
 /// A stream is destroyed. What was captured in it stays; only a capture that began there ends with it.
-pub(crate) fn forget_stream(front: &'static Front, stream: u64) {
+pub(crate) fn forget_stream(front: &'static Front, stream: StreamId) {
     if active(front) {
         let mut world = world(front);
         if let Some(capture) = world.captures.forget_stream(front, stream)
@@ -73,16 +73,16 @@ pub(crate) fn forget_stream(front: &'static Front, stream: u64) {
 }
 
 /// For a question about an event that was last recorded in a capture.
-pub(crate) fn refuse_event(front: &'static Front, event: u64) -> Result<()> {
+pub(crate) fn refuse_event(front: &'static Front, event: ObjectId) -> Result<()> {
     world(front).captures.refuse_event(event)
 }
 
 /// Whether an event was last recorded in a capture.
-pub(crate) fn is_marked(front: &'static Front, event: u64) -> bool {
+pub(crate) fn is_marked(front: &'static Front, event: ObjectId) -> bool {
     world(front).captures.marks.contains_key(&event)
 }
 
 /// An event is destroyed.
-pub(crate) fn forget_event(front: &'static Front, event: u64) {
+pub(crate) fn forget_event(front: &'static Front, event: ObjectId) {
     world(front).captures.marks.remove(&event);
 }

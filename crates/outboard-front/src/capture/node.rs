@@ -12,7 +12,7 @@ use outboard_wire::graph::{Edge, FillNode, HostNode, KernelNode, NodeParams};
 use outboard_wire::launch::names_event;
 
 use super::state::{Mark, Member, active, join};
-use crate::backend::{Backend, BoxCopy, Fill, Launch, MemoryOperation, ObjectId, Result, Stream};
+use crate::backend::{Backend, BoxCopy, DevicePtr, Fill, Launch, MemoryOperation, ObjectId, Result, StreamId};
 use crate::context::Here;
 use crate::event::Object;
 use crate::graph::model::{Given, Plain, World, world};
@@ -27,14 +27,14 @@ const PROGRAMMATIC_PORT: u8 = 1;
 const EXTERNAL: u32 = 1;
 
 /// The name of a stream that captures, and its graph. An error for one that must not be used.
-fn capturing(world: &mut World, here: &Here, stream: Stream) -> Option<Result<(u64, u64)>> {
+fn capturing(world: &mut World, here: &Here, stream: StreamId) -> Option<Result<(StreamId, ObjectId)>> {
     match stream {
-        Stream::Legacy => world.captures.refuse_legacy(here.id).err().map(Err),
-        Stream::Created(ObjectId(name)) => {
-            let (_, capture) = world.captures.of(name)?;
+        StreamId::LEGACY => world.captures.refuse_legacy(here.id).err().map(Err),
+        stream => {
+            let (_, capture) = world.captures.of(stream)?;
             Some(match capture.invalidated {
                 true => Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
-                false => Ok((name, capture.graph)),
+                false => Ok((stream, capture.graph)),
             })
         }
     }
@@ -44,7 +44,7 @@ fn capturing(world: &mut World, here: &Here, stream: Stream) -> Option<Result<(u
 fn take(
     front: &'static Front,
     here: &Here,
-    stream: Stream,
+    stream: StreamId,
     make: impl FnOnce() -> Result<(NodeParams, Given)>,
 ) -> Option<Result<()>> {
     if !active(front) {
@@ -59,7 +59,7 @@ fn take(
 }
 
 /// Adds the next node of a stream.
-fn append(world: &mut World, name: u64, graph: u64, params: NodeParams, given: Given) -> Result<()> {
+fn append(world: &mut World, name: StreamId, graph: ObjectId, params: NodeParams, given: Given) -> Result<()> {
     let behind = world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
     let node = world.add(graph, &behind, params, given)?;
     moved(world, name, node);
@@ -67,7 +67,7 @@ fn append(world: &mut World, name: u64, graph: u64, params: NodeParams, given: G
 }
 
 /// A stream stands behind a new node.
-fn moved(world: &mut World, name: u64, node: u64) {
+fn moved(world: &mut World, name: StreamId, node: u64) {
     if let Some(member) = world.captures.members.get_mut(&name) {
         member.behind = vec![Edge { node, ports: [0; 3] }];
     }
@@ -78,7 +78,7 @@ fn moved(world: &mut World, name: u64, node: u64) {
 pub(crate) fn kernel(
     front: &'static Front,
     here: &Here,
-    stream: Stream,
+    stream: StreamId,
     function: u64,
     launch: &Launch<'_>,
 ) -> Option<Result<()>> {
@@ -92,7 +92,7 @@ pub(crate) fn kernel(
 fn kernel_node(
     front: &'static Front,
     here: &Here,
-    stream: Stream,
+    stream: StreamId,
     function: u64,
     launch: &Launch<'_>,
 ) -> Option<Result<()>> {
@@ -130,15 +130,15 @@ fn kernel_node(
     // The stream's priority is the node's, unless the launch has one of its own. What has none is at 0.
     let priority = Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY.0;
     if !attributes.iter().any(|(id, _)| *id == priority)
-        && let Some(of_stream) = front.streams.priority(name as CUstream).filter(|of_stream| *of_stream != 0)
+        && let Some(of_stream) = front.streams.priority(name.0 as CUstream).filter(|of_stream| *of_stream != 0)
     {
         let mut value = [0; 64];
         value[..4].copy_from_slice(&of_stream.to_ne_bytes());
         attributes.push((priority, value));
     }
     let node = KernelNode {
-        ctx: here.id.0,
-        function: launch.function.0,
+        ctx: here.id,
+        function: launch.function,
         grid: launch.grid,
         block: launch.block,
         shared: launch.shared,
@@ -152,17 +152,17 @@ fn kernel_node(
 }
 
 #[inline]
-pub(crate) fn fill(front: &'static Front, here: &Here, stream: Stream, fill: &Fill) -> Option<Result<()>> {
+pub(crate) fn fill(front: &'static Front, here: &Here, stream: StreamId, fill: &Fill) -> Option<Result<()>> {
     take(front, here, stream, || {
         let Fill { dst, pitch, value, element, width, height } = *fill;
-        let node = FillNode { ctx: here.id.0, dst, pitch, value, element, width, height };
+        let node = FillNode { ctx: here.id, dst, pitch, value, element, width, height };
         Ok((NodeParams::Fill(node), Given::Context(here.context.handle)))
     })
 }
 
 /// A copy.
 #[inline]
-pub(crate) fn copy(front: &'static Front, here: &Here, stream: Stream, copy: &BoxCopy) -> Option<Result<()>> {
+pub(crate) fn copy(front: &'static Front, here: &Here, stream: StreamId, copy: &BoxCopy) -> Option<Result<()>> {
     take(front, here, stream, || {
         let given = Given::Copy(Box::new(Plain(params::structure(copy))), here.context.handle);
         Ok((NodeParams::Copy(params::copy(front, here.id, copy)?), given))
@@ -174,7 +174,7 @@ pub(crate) fn copy(front: &'static Front, here: &Here, stream: Stream, copy: &Bo
 pub(crate) fn host(
     front: &'static Front,
     here: &Here,
-    stream: Stream,
+    stream: StreamId,
     function: CUhostFn,
     data: *mut c_void,
 ) -> Option<Result<()>> {
@@ -189,7 +189,7 @@ pub(crate) fn host(
 pub(crate) fn memory_operations(
     front: &'static Front,
     here: &Here,
-    stream: Stream,
+    stream: StreamId,
     operations: &[MemoryOperation],
 ) -> Option<Result<()>> {
     take(front, here, stream, || {
@@ -204,7 +204,7 @@ pub(crate) fn memory_operations(
 pub(crate) fn memory_operation(
     front: &'static Front,
     here: &Here,
-    stream: Stream,
+    stream: StreamId,
     operation: impl FnOnce() -> MemoryOperation,
 ) -> Option<Result<()>> {
     if active(front) { memory_operations(front, here, stream, &[operation()]) } else { None }
@@ -214,8 +214,8 @@ pub(crate) fn memory_operation(
 pub(crate) fn record(
     front: &'static Front,
     here: &Here,
-    stream: Stream,
-    event: u64,
+    stream: StreamId,
+    event: ObjectId,
     flags: u32,
     is_marked: bool,
 ) -> Option<Result<bool>> {
@@ -247,11 +247,11 @@ pub(crate) fn record(
 pub(crate) fn wait(
     front: &'static Front,
     here: &Here,
-    stream: Stream,
+    stream: StreamId,
     object: &Object,
     flags: u32,
 ) -> Option<Result<()>> {
-    let (event, is_marked) = (object.id().0, object.is_captured());
+    let (event, is_marked) = (object.id(), object.is_captured());
     if !active(front) && !is_marked {
         return None;
     }
@@ -281,11 +281,11 @@ pub(crate) fn wait(
     if capture.invalidated {
         return Some(Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
     }
-    let Stream::Created(ObjectId(name)) = stream else {
+    if stream == StreamId::LEGACY {
         world.captures.invalidate(mark.capture);
         return Some(Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
-    };
-    if let Some(member) = world.captures.members.get_mut(&name) {
+    }
+    if let Some(member) = world.captures.members.get_mut(&stream) {
         if member.capture != mark.capture {
             let other = member.capture;
             world.captures.invalidate(other);
@@ -299,10 +299,10 @@ pub(crate) fn wait(
         capture: mark.capture,
         behind: mark.behind,
         ctx: here.id,
-        blocking: front.streams.is_blocking(name),
+        blocking: front.streams.is_blocking(stream),
         shown: (Vec::new(), Vec::new()),
     };
-    world.captures.members.insert(name, member);
+    world.captures.members.insert(stream, member);
     Some(Ok(()))
 }
 
@@ -310,9 +310,9 @@ pub(crate) fn wait(
 pub(crate) fn allocate<B: Backend>(
     process: &'static Process<B>,
     here: &Here,
-    stream: Stream,
+    stream: StreamId,
     bytes: u64,
-) -> Option<Result<u64>> {
+) -> Option<Result<DevicePtr>> {
     if !active(process) {
         return None;
     }
@@ -335,7 +335,7 @@ pub(crate) fn allocate<B: Backend>(
 }
 
 /// A free in the stream's order.
-pub(crate) fn free(front: &'static Front, here: &Here, stream: Stream, address: u64) -> Option<Result<()>> {
+pub(crate) fn free(front: &'static Front, here: &Here, stream: StreamId, address: DevicePtr) -> Option<Result<()>> {
     take(front, here, stream, || {
         crate::graph::memory::check_free(front, address)?;
         Ok((NodeParams::Free { address }, Given::Nothing))

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use outboard_wire::graph::Edge;
 
-use crate::backend::ContextId;
+use crate::backend::{ContextId, StreamId};
 use crate::process::Front;
 
 pub(crate) use crate::parts::capture::state::{Capture, Captures, Mark, Member, Mode};
@@ -35,7 +35,7 @@ impl Captures {
     }
 
     /// A stream is destroyed: its capture goes on without it, unless it began there, when nobody can end it any more.
-    pub(crate) fn forget_stream(&mut self, front: &'static Front, stream: u64) -> Option<Capture> {
+    pub(crate) fn forget_stream(&mut self, front: &'static Front, stream: StreamId) -> Option<Capture> {
         let member = self.members.remove(&stream)?;
         let capture = self.all.get_mut(&member.capture)?;
         if capture.origin == stream {
@@ -67,16 +67,18 @@ pub(crate) fn join(behind: &mut Vec<Edge>, more: &[Edge]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::{ObjectId, StreamId};
     use crate::graph::model::World;
     use crate::process::front;
     use outboard_abi::CUresult;
 
     const CTX: ContextId = ContextId(1);
 
-    fn begin(captures: &mut Captures, stream: u64, mode: Mode, blocking: bool) -> u64 {
+    fn begin(captures: &mut Captures, stream: StreamId, mode: Mode, blocking: bool) -> u64 {
         let thread = std::thread::current().id();
         let (borrowed, left) = (false, Vec::new());
-        let capture = Capture { graph: 0, mode, thread, origin: stream, invalidated: false, borrowed, left };
+        let capture =
+            Capture { graph: ObjectId::NONE, mode, thread, origin: stream, invalidated: false, borrowed, left };
         let shown = (Vec::new(), Vec::new());
         captures.begin(front(), capture, |capture| Member { capture, behind: Vec::new(), ctx: CTX, blocking, shown })
     }
@@ -98,7 +100,7 @@ mod tests {
         ];
         for (mode, caller, own, refused) in table {
             let mut captures = Captures::default();
-            let id = begin(&mut captures, 1, mode, false);
+            let id = begin(&mut captures, StreamId(1), mode, false);
             let outcome = match own {
                 true => captures.refuse_unsafe(caller),
                 false => std::thread::scope(|scope| scope.spawn(|| captures.refuse_unsafe(caller)).join().unwrap()),
@@ -112,17 +114,17 @@ mod tests {
     #[test]
     fn the_legacy_stream_minds_blocking_streams_only() {
         let mut captures = Captures::default();
-        let id = begin(&mut captures, 1, Mode::Relaxed, false);
+        let id = begin(&mut captures, StreamId(1), Mode::Relaxed, false);
         assert!(captures.refuse_legacy(CTX).is_ok());
-        let blocking = begin(&mut captures, 2, Mode::Relaxed, true);
+        let blocking = begin(&mut captures, StreamId(2), Mode::Relaxed, true);
         assert!(captures.refuse_legacy(ContextId(2)).is_ok(), "another context");
         assert_eq!(captures.refuse_legacy(CTX), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
         assert!(captures.get(blocking).is_some_and(|capture| capture.invalidated));
         assert!(captures.get(id).is_some_and(|capture| !capture.invalidated));
-        assert_eq!(captures.refuse(1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
-        assert_eq!(captures.refuse(1), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+        assert_eq!(captures.refuse(StreamId(1)), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        assert_eq!(captures.refuse(StreamId(1)), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
         assert_eq!(captures.forget_context(front(), CTX).len(), 2);
-        assert!(captures.refuse(1).is_ok() && captures.refuse_context(CTX).is_ok());
+        assert!(captures.refuse(StreamId(1)).is_ok() && captures.refuse_context(CTX).is_ok());
     }
 
     #[test]
@@ -134,22 +136,22 @@ mod tests {
             world.add(graph, before, outboard_wire::graph::NodeParams::Empty, nothing).unwrap()
         };
         let edge = |node| Edge { node, ports: [0; 3] };
-        let id = begin(&mut world.captures, 1, Mode::Global, false);
+        let id = begin(&mut world.captures, StreamId(1), Mode::Global, false);
         let first = add(&mut world, &[]);
         let forked = add(&mut world, &[edge(first)]);
         let shown = (Vec::new(), Vec::new());
         let behind = vec![edge(forked)];
-        world.captures.members.insert(2, Member { capture: id, behind, ctx: CTX, blocking: false, shown });
-        assert!(world.captures.forget_stream(front(), 2).is_none());
+        world.captures.members.insert(StreamId(2), Member { capture: id, behind, ctx: CTX, blocking: false, shown });
+        assert!(world.captures.forget_stream(front(), StreamId(2)).is_none());
         assert!(world.captures.get(id).is_some_and(|capture| !capture.invalidated));
-        if let Some(origin) = world.captures.members.get_mut(&1) {
+        if let Some(origin) = world.captures.members.get_mut(&StreamId(1)) {
             origin.behind = vec![edge(first)];
         }
-        assert!(!world.is_joined(id, 1), "what the stream left behind has not been joined");
-        if let Some(origin) = world.captures.members.get_mut(&1) {
+        assert!(!world.is_joined(id, StreamId(1)), "what the stream left behind has not been joined");
+        if let Some(origin) = world.captures.members.get_mut(&StreamId(1)) {
             join(&mut origin.behind, &[edge(forked)]);
         }
-        assert!(world.is_joined(id, 1));
-        assert!(world.captures.forget_stream(front(), 1).is_some(), "nobody can end it any more");
+        assert!(world.is_joined(id, StreamId(1)));
+        assert!(world.captures.forget_stream(front(), StreamId(1)).is_some(), "nobody can end it any more");
     }
 }

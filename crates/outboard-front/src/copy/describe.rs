@@ -7,15 +7,15 @@ use outboard_abi::{CUarray, CUmemorytype, CUresult};
 
 use super::path::{Copy, End, Operand};
 use crate::array::{self, Array};
-use crate::backend::{Extent, Layout, Result};
+use crate::backend::{Extent, HostPtr, Layout, Result, UnifiedPtr};
 use crate::border::require;
 use crate::process::Front;
 
 /// What a structure says of one side.
 struct Place {
     kind: CUmemorytype,
-    host: u64,
-    device: u64,
+    host: HostPtr,
+    device: UnifiedPtr,
     array: CUarray,
     at: (u64, u64, u64),
     pitch: u64,
@@ -26,7 +26,7 @@ impl Place {
     fn end(&self, front: &'static Front, extent: Extent) -> Result<End> {
         let base = match self.kind {
             CUmemorytype::CU_MEMORYTYPE_HOST => Operand::Host(self.host),
-            CUmemorytype::CU_MEMORYTYPE_DEVICE => Operand::Device(self.device),
+            CUmemorytype::CU_MEMORYTYPE_DEVICE => Operand::Device(self.device.device()),
             CUmemorytype::CU_MEMORYTYPE_UNIFIED => Operand::Unified(self.device),
             CUmemorytype::CU_MEMORYTYPE_ARRAY => return Ok(in_array(array::resolve(front, self.array)?, self.at)),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -50,16 +50,14 @@ pub(crate) fn in_memory(base: Operand, pitch: u64, height: u64, at: (u64, u64, u
     let slice = pitch.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let layout = Layout { pitch, slice };
     let offset = layout.offset(at).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let moved = |address: u64| match address {
-        0 => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        _ => address.checked_add(offset).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE),
-    };
     let operand = match base {
-        Operand::Host(address) => Operand::Host(moved(address)?),
-        Operand::Device(address) => Operand::Device(moved(address)?),
-        Operand::Unified(address) => Operand::Unified(moved(address)?),
-        Operand::Array(array) => Operand::Array(array),
+        Operand::Host(address) if !address.is_null() => address.checked_add(offset).map(Operand::Host),
+        Operand::Device(address) if !address.is_null() => address.checked_add(offset).map(Operand::Device),
+        Operand::Unified(address) if !address.is_null() => address.checked_add(offset).map(Operand::Unified),
+        Operand::Array(array) => Some(Operand::Array(array)),
+        Operand::Host(_) | Operand::Device(_) | Operand::Unified(_) => None,
     };
+    let operand = operand.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Ok(End { operand, layout, at: (0, 0, 0) })
 }
 
@@ -77,8 +75,8 @@ macro_rules! two_dimensions {
         let c = $copy;
         let dst = Place {
             kind: c.dstMemoryType,
-            host: c.dstHost as u64,
-            device: c.dstDevice as u64,
+            host: HostPtr::of(c.dstHost),
+            device: UnifiedPtr(c.dstDevice.into()),
             array: c.dstArray,
             at: (c.dstXInBytes as u64, c.dstY as u64, 0),
             pitch: c.dstPitch as u64,
@@ -86,8 +84,8 @@ macro_rules! two_dimensions {
         };
         let src = Place {
             kind: c.srcMemoryType,
-            host: c.srcHost as u64,
-            device: c.srcDevice as u64,
+            host: HostPtr::of(c.srcHost),
+            device: UnifiedPtr(c.srcDevice.into()),
             array: c.srcArray,
             at: (c.srcXInBytes as u64, c.srcY as u64, 0),
             pitch: c.srcPitch as u64,
@@ -104,8 +102,8 @@ macro_rules! three_dimensions {
         require(c.srcLOD == 0 && c.dstLOD == 0)?;
         let dst = Place {
             kind: c.dstMemoryType,
-            host: c.dstHost as u64,
-            device: c.dstDevice as u64,
+            host: HostPtr::of(c.dstHost),
+            device: UnifiedPtr(c.dstDevice.into()),
             array: c.dstArray,
             at: (c.dstXInBytes as u64, c.dstY as u64, c.dstZ as u64),
             pitch: c.dstPitch as u64,
@@ -113,8 +111,8 @@ macro_rules! three_dimensions {
         };
         let src = Place {
             kind: c.srcMemoryType,
-            host: c.srcHost as u64,
-            device: c.srcDevice as u64,
+            host: HostPtr::of(c.srcHost),
+            device: UnifiedPtr(c.srcDevice.into()),
             array: c.srcArray,
             at: (c.srcXInBytes as u64, c.srcY as u64, c.srcZ as u64),
             pitch: c.srcPitch as u64,

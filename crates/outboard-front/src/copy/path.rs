@@ -5,7 +5,9 @@ use std::sync::Arc;
 use outboard_abi::CUresult;
 
 use crate::array::Array;
-use crate::backend::{BoxCopy, ContextId, Extent, Layout, Memory, ObjectId, Result, Side};
+use crate::backend::{
+    BoxCopy, ContextId, DevicePtr, Extent, HostPtr, Layout, Memory, ObjectId, Result, Side, UnifiedPtr,
+};
 use crate::border::require;
 use crate::memory::find;
 use crate::process::Front;
@@ -15,11 +17,11 @@ use crate::several::one_server;
 #[derive(Clone)]
 pub(crate) enum Operand {
     /// Host memory.
-    Host(u64),
+    Host(HostPtr),
     /// Device memory.
-    Device(u64),
+    Device(DevicePtr),
     /// Either, to be told by the address.
-    Unified(u64),
+    Unified(UnifiedPtr),
     /// An array.
     Array(Arc<Array>),
 }
@@ -59,7 +61,11 @@ impl End {
     /// Where this side is. The map of allocations knows better than the call: page-locked memory may stand for device memory, and with
     /// unified addressing the other way around.
     fn side(&self, front: &'static Front, ctx: ContextId, extent: Extent) -> Result<Side> {
-        let is_host = |address: u64| find(front, address).map(|(_, _, allocation)| allocation.kind.is_host());
+        let kind = |address: UnifiedPtr| find(front, address).map(|(_, _, allocation)| allocation.kind);
+        let told = |address: UnifiedPtr| match kind(address) {
+            Some(kind) if !kind.is_host() => Memory::Device(address.device()),
+            _ => Memory::Host(address.host()),
+        };
         let memory = match &self.operand {
             Operand::Array(array) => {
                 // Of formats without elements only the driver knows the bounds.
@@ -67,14 +73,15 @@ impl End {
                 require(array.descriptor.element().is_none() || array.descriptor.holds(self.at, extent))?;
                 Memory::Array(ObjectId(array.handle))
             }
-            Operand::Host(0) | Operand::Device(0) | Operand::Unified(0) => {
+            Operand::Host(HostPtr::NULL) | Operand::Device(DevicePtr::NULL) | Operand::Unified(UnifiedPtr::NULL) => {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
-            Operand::Host(address) | Operand::Unified(address) if is_host(*address) != Some(false) => {
-                Memory::Host(*address)
-            }
-            Operand::Device(address) if is_host(*address) == Some(true) => Memory::Host(*address),
-            Operand::Host(address) | Operand::Device(address) | Operand::Unified(address) => Memory::Device(*address),
+            Operand::Host(address) => told(address.unified()),
+            Operand::Unified(address) => told(*address),
+            Operand::Device(address) => match kind(address.unified()) {
+                Some(kind) if kind.is_host() => Memory::Host(address.unified().host()),
+                _ => Memory::Device(*address),
+            },
         };
         Ok(Side { memory, layout: self.layout, at: self.at })
     }

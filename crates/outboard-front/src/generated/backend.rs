@@ -3,10 +3,10 @@
 #![allow(unused_variables, clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, Faults, Fill, HostCall, Im2colMap, Image,
+    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Faults, Fill, HostCall, Im2colMap, Image,
     Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind, MemoryOperation, ObjectId, PoolKind, Rect,
-    ReferenceSetting, Resource, Result, Sampler, Share, SparseProperties, Split, SplitRequest, Stream, TiledMap, Token,
-    Updated, View,
+    ReferenceSetting, Resource, Result, Sampler, Share, SparseProperties, Split, SplitRequest, StreamId, TiledMap,
+    Token, UnifiedPtr, Updated, View,
 };
 use outboard_abi::CUresult;
 use outboard_wire::device_id::DeviceId;
@@ -58,7 +58,7 @@ pub trait Backend:
     /// Undoes [`Backend::host_register`].
     fn host_unregister(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
     /// The address by which kernels see page-locked memory, or `CUDA_ERROR_NOT_SUPPORTED`.
-    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64>;
+    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<DevicePtr>;
     /// Copies host to device.
     ///
     /// # Safety
@@ -66,10 +66,10 @@ pub trait Backend:
     unsafe fn copy_to_device(
         &'static self,
         ctx: ContextId,
-        dst: u64,
+        dst: DevicePtr,
         src: *const u8,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()>;
     /// Copies device to host.
@@ -80,9 +80,9 @@ pub trait Backend:
         &'static self,
         ctx: ContextId,
         dst: *mut u8,
-        src: u64,
+        src: DevicePtr,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()>;
     /// What the profile says of the connection, as pairs of a name and a value of JSON.
@@ -102,33 +102,40 @@ pub trait Backend:
     /// Free and total bytes of the context's device. Call.
     fn memory_info(&'static self, ctx: ContextId) -> Result<(u64, u64)>;
     /// Allocates at least `bytes` (not 0), aligned to 256 or more. Call.
-    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64>;
+    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<DevicePtr>;
     /// Frees an allocation once the work of the context that is queued before is done. Call.
-    fn memory_free(&'static self, ctx: ContextId, address: u64) -> Result<()>;
+    fn memory_free(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()>;
     /// Allocates in the stream's order from the device's default pool. Call.
-    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64>;
+    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr>;
     /// Frees in the stream's order. Posted.
-    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()>;
+    fn memory_free_async(&'static self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()>;
     /// Copies within the device (or between devices of the process), rows of a rectangle. Posted.
-    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()>;
+    fn copy_on_device(
+        &'static self,
+        ctx: ContextId,
+        dst: DevicePtr,
+        src: DevicePtr,
+        rect: Rect,
+        stream: StreamId,
+    ) -> Result<()>;
     /// Fills memory. Posted.
-    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()>;
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: StreamId) -> Result<()>;
     /// Makes a stream; `flags` as of `cuStreamCreate`. Posted.
     fn stream_create(&'static self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()>;
     /// Ends a stream; its work still runs. Posted.
     fn stream_destroy(&'static self, ctx: ContextId, stream: ObjectId) -> Result<()>;
     /// Waits for the stream. Call.
-    fn stream_synchronize(&'static self, ctx: ContextId, stream: Stream) -> Result<()>;
+    fn stream_synchronize(&'static self, ctx: ContextId, stream: StreamId) -> Result<()>;
     /// `Ok` if the stream's work is done, else `CUDA_ERROR_NOT_READY`. Call.
-    fn stream_query(&'static self, ctx: ContextId, stream: Stream) -> Result<()>;
+    fn stream_query(&'static self, ctx: ContextId, stream: StreamId) -> Result<()>;
     /// Later work of `stream` waits for the event's latest record. Posted.
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()>;
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, flags: u32) -> Result<()>;
     /// `cuStreamWaitValue32` (`wide` false) or `64`; `flags` as of `CUstreamWaitValue_flags`. Posted.
     fn stream_wait_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
@@ -137,8 +144,8 @@ pub trait Backend:
     fn stream_write_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
@@ -148,7 +155,7 @@ pub trait Backend:
     /// Ends an event. Posted.
     fn event_destroy(&'static self, ctx: ContextId, event: ObjectId) -> Result<()>;
     /// Records the event in the stream. Posted.
-    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()>;
+    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: StreamId, flags: u32) -> Result<()>;
     /// Waits for the event's latest record. Call.
     fn event_synchronize(&'static self, ctx: ContextId, event: ObjectId) -> Result<()>;
     /// `Ok` if the latest record is done or there is none, else `CUDA_ERROR_NOT_READY`. Call.
@@ -170,7 +177,7 @@ pub trait Backend:
         function: ObjectId,
     ) -> Result<KernelInfo>;
     /// Address and bytes of a global variable, and whether it is a managed one; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
-    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)>;
+    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)>;
     /// `cuFuncSetAttribute`. Posted.
     fn function_set_attribute(
         &'static self,
@@ -185,7 +192,7 @@ pub trait Backend:
     fn occupancy(&'static self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32)
     -> Result<i32>;
     /// Launches a kernel. Posted.
-    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()>;
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()>;
     /// Bytes of dynamic shared memory that `blocks` blocks of `block` threads can have each, on one multiprocessor. Call.
     fn occupancy_dynamic_shared(
         &'static self,
@@ -278,7 +285,7 @@ pub trait BoxCopies: Sized {
     ///
     /// # Safety
     /// A side in host memory is readable or writable, in the rows of the box, for as long as `mode` says.
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()>;
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for questions about devices, of no context.
@@ -301,7 +308,7 @@ pub trait Graphs: Sized {
         node: u64,
         dependencies: Vec<Edge>,
         params: AllocateNode,
-    ) -> Result<u64>;
+    ) -> Result<DevicePtr>;
     /// Makes a value for a conditional node of the graph: what kernels call it by. `value` is what each launch starts with, if `flags` say so. Call.
     fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64>;
     /// Forgets a graph and the graphs inside its nodes. Posted.
@@ -313,7 +320,7 @@ pub trait Graphs: Sized {
         graph: ObjectId,
         exec: ObjectId,
         flags: u64,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<Instantiated>;
     /// Gives the nodes of an executable the parameters of a graph of the same shape. Call.
     fn graph_exec_update(&'static self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated>;
@@ -322,9 +329,9 @@ pub trait Graphs: Sized {
     /// Lets one node of an executable do something, or nothing. Posted.
     fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()>;
     /// Takes what a launch needs to the device. Posted.
-    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()>;
+    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()>;
     /// Launches an executable. Posted.
-    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()>;
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()>;
     /// Forgets an executable; launches of it still run. Posted.
     fn graph_exec_destroy(&'static self, ctx: ContextId, exec: ObjectId) -> Result<()>;
     /// Gives back memory that graphs keep and do not use. `device` is the ordinal in [`Platform::devices`](outboard_wire::platform::Platform). Call.
@@ -369,17 +376,17 @@ pub trait GreenContexts: Sized {
 /// The part of a [`Backend`] for functions of the program that a stream calls.
 pub trait HostCalls: Sized {
     /// Calls a function of the program, on a thread of the library's, when the stream comes to it; later work of the stream waits for it. Functions of one context never run at the same time. What the device did before is there: bytes in page-locked memory, text that kernels printed. Posted.
-    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()>;
+    fn host_call(&'static self, ctx: ContextId, stream: StreamId, call: HostCall) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for memory and events shared among processes. A token or descriptor may come from anywhere: what is none of this backend's is `CUDA_ERROR_INVALID_VALUE`.
 pub trait Sharing: Sized {
     /// Names the allocation of `bytes` that starts at `address`. Call.
-    fn share_memory(&'static self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token>;
+    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token>;
     /// Maps an allocation of another process: its address, the same at each time, and its bytes. Call.
-    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)>;
+    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)>;
     /// Undoes one [`Sharing::open_memory`]. Call.
-    fn close_memory(&'static self, ctx: ContextId, address: u64) -> Result<()>;
+    fn close_memory(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()>;
     /// Names an event that was made for this. Call.
     fn share_event(&'static self, ctx: ContextId, event: ObjectId) -> Result<Token>;
     /// Another process's event is `event` from now on. Call.
@@ -393,9 +400,9 @@ pub trait Sharing: Sized {
     /// The pool of a descriptor is `pool` from now on. The ordinal of its device. Call.
     fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<DeviceId>;
     /// Names an allocation of `bytes` from such a pool. Call.
-    fn share_pooled(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<Token>;
+    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<Token>;
     /// Maps an allocation of an imported pool: address and bytes. Call.
-    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)>;
+    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)>;
 }
 
 /// The part of a [`Backend`] for the linker.
@@ -413,18 +420,18 @@ pub trait Linking: Sized {
 /// The part of a [`Backend`] for memory that host and device both touch: mapped and managed. Its addresses are the same on both sides.
 pub trait Managed: Sized {
     /// Frees an allocation once the work of the context that is queued before is done. Call.
-    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()>;
+    fn managed_free(&'static self, ctx: ContextId, address: UnifiedPtr) -> Result<()>;
     /// Once the stream comes to it, moves managed memory to the host (`to_host`) or to the device, where it is wanted next. Posted.
     fn managed_prefetch(
         &'static self,
         ctx: ContextId,
-        address: u64,
+        address: UnifiedPtr,
         bytes: u64,
         to_host: bool,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<()>;
     /// Allocates managed memory, aligned to 256 at least. Call.
-    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64>;
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr>;
 }
 
 /// The part of a [`Backend`] for access between devices. Which devices can reach which is in the platform.
@@ -458,7 +465,7 @@ pub trait Pools: Sized {
     /// What a device may do with the pool's memory. Call.
     fn pool_access(&'static self, home: DeviceId, pool: ObjectId, device: DeviceId) -> Result<u32>;
     /// Allocates in the stream's order. Call.
-    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64>;
+    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr>;
 }
 
 /// The part of a [`Backend`] for texture and surface references.
@@ -508,16 +515,16 @@ pub trait Streams: Sized {
     fn stream_set_attribute(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
+        stream: StreamId,
         attribute: u32,
         value: [u8; 64],
     ) -> Result<()>;
     /// The value of an attribute. Call.
-    fn stream_attribute(&'static self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]>;
+    fn stream_attribute(&'static self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]>;
     /// Gives `dst` the attributes of `src`. Call.
-    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()>;
+    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()>;
     /// Queues the operations, in order. Posted.
-    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()>;
+    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for tensor maps.
@@ -533,22 +540,29 @@ pub trait VirtualMemory: Sized {
     /// Bytes of which sizes and addresses must be multiples. Call.
     fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64>;
     /// Reserves addresses, at a multiple of `align` (0: any), at `hint` if that is free. Call.
-    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: u64) -> Result<u64>;
+    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr>;
     /// Gives a reservation back. Posted.
-    fn vmm_free(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()>;
+    fn vmm_free(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()>;
     /// Allocates physical memory, which is `memory` from now on. Call.
     fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()>;
     /// Frees physical memory, which is mapped nowhere. Posted.
     fn vmm_release(&'static self, home: DeviceId, memory: ObjectId) -> Result<()>;
     /// Maps `bytes` of physical memory from `offset` on. Call.
-    fn vmm_map(&'static self, home: DeviceId, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()>;
+    fn vmm_map(
+        &'static self,
+        home: DeviceId,
+        address: DevicePtr,
+        bytes: u64,
+        offset: u64,
+        memory: ObjectId,
+    ) -> Result<()>;
     /// Unmaps whole mappings, once the work that may use them is done. Call.
-    fn vmm_unmap(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()>;
+    fn vmm_unmap(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()>;
     /// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with whole mappings. Call.
     fn vmm_set_access(
         &'static self,
         home: DeviceId,
-        address: u64,
+        address: DevicePtr,
         bytes: u64,
         access: &[(DeviceId, u32)],
     ) -> Result<()>;

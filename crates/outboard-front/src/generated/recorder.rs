@@ -3,11 +3,11 @@
 #![allow(clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Faults, Fill,
-    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
-    Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting,
-    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams,
-    TensorMaps, TiledMap, Token, Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Devices,
+    Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect,
+    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
+    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -196,17 +196,17 @@ impl Backend for Recorder {
         self.outcome("host_unregister", format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}"))
     }
 
-    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<DevicePtr> {
         self.outcome("host_device_address", format_args!("ctx: {ctx:?}, memory: {memory:?}"))
     }
 
     unsafe fn copy_to_device(
         &'static self,
         ctx: ContextId,
-        dst: u64,
+        dst: DevicePtr,
         src: *const u8,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         self.outcome(
@@ -221,9 +221,9 @@ impl Backend for Recorder {
         &'static self,
         ctx: ContextId,
         dst: *mut u8,
-        src: u64,
+        src: DevicePtr,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         self.outcome(
@@ -265,30 +265,37 @@ impl Backend for Recorder {
         self.outcome("memory_info", format_args!("ctx: {ctx:?}"))
     }
 
-    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<DevicePtr> {
         self.outcome("memory_alloc", format_args!("ctx: {ctx:?}, bytes: {bytes:?}"))
     }
 
-    fn memory_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn memory_free(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()> {
         self.outcome("memory_free", format_args!("ctx: {ctx:?}, address: {address:?}"))
     }
 
-    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
         self.outcome("memory_alloc_async", format_args!("ctx: {ctx:?}, bytes: {bytes:?}, stream: {stream:?}"))
     }
 
-    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    fn memory_free_async(&'static self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
         self.outcome("memory_free_async", format_args!("ctx: {ctx:?}, address: {address:?}, stream: {stream:?}"))
     }
 
-    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    fn copy_on_device(
+        &'static self,
+        ctx: ContextId,
+        dst: DevicePtr,
+        src: DevicePtr,
+        rect: Rect,
+        stream: StreamId,
+    ) -> Result<()> {
         self.outcome(
             "copy_on_device",
             format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, rect: {rect:?}, stream: {stream:?}"),
         )
     }
 
-    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: StreamId) -> Result<()> {
         self.outcome("fill", format_args!("ctx: {ctx:?}, fill: {fill:?}, stream: {stream:?}"))
     }
 
@@ -303,15 +310,15 @@ impl Backend for Recorder {
         self.outcome("stream_destroy", format_args!("ctx: {ctx:?}, stream: {stream:?}"))
     }
 
-    fn stream_synchronize(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_synchronize(&'static self, ctx: ContextId, stream: StreamId) -> Result<()> {
         self.outcome("stream_synchronize", format_args!("ctx: {ctx:?}, stream: {stream:?}"))
     }
 
-    fn stream_query(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_query(&'static self, ctx: ContextId, stream: StreamId) -> Result<()> {
         self.outcome("stream_query", format_args!("ctx: {ctx:?}, stream: {stream:?}"))
     }
 
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, flags: u32) -> Result<()> {
         self.outcome(
             "stream_wait_event",
             format_args!("ctx: {ctx:?}, stream: {stream:?}, event: {event:?}, flags: {flags:?}"),
@@ -321,8 +328,8 @@ impl Backend for Recorder {
     fn stream_wait_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
@@ -333,8 +340,8 @@ impl Backend for Recorder {
     fn stream_write_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
@@ -350,7 +357,7 @@ impl Backend for Recorder {
         self.outcome("event_destroy", format_args!("ctx: {ctx:?}, event: {event:?}"))
     }
 
-    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()> {
+    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: StreamId, flags: u32) -> Result<()> {
         self.outcome(
             "event_record",
             format_args!("ctx: {ctx:?}, event: {event:?}, stream: {stream:?}, flags: {flags:?}"),
@@ -394,7 +401,7 @@ impl Backend for Recorder {
         )
     }
 
-    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)> {
         self.outcome("module_global", format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}"))
     }
 
@@ -434,7 +441,7 @@ impl Backend for Recorder {
         )
     }
 
-    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()> {
         self.outcome("launch", format_args!("ctx: {ctx:?}, launch: {launch:?}, stream: {stream:?}"))
     }
 
@@ -563,7 +570,7 @@ impl Arrays for Recorder {
 }
 
 impl BoxCopies for Recorder {
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
         self.outcome("copy_box", format_args!("ctx: {ctx:?}, copy: {copy:?}, stream: {stream:?}, mode: {mode:?}"))
     }
 }
@@ -590,7 +597,7 @@ impl Graphs for Recorder {
         node: u64,
         dependencies: Vec<Edge>,
         params: AllocateNode,
-    ) -> Result<u64> {
+    ) -> Result<DevicePtr> {
         self.outcome(
             "graph_allocate",
             format_args!(
@@ -616,7 +623,7 @@ impl Graphs for Recorder {
         graph: ObjectId,
         exec: ObjectId,
         flags: u64,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<Instantiated> {
         self.outcome(
             "graph_instantiate",
@@ -639,11 +646,11 @@ impl Graphs for Recorder {
         )
     }
 
-    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
         self.outcome("graph_upload", format_args!("ctx: {ctx:?}, exec: {exec:?}, stream: {stream:?}"))
     }
 
-    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
         self.outcome("graph_launch", format_args!("ctx: {ctx:?}, exec: {exec:?}, stream: {stream:?}"))
     }
 
@@ -722,21 +729,21 @@ impl GreenContexts for Recorder {
 }
 
 impl HostCalls for Recorder {
-    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+    fn host_call(&'static self, ctx: ContextId, stream: StreamId, call: HostCall) -> Result<()> {
         self.outcome("host_call", format_args!("ctx: {ctx:?}, stream: {stream:?}, call: {call:?}"))
     }
 }
 
 impl Sharing for Recorder {
-    fn share_memory(&'static self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
         self.outcome("share_memory", format_args!("ctx: {ctx:?}, address: {address:?}, bytes: {bytes:?}"))
     }
 
-    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)> {
+    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)> {
         self.outcome("open_memory", format_args!("ctx: {ctx:?}, token: {token:?}, flags: {flags:?}"))
     }
 
-    fn close_memory(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn close_memory(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()> {
         self.outcome("close_memory", format_args!("ctx: {ctx:?}, address: {address:?}"))
     }
 
@@ -764,11 +771,11 @@ impl Sharing for Recorder {
         self.outcome("import_pool", format_args!("pool: {pool:?}, fd: {fd:?}"))
     }
 
-    fn share_pooled(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<Token> {
         self.outcome("share_pooled", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
     }
 
-    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
+    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)> {
         self.outcome("open_pooled", format_args!("ctx: {ctx:?}, pool: {pool:?}, token: {token:?}"))
     }
 }
@@ -792,17 +799,17 @@ impl Linking for Recorder {
 }
 
 impl Managed for Recorder {
-    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn managed_free(&'static self, ctx: ContextId, address: UnifiedPtr) -> Result<()> {
         self.outcome("managed_free", format_args!("ctx: {ctx:?}, address: {address:?}"))
     }
 
     fn managed_prefetch(
         &'static self,
         ctx: ContextId,
-        address: u64,
+        address: UnifiedPtr,
         bytes: u64,
         to_host: bool,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<()> {
         self.outcome(
             "managed_prefetch",
@@ -812,7 +819,7 @@ impl Managed for Recorder {
         )
     }
 
-    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         self.outcome("managed_alloc", format_args!("ctx: {ctx:?}, bytes: {bytes:?}"))
     }
 }
@@ -871,7 +878,7 @@ impl Pools for Recorder {
         self.outcome("pool_access", format_args!("home: {home:?}, pool: {pool:?}, device: {device:?}"))
     }
 
-    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
         self.outcome("pool_alloc", format_args!("ctx: {ctx:?}, pool: {pool:?}, bytes: {bytes:?}, stream: {stream:?}"))
     }
 }
@@ -936,7 +943,7 @@ impl Streams for Recorder {
     fn stream_set_attribute(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
+        stream: StreamId,
         attribute: u32,
         value: [u8; 64],
     ) -> Result<()> {
@@ -946,15 +953,15 @@ impl Streams for Recorder {
         )
     }
 
-    fn stream_attribute(&'static self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
+    fn stream_attribute(&'static self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]> {
         self.outcome("stream_attribute", format_args!("ctx: {ctx:?}, stream: {stream:?}, attribute: {attribute:?}"))
     }
 
-    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
+    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()> {
         self.outcome("stream_copy_attributes", format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}"))
     }
 
-    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
         self.outcome("stream_batch", format_args!("ctx: {ctx:?}, stream: {stream:?}, operations: {operations:?}"))
     }
 }
@@ -970,11 +977,11 @@ impl VirtualMemory for Recorder {
         self.outcome("vmm_granularity", format_args!("kind: {kind:?}, recommended: {recommended:?}"))
     }
 
-    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: u64) -> Result<u64> {
+    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
         self.outcome("vmm_reserve", format_args!("home: {home:?}, bytes: {bytes:?}, align: {align:?}, hint: {hint:?}"))
     }
 
-    fn vmm_free(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_free(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
         self.outcome("vmm_free", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
     }
 
@@ -986,7 +993,14 @@ impl VirtualMemory for Recorder {
         self.outcome("vmm_release", format_args!("home: {home:?}, memory: {memory:?}"))
     }
 
-    fn vmm_map(&'static self, home: DeviceId, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
+    fn vmm_map(
+        &'static self,
+        home: DeviceId,
+        address: DevicePtr,
+        bytes: u64,
+        offset: u64,
+        memory: ObjectId,
+    ) -> Result<()> {
         self.outcome(
             "vmm_map",
             format_args!(
@@ -995,14 +1009,14 @@ impl VirtualMemory for Recorder {
         )
     }
 
-    fn vmm_unmap(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_unmap(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
         self.outcome("vmm_unmap", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
     }
 
     fn vmm_set_access(
         &'static self,
         home: DeviceId,
-        address: u64,
+        address: DevicePtr,
         bytes: u64,
         access: &[(DeviceId, u32)],
     ) -> Result<()> {

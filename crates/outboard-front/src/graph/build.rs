@@ -7,7 +7,7 @@ use outboard_wire::graph::{HostNode, NodeParams};
 
 use super::edges_of;
 use super::model::{Given, INVALID, Role, world};
-use crate::backend::Result;
+use crate::backend::{ObjectId, Result};
 use crate::border::require;
 use crate::process::Front;
 
@@ -43,10 +43,10 @@ pub(crate) unsafe fn host_node(p: *const CUDA_HOST_NODE_PARAMS) -> Result<NodePa
 /// Adds a node with a copy of a graph inside, or, if it is to be `moved`, with the graph itself.
 pub(crate) fn add_child(
     front: &'static Front,
-    graph: u64,
+    graph: ObjectId,
     nodes: &[CUgraphNode],
     data: Option<&[CUgraphEdgeData]>,
-    child: u64,
+    child: ObjectId,
     moved: bool,
 ) -> Result<u64> {
     let edges = edges_of(nodes, data)?;

@@ -6,7 +6,7 @@ use outboard_wire::graph::{CopyNode, NodeParams, Place};
 
 use super::exec::resolve;
 use super::model::world;
-use crate::backend::{Backend, ObjectId, Result};
+use crate::backend::{Backend, Result};
 use crate::border::require;
 use crate::context;
 use crate::process::Process;
@@ -26,7 +26,7 @@ pub(crate) fn set<B: Backend>(
     }
     let here = context::current(process)?;
     one_server(here.id.server(), [exec.server])?;
-    here.note(process.backend.graph_exec_set(here.id, ObjectId(exec.id), node as u64, params))
+    here.note(process.backend.graph_exec_set(here.id, exec.id, node as u64, params))
 }
 
 /// What an executable was laid out for stays: kinds, contexts, and where a copy's sides are.

@@ -7,7 +7,7 @@ use outboard_wire::graph::{AllocateNode, Edge, NodeParams};
 
 use super::mirror::flush;
 use super::model::{Given, INVALID, Node, Plain, world};
-use crate::backend::{Backend, DeviceId, ObjectId, Result};
+use crate::backend::{Backend, DeviceId, DevicePtr, ObjectId, Result};
 use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::memory::{self, Kind};
@@ -20,12 +20,12 @@ pub(crate) use crate::parts::graph::memory::{Allocates, Held};
 pub(crate) fn allocate<B: Backend>(
     process: &'static Process<B>,
     here: &Here,
-    graph: u64,
+    graph: ObjectId,
     edges: &[Edge],
     device: usize,
     bytes: u64,
     access: Vec<(DeviceId, u32)>,
-) -> Result<(u64, u64)> {
+) -> Result<(u64, DevicePtr)> {
     require(bytes > 0)?;
     let node = {
         let mut world = world(process);
@@ -38,7 +38,7 @@ pub(crate) fn allocate<B: Backend>(
     let device = crate::state::device_id(process, device)?;
     one_server(here.id.server(), access.iter().map(|(device, _)| device.server()).chain([device.server()]))?;
     let params = AllocateNode { device, bytes, access };
-    let made = process.backend.graph_allocate(here.id, ObjectId(graph), node, edges.to_vec(), params.clone());
+    let made = process.backend.graph_allocate(here.id, graph, node, edges.to_vec(), params.clone());
     let address = here.note(made)?;
     let given = Given::Address(address, Plain(Vec::new()));
     let mut fresh = Node::new(graph, NodeParams::Allocate(params), given);
@@ -48,7 +48,7 @@ pub(crate) fn allocate<B: Backend>(
         world.insert_known(node, fresh, edges);
         world.memory.hold(&vec![(address, false)]);
     }
-    memory::insert(process, here, address, bytes, Kind::Graph);
+    memory::insert(process, here, address.unified(), bytes, Kind::Graph);
     Ok((node, address))
 }
 
@@ -62,7 +62,7 @@ impl Held {
             if *count == 0 {
                 self.0.remove(address);
                 if *freed {
-                    memory::remove(front, *address, |kind| kind == Kind::Graph);
+                    memory::remove(front, address.unified(), |kind| kind == Kind::Graph);
                 }
             }
         }
@@ -70,20 +70,20 @@ impl Held {
 }
 
 /// Whether memory is of a graph or an executable that is still there: freeing it ends only what a launch has allocated.
-pub(crate) fn is_owned(front: &'static Front, address: u64) -> bool {
+pub(crate) fn is_owned(front: &'static Front, address: DevicePtr) -> bool {
     world(front).memory.0.contains_key(&address)
 }
 
 /// Whether memory can be freed by a node: it must be a graph's.
-pub(crate) fn check_free(front: &'static Front, address: u64) -> Result<()> {
-    let (base, _, allocation) = memory::find(front, address).ok_or(INVALID)?;
-    require(base == address && allocation.kind == Kind::Graph)
+pub(crate) fn check_free(front: &'static Front, address: DevicePtr) -> Result<()> {
+    let (base, _, allocation) = memory::find(front, address.unified()).ok_or(INVALID)?;
+    require(base == address.unified() && allocation.kind == Kind::Graph)
 }
 
 /// Adds the node that a structure describes, and fills in its address.
 pub(crate) fn add_allocation<B: Backend>(
     process: &'static Process<B>,
-    graph: u64,
+    graph: ObjectId,
     edges: &[Edge],
     p: &mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> Result<u64> {
@@ -103,11 +103,11 @@ pub(crate) fn add_allocation<B: Backend>(
     if let Given::Address(_, given) = &mut world(process).node_mut(node)?.given {
         given.0 = access.to_vec();
     }
-    p.dptr = address;
+    p.dptr = address.0;
     Ok(node)
 }
 
-pub(crate) fn add_free(front: &'static Front, graph: u64, edges: &[Edge], address: u64) -> Result<u64> {
+pub(crate) fn add_free(front: &'static Front, graph: ObjectId, edges: &[Edge], address: DevicePtr) -> Result<u64> {
     check_free(front, address)?;
     world(front).add(graph, edges, NodeParams::Free { address }, Given::Nothing)
 }

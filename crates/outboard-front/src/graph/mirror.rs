@@ -16,13 +16,13 @@ const BATCH: usize = 256 << 10;
 /// What the device is told, in order.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Create(u64),
-    Edit(u64, Vec<GraphEdit>),
+    Create(ObjectId),
+    Edit(ObjectId, Vec<GraphEdit>),
 }
 
 impl World {
     /// Collects what a server must be told of a graph and of those inside it. True if there is anything.
-    pub(crate) fn flush(&mut self, server: ServerId, handle: u64, steps: &mut Vec<Step>) -> bool {
+    pub(crate) fn flush(&mut self, server: ServerId, handle: ObjectId, steps: &mut Vec<Step>) -> bool {
         let Some(graph) = self.graphs.get_mut(&handle) else { return false };
         let news = Mirror { known: Some(server), ..Mirror::default() };
         let Mirror { known, fresh, log, mut changed } = std::mem::replace(&mut graph.mirror, news);
@@ -72,7 +72,7 @@ impl World {
         batch(handle, edits, steps);
 
         // The bodies exist once the node does.
-        let known_bodies: Vec<u64> = self.bodies(handle);
+        let known_bodies: Vec<ObjectId> = self.bodies(handle);
         bodies.extend(known_bodies);
         bodies.sort_unstable();
         bodies.dedup();
@@ -84,7 +84,7 @@ impl World {
 }
 
 /// Cuts edits into messages.
-fn batch(graph: u64, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
+fn batch(graph: ObjectId, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
     let (mut part, mut bytes) = (Vec::new(), 0);
     for edit in edits {
         let size = edit.size();
@@ -101,7 +101,7 @@ fn batch(graph: u64, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
 }
 
 /// Tells the device all that has changed in a graph, which stays with one server.
-pub(crate) fn flush<B: Backend>(process: &'static Process<B>, here: &Here, graph: u64) -> Result<()> {
+pub(crate) fn flush<B: Backend>(process: &'static Process<B>, here: &Here, graph: ObjectId) -> Result<()> {
     let mut steps = Vec::new();
     let server = here.id.server();
     {
@@ -111,20 +111,20 @@ pub(crate) fn flush<B: Backend>(process: &'static Process<B>, here: &Here, graph
     }
     for step in steps {
         here.note(match step {
-            Step::Create(graph) => process.backend.graph_create(here.id, ObjectId(graph)),
-            Step::Edit(graph, edits) => process.backend.graph_edit(here.id, ObjectId(graph), edits),
+            Step::Create(graph) => process.backend.graph_create(here.id, graph),
+            Step::Edit(graph, edits) => process.backend.graph_edit(here.id, graph, edits),
         })?;
     }
     Ok(())
 }
 
 /// Lets servers forget graphs that are gone here.
-pub(crate) fn sweep<B: Backend>(process: &'static Process<B>, gone: Vec<(ServerId, u64)>) {
+pub(crate) fn sweep<B: Backend>(process: &'static Process<B>, gone: Vec<(ServerId, ObjectId)>) {
     for (server, graph) in gone {
         // Any context of the server will do: graphs are of none. Without one, the server has forgotten the graph.
         if let Some(ctx) = context::any(process, server) {
             // Nobody can be told of a failure, and there is nothing left to fail.
-            let _ = process.backend.graph_destroy(ctx, ObjectId(graph));
+            let _ = process.backend.graph_destroy(ctx, graph);
         }
     }
 }
@@ -139,12 +139,12 @@ mod tests {
         Edge { node, ports: [0; 3] }
     }
 
-    fn empty(world: &mut World, graph: u64, before: &[u64]) -> u64 {
+    fn empty(world: &mut World, graph: ObjectId, before: &[u64]) -> u64 {
         let edges: Vec<Edge> = before.iter().copied().map(edge).collect();
         world.add(graph, &edges, NodeParams::Empty, Given::Nothing).unwrap()
     }
 
-    fn told(world: &mut World, graph: u64) -> Vec<GraphEdit> {
+    fn told(world: &mut World, graph: ObjectId) -> Vec<GraphEdit> {
         let mut steps = Vec::new();
         world.flush(ServerId::FIRST, graph, &mut steps);
         let edits =

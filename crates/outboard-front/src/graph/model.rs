@@ -9,7 +9,7 @@ use outboard_abi::CUresult;
 use outboard_wire::graph::{Edge, NodeParams};
 use parking_lot::MutexGuard;
 
-use crate::backend::Result;
+use crate::backend::{ObjectId, Result};
 use crate::process::Front;
 
 pub(crate) use crate::parts::graph::model::{Given, INVALID, Node, Plain, Role, World};
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// Forgets a graph with all its nodes. Its user objects are the caller's to release, see [`super::object`].
-    pub(crate) fn drop_graph(&mut self, front: &'static Front, handle: u64) {
+    pub(crate) fn drop_graph(&mut self, front: &'static Front, handle: ObjectId) {
         let Some(graph) = self.graphs.remove(&handle) else { return };
         super::object::release_all(front, &graph.objects);
         let nodes: Vec<Node> = graph.nodes.iter().filter_map(|node| self.nodes.remove(node)).collect();
@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Copies a graph: the copy's nodes remember theirs.
-    pub(crate) fn clone_graph(&mut self, front: &'static Front, original: u64, role: Role) -> Result<u64> {
+    pub(crate) fn clone_graph(&mut self, front: &'static Front, original: ObjectId, role: Role) -> Result<ObjectId> {
         let nodes: Vec<u64> = self.graph(original)?.nodes.iter().copied().collect();
         let objects = self.graph(original)?.objects.clone();
         let copy = self.new_graph(role);

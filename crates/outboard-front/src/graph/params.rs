@@ -1,7 +1,5 @@
 //! What nodes do: from the structures of cuda.h and back.
 
-use core::ffi::c_void;
-
 use outboard_abi::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUarray, CUcontext, CUfunction,
     CUmemorytype as Kind, CUstreamBatchMemOpParams, CUstreamBatchMemOpType_enum as Operation,
@@ -9,7 +7,7 @@ use outboard_abi::{
 use outboard_wire::graph::{BatchNode, CopyNode, FillNode, KernelNode, MemoryOperation, NodeParams, Place, Rows};
 
 use super::model::{Given, INVALID, Plain};
-use crate::backend::{self, Backend, BoxCopy, ContextId, Extent, Layout, Memory, Result, Side};
+use crate::backend::{self, Backend, BoxCopy, ContextId, DevicePtr, Extent, Layout, Memory, Result, Side};
 use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::copy::Structure;
@@ -32,13 +30,13 @@ pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
     (c.srcXInBytes, c.srcY, c.srcZ) = at(copy.src.at);
     (c.dstXInBytes, c.dstY, c.dstZ) = at(copy.dst.at);
     match copy.src.memory {
-        Memory::Host(address) => (c.srcMemoryType, c.srcHost) = (Kind::CU_MEMORYTYPE_HOST, address as *const c_void),
-        Memory::Device(address) => (c.srcMemoryType, c.srcDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address),
+        Memory::Host(address) => (c.srcMemoryType, c.srcHost) = (Kind::CU_MEMORYTYPE_HOST, address.pointer()),
+        Memory::Device(address) => (c.srcMemoryType, c.srcDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address.0),
         Memory::Array(array) => (c.srcMemoryType, c.srcArray) = (Kind::CU_MEMORYTYPE_ARRAY, array.0 as CUarray),
     }
     match copy.dst.memory {
-        Memory::Host(address) => (c.dstMemoryType, c.dstHost) = (Kind::CU_MEMORYTYPE_HOST, address as *mut c_void),
-        Memory::Device(address) => (c.dstMemoryType, c.dstDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address),
+        Memory::Host(address) => (c.dstMemoryType, c.dstHost) = (Kind::CU_MEMORYTYPE_HOST, address.pointer()),
+        Memory::Device(address) => (c.dstMemoryType, c.dstDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address.0),
         Memory::Array(array) => (c.dstMemoryType, c.dstArray) = (Kind::CU_MEMORYTYPE_ARRAY, array.0 as CUarray),
     }
     if !matches!(copy.src.memory, Memory::Array(_)) {
@@ -53,21 +51,23 @@ pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
 /// Where a side of a copy is, checked if it is on the device.
 fn place(front: &'static Front, ctx: ContextId, side: &Side, extent: Extent) -> Result<Place> {
     let Layout { pitch, slice } = side.layout;
-    let rows = |address| {
+    let height = slice.checked_div(pitch).unwrap_or(0);
+    let bytes = || {
         let last = (0, extent.height - 1, extent.depth - 1);
-        let bytes = side.layout.offset(last).and_then(|offset| offset.checked_add(extent.width)).ok_or(INVALID)?;
-        Ok((Rows { address, pitch, height: slice.checked_div(pitch).unwrap_or(0) }, bytes))
+        side.layout.offset(last).and_then(|offset| offset.checked_add(extent.width)).ok_or(INVALID)
     };
     match side.memory {
-        Memory::Host(address) => Ok(Place::Host(rows(address)?.0)),
+        Memory::Host(address) => {
+            bytes()?;
+            Ok(Place::Host(Rows { address, pitch, height }))
+        }
         Memory::Device(address) => {
-            let (rows, bytes) = rows(address)?;
-            check_for(front, ctx, address, bytes)?;
-            Ok(Place::Device(rows))
+            check_for(front, ctx, address, bytes()?)?;
+            Ok(Place::Device(Rows { address, pitch, height }))
         }
         Memory::Array(array) => {
             let (x, y, z) = side.at;
-            Ok(Place::Array { array: array.0, at: [x, y, z], level: 0 })
+            Ok(Place::Array { array, at: [x, y, z], level: 0 })
         }
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn copy(front: &'static Front, ctx: ContextId, copy: &BoxCopy) -> Res
     let extent = copy.extent;
     require(!extent.is_empty())?;
     let (dst, src) = (place(front, ctx, &copy.dst, extent)?, place(front, ctx, &copy.src, extent)?);
-    Ok(CopyNode { ctx: ctx.0, dst, src, extent: [extent.width, extent.height, extent.depth] })
+    Ok(CopyNode { ctx, dst, src, extent: [extent.width, extent.height, extent.depth] })
 }
 
 /// The context that a structure names; null is the current one.
@@ -105,16 +105,23 @@ pub(crate) fn fill_node(
     require(p.dst.is_multiple_of(element))?;
     require(height == 1 || (pitch >= row && pitch.is_multiple_of(element)))?;
     let bytes = pitch.checked_mul(height - 1).and_then(|above| above.checked_add(row)).ok_or(INVALID)?;
-    check_for(front, here.id, p.dst, bytes)?;
-    let node =
-        FillNode { ctx: here.id.0, dst: p.dst, pitch, value: p.value, element: p.elementSize as u8, width, height };
+    check_for(front, here.id, DevicePtr(p.dst), bytes)?;
+    let node = FillNode {
+        ctx: here.id,
+        dst: DevicePtr(p.dst),
+        pitch,
+        value: p.value,
+        element: p.elementSize as u8,
+        width,
+        height,
+    };
     Ok((NodeParams::Fill(node), Given::Context(here.context.handle)))
 }
 
 /// The structure of a fill node.
 pub(crate) fn fill_params(node: &FillNode) -> CUDA_MEMSET_NODE_PARAMS {
     CUDA_MEMSET_NODE_PARAMS {
-        dst: node.dst,
+        dst: node.dst.0,
         pitch: node.pitch as usize,
         value: node.value,
         elementSize: u32::from(node.element),
@@ -146,8 +153,8 @@ pub(crate) unsafe fn kernel_node<B: Backend>(
     let gather = |params: &[u8]| Ok(params.to_vec());
     // SAFETY: by the contract above.
     let params = unsafe { crate::launch_check::with_params(&function, p.kernelParams, p.extra, gather) }?;
-    let function = function.id().0;
-    let node = KernelNode { ctx: here.id.0, function, grid, block, shared: p.sharedMemBytes, params, attributes };
+    let function = function.id();
+    let node = KernelNode { ctx: here.id, function, grid, block, shared: p.sharedMemBytes, params, attributes };
     let given = Given::Kernel {
         function: p.func as u64,
         kernel: p.kern as u64,
@@ -177,12 +184,14 @@ pub(crate) fn batch(ctx: ContextId, operations: &[backend::MemoryOperation]) -> 
                 };
                 (kind, address, value, flags)
             }
-            backend::MemoryOperation::Flush => (Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, 0, 0, 0),
-            backend::MemoryOperation::Barrier { flags } => (Operation::CU_STREAM_MEM_OP_BARRIER, 0, 0, flags),
+            backend::MemoryOperation::Flush => (Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, DevicePtr::NULL, 0, 0),
+            backend::MemoryOperation::Barrier { flags } => {
+                (Operation::CU_STREAM_MEM_OP_BARRIER, DevicePtr::NULL, 0, flags)
+            }
         };
         MemoryOperation { kind: kind.0, address, value, flags }
     });
-    BatchNode { ctx: ctx.0, operations: operations.collect(), flags: 0 }
+    BatchNode { ctx, operations: operations.collect(), flags: 0 }
 }
 
 /// The same as the program would have given them.
@@ -190,11 +199,11 @@ pub(crate) fn batch_structures(node: &BatchNode) -> Vec<CUstreamBatchMemOpParams
     let structure = |operation: &MemoryOperation| {
         let mut params: CUstreamBatchMemOpParams = zeroed();
         params.waitValue.operation = outboard_abi::CUstreamBatchMemOpType_enum(operation.kind);
-        if operation.address == 0 {
+        if operation.address.is_null() {
             params.memoryBarrier.flags = operation.flags;
             return params;
         }
-        params.waitValue.address = operation.address;
+        params.waitValue.address = operation.address.0;
         params.waitValue.__bindgen_anon_1.value64 = operation.value;
         params.waitValue.flags = operation.flags;
         params

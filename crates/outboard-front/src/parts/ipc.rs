@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crate::backend::DevicePtr;
 use parking_lot::Mutex;
 
 /// Memory of other processes that a process uses.
 pub(crate) struct Imports {
     /// How often each address has been opened: opening again gives the same one.
-    pub(crate) opened: LazyLock<Mutex<HashMap<u64, u32>>>,
+    pub(crate) opened: LazyLock<Mutex<HashMap<DevicePtr, u32>>>,
 }
 
 impl Imports {

@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use std::collections::BTreeMap;
 
+use crate::backend::UnifiedPtr;
 use parking_lot::Mutex;
 
 /// Where a program wants a piece of memory. Places are device ordinals, [`CPU`] or [`NOWHERE`].
@@ -17,7 +18,7 @@ pub(crate) struct Wishes {
 /// What a process wishes of its managed memory.
 pub(crate) struct Managed {
     /// By allocation and piece; pieces about which nothing was said are not there.
-    pub(crate) wishes: Mutex<BTreeMap<u64, Wishes>>,
+    pub(crate) wishes: Mutex<BTreeMap<UnifiedPtr, Wishes>>,
 }
 
 impl Managed {

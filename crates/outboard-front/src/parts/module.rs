@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::backend::{ContextId, ObjectId, Result};
+use crate::backend::{ContextId, DevicePtr, ObjectId, Result};
 use crate::handles::{Kind, Table};
 use crate::parts::context::{Context, Here};
 use crate::parts::function::Function;
@@ -18,7 +18,7 @@ pub(crate) struct Module {
     pub(crate) functions: Mutex<HashMap<String, Arc<Function>>>,
     pub(crate) names: Mutex<Option<Arc<[String]>>>,
     /// Addresses of its variables that the map of allocations has.
-    pub(crate) globals: Mutex<Vec<u64>>,
+    pub(crate) globals: Mutex<Vec<DevicePtr>>,
 }
 
 /// The modules of a process.

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 
-use crate::backend::ContextId;
+use crate::backend::{ContextId, ObjectId};
 use crate::handles::{Kind, Table};
 use crate::parts::context::Context;
 
@@ -10,8 +10,8 @@ use crate::parts::context::Context;
 #[derive(Clone, Copy)]
 pub(crate) enum Bound {
     Nothing,
-    Array(u64),
-    Mipmap(u64),
+    Array(ObjectId),
+    Mipmap(ObjectId),
     Memory,
 }
 

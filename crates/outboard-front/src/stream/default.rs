@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicI32;
 use outboard_abi::{CUresult, CUstream};
 
 use super::{LEGACY, NON_BLOCKING, Object, PER_THREAD, create, destroy, resolve};
-use crate::backend::{Backend, ObjectId, Result, Stream};
+use crate::backend::{Backend, ObjectId, Result, StreamId};
 use crate::context::Here;
 use crate::process::{Front, Process};
 
@@ -50,7 +50,7 @@ pub fn or_per_thread(stream: CUstream) -> CUstream {
 pub(crate) fn resolve_default<B: Backend>(
     process: &'static Process<B>,
     default: DefaultStream,
-) -> Result<(Here, Stream)> {
+) -> Result<(Here, StreamId)> {
     let handle = match default {
         DefaultStream::Legacy => LEGACY,
         DefaultStream::PerThread => PER_THREAD,

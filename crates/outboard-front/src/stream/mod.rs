@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use outboard_abi::{CUresult, CUstream};
 
-use crate::backend::{Backend, ContextId, ObjectId, Result, Stream};
+use crate::backend::{Backend, ContextId, ObjectId, Result, StreamId};
 use crate::context::{self, Context, Here};
 use crate::handles::{Kind, not_found};
 use crate::process::{Front, Process};
@@ -22,30 +22,30 @@ pub(crate) const LEGACY: u64 = 1;
 pub(crate) const PER_THREAD: u64 = 2;
 
 /// As [`find`], for a call that never becomes part of a graph: a stream that captures is refused.
-pub(crate) fn resolve<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<(Here, Stream)> {
+pub(crate) fn resolve<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<(Here, StreamId)> {
     let (here, stream) = find(process, stream)?;
     crate::capture::refuse(process, &here, stream)?;
     Ok((here, stream))
 }
 
 /// The context to work in and the stream there that a handle means.
-pub(crate) fn find<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<(Here, Stream)> {
+pub(crate) fn find<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<(Here, StreamId)> {
     match stream as u64 {
         0 | LEGACY => {
             let here = context::current(process)?;
             let stream = default::of_green(process, &here)?;
-            Ok((here, stream.map_or(Stream::Legacy, |handle| Stream::Created(ObjectId(handle)))))
+            Ok((here, stream.map_or(StreamId::LEGACY, |handle| StreamId::created(ObjectId(handle)))))
         }
         PER_THREAD => {
             let here = context::current(process)?;
             let stream = default::of_thread(process, &here)?;
-            Ok((here, Stream::Created(ObjectId(stream))))
+            Ok((here, StreamId::created(ObjectId(stream))))
         }
         handle => {
             crate::state::ready(process)?;
             let object = process.streams.table.look_again(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
             let here = object.context.live()?;
-            Ok((here, Stream::Created(ObjectId(handle))))
+            Ok((here, StreamId::created(ObjectId(handle))))
         }
     }
 }
@@ -85,7 +85,7 @@ pub(crate) fn create<B: Backend>(process: &'static Process<B>, here: &Here, flag
 
 pub(crate) fn destroy<B: Backend>(process: &'static Process<B>, handle: u64) -> Result<()> {
     let object = process.streams.table.remove(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
-    crate::capture::forget_stream(process, handle);
+    crate::capture::forget_stream(process, StreamId(handle));
     // With a fault in the context there is nothing left to destroy, and that is what the call returns.
     let here = object.context.live()?;
     here.note(process.backend.stream_destroy(here.id, ObjectId(handle)))

@@ -7,7 +7,7 @@ use outboard_abi::*;
 
 use super::program::{IMAGE, Program, nothing};
 use super::*;
-use crate::backend::Result;
+use crate::backend::{DevicePtr, Result};
 
 /// A call of an entry point.
 pub(super) struct Case {
@@ -107,7 +107,7 @@ fn physical(program: Program) -> Result<CUmemGenericAllocationHandle> {
 
 /// Address space, which is a multiple of the granule.
 fn reserved(program: Program) -> CUdeviceptr {
-    program.recorder.answer_with("vmm_reserve", 1_u64 << 40);
+    program.recorder.answer_with("vmm_reserve", DevicePtr(1 << 40));
     ask!(program, cuMemAddressReserve, GRANULE, 0, 0, 0).expect("the recorder has addresses")
 }
 

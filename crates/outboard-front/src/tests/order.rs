@@ -34,7 +34,7 @@ fn a_program_from_retain_to_release() {
         call!(program, cuStreamSynchronize, stream).expect("nothing fails");
     });
     let (stream_id, function_id) = (stream as u64, function as u64);
-    let created = format!("stream: Created(ObjectId({stream_id}))");
+    let created = format!("stream: StreamId({stream_id})");
     let launch = format!(
         "Launch {{ function: ObjectId({function_id}), grid: [1, 1, 1], block: [32, 1, 1], shared: 0, \
          params: [7, 0, 0, 0, 0, 0, 0, 0], cooperative: false, attributes: [] }}"
@@ -43,12 +43,12 @@ fn a_program_from_retain_to_release() {
         work,
         [
             format!(
-                "copy_to_device(ctx: ContextId(1), dst: 4096, src: {:?}, bytes: 64, {created}, mode: Pageable)",
+                "copy_to_device(ctx: ContextId(1), dst: DevicePtr(0x1000), src: {:?}, bytes: 64, {created}, mode: Pageable)",
                 source.as_ptr()
             ),
             format!("launch(ctx: ContextId(1), launch: {launch}, {created})"),
             format!(
-                "copy_to_host(ctx: ContextId(1), dst: {:?}, src: 4096, bytes: 64, {created}, mode: Pageable)",
+                "copy_to_host(ctx: ContextId(1), dst: {:?}, src: DevicePtr(0x1000), bytes: 64, {created}, mode: Pageable)",
                 sink.as_ptr()
             ),
             format!("stream_synchronize(ctx: ContextId(1), {created})"),
@@ -64,7 +64,7 @@ fn a_program_from_retain_to_release() {
     assert_eq!(
         end,
         [
-            "memory_free(ctx: ContextId(1), address: 4096)".to_owned(),
+            "memory_free(ctx: ContextId(1), address: DevicePtr(0x1000))".to_owned(),
             format!("stream_destroy(ctx: ContextId(1), stream: ObjectId({stream_id}))"),
             format!("module_unload(ctx: ContextId(1), module: ObjectId({}))", module as u64),
             "context_close(ctx: ContextId(1))".to_owned(),

@@ -1,5 +1,6 @@
 //! Two processes at once: what one has is not there for the other.
 
+use crate::backend::DevicePtr;
 use crate::backend::Faults as _;
 use outboard_abi::CUresult;
 
@@ -53,7 +54,7 @@ fn use_foreign(program: Program, foreign: &Made) {
 /// One that gives addresses where others give none: a device has them of its own.
 fn elsewhere() -> Program {
     let program = Program::ready();
-    program.recorder.answer_with("memory_alloc", 0x7f00_0000_0000_u64);
+    program.recorder.answer_with("memory_alloc", DevicePtr(0x7f00_0000_0000));
     program
 }
 

@@ -7,7 +7,7 @@ use outboard_abi::{CUdevice_P2PAttribute, CUmemAccessDesc, CUmemAllocationProp, 
 
 use super::program::{nothing, prepare};
 use super::*;
-use crate::backend::{Recorder, Result, ServerId};
+use crate::backend::{DevicePtr, Recorder, Result, ServerId};
 use crate::process::Process;
 use crate::several::{Member, Several};
 
@@ -45,7 +45,7 @@ impl Machine {
         let servers = [several.first(), second];
         for (place, server) in servers.iter().enumerate() {
             prepare(server);
-            server.answer_with("vmm_reserve", (place as u64 + 1) << 40);
+            server.answer_with("vmm_reserve", DevicePtr((place as u64 + 1) << 40));
         }
         Machine { process: Box::leak(Box::new(Process::apart(several))), servers }
     }

@@ -1,5 +1,6 @@
 //! Variables of modules, which copies and fills may name as long as their module is loaded.
 
+use crate::backend::DevicePtr;
 use outboard_abi::{CUdeviceptr, CUmodule, CUresult};
 
 use super::program::Program;
@@ -9,7 +10,7 @@ const ADDRESS: CUdeviceptr = 0x7e00_0000_0000;
 
 /// Where the variable of a module is, which has so many bytes.
 fn variable(program: Program, module: CUmodule, bytes: u64) -> CUdeviceptr {
-    program.recorder.answer_with("module_global", (ADDRESS, bytes, false));
+    program.recorder.answer_with("module_global", (DevicePtr(ADDRESS), bytes, false));
     let mut found = 0_usize;
     let mut address = 0;
     let name = c"variable".as_ptr();

@@ -3,6 +3,7 @@
 use outboard_abi::{CUDA_MEMCPY3D, CUarray, CUmemorytype, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_wire::boxes::{Extent, Layout, Part, Region, Storage};
+use outboard_wire::{DevicePtr, HostPtr, UnifiedPtr};
 
 use super::objects::Handle;
 
@@ -23,8 +24,12 @@ enum Kind {
 
 impl Placed {
     /// Packed in staging memory of this process.
-    pub(crate) fn host(address: u64, extent: Extent) -> Placed {
-        let region = Region { storage: Storage::Linear(address), layout: Layout::packed(extent), at: (0, 0, 0) };
+    pub(crate) fn host(address: HostPtr, extent: Extent) -> Placed {
+        let region = Region {
+            storage: Storage::Linear(address.unified().device()),
+            layout: Layout::packed(extent),
+            at: (0, 0, 0),
+        };
         Placed { kind: Kind::Host, region }
     }
 
@@ -49,10 +54,10 @@ impl Placed {
         Ok(Placed { region, ..*self })
     }
 
-    fn address(&self) -> u64 {
+    fn address(&self) -> UnifiedPtr {
         match self.region.storage {
-            Storage::Linear(address) => address,
-            Storage::Array(_) => 0,
+            Storage::Linear(address) => address.unified(),
+            Storage::Array(_) => UnifiedPtr::NULL,
         }
     }
 
@@ -72,8 +77,8 @@ impl Placed {
 /// What the driver's structure says of one side.
 struct Side {
     kind: CUmemorytype,
-    host: u64,
-    device: u64,
+    host: HostPtr,
+    device: DevicePtr,
     array: CUarray,
     at: (usize, usize, usize),
     pitch: usize,
@@ -87,17 +92,33 @@ fn side(placed: &Placed, extent: Extent) -> Result<Side, CUresult> {
         Kind::Array(array) => {
             let at = (x as usize, y as usize, z as usize);
             let kind = CUmemorytype::CU_MEMORYTYPE_ARRAY;
-            Side { kind, host: 0, device: 0, array: array.get(), at, pitch: 0, rows: 0 }
+            Side { kind, host: HostPtr::NULL, device: DevicePtr::NULL, array: array.get(), at, pitch: 0, rows: 0 }
         }
         Kind::Host => {
             let (pitch, rows) = placed.shape(extent)?;
             let kind = CUmemorytype::CU_MEMORYTYPE_HOST;
-            Side { kind, host: placed.address(), device: 0, array: none, at: (0, 0, 0), pitch, rows }
+            Side {
+                kind,
+                host: placed.address().host(),
+                device: DevicePtr::NULL,
+                array: none,
+                at: (0, 0, 0),
+                pitch,
+                rows,
+            }
         }
         Kind::Device => {
             let (pitch, rows) = placed.shape(extent)?;
             let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
-            Side { kind, host: 0, device: placed.address(), array: none, at: (0, 0, 0), pitch, rows }
+            Side {
+                kind,
+                host: HostPtr::NULL,
+                device: placed.address().device(),
+                array: none,
+                at: (0, 0, 0),
+                pitch,
+                rows,
+            }
         }
     })
 }
@@ -117,8 +138,8 @@ pub(crate) fn copy(
         srcZ: src.at.2,
         srcLOD: 0,
         srcMemoryType: src.kind,
-        srcHost: src.host as *const _,
-        srcDevice: src.device,
+        srcHost: src.host.pointer(),
+        srcDevice: src.device.0,
         srcArray: src.array,
         reserved0: core::ptr::null_mut(),
         srcPitch: src.pitch,
@@ -128,8 +149,8 @@ pub(crate) fn copy(
         dstZ: dst.at.2,
         dstLOD: 0,
         dstMemoryType: dst.kind,
-        dstHost: dst.host as *mut _,
-        dstDevice: dst.device,
+        dstHost: dst.host.pointer(),
+        dstDevice: dst.device.0,
         dstArray: dst.array,
         reserved1: core::ptr::null_mut(),
         dstPitch: dst.pitch,
@@ -146,7 +167,8 @@ mod tests {
     use super::*;
 
     fn shape(pitch: u64, slice: u64, extent: Extent) -> Option<(usize, usize)> {
-        let region = Region { storage: Storage::Linear(0x1000), layout: Layout { pitch, slice }, at: (0, 0, 0) };
+        let region =
+            Region { storage: Storage::Linear(DevicePtr(0x1000)), layout: Layout { pitch, slice }, at: (0, 0, 0) };
         Placed::device(region).shape(extent).ok()
     }
 
@@ -170,9 +192,9 @@ mod tests {
     #[test]
     fn parts_of_a_packed_buffer_follow_one_another() {
         let extent = Extent { width: 10, height: 4, depth: 3 };
-        let whole = Placed::host(0x1000, extent);
+        let whole = Placed::host(HostPtr(0x1000), extent);
         for part in extent.parts(13..97) {
-            assert_eq!(whole.part(&part).unwrap().address(), 0x1000 + part.packed);
+            assert_eq!(whole.part(&part).unwrap().address().0, 0x1000 + part.packed);
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use outboard_abi::{CUarray_format_enum as Format, CUresult};
+use outboard_wire::{ContextId, DevicePtr, ObjectId};
 
 /// Allocations from this size on take whole pages of the device.
 const LARGE: u64 = 1 << 20;
@@ -20,11 +21,11 @@ const ALIGN: u64 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     /// What begins at this address.
-    At(u64),
-    Array(u64),
-    Mipmap(u64),
+    At(DevicePtr),
+    Array(ObjectId),
+    Mipmap(ObjectId),
     /// Variables of a module.
-    Module(u64),
+    Module(ObjectId),
     /// What a context has for this limit of `cuCtxSetLimit`.
     Limit(u32),
     /// Local memory of kernels.
@@ -99,7 +100,7 @@ pub(crate) struct Budget {
     pinned: Arc<AtomicU64>,
     held: Arc<Held>,
     /// With the context that each goes with.
-    charges: HashMap<(u32, What), Charge>,
+    charges: HashMap<(ContextId, What), Charge>,
 }
 
 /// Bytes that an allocation takes of a device.
@@ -169,24 +170,24 @@ impl Budget {
     }
 
     /// Keeps a charge for as long as the thing is there. What was kept for it before is free.
-    pub(crate) fn keep(&mut self, ctx: u32, what: What, charge: Charge) {
+    pub(crate) fn keep(&mut self, ctx: ContextId, what: What, charge: Charge) {
         self.charges.insert((ctx, what), charge);
     }
 
     /// Bytes that count for a thing.
-    pub(crate) fn kept(&self, ctx: u32, what: What) -> u64 {
+    pub(crate) fn kept(&self, ctx: ContextId, what: What) -> u64 {
         self.charges.get(&(ctx, what)).map_or(0, |charge| charge.bytes)
     }
 
     /// The charge of a thing that is about to go; it is to be dropped once the driver has taken the memory back.
     #[must_use]
-    pub(crate) fn release(&mut self, ctx: u32, what: What) -> Option<Charge> {
+    pub(crate) fn release(&mut self, ctx: ContextId, what: What) -> Option<Charge> {
         self.charges.remove(&(ctx, what))
     }
 
     /// The charges of a context that is about to go.
     #[must_use]
-    pub(crate) fn release_all(&mut self, ctx: u32) -> Vec<Charge> {
+    pub(crate) fn release_all(&mut self, ctx: ContextId) -> Vec<Charge> {
         self.charges.extract_if(|(owner, _), _| *owner == ctx).map(|(_, charge)| charge).collect()
     }
 }
@@ -203,16 +204,16 @@ mod tests {
         assert_eq!(budget.charge(0, 40, 1).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY), "others count");
         assert_eq!(budget.charge(0, u64::MAX, 0).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         assert!(budget.charge(0, 1, u64::MAX).is_err());
-        budget.keep(1, What::At(0x1000), first);
+        budget.keep(ContextId(1), What::At(DevicePtr(0x1000)), first);
         let second = budget.charge(1, 100, 0).unwrap();
-        budget.keep(1, What::Array(7), second);
+        budget.keep(ContextId(1), What::Array(ObjectId(7)), second);
         assert_eq!((budget.held(0), budget.held(1), budget.held(2)), (60, 100, 0));
-        let going = budget.release(1, What::At(0x1000));
+        let going = budget.release(ContextId(1), What::At(DevicePtr(0x1000)));
         assert_eq!(budget.held(0), 60, "until the driver has it");
         drop(going);
         assert!(budget.charge(0, 100, 0).is_ok());
-        assert!(budget.release(2, What::Array(7)).is_none(), "another context's");
-        drop(budget.release_all(1));
+        assert!(budget.release(ContextId(2), What::Array(ObjectId(7))).is_none(), "another context's");
+        drop(budget.release_all(ContextId(1)));
         assert_eq!((budget.held(0), budget.held(1)), (0, 0));
         assert!(budget.charge(2, 1, 0).is_err(), "no such device");
     }

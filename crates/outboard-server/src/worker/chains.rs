@@ -11,6 +11,7 @@ use outboard_abi::{CUfunc_st, CUfunction, CUgraph_st, CUgraphExec_st, CUgraphNod
 use outboard_abi::{CUresult, CUstream, CUstream_st};
 use outboard_driver::{Table, call};
 use outboard_wire::messages::{Launch, Message};
+use outboard_wire::{ContextId, StreamId};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use super::Worker;
@@ -38,8 +39,8 @@ const FREELY: u64 = 16;
 /// Where launches go: a stream, by the client's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
-    pub(super) ctx: u32,
-    pub(super) stream: u64,
+    pub(super) ctx: ContextId,
+    pub(super) stream: StreamId,
 }
 
 /// A launch without its parameters.
@@ -135,27 +136,27 @@ impl Chains {
     }
 
     /// A stream's launches are made each by itself from now on.
-    pub(super) fn set_apart(&mut self, table: &Table, ctx: u32, stream: u64) {
+    pub(super) fn set_apart(&mut self, table: &Table, ctx: ContextId, stream: StreamId) {
         let place = Place { ctx, stream };
         self.special.insert(place);
         self.forget(table, |of, _| of == place);
     }
 
     /// A stream is about to end.
-    pub(super) fn forget_stream(&mut self, table: &Table, ctx: u32, stream: u64) {
+    pub(super) fn forget_stream(&mut self, table: &Table, ctx: ContextId, stream: StreamId) {
         let place = Place { ctx, stream };
         self.special.remove(&place);
         self.forget(table, |of, _| of == place);
     }
 
     /// A context is about to end.
-    pub(super) fn end_context(&mut self, table: &Table, ctx: u32) {
+    pub(super) fn end_context(&mut self, table: &Table, ctx: ContextId) {
         self.special.retain(|place| place.ctx != ctx);
         self.forget_context(table, ctx);
     }
 
     /// A context is about to change in a way that graphs may not notice.
-    pub(super) fn forget_context(&mut self, table: &Table, ctx: u32) {
+    pub(super) fn forget_context(&mut self, table: &Table, ctx: ContextId) {
         self.forget(table, |of, _| of.ctx == ctx);
     }
 

@@ -2,6 +2,7 @@
 
 use outboard_abi::{CUgraphMem_attribute_enum as GraphMemory, CUmemPool_attribute as Pools, CUmemoryPool, CUresult};
 use outboard_driver::{Table, call};
+use outboard_wire::{ContextId, DevicePtr};
 
 use super::Worker;
 use super::answer::Outcome;
@@ -131,7 +132,7 @@ impl Worker {
         }
         for settle in [false, true] {
             let before = self.held_elsewhere(device);
-            if before == 0 || (settle && self.ctx == 0) {
+            if before == 0 || (settle && self.ctx == ContextId::NONE) {
                 break;
             }
             if settle {
@@ -232,9 +233,9 @@ impl Worker {
         &mut self,
         device: u32,
         bytes: u64,
-        mut allocate: impl FnMut(&mut Worker) -> Result<u64, CUresult>,
-        mut undo: impl FnMut(&mut Worker, u64),
-    ) -> Result<u64, CUresult> {
+        mut allocate: impl FnMut(&mut Worker) -> Result<DevicePtr, CUresult>,
+        mut undo: impl FnMut(&mut Worker, DevicePtr),
+    ) -> Result<DevicePtr, CUresult> {
         self.budget.changed();
         Kind::Allocation.room(self.allocations.len())?;
         let limit = self.budget.limit().unwrap_or(u64::MAX);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use outboard_abi::{CUresult, CUstream};
 use outboard_driver::{Table, call};
-use outboard_wire::Writer;
 use outboard_wire::request::HOST_CALL;
+use outboard_wire::{ContextId, Writer};
 
 use super::Worker;
 use super::answer::Outcome;
@@ -18,7 +18,7 @@ use super::output::{Output, Printed};
 pub(crate) struct HostFunction {
     /// The client's number for it.
     number: u64,
-    ctx: u32,
+    ctx: ContextId,
     /// Called after an error too.
     always: bool,
     replier: Replier,

@@ -13,6 +13,7 @@ use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_transport::Memory;
 use outboard_transport::reserved::Reserved;
+use outboard_wire::{ContextId, UnifiedPtr};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
 use super::bounds::Kind;
@@ -30,7 +31,7 @@ pub(crate) struct Mapped {
     /// The addresses that this process keeps from others, where it keeps any.
     addresses: Arc<Reserved>,
     /// What the client has opened: bytes and context, by first address.
-    open: BTreeMap<u64, (u64, u32)>,
+    open: BTreeMap<u64, (u64, ContextId)>,
     /// The pages below: bytes and how many of `open` use them, by first address. Each run is registered with the driver as one.
     runs: BTreeMap<u64, (u64, u32)>,
     /// What runs count for, by first address, if their pages are this process's own.
@@ -82,7 +83,7 @@ impl Mapped {
     pub(crate) fn open(
         &mut self,
         table: &Table,
-        ctx: u32,
+        ctx: ContextId,
         (address, bytes): (u64, u64),
         pinned: Pinned,
     ) -> Result<(), CUresult> {
@@ -96,7 +97,7 @@ impl Mapped {
     pub(crate) fn share(
         &mut self,
         table: &Table,
-        ctx: u32,
+        ctx: ContextId,
         (address, bytes): (u64, u64),
         memory: &Memory,
         offset: u64,
@@ -120,7 +121,7 @@ impl Mapped {
     fn add(
         &mut self,
         table: &Table,
-        ctx: u32,
+        ctx: ContextId,
         address: u64,
         bytes: u64,
         source: Pages<'_>,
@@ -210,7 +211,7 @@ impl Mapped {
     }
 
     /// Forgets the memory of a context that is gone, which a client of ours has closed before. Its pages stay: the driver may still know them.
-    pub(crate) fn forget(&mut self, ctx: u32) {
+    pub(crate) fn forget(&mut self, ctx: ContextId) {
         self.open.retain(|_, (_, owner)| *owner != ctx);
     }
 
@@ -252,14 +253,14 @@ impl Mapped {
 
     /// The bytes as they are now.
     pub(crate) fn read(&self, address: u64, bytes: usize) -> Result<Vec<u8>, CUresult> {
-        self.read_all(&[(address, bytes as u32)], bytes)
+        self.read_all(&[(UnifiedPtr(address), bytes as u32)], bytes)
     }
 
     /// The bytes of several places, one after the other, if they are at most so many.
-    pub(crate) fn read_all(&self, places: &[(u64, u32)], most: usize) -> Result<Vec<u8>, CUresult> {
+    pub(crate) fn read_all(&self, places: &[(UnifiedPtr, u32)], most: usize) -> Result<Vec<u8>, CUresult> {
         let mut total = 0usize;
         for (address, bytes) in places {
-            self.check(*address, *bytes as usize)?;
+            self.check(address.0, *bytes as usize)?;
             total = total.checked_add(*bytes as usize).filter(|total| *total <= most).ok_or(INVALID)?;
         }
         let mut data = Vec::<u8>::with_capacity(total);
@@ -267,7 +268,7 @@ impl Mapped {
             let (len, bytes) = (data.len(), *bytes as usize);
             // SAFETY: checked as for `write`; the vector has room for the bytes, which are then there.
             unsafe {
-                core::ptr::copy_nonoverlapping(*address as *const u8, data.as_mut_ptr().add(len), bytes);
+                core::ptr::copy_nonoverlapping(address.host().pointer::<u8>(), data.as_mut_ptr().add(len), bytes);
                 data.set_len(len + bytes);
             }
         }
@@ -325,7 +326,7 @@ mod tests {
         let mut mapped = Mapped::default();
         mapped.runs.insert(0x10000, (0x2000, 1));
         mapped.bytes = 0x2000;
-        mapped.open.insert(0x10800, (0x1000, 1));
+        mapped.open.insert(0x10800, (0x1000, ContextId(1)));
         assert_eq!(mapped.missing(&(0xf000..0x14000)), [0xf000..0x10000, 0x12000..0x14000]);
         assert_eq!(mapped.missing(&(0x10000..0x11000)), []);
         assert_eq!(mapped.missing(&(0x11000..0x13000)), std::slice::from_ref(&(0x12000..0x13000)));
@@ -354,11 +355,14 @@ mod tests {
         let address = memory as u64;
         let mut mapped = Mapped::default();
         mapped.runs.insert(address, (0x1000, 1));
-        mapped.open.insert(address, (0x1000, 1));
+        mapped.open.insert(address, (0x1000, ContextId(1)));
         mapped.write(address, &[], &[7; 8]).unwrap();
         mapped.close(address, 0x1000).unwrap();
         for _ in 0..2 {
-            assert!(mapped.add(&table, 1, address, 0x1000, Pages::Own).unwrap().is_empty(), "no pages are made");
+            assert!(
+                mapped.add(&table, ContextId(1), address, 0x1000, Pages::Own).unwrap().is_empty(),
+                "no pages are made"
+            );
             assert_eq!(mapped.read(address, 8).unwrap(), [0; 8]);
             mapped.write(address, &[], &[8; 8]).unwrap();
             mapped.close(address, 0x1000).unwrap();
@@ -370,7 +374,7 @@ mod tests {
         let memory = Box::new([0u32; 16]);
         let address = memory.as_ptr() as u64;
         let mut mapped = Mapped::default();
-        mapped.open.insert(address, (64, 1));
+        mapped.open.insert(address, (64, ContextId(1)));
         mapped.write(address + 4, &[0b101], &[1; 12]).unwrap();
         assert_eq!(mapped.read(address, 20).unwrap(), [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0]);
         // Eight words whose bits are all set go together; those of the next eight do not.
@@ -381,8 +385,12 @@ mod tests {
         assert!(mapped.write(address + 2, &[1], &[1; 4]).is_err(), "words are aligned");
         assert!(mapped.write(address, &[1], &[1; 64]).is_err(), "a mask that is too short");
         assert!(mapped.write(address + 60, &[], &[1; 5]).is_err() && mapped.read(address, 65).is_err());
-        assert_eq!(mapped.read_all(&[(address + 20, 4), (address, 2)], 6).unwrap(), [2, 2, 2, 2, 0, 9]);
+        assert_eq!(
+            mapped.read_all(&[(UnifiedPtr(address + 20), 4), (UnifiedPtr(address), 2)], 6).unwrap(),
+            [2, 2, 2, 2, 0, 9]
+        );
         for (places, most) in [([(address, 4), (address + 60, 5)], 64), ([(address, 4), (address, 4)], 7)] {
+            let places = places.map(|(address, bytes)| (UnifiedPtr(address), bytes));
             assert!(mapped.read_all(&places, most).is_err(), "{places:?}");
         }
     }

@@ -7,13 +7,14 @@ use outboard_abi::{
     CUstreamBatchMemOpType as Kind, CUstreamWaitValue_flags, CUstreamWriteValue_flags,
 };
 use outboard_driver::{Table, call};
+use outboard_wire::DevicePtr;
 
 /// An operation on a word of staging memory, by its address on the device.
 #[derive(Clone, Copy)]
 pub(crate) enum Operation {
     /// Waits until the word is at least as large.
-    WaitAtLeast(u64, u32),
-    Write(u64, u32),
+    WaitAtLeast(DevicePtr, u32),
+    Write(DevicePtr, u32),
 }
 
 /// Queues operations in their order.
@@ -23,10 +24,10 @@ pub(crate) fn queue(table: &Table, stream: CUstream, operations: &[Operation]) -
     match operations {
         [] => Ok(()),
         [Operation::WaitAtLeast(address, value)] => {
-            call!(table, cuStreamWaitValue32_v2(stream, *address, *value, at_least))
+            call!(table, cuStreamWaitValue32_v2(stream, address.0, *value, at_least))
         }
         [Operation::Write(address, value)] => {
-            call!(table, cuStreamWriteValue32_v2(stream, *address, *value, plain))
+            call!(table, cuStreamWriteValue32_v2(stream, address.0, *value, plain))
         }
         several => {
             let mut list: Vec<CUstreamBatchMemOpParams> = several
@@ -44,7 +45,7 @@ pub(crate) fn queue(table: &Table, stream: CUstream, operations: &[Operation]) -
                     // The members for waiting and writing are laid out alike.
                     params.waitValue = WaitValue {
                         operation: kind,
-                        address,
+                        address: address.0,
                         __bindgen_anon_1: Value { value64: value.into() },
                         flags,
                         alias: 0,

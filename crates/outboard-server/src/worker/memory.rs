@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use outboard_abi::{CUevent_flags, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_wire::boxes::{Extent, Layout};
+use outboard_wire::{ContextId, DevicePtr};
 
 use super::bounds::Kind;
 use super::objects::Handle;
@@ -13,18 +14,18 @@ use super::objects::Handle;
 /// Device memory that the client may name in copies. With unified addressing the driver would take any address of this process, so that
 /// every address from the wire is looked up here first.
 #[derive(Debug, Default)]
-pub(crate) struct Allocations(BTreeMap<u64, (u64, u32)>);
+pub(crate) struct Allocations(BTreeMap<DevicePtr, (u64, ContextId)>);
 
 /// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as one.
-const MAPPED: u32 = 0;
+const MAPPED: ContextId = ContextId::NONE;
 
 impl Allocations {
-    pub(crate) fn insert(&mut self, base: u64, bytes: u64, ctx: u32) {
+    pub(crate) fn insert(&mut self, base: DevicePtr, bytes: u64, ctx: ContextId) {
         self.0.insert(base, (bytes, ctx));
     }
 
     /// Notes a mapping that a device may use.
-    pub(crate) fn insert_mapped(&mut self, base: u64, bytes: u64) {
+    pub(crate) fn insert_mapped(&mut self, base: DevicePtr, bytes: u64) {
         self.0.insert(base, (bytes, MAPPED));
     }
 
@@ -34,24 +35,24 @@ impl Allocations {
     }
 
     /// Takes out the allocation that starts at `base`.
-    pub(crate) fn remove(&mut self, base: u64) -> Result<(), CUresult> {
+    pub(crate) fn remove(&mut self, base: DevicePtr) -> Result<(), CUresult> {
         self.0.remove(&base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
-    pub(crate) fn check(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
+    pub(crate) fn check(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
         let (base, (len, owner)) = self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let offset = address - base;
+        let offset = address.since(*base);
         let inside = offset < *len && bytes <= len - offset;
         if inside {
             return Ok(());
         }
-        let mut covered = base + len;
+        let mut covered = base.offset(*len);
         let end = address.checked_add(bytes).filter(|_| *owner == MAPPED && address < covered);
         let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         while covered < end {
             match self.0.get(&covered) {
-                Some((len, MAPPED)) => covered += len,
+                Some((len, MAPPED)) => covered = covered.offset(*len),
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }
@@ -59,35 +60,35 @@ impl Allocations {
     }
 
     /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
-    pub(crate) fn check_rows(&self, address: u64, width: u64, height: u64, pitch: u64) -> Result<(), CUresult> {
+    pub(crate) fn check_rows(&self, address: DevicePtr, width: u64, height: u64, pitch: u64) -> Result<(), CUresult> {
         let above = pitch.checked_mul(height.saturating_sub(1)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         self.check(address, above.checked_add(width).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
     }
 
     /// [`Allocations::check`] for a box.
-    pub(crate) fn check_box(&self, address: u64, layout: Layout, extent: Extent) -> Result<(), CUresult> {
+    pub(crate) fn check_box(&self, address: DevicePtr, layout: Layout, extent: Extent) -> Result<(), CUresult> {
         self.check(address, layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
     }
 
     /// Where the allocations of a context begin.
-    pub(crate) fn of(&self, ctx: u32) -> Vec<u64> {
+    pub(crate) fn of(&self, ctx: ContextId) -> Vec<DevicePtr> {
         self.0.iter().filter(|(_, (_, owner))| *owner == ctx).map(|(address, _)| *address).collect()
     }
 
     /// Forgets the allocations of a context that is gone.
-    pub(crate) fn forget(&mut self, ctx: u32) {
+    pub(crate) fn forget(&mut self, ctx: ContextId) {
         self.0.retain(|_, (_, owner)| *owner != ctx);
     }
 }
 
 /// Page-locked buffers of one size, by context: their memory goes with it.
 #[derive(Clone, Default)]
-pub(crate) struct Slots(Arc<Mutex<HashMap<u32, Vec<usize>>>>);
+pub(crate) struct Slots(Arc<Mutex<HashMap<ContextId, Vec<usize>>>>);
 
 /// A buffer of [`Slots::BYTES`] on loan; dropped, it is free again.
 pub(crate) struct Slot {
     address: usize,
-    ctx: u32,
+    ctx: ContextId,
     slots: Slots,
 }
 
@@ -96,7 +97,7 @@ impl Slots {
     pub(crate) const BYTES: usize = outboard_wire::limits::MAX_INLINE;
 
     /// A free buffer of the context, which is current.
-    pub(crate) fn take(&self, table: &Table, ctx: u32) -> Result<Slot, CUresult> {
+    pub(crate) fn take(&self, table: &Table, ctx: ContextId) -> Result<Slot, CUresult> {
         let free = self.lock().get_mut(&ctx).and_then(Vec::pop);
         let address = match free {
             Some(address) => address,
@@ -110,11 +111,11 @@ impl Slots {
     }
 
     /// Forgets the buffers of a context that is gone.
-    pub(crate) fn forget(&self, ctx: u32) {
+    pub(crate) fn forget(&self, ctx: ContextId) {
         self.lock().remove(&ctx);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Vec<usize>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ContextId, Vec<usize>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -149,7 +150,7 @@ impl Parcels {
     const LOOKS: usize = 4;
 
     /// A buffer that holds `data`, and takes back some that the device has read. The context is current.
-    pub(crate) fn pack(&mut self, table: &Table, slots: &Slots, ctx: u32, data: &[u8]) -> Result<Slot, CUresult> {
+    pub(crate) fn pack(&mut self, table: &Table, slots: &Slots, ctx: ContextId, data: &[u8]) -> Result<Slot, CUresult> {
         for _ in 0..Parcels::LOOKS.min(self.0.len()) {
             let Some((slot, event)) = self.0.pop_front() else { break };
             match call!(table, cuEventQuery(event.get())) {
@@ -188,7 +189,7 @@ impl Parcels {
     }
 
     /// Forgets the buffers of a context that is gone.
-    pub(crate) fn forget(&mut self, ctx: u32) {
+    pub(crate) fn forget(&mut self, ctx: ContextId) {
         for (slot, event) in std::mem::take(&mut self.0) {
             if slot.ctx == ctx {
                 std::mem::forget(slot);
@@ -206,22 +207,28 @@ mod tests {
     #[test]
     fn only_what_was_allocated_may_be_named() {
         let mut allocations = Allocations::default();
-        allocations.insert(0x1000, 0x100, 1);
-        allocations.insert(0x2000, 0x100, 2);
-        assert!(allocations.check(0x1000, 0x100).is_ok() && allocations.check(0x10ff, 1).is_ok());
+        allocations.insert(DevicePtr(0x1000), 0x100, ContextId(1));
+        allocations.insert(DevicePtr(0x2000), 0x100, ContextId(2));
+        assert!(allocations.check(DevicePtr(0x1000), 0x100).is_ok() && allocations.check(DevicePtr(0x10ff), 1).is_ok());
         for (address, bytes) in [(0xfff, 1), (0x1000, 0x101), (0x1100, 1), (0x10ff, u64::MAX), (u64::MAX, 1), (0, 0)] {
-            assert!(allocations.check(address, bytes).is_err(), "{address:#x} {bytes:#x}");
+            assert!(allocations.check(DevicePtr(address), bytes).is_err(), "{address:#x} {bytes:#x}");
         }
-        assert!(allocations.check_rows(0x1000, 0x10, 4, 0x40).is_ok());
-        assert!(allocations.check_rows(0x1000, 0x41, 4, 0x40).is_err());
-        assert!(allocations.check_rows(0x1000, 1, u64::MAX, u64::MAX).is_err());
-        allocations.insert_mapped(0x3000, 0x100);
-        allocations.insert_mapped(0x3100, 0x100);
-        allocations.insert(0x3200, 0x100, 2);
-        assert!(allocations.check(0x3001, 0x1ff).is_ok(), "mappings that touch");
-        assert!(allocations.check(0x3001, 0x200).is_err() && allocations.check(0x3001, u64::MAX).is_err());
-        assert!(allocations.check(0x3200, 0x101).is_err() && allocations.check(0x20ff, 0xf10).is_err());
-        allocations.forget(1);
-        assert!(allocations.check(0x1000, 1).is_err() && allocations.check(0x2000, 1).is_ok());
+        assert!(allocations.check_rows(DevicePtr(0x1000), 0x10, 4, 0x40).is_ok());
+        assert!(allocations.check_rows(DevicePtr(0x1000), 0x41, 4, 0x40).is_err());
+        assert!(allocations.check_rows(DevicePtr(0x1000), 1, u64::MAX, u64::MAX).is_err());
+        allocations.insert_mapped(DevicePtr(0x3000), 0x100);
+        allocations.insert_mapped(DevicePtr(0x3100), 0x100);
+        allocations.insert(DevicePtr(0x3200), 0x100, ContextId(2));
+        assert!(allocations.check(DevicePtr(0x3001), 0x1ff).is_ok(), "mappings that touch");
+        assert!(
+            allocations.check(DevicePtr(0x3001), 0x200).is_err()
+                && allocations.check(DevicePtr(0x3001), u64::MAX).is_err()
+        );
+        assert!(
+            allocations.check(DevicePtr(0x3200), 0x101).is_err()
+                && allocations.check(DevicePtr(0x20ff), 0xf10).is_err()
+        );
+        allocations.forget(ContextId(1));
+        assert!(allocations.check(DevicePtr(0x1000), 1).is_err() && allocations.check(DevicePtr(0x2000), 1).is_ok());
     }
 }

@@ -53,7 +53,7 @@ use outboard_transport::SpinLimits;
 use outboard_wire::handshake::Refusal;
 use outboard_wire::messages::{Launch, Message};
 use outboard_wire::platform::Platform;
-use outboard_wire::{Encode, Writer};
+use outboard_wire::{ContextId, DevicePtr, Encode, Writer};
 
 use crate::image_cache::owners_folder;
 use crate::meter::{self, Class};
@@ -92,20 +92,20 @@ pub struct Worker {
     space: Space,
     shared: Shared,
     /// Memory of other sessions, by address: how often it has been opened.
-    opened: HashMap<u64, u32>,
+    opened: HashMap<DevicePtr, u32>,
     mapped: Mapped,
     slots: Slots,
     parcels: Parcels,
     /// What copies may have of the pools below.
     staging: Arc<staging::Account>,
-    pools: HashMap<u32, Arc<Pool>>,
+    pools: HashMap<ContextId, Arc<Pool>>,
     shared_staging: SharedStaging,
     /// Whether shared staging memory has been made known to the device ahead.
     shared_warm: bool,
     copies: Copies,
     /// Values of texture and surface objects, each with its context.
-    textures: HashSet<(u32, u64)>,
-    surfaces: HashSet<(u32, u64)>,
+    textures: HashSet<(ContextId, u64)>,
+    surfaces: HashSet<(ContextId, u64)>,
     upload: Upload,
     images: Images,
     layouts: Layouts,
@@ -131,11 +131,11 @@ pub struct Worker {
     /// Pools that the client has ended while there was memory in them, with the ordinals of their devices.
     ended_pools: Vec<(objects::Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
-    current: u32,
+    current: ContextId,
     /// That context, if the name is not 0.
     entered: Option<Context>,
     /// The context of the command at hand.
-    ctx: u32,
+    ctx: ContextId,
     /// Whether anything that came after it is at hand, too.
     more: bool,
     /// Whether what others are shown of the session is what the last command has left.
@@ -201,9 +201,9 @@ impl Worker {
             prints: false,
             budget,
             ended_pools: Vec::new(),
-            current: 0,
+            current: ContextId::NONE,
             entered: None,
-            ctx: 0,
+            ctx: ContextId::NONE,
             more: false,
             shown: false,
             replier: None,
@@ -231,7 +231,7 @@ impl Worker {
     fn enter(&mut self) -> Result<Context, CUresult> {
         if let Some(context) = self.entered
             && self.current == self.ctx
-            && self.ctx != 0
+            && self.ctx != ContextId::NONE
         {
             return Ok(context);
         }

@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString};
 
 use outboard_abi::{CUfunction, CUlibrary, CUmodule, CUresult};
 use outboard_driver::{Table, call};
+use outboard_wire::DevicePtr;
 use outboard_wire::jit::{JitLog, JitOptions};
 use outboard_wire::platform::KernelInfo;
 
@@ -199,7 +200,7 @@ fn name(table: &Table, function: CUfunction) -> Result<String, CUresult> {
 }
 
 /// Address and bytes of a module's variable, and whether it is managed.
-pub(crate) fn global(table: &Table, module: CUmodule, name: &str) -> Result<(u64, u64, bool), CUresult> {
+pub(crate) fn global(table: &Table, module: CUmodule, name: &str) -> Result<(DevicePtr, u64, bool), CUresult> {
     let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (mut address, mut bytes) = (0, 0usize);
     call!(table, cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, name.as_ptr()))?;
@@ -207,5 +208,5 @@ pub(crate) fn global(table: &Table, module: CUmodule, name: &str) -> Result<(u64
     let mut managed = 0u32;
     let attribute = outboard_abi::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_IS_MANAGED;
     let known = call!(table, cuPointerGetAttribute((&raw mut managed).cast(), attribute, address)).is_ok();
-    Ok((address, bytes as u64, known && managed & 0xff != 0))
+    Ok((DevicePtr(address), bytes as u64, known && managed & 0xff != 0))
 }

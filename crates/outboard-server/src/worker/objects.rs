@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
+use outboard_wire::{ContextId, ObjectId, StreamId};
 use rustc_hash::FxHashMap;
 
 use super::bounds::Kind;
@@ -46,7 +47,7 @@ pub(crate) struct Context {
 }
 
 /// Objects of one kind, by the client's names. A client that chose them so that they collide would slow itself down.
-pub(crate) struct Named<T>(FxHashMap<u64, (u32, T)>, Kind);
+pub(crate) struct Named<T>(FxHashMap<ObjectId, (ContextId, T)>, Kind);
 
 impl<T: Clone> Named<T> {
     pub(crate) fn new(kind: Kind) -> Named<T> {
@@ -54,19 +55,19 @@ impl<T: Clone> Named<T> {
     }
 
     /// Adds an object of context `ctx`. The name must be new.
-    pub(crate) fn insert(&mut self, name: u64, ctx: u32, object: T) {
+    pub(crate) fn insert(&mut self, name: ObjectId, ctx: ContextId, object: T) {
         self.0.insert(name, (ctx, object));
     }
 
     /// Whether the name is taken, or one that no client may give, or there are as many objects as a session may have.
-    pub(crate) fn check_new(&self, name: u64) -> Result<(), CUresult> {
-        if name == 0 || self.0.contains_key(&name) {
+    pub(crate) fn check_new(&self, name: ObjectId) -> Result<(), CUresult> {
+        if name == ObjectId::NONE || self.0.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         self.1.room(self.0.len())
     }
 
-    pub(crate) fn get(&self, name: u64) -> Result<T, CUresult> {
+    pub(crate) fn get(&self, name: ObjectId) -> Result<T, CUresult> {
         self.0.get(&name).map(|(_, object)| object.clone()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
@@ -75,12 +76,12 @@ impl<T: Clone> Named<T> {
         self.0.values().map(|(_, object)| object)
     }
 
-    pub(crate) fn remove(&mut self, name: u64) -> Result<T, CUresult> {
+    pub(crate) fn remove(&mut self, name: ObjectId) -> Result<T, CUresult> {
         self.0.remove(&name).map(|(_, object)| object).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Forgets the objects of a context that is gone.
-    pub(crate) fn forget(&mut self, ctx: u32) {
+    pub(crate) fn forget(&mut self, ctx: ContextId) {
         self.0.retain(|_, (owner, _)| *owner != ctx);
     }
 
@@ -92,22 +93,22 @@ impl<T: Clone> Named<T> {
 
 /// Everything that a client has named.
 pub(crate) struct Objects {
-    pub(crate) contexts: FxHashMap<u32, Context>,
+    pub(crate) contexts: FxHashMap<ContextId, Context>,
     pub(crate) streams: Named<Handle<outboard_abi::CUstream_st>>,
     pub(crate) events: Named<Handle<outboard_abi::CUevent_st>>,
     pub(crate) modules: Named<Module>,
     /// A pool and the ordinal of its device; of no context.
     pub(crate) pools: Named<(Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// A kernel and the module it is of.
-    pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, u64)>,
+    pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, ObjectId)>,
     pub(crate) greens: Named<Green>,
     pub(crate) links: Named<Arc<Link>>,
     pub(crate) arrays: Named<Array>,
     pub(crate) mipmaps: Named<Handle<outboard_abi::CUmipmappedArray_st>>,
     /// A texture reference and the module it is of; 0 if it was created.
-    pub(crate) references: Named<(Handle<outboard_abi::CUtexref_st>, u64)>,
+    pub(crate) references: Named<(Handle<outboard_abi::CUtexref_st>, ObjectId)>,
     /// A surface reference and the module it is of.
-    pub(crate) surface_references: Named<(Handle<outboard_abi::CUsurfref_st>, u64)>,
+    pub(crate) surface_references: Named<(Handle<outboard_abi::CUsurfref_st>, ObjectId)>,
 }
 
 /// An array.
@@ -137,7 +138,7 @@ impl Objects {
     }
 
     /// Forgets all that a context had.
-    pub(crate) fn forget(&mut self, ctx: u32) {
+    pub(crate) fn forget(&mut self, ctx: ContextId) {
         self.streams.forget(ctx);
         self.events.forget(ctx);
         self.modules.forget(ctx);
@@ -150,24 +151,27 @@ impl Objects {
         self.surface_references.forget(ctx);
     }
 
-    pub(crate) fn context(&self, ctx: u32) -> Result<Context, CUresult> {
+    pub(crate) fn context(&self, ctx: ContextId) -> Result<Context, CUresult> {
         self.contexts.get(&ctx).copied().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
     }
 
     /// The stream of that name; 0 is the legacy default stream.
-    pub(crate) fn stream(&self, name: u64) -> Result<CUstream, CUresult> {
-        if name == 0 { Ok(core::ptr::null_mut()) } else { self.streams.get(name).map(|stream| stream.get()) }
+    pub(crate) fn stream(&self, stream: StreamId) -> Result<CUstream, CUresult> {
+        match stream.object() {
+            None => Ok(core::ptr::null_mut()),
+            Some(name) => self.streams.get(name).map(|stream| stream.get()),
+        }
     }
 
-    pub(crate) fn event(&self, name: u64) -> Result<CUevent, CUresult> {
+    pub(crate) fn event(&self, name: ObjectId) -> Result<CUevent, CUresult> {
         self.events.get(name).map(|event| event.get())
     }
 
-    pub(crate) fn module(&self, name: u64) -> Result<CUmodule, CUresult> {
+    pub(crate) fn module(&self, name: ObjectId) -> Result<CUmodule, CUresult> {
         self.modules.get(name).map(Module::handle)
     }
 
-    pub(crate) fn function(&self, name: u64) -> Result<CUfunction, CUresult> {
+    pub(crate) fn function(&self, name: ObjectId) -> Result<CUfunction, CUresult> {
         self.functions.get(name).map(|(function, _)| function.get())
     }
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use outboard_abi::{CUevent, CUevent_flags_enum, CUevent_st, CUresult, CUstream, CUstream_st, CUstreamCaptureStatus};
 use outboard_driver::{Table, call};
+use outboard_wire::{ContextId, StreamId};
 
 use super::objects::Handle;
 
@@ -22,7 +23,7 @@ trait Barrier {
 /// The contexts of a session.
 #[derive(Default)]
 pub(super) struct Order {
-    contexts: HashMap<u32, InContext>,
+    contexts: HashMap<ContextId, InContext>,
 }
 
 /// One context.
@@ -35,7 +36,7 @@ struct InContext {
 
 /// The streams that heed the default stream, by the client's names.
 #[derive(Default)]
-struct Heeding(HashMap<u64, Stream>);
+struct Heeding(HashMap<StreamId, Stream>);
 
 struct Stream {
     stream: Handle<CUstream_st>,
@@ -47,8 +48,8 @@ struct Stream {
 
 impl Heeding {
     /// Work is about to be queued in a stream of that name, 0 for the default stream.
-    fn queue(&mut self, name: u64, barrier: &mut impl Barrier) -> Result<(), CUresult> {
-        if name != 0 {
+    fn queue(&mut self, name: StreamId, barrier: &mut impl Barrier) -> Result<(), CUresult> {
+        if name != StreamId::LEGACY {
             let Some(stream) = self.0.get_mut(&name) else { return Ok(()) };
             if stream.behind && !barrier.is_captured(stream.stream.get()) {
                 barrier.put(core::ptr::null_mut(), stream.stream.get())?;
@@ -70,14 +71,14 @@ impl Heeding {
 
 impl Order {
     /// A stream that heeds the default stream has been made.
-    pub(super) fn opened(&mut self, ctx: u32, name: u64, stream: CUstream) {
+    pub(super) fn opened(&mut self, ctx: ContextId, name: StreamId, stream: CUstream) {
         // What is in the default stream already comes first.
         let new = Stream { stream: Handle::new(stream), ahead: false, behind: true };
         self.contexts.entry(ctx).or_default().heeding.0.insert(name, new);
     }
 
     /// A stream is about to end. The default stream waits for what is left in it.
-    pub(super) fn ending(&mut self, table: &Table, ctx: u32, name: u64) -> Result<(), CUresult> {
+    pub(super) fn ending(&mut self, table: &Table, ctx: ContextId, name: StreamId) -> Result<(), CUresult> {
         let Some(context) = self.contexts.get_mut(&ctx) else { return Ok(()) };
         let Some(stream) = context.heeding.0.remove(&name) else { return Ok(()) };
         let mut events = Events { table, event: &mut context.event };
@@ -88,7 +89,7 @@ impl Order {
     }
 
     /// A context is about to end.
-    pub(super) fn forget(&mut self, table: &Table, ctx: u32) {
+    pub(super) fn forget(&mut self, table: &Table, ctx: ContextId) {
         if let Some(event) = self.contexts.remove(&ctx).and_then(|context| context.event) {
             // Whoever waits for it goes on waiting for what was recorded.
             let _ = call!(table, cuEventDestroy_v2(event.get()));
@@ -96,7 +97,7 @@ impl Order {
     }
 
     /// Work is about to be queued in a stream of the current context, 0 for the default stream.
-    pub(super) fn queue(&mut self, table: &Table, ctx: u32, name: u64) -> Result<(), CUresult> {
+    pub(super) fn queue(&mut self, table: &Table, ctx: ContextId, name: StreamId) -> Result<(), CUresult> {
         let Some(context) = self.contexts.get_mut(&ctx) else { return Ok(()) };
         context.heeding.queue(name, &mut Events { table, event: &mut context.event })
     }
@@ -153,11 +154,11 @@ mod tests {
     fn waits(names: &[u64], captured: Option<usize>) -> Vec<(usize, usize)> {
         let mut order = Order::default();
         for name in [1_usize, 2] {
-            order.opened(7, name as u64, name as CUstream);
+            order.opened(ContextId(7), StreamId(name as u64), name as CUstream);
         }
         let mut noted = Noted { captured, ..Noted::default() };
-        let heeding = &mut order.contexts.get_mut(&7).unwrap().heeding;
-        names.iter().for_each(|name| heeding.queue(*name, &mut noted).unwrap());
+        let heeding = &mut order.contexts.get_mut(&ContextId(7)).unwrap().heeding;
+        names.iter().for_each(|name| heeding.queue(StreamId(*name), &mut noted).unwrap());
         noted.put
     }
 

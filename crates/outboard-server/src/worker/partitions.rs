@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use outboard_abi::{CUdevResource, CUresult};
+use outboard_wire::ObjectId;
 
 use super::objects::Handle;
 
@@ -26,7 +27,7 @@ pub(crate) struct Green {
 #[derive(Default)]
 pub(crate) struct Partitions {
     handed_out: HashSet<Bytes>,
-    descriptions: HashMap<u64, Handle<outboard_abi::CUdevResourceDesc_st>>,
+    descriptions: HashMap<ObjectId, Handle<outboard_abi::CUdevResourceDesc_st>>,
 }
 
 /// A resource for the driver to fill.
@@ -57,18 +58,18 @@ impl Partitions {
     }
 
     /// Whether a descriptor may get this name.
-    pub(crate) fn check_new(&self, name: u64) -> Result<(), CUresult> {
-        if name == 0 || self.descriptions.contains_key(&name) {
+    pub(crate) fn check_new(&self, name: ObjectId) -> Result<(), CUresult> {
+        if name == ObjectId::NONE || self.descriptions.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         if self.descriptions.len() < MOST { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
     }
 
-    pub(crate) fn describe(&mut self, name: u64, desc: Handle<outboard_abi::CUdevResourceDesc_st>) {
+    pub(crate) fn describe(&mut self, name: ObjectId, desc: Handle<outboard_abi::CUdevResourceDesc_st>) {
         self.descriptions.insert(name, desc);
     }
 
-    pub(crate) fn description(&self, name: u64) -> Result<Handle<outboard_abi::CUdevResourceDesc_st>, CUresult> {
+    pub(crate) fn description(&self, name: ObjectId) -> Result<Handle<outboard_abi::CUdevResourceDesc_st>, CUresult> {
         self.descriptions.get(&name).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 }

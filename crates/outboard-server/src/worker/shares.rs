@@ -7,7 +7,7 @@ use std::sync::Arc;
 use outboard_abi::CUresult;
 use outboard_wire::codec::decode_all;
 pub(crate) use outboard_wire::token::TokenKind as Kind;
-use outboard_wire::{Decode, Encode, Writer};
+use outboard_wire::{Decode, DevicePtr, Encode, ObjectId, Writer};
 
 use super::Worker;
 use super::budget::Charge;
@@ -15,11 +15,33 @@ use super::budget::Charge;
 /// A token as messages have it.
 pub(crate) type Token = (u64, u64);
 
+/// What a token stands for, as the client names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Thing {
+    Memory(DevicePtr),
+    Pooled(DevicePtr),
+    Event(ObjectId),
+    Physical(ObjectId),
+    Pool(ObjectId),
+}
+
+impl Thing {
+    fn kind(self) -> Kind {
+        match self {
+            Thing::Memory(_) => Kind::Memory,
+            Thing::Pooled(_) => Kind::Pooled,
+            Thing::Event(_) => Kind::Event,
+            Thing::Physical(_) => Kind::Physical,
+            Thing::Pool(_) => Kind::Pool,
+        }
+    }
+}
+
 /// Tokens that are out.
 #[derive(Default)]
 pub(crate) struct Shared {
-    /// By what they stand for: its name or address.
-    named: HashMap<(Kind, u64), u128>,
+    /// By what they stand for.
+    named: HashMap<Thing, u128>,
     /// Those that programs have as descriptors.
     given: HashMap<u128, Given>,
 }
@@ -32,20 +54,20 @@ struct Given {
 }
 
 impl Shared {
-    pub(crate) fn get(&self, kind: Kind, what: u64) -> Option<u128> {
-        self.named.get(&(kind, what)).copied()
+    pub(crate) fn get(&self, what: Thing) -> Option<u128> {
+        self.named.get(&what).copied()
     }
 
     /// The token of something of which the client makes one more descriptor.
-    pub(crate) fn give_again(&mut self, kind: Kind, what: u64) -> Option<u128> {
-        let token = self.get(kind, what)?;
+    pub(crate) fn give_again(&mut self, what: Thing) -> Option<u128> {
+        let token = self.get(what)?;
         self.given.get_mut(&token)?.count += 1;
         Some(token)
     }
 
     /// The thing has lost its name, which may come to mean another one; descriptors of it are as good as before.
-    pub(crate) fn forget_name(&mut self, kind: Kind, what: u64) {
-        self.named.remove(&(kind, what));
+    pub(crate) fn forget_name(&mut self, what: Thing) {
+        self.named.remove(&what);
     }
 
     /// One descriptor with that token is gone; whether it was the last.
@@ -84,39 +106,37 @@ impl Worker {
     /// Shares a thing of the session's, whose token stays the same while it lasts.
     pub(crate) fn share(
         &mut self,
-        kind: Kind,
-        what: u64,
+        what: Thing,
         payload: &impl Encode,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<Token, CUresult> {
         let drawn = draw()?;
         let mut writer = Writer::new();
         writer.put(payload);
-        self.registry()?.share(drawn, kind as u8, writer.into_vec(), descriptor).map_err(|error| {
+        self.registry()?.share(drawn, what.kind() as u8, writer.into_vec(), descriptor).map_err(|error| {
             tracing::warn!(%error, "nothing more can be shared");
             CUresult::CUDA_ERROR_OUT_OF_MEMORY
         })?;
-        self.shared.named.insert((kind, what), drawn);
+        self.shared.named.insert(what, drawn);
         Ok(token(drawn))
     }
 
     /// The same with a descriptor, of which the client makes one. What it keeps counts for the session as long as the client has any.
     pub(crate) fn share_descriptor(
         &mut self,
-        kind: Kind,
-        what: u64,
+        what: Thing,
         payload: &impl Encode,
         descriptor: BorrowedFd<'_>,
         charge: Option<Arc<Charge>>,
     ) -> Result<Token, CUresult> {
-        let token = self.share(kind, what, payload, Some(descriptor))?;
+        let token = self.share(what, payload, Some(descriptor))?;
         self.shared.given.insert(number(token), Given { count: 1, _charge: charge });
         Ok(token)
     }
 
     /// The thing is gone, or its address means another one from now on.
-    pub(crate) fn unshare(&mut self, kind: Kind, what: u64) {
-        if let Some(token) = self.shared.named.remove(&(kind, what)) {
+    pub(crate) fn unshare(&mut self, what: Thing) {
+        if let Some(token) = self.shared.named.remove(&what) {
             self.shared.given.remove(&token);
             self.unshare_token(token);
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use outboard_abi::{CUmemGenericAllocationHandle, CUresult};
+use outboard_wire::{DevicePtr, ObjectId};
 
 use super::bounds::Kind as Bound;
 use super::budget::Charge;
@@ -12,10 +13,10 @@ use super::budget::Charge;
 /// every range, and none of this process's own may be touched.
 #[derive(Default)]
 pub(crate) struct Space {
-    reservations: BTreeMap<u64, u64>,
-    mappings: BTreeMap<u64, (Mapping, BTreeSet<u32>)>,
+    reservations: BTreeMap<DevicePtr, u64>,
+    mappings: BTreeMap<DevicePtr, (Mapping, BTreeSet<u32>)>,
     /// Physical memory, by the client's names.
-    memory: HashMap<u64, Memory>,
+    memory: HashMap<ObjectId, Memory>,
 }
 
 struct Memory {
@@ -45,12 +46,12 @@ impl Space {
         Bound::Reservation.room(self.reservations.len())
     }
 
-    pub(crate) fn reserve(&mut self, address: u64, bytes: u64) {
+    pub(crate) fn reserve(&mut self, address: DevicePtr, bytes: u64) {
         self.reservations.insert(address, bytes);
     }
 
     /// Forgets a whole reservation in which nothing is mapped.
-    pub(crate) fn unreserve(&mut self, address: u64, bytes: u64) -> Result<(), CUresult> {
+    pub(crate) fn unreserve(&mut self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
         let end = address.checked_add(bytes).ok_or(INVALID)?;
         if self.reservations.get(&address) != Some(&bytes) || self.mappings.range(address..end).next().is_some() {
             return Err(INVALID);
@@ -60,8 +61,8 @@ impl Space {
     }
 
     /// Whether physical memory may have this name.
-    pub(crate) fn check_new(&self, memory: u64) -> Result<(), CUresult> {
-        if memory == 0 || self.memory.contains_key(&memory) {
+    pub(crate) fn check_new(&self, memory: ObjectId) -> Result<(), CUresult> {
+        if memory == ObjectId::NONE || self.memory.contains_key(&memory) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         Bound::Physical.room(self.memory.len())
@@ -69,7 +70,7 @@ impl Space {
 
     pub(crate) fn add_memory(
         &mut self,
-        name: u64,
+        name: ObjectId,
         (handle, charge): (CUmemGenericAllocationHandle, Charge),
         bytes: u64,
         kind: Kind,
@@ -78,23 +79,23 @@ impl Space {
     }
 
     /// What physical memory counts for.
-    pub(crate) fn charge(&self, name: u64) -> Option<Arc<Charge>> {
+    pub(crate) fn charge(&self, name: ObjectId) -> Option<Arc<Charge>> {
         self.memory.get(&name)?.charge.clone()
     }
 
     /// Bytes of physical memory, and what it was created with.
-    pub(crate) fn created(&self, name: u64) -> Result<(u64, Kind), CUresult> {
+    pub(crate) fn created(&self, name: ObjectId) -> Result<(u64, Kind), CUresult> {
         self.memory.get(&name).map(|memory| (memory.bytes, memory.kind)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
-    pub(crate) fn memory(&self, name: u64) -> Result<CUmemGenericAllocationHandle, CUresult> {
+    pub(crate) fn memory(&self, name: ObjectId) -> Result<CUmemGenericAllocationHandle, CUresult> {
         self.memory.get(&name).map(|memory| memory.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Forgets physical memory, which counts as long as what this gives is kept.
     pub(crate) fn remove_memory(
         &mut self,
-        name: u64,
+        name: ObjectId,
     ) -> Result<(CUmemGenericAllocationHandle, Option<Arc<Charge>>), CUresult> {
         self.memory
             .remove(&name)
@@ -103,38 +104,38 @@ impl Space {
     }
 
     /// `Ok` if a range lies in one reservation and nothing is mapped there.
-    pub(crate) fn check_free(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
+    pub(crate) fn check_free(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
         Bound::Mapping.room(self.mappings.len())?;
         let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
         let (base, len) = self.reservations.range(..=address).next_back().ok_or(INVALID)?;
-        let inside = end - base <= *len;
+        let inside = end.since(*base) <= *len;
         let below = self.mappings.range(..end).next_back();
-        let taken = below.is_some_and(|(base, (mapping, _))| base + mapping.bytes > address);
+        let taken = below.is_some_and(|(base, (mapping, _))| base.offset(mapping.bytes) > address);
         if inside && !taken { Ok(()) } else { Err(INVALID) }
     }
 
-    pub(crate) fn add_mapping(&mut self, address: u64, mapping: Mapping) {
+    pub(crate) fn add_mapping(&mut self, address: DevicePtr, mapping: Mapping) {
         self.mappings.insert(address, (mapping, BTreeSet::new()));
     }
 
-    pub(crate) fn remove_mapping(&mut self, address: u64) -> Option<Mapping> {
+    pub(crate) fn remove_mapping(&mut self, address: DevicePtr) -> Option<Mapping> {
         self.mappings.remove(&address).map(|(mapping, _)| mapping)
     }
 
     /// Base and bytes of the mappings that make up a range without a rest.
-    pub(crate) fn whole(&self, address: u64, bytes: u64) -> Result<Vec<(u64, u64)>, CUresult> {
+    pub(crate) fn whole(&self, address: DevicePtr, bytes: u64) -> Result<Vec<(DevicePtr, u64)>, CUresult> {
         let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
         let (mut all, mut at) = (Vec::new(), address);
         while at < end {
             let (mapping, _) = self.mappings.get(&at).ok_or(INVALID)?;
             all.push((at, mapping.bytes));
-            at += mapping.bytes;
+            at = at.offset(mapping.bytes);
         }
         if at == end { Ok(all) } else { Err(INVALID) }
     }
 
     /// Notes whether a device may use the mapping at `base`.
-    pub(crate) fn note_access(&mut self, base: u64, device: u32, allowed: bool) {
+    pub(crate) fn note_access(&mut self, base: DevicePtr, device: u32, allowed: bool) {
         if let Some((_, devices)) = self.mappings.get_mut(&base) {
             match allowed {
                 true => devices.insert(device),
@@ -144,7 +145,7 @@ impl Space {
     }
 
     /// Whether any device may use the mapping at `base`.
-    pub(crate) fn accessible(&self, base: u64) -> bool {
+    pub(crate) fn accessible(&self, base: DevicePtr) -> bool {
         self.mappings.get(&base).is_some_and(|(_, devices)| !devices.is_empty())
     }
 }
@@ -156,25 +157,32 @@ mod tests {
     #[test]
     fn mappings_lie_in_reservations_and_do_not_overlap() {
         let mut space = Space::default();
-        space.reserve(0x1000, 0x1000);
-        assert!(space.check_free(0x1000, 0x1000).is_ok());
+        space.reserve(DevicePtr(0x1000), 0x1000);
+        assert!(space.check_free(DevicePtr(0x1000), 0x1000).is_ok());
         for (address, bytes) in
             [(0x1000, 0x1001), (0xfff, 1), (0x2000, 1), (0x1000, 0), (0x1800, u64::MAX), (u64::MAX, 1)]
         {
-            assert!(space.check_free(address, bytes).is_err(), "{address:#x} {bytes:#x}");
+            assert!(space.check_free(DevicePtr(address), bytes).is_err(), "{address:#x} {bytes:#x}");
         }
-        space.add_mapping(0x1400, Mapping { bytes: 0x400, charge: None });
-        space.add_mapping(0x1800, Mapping { bytes: 0x400, charge: None });
-        assert!(space.check_free(0x1000, 0x400).is_ok() && space.check_free(0x1c00, 0x400).is_ok());
-        assert!(space.check_free(0x1000, 0x401).is_err() && space.check_free(0x1bff, 1).is_err());
-        assert_eq!(space.whole(0x1400, 0x800).unwrap(), [(0x1400, 0x400), (0x1800, 0x400)]);
+        space.add_mapping(DevicePtr(0x1400), Mapping { bytes: 0x400, charge: None });
+        space.add_mapping(DevicePtr(0x1800), Mapping { bytes: 0x400, charge: None });
+        assert!(
+            space.check_free(DevicePtr(0x1000), 0x400).is_ok() && space.check_free(DevicePtr(0x1c00), 0x400).is_ok()
+        );
+        assert!(space.check_free(DevicePtr(0x1000), 0x401).is_err() && space.check_free(DevicePtr(0x1bff), 1).is_err());
+        assert_eq!(
+            space.whole(DevicePtr(0x1400), 0x800).unwrap(),
+            [(DevicePtr(0x1400), 0x400), (DevicePtr(0x1800), 0x400)]
+        );
         for (address, bytes) in [(0x1400, 0x500), (0x1500, 0x300), (0x1400, 0), (0x1400, 0x801), (0x1000, 0x800)] {
-            assert!(space.whole(address, bytes).is_err(), "{address:#x} {bytes:#x}");
+            assert!(space.whole(DevicePtr(address), bytes).is_err(), "{address:#x} {bytes:#x}");
         }
-        assert!(space.unreserve(0x1000, 0x1000).is_err(), "something is mapped");
-        space.remove_mapping(0x1400);
-        space.remove_mapping(0x1800);
-        assert!(space.unreserve(0x1000, 0x800).is_err() && space.unreserve(0x1000, 0x1000).is_ok());
-        assert!(space.check_free(0x1000, 1).is_err());
+        assert!(space.unreserve(DevicePtr(0x1000), 0x1000).is_err(), "something is mapped");
+        space.remove_mapping(DevicePtr(0x1400));
+        space.remove_mapping(DevicePtr(0x1800));
+        assert!(
+            space.unreserve(DevicePtr(0x1000), 0x800).is_err() && space.unreserve(DevicePtr(0x1000), 0x1000).is_ok()
+        );
+        assert!(space.check_free(DevicePtr(0x1000), 1).is_err());
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use outboard_abi::{CUevent, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_transport::{Patience, SpinLimits};
+use outboard_wire::ContextId;
 use outboard_wire::messages::Call;
 
 use super::answer::{Answer, Outcome};
@@ -42,7 +43,7 @@ type Finish = Box<dyn FnOnce(Outcome, Option<&Mapped>) + Send>;
 
 /// A wait under way.
 struct Watched {
-    ctx: u32,
+    ctx: ContextId,
     context: Context,
     wait: Wait,
     /// What is left of it.
@@ -67,9 +68,9 @@ impl Watched {
 /// Waits under way, and what waits for contexts are for.
 pub(crate) struct Waits {
     watched: Vec<Watched>,
-    in_use: HashMap<u32, InUse>,
+    in_use: HashMap<ContextId, InUse>,
     /// The stream that was used last, with its context: it is among those.
-    last: Option<(u32, usize)>,
+    last: Option<(ContextId, usize)>,
     /// Counts what is added to those, and waits for them.
     time: u64,
     /// For how long to spin.
@@ -89,7 +90,7 @@ impl Waits {
 
     /// Work is about to be queued in a stream of the current context.
     #[inline]
-    pub(crate) fn used(&mut self, table: &'static Table, ctx: u32, stream: CUstream) {
+    pub(crate) fn used(&mut self, table: &'static Table, ctx: ContextId, stream: CUstream) {
         if !self.watched.is_empty() {
             self.mark(table, ctx);
         }
@@ -99,7 +100,7 @@ impl Waits {
     }
 
     #[cold]
-    fn add(&mut self, ctx: u32, stream: CUstream) {
+    fn add(&mut self, ctx: ContextId, stream: CUstream) {
         self.last = Some((ctx, stream as usize));
         self.time += 1;
         let in_use = self.in_use.entry(ctx).or_default();
@@ -114,7 +115,7 @@ impl Waits {
 
     /// Waits in this context are for what is in its streams now.
     #[cold]
-    fn mark(&mut self, table: &'static Table, ctx: u32) {
+    fn mark(&mut self, table: &'static Table, ctx: ContextId) {
         for watched in self.watched.iter_mut().filter(|watched| watched.ctx == ctx) {
             watched.passed = true;
             for part in &mut watched.parts {
@@ -128,7 +129,7 @@ impl Waits {
     }
 
     /// A stream of the current context is about to be destroyed. Its work goes on.
-    pub(crate) fn ending(&mut self, table: &'static Table, ctx: u32, stream: CUstream) {
+    pub(crate) fn ending(&mut self, table: &'static Table, ctx: ContextId, stream: CUstream) {
         self.mark(table, ctx);
         self.last = None;
         self.time += 1;
@@ -141,7 +142,7 @@ impl Waits {
     }
 
     /// Begins a wait for all of a context: its parts, if they can be told, and what to do when it is over.
-    fn context(&mut self, ctx: u32) -> (Option<Vec<Part>>, Done) {
+    fn context(&mut self, ctx: ContextId) -> (Option<Vec<Part>>, Done) {
         // What is used from now on is added anew.
         self.last = None;
         self.time += 1;
@@ -151,14 +152,14 @@ impl Waits {
     }
 
     /// Whether nothing is left to do in the context, which is current, as far as the driver can be asked.
-    pub(crate) fn is_quiet(&mut self, table: &Table, ctx: u32) -> bool {
+    pub(crate) fn is_quiet(&mut self, table: &Table, ctx: ContextId) -> bool {
         let Some(in_use) = self.in_use.get_mut(&ctx) else { return true };
         in_use.forget_what_is_done();
         in_use.all().is_some_and(|parts| parts.iter().all(|part| part.query(table).is_ok()))
     }
 
     /// Streams of this context end that nobody names. Only the driver knows what it has from here on, until a wait for all of it.
-    pub(crate) fn lose_track(&mut self, ctx: u32) {
+    pub(crate) fn lose_track(&mut self, ctx: ContextId) {
         self.last = None;
         self.time += 1;
         if let Some(in_use) = self.in_use.get_mut(&ctx) {
@@ -168,7 +169,7 @@ impl Waits {
     }
 
     /// A context has ended.
-    pub(crate) fn forget(&mut self, ctx: u32) {
+    pub(crate) fn forget(&mut self, ctx: ContextId) {
         self.in_use.remove(&ctx);
         self.last = None;
     }

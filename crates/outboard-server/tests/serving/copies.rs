@@ -6,6 +6,7 @@ use outboard_client::link::bulk::suggested_chunk;
 use outboard_client::link::{Link, LinkError, Ticket, handshake};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Transport, write_all};
+use outboard_wire::ContextId;
 use outboard_wire::handshake::Purpose;
 use outboard_wire::limits::{UPLOADS, WINDOW};
 
@@ -30,7 +31,7 @@ fn bytes(transfer: u64, len: usize) -> Vec<u8> {
 }
 
 fn announce(link: &Link, op: u16, transfer: u64, len: usize, chunk: u32, how: u8) {
-    link.post(op, 0, |writer| {
+    link.post(op, ContextId::NONE, |writer| {
         writer.u64(transfer);
         writer.u64(len as u64);
         writer.u32(chunk);
@@ -40,7 +41,7 @@ fn announce(link: &Link, op: u16, transfer: u64, len: usize, chunk: u32, how: u8
 }
 
 fn sum(link: &Link, transfer: u64) -> u64 {
-    let reply = link.call(SUM, 0, |writer| writer.u64(transfer)).unwrap();
+    let reply = link.call(SUM, ContextId::NONE, |writer| writer.u64(transfer)).unwrap();
     u64::from_le_bytes(reply.payload.try_into().unwrap())
 }
 
@@ -101,7 +102,7 @@ fn copies_in_the_background_arrive() {
     let mut to = vec![0; len];
     start_download(&link, &mut to, chunk, NORMAL).wait().unwrap();
     assert!(!ticket.has_ended(), "it waits for grants");
-    link.post(RELEASE, 0, |_| ()).unwrap();
+    link.post(RELEASE, ContextId::NONE, |_| ()).unwrap();
     ticket.wait().unwrap();
     assert_eq!(sum(&link, transfer), checksum(&source));
 }
@@ -139,10 +140,10 @@ fn a_held_upload_holds_up_nothing_else() {
         for _ in 0..5 {
             upload(&link, 5 << 20, 1 << 20);
             download(&link, 5 << 20, 1 << 20);
-            assert_eq!(link.call(ECHO, 0, |_| ()).unwrap().status, 5);
+            assert_eq!(link.call(ECHO, ContextId::NONE, |_| ()).unwrap().status, 5);
         }
         assert!(!sending.is_finished());
-        link.post(RELEASE, 0, |_| ()).unwrap();
+        link.post(RELEASE, ContextId::NONE, |_| ()).unwrap();
         sending.join().unwrap().unwrap();
     });
     assert_eq!(sum(&link, transfer), checksum(&source));
@@ -199,11 +200,11 @@ fn staging_memory_is_waited_for() {
         // It cannot even start: the only commands are those before it.
         let last = link.last();
         for _ in 0..20 {
-            link.call(ECHO, 0, |_| ()).unwrap();
+            link.call(ECHO, ContextId::NONE, |_| ()).unwrap();
         }
         assert_eq!(link.last(), last + 20);
         assert!(!next.is_finished());
-        link.post(RELEASE, 0, |_| ()).unwrap();
+        link.post(RELEASE, ContextId::NONE, |_| ()).unwrap();
         next.join().unwrap();
     });
 }
@@ -270,7 +271,7 @@ fn nonsense_on_a_lane_ends_its_session_alone() {
         write_all(&*lane, &nonsense).unwrap();
         wait_until("the worker's end", || !runs(process(&session)));
     }
-    assert_eq!(neighbour.call(ECHO, 0, |_| ()).unwrap().status, 5);
+    assert_eq!(neighbour.call(ECHO, ContextId::NONE, |_| ()).unwrap().status, 5);
 }
 
 fn an_upload_not_started_gives_its_room_back() {

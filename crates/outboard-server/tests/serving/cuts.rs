@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_client::link::Link;
+use outboard_wire::ContextId;
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Preamble, Purpose, RefusalCode, VERSION, Welcome};
 
@@ -44,10 +45,10 @@ const LONG: u64 = 3_600_000;
 /// Posts and calls of one thread, of which the worker keeps count.
 fn count(link: &Link, from: u64, many: u64) {
     for number in from..from + many {
-        link.post(COUNT, 0, |writer| writer.u64(number)).unwrap();
+        link.post(COUNT, ContextId::NONE, |writer| writer.u64(number)).unwrap();
         if number % 7 == 0 {
             let text = vec![number as u8; (number % 5000) as usize];
-            let reply = link.call(ECHO, 0, |writer| writer.fixed(&text)).unwrap();
+            let reply = link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&text)).unwrap();
             assert!(reply.payload == text, "another call's reply");
         }
     }
@@ -55,7 +56,7 @@ fn count(link: &Link, from: u64, many: u64) {
 
 /// How many numbers the worker was told, their sum, and whether those of each thousand came in order.
 fn counted(link: &Link) -> (u64, u64, bool) {
-    let reply = link.call(COUNTED, 0, |_| ()).unwrap();
+    let reply = link.call(COUNTED, ContextId::NONE, |_| ()).unwrap();
     let word = |at: usize| u64::from_le_bytes(reply.payload[at..at + 8].try_into().unwrap());
     (word(0), word(8), word(16) == 1)
 }
@@ -162,7 +163,7 @@ fn what_is_posted_while_there_is_no_connection_is_done_once() {
         // More than the queue takes: who posts waits in the end.
         let posting = scope.spawn(move || {
             for number in 1..=300_000u64 {
-                link.post(COUNT, 0, |writer| writer.u64(number)).unwrap();
+                link.post(COUNT, ContextId::NONE, |writer| writer.u64(number)).unwrap();
             }
         });
         std::thread::sleep(Duration::from_millis(700));
@@ -180,13 +181,17 @@ fn a_session_ends_when_its_time_is_up() {
     proxy.close(true);
     proxy.cut(None);
     let start = Instant::now();
-    let Err(error) = link.call(ECHO, 0, |_| ()) else { panic!("there is no connection") };
+    let Err(error) = link.call(ECHO, ContextId::NONE, |_| ()) else { panic!("there is no connection") };
     assert!(start.elapsed() >= Duration::from_millis(500), "it gave up after {:?}: {error}", start.elapsed());
     assert!(error.to_string().contains("there was no other"), "{error}");
     wait_until("the worker's end", || !runs(worker));
     // It stays lost, whatever the network does.
     proxy.close(false);
-    assert!(is_lost(&link.call(ECHO, 0, |_| ())) && is_lost(&link.post(ECHO, 0, |_| ())) && !link.is_alive());
+    assert!(
+        is_lost(&link.call(ECHO, ContextId::NONE, |_| ()))
+            && is_lost(&link.post(ECHO, ContextId::NONE, |_| ()))
+            && !link.is_alive()
+    );
 
     // A client that comes too late is told so.
     let (link, worker) = connect(proxy.address(), vec![]).unwrap();
@@ -194,7 +199,7 @@ fn a_session_ends_when_its_time_is_up() {
     proxy.cut(None);
     wait_until("the worker's end", || !runs(worker));
     proxy.close(false);
-    let Err(error) = link.call(ECHO, 0, |_| ()) else { panic!("the session is over") };
+    let Err(error) = link.call(ECHO, ContextId::NONE, |_| ()) else { panic!("the session is over") };
     assert!(error.to_string().contains("session is kept") || error.to_string().contains("no other"), "{error}");
 }
 

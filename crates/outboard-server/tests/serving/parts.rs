@@ -13,9 +13,9 @@ use outboard_server::supervisor::warm::Bounds;
 use outboard_server::supervisor::{self, Config, Socket, WorkerCommand};
 use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
 use outboard_transport::Any;
-use outboard_wire::Writer;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
 use outboard_wire::window::Window;
+use outboard_wire::{ContextId, Writer};
 
 /// Only keeps a broken server from hanging the suite.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -235,7 +235,7 @@ pub(crate) fn client(address: &str, choice: Choice) -> ExitCode {
     let mut out = std::io::stdout();
     writeln!(out, "{worker}").unwrap();
     out.flush().unwrap();
-    link.call(STUCK, 0, |_| ()).unwrap();
+    link.call(STUCK, ContextId::NONE, |_| ()).unwrap();
     ExitCode::SUCCESS
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn client(address: &str, choice: Choice) -> ExitCode {
 pub(crate) fn leaving_client(address: &str) -> ExitCode {
     let (link, worker) = connect(address, vec![]).unwrap();
     println!("{worker}");
-    link.call(ECHO, 0, |_| ()).unwrap();
+    link.call(ECHO, ContextId::NONE, |_| ()).unwrap();
     // As the link of a library is, which nobody drops.
     std::mem::forget(link);
     ExitCode::SUCCESS

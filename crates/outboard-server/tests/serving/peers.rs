@@ -9,6 +9,7 @@ use outboard_client::link::{Choice, ConnectError, handshake};
 use outboard_session::client::{CALL, Outgoing};
 use outboard_transport::Transport;
 use outboard_transport::tcp::{self, Tcp};
+use outboard_wire::ContextId;
 use outboard_wire::handshake::{ANSWER_LIMIT, Preamble, Purpose, RefusalCode};
 
 use super::cuts::{serve_keeping, work_while};
@@ -63,7 +64,7 @@ fn a_slow_reader_holds_no_memory_and_harms_nobody() {
     let (mut sent, mut stuck_since, mut last_read) = (0u64, Instant::now(), Instant::now());
     // Until the worker has taken nothing for a while: then all buffers are full.
     while stuck_since.elapsed() < Duration::from_secs(3) {
-        outgoing.push(ECHO, CALL, 0, |writer| writer.fixed(&asked)).unwrap();
+        outgoing.push(ECHO, CALL, ContextId::NONE, |writer| writer.fixed(&asked)).unwrap();
         let batch = outgoing.take().unwrap();
         let mut bytes = batch.bytes();
         while !bytes.is_empty() && stuck_since.elapsed() < Duration::from_secs(3) {
@@ -118,14 +119,14 @@ fn a_silent_network_is_noticed_on_both_sides_in_time() {
         proxy.silence(true);
         let start = Instant::now();
         if busy {
-            assert!(is_lost(&link.call(ECHO, 0, |_| ())), "nobody answers");
+            assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())), "nobody answers");
         }
         wait_until("the worker's end", || !runs(worker));
         let worker_after = start.elapsed();
         wait_until("the link's end", || !link.is_alive());
         let link_after = start.elapsed();
         println!("busy: {busy}; the worker ended after {worker_after:?}, the link after {link_after:?}");
-        assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+        assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
         // Neither gives up too early, nor, as somebody looks every two seconds and attempts to connect take two, much too late.
         let (least, most) = (Duration::from_secs(GRACE), Duration::from_secs(KEEPALIVE + GRACE + 2 + 2 + 10));
         assert!(worker_after > least && worker_after < most, "{worker_after:?}");

@@ -7,6 +7,7 @@ use std::time::Instant;
 use outboard_client::link::{ConnectError, Link, LinkError, handshake};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Transport, write_all};
+use outboard_wire::ContextId;
 use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Preamble, Purpose, Refusal, RefusalCode, VERSION, Version};
 
 use super::parts::*;
@@ -40,7 +41,7 @@ scenarios! {
 }
 
 pub(crate) fn works(link: &Link) {
-    let reply = link.call(ECHO, 0, |writer| writer.str("hello")).unwrap();
+    let reply = link.call(ECHO, ContextId::NONE, |writer| writer.str("hello")).unwrap();
     assert_eq!((reply.status, &reply.payload[4..]), (5, &b"hello"[..]));
 }
 
@@ -61,7 +62,7 @@ fn a_session_works() {
     let (link, worker) = connect(&server.first_line, vec![0, 1]).unwrap();
     assert_ne!(worker, server.child.id());
     works(&link);
-    assert_eq!(link.call(999, 0, |_| ()).unwrap().status, 801);
+    assert_eq!(link.call(999, ContextId::NONE, |_| ()).unwrap().status, 801);
     assert!(link.is_alive());
 }
 
@@ -69,7 +70,7 @@ fn replies_may_come_later_and_out_of_order() {
     let server = serve();
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
     std::thread::scope(|scope| {
-        let later = scope.spawn(|| link.call(LATER, 0, |_| ()).unwrap());
+        let later = scope.spawn(|| link.call(LATER, ContextId::NONE, |_| ()).unwrap());
         // It is under way before any of these.
         wait_until("the first call", || link.last() == 1);
         works(&link);
@@ -81,7 +82,7 @@ fn what_is_to_be_done_before_an_answer_is_done_before_it() {
     let server = serve();
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
     let begun = Instant::now();
-    link.call(AFTER_WORK, 0, |_| ()).unwrap();
+    link.call(AFTER_WORK, ContextId::NONE, |_| ()).unwrap();
     assert!(begun.elapsed() >= WORK);
 }
 
@@ -90,7 +91,7 @@ fn a_killed_worker_is_an_error_to_its_client_alone() {
     let (victim, worker) = connect(&server.first_line, vec![]).unwrap();
     let (neighbour, _) = connect(&server.first_line, vec![]).unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| victim.call(STUCK, 0, |_| ()));
+        let waiting = scope.spawn(|| victim.call(STUCK, ContextId::NONE, |_| ()));
         wait_until("the call", || victim.last() == 1);
         kill(worker, libc::SIGKILL);
         let death = Instant::now();
@@ -98,7 +99,7 @@ fn a_killed_worker_is_an_error_to_its_client_alone() {
         // The promise is a second; here, a slow machine may take longer to schedule all the parts.
         assert!(death.elapsed() < PATIENCE / 6, "{:?}", death.elapsed());
     });
-    assert!(is_lost(&victim.post(ECHO, 0, |_| ())));
+    assert!(is_lost(&victim.post(ECHO, ContextId::NONE, |_| ())));
     works(&neighbour);
     let (next, _) = connect(&server.first_line, vec![]).unwrap();
     works(&next);
@@ -108,7 +109,7 @@ fn a_panic_anywhere_in_a_worker_ends_it() {
     let server = serve();
     for op in [PANIC, PANIC_IN_HELPER] {
         let (link, worker) = connect(&server.first_line, vec![]).unwrap();
-        assert!(is_lost(&link.call(op, 0, |_| ())));
+        assert!(is_lost(&link.call(op, ContextId::NONE, |_| ())));
         wait_until("the worker's end", || !runs(worker));
     }
 }
@@ -292,12 +293,12 @@ fn sigterm_stops_all_and_exits_with_success() {
         let (link, worker) = connect(&server.first_line, vec![]).unwrap();
         let (_stuck, other) = connect(&server.first_line, vec![]).unwrap();
         works(&link);
-        _stuck.post(STUCK, 0, |_| ()).unwrap();
+        _stuck.post(STUCK, ContextId::NONE, |_| ()).unwrap();
         server.signal(signal);
         let status = server.child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{status}");
         wait_until("the workers' end", || !runs(worker) && !runs(other));
-        assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+        assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
         assert!(TcpStream::connect(&server.first_line).is_err());
     }
 }
@@ -305,8 +306,8 @@ fn sigterm_stops_all_and_exits_with_success() {
 fn workers_die_with_a_killed_supervisor() {
     let server = serve();
     let (link, worker) = connect(&server.first_line, vec![]).unwrap();
-    link.post(STUCK, 0, |_| ()).unwrap();
+    link.post(STUCK, ContextId::NONE, |_| ()).unwrap();
     server.signal(libc::SIGKILL);
     wait_until("the worker's end", || !runs(worker));
-    assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+    assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
 }

@@ -7,6 +7,7 @@ use outboard_client::link::{Choice, Config, ConnectError, Link, Opened, Turn, ha
 use outboard_server::auth::certificate;
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Any, Stream, Transport, read_exact, tls, write_all};
+use outboard_wire::ContextId;
 use outboard_wire::handshake::auth::{PROOF, Proof, proven};
 use outboard_wire::handshake::resume::{Point, RESUME};
 use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Extensions, Preamble, Purpose, RefusalCode, VERSION};
@@ -44,7 +45,7 @@ fn served() {
     assert_eq!(link.peer().0, "tcp+tls");
     let payload: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
     for _ in 0..20 {
-        assert!(link.call(ECHO, 0, |writer| writer.fixed(&payload)).unwrap().payload == payload);
+        assert!(link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&payload)).unwrap().payload == payload);
     }
     // The server's key is in no process but the supervisor.
     let key = std::fs::read_to_string(state.join("server.key")).unwrap();

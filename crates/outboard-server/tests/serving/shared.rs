@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use outboard_client::link::{Choice, ConnectError};
+use outboard_wire::ContextId;
 use outboard_wire::handshake::{Purpose, RefusalCode};
 
 use super::parts::*;
@@ -31,7 +32,7 @@ fn a_client_on_this_machine_moves_to_shared_memory() {
     works(&link);
     // More than the rings hold, both ways.
     let large = vec![7_u8; 3 << 20];
-    let reply = link.call(ECHO, 0, |writer| writer.fixed(&large)).unwrap();
+    let reply = link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&large)).unwrap();
     assert!(reply.payload == large);
     drop(link);
     wait_until("the worker's end", || !runs(worker));
@@ -93,12 +94,12 @@ fn who_dies_is_noticed_through_shared_memory() {
     let (neighbour, _) = connect_by(Choice::Shm, &server.first_line, vec![]).unwrap();
     let (victim, worker) = connect_by(Choice::Shm, &server.first_line, vec![]).unwrap();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| victim.call(STUCK, 0, |_| ()));
+        let waiting = scope.spawn(|| victim.call(STUCK, ContextId::NONE, |_| ()));
         wait_until("the call", || victim.last() == 1);
         kill(worker, libc::SIGKILL);
         assert!(is_lost(&waiting.join().unwrap()));
     });
-    assert!(is_lost(&victim.post(ECHO, 0, |_| ())));
+    assert!(is_lost(&victim.post(ECHO, ContextId::NONE, |_| ())));
     works(&neighbour);
     let client = Part::start(&["shm-client", &server.first_line]);
     let worker: u32 = client.first_line.parse().unwrap();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use outboard_client::link::{ConnectError, handshake};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Stream, Transport};
+use outboard_wire::ContextId;
 use outboard_wire::handshake::{Purpose, RefusalCode, Welcome};
 
 use super::copies::upload;
@@ -86,7 +87,7 @@ fn a_second_signal_ends_sessions_at_once() {
         let status = server.child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{status}");
         wait_until("the worker's end", || !runs(worker));
-        assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+        assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
     }
 }
 
@@ -99,7 +100,7 @@ fn sessions_end_when_their_time_is_up() {
     assert_eq!(status.code(), Some(0), "{status}");
     assert!(asked.elapsed() >= Duration::from_secs(1), "{:?}", asked.elapsed());
     wait_until("the worker's end", || !runs(worker));
-    assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+    assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
 }
 
 fn a_stopping_server_without_sessions_ends_at_once() {
@@ -236,7 +237,7 @@ fn sessions_go_on_when_their_server_is_killed() {
     standing.server.signal(libc::SIGTERM);
     assert_eq!(standing.server.child.wait().unwrap().code(), Some(0));
     wait_until("the workers' end", || !runs(worker) && !runs(process(&welcome)));
-    assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+    assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
     assert_eq!(standing.files(), 0);
 }
 
@@ -263,7 +264,7 @@ fn a_session_waits_for_the_next_server_only_so_long() {
     standing.kill();
     works(&link);
     wait_until("the worker's end", || !runs(worker));
-    assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+    assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
 }
 
 fn a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later() {
@@ -315,10 +316,10 @@ fn a_worker_that_turns_from_its_server_is_ended() {
     let (link, worker) = connect(standing.address(), vec![]).unwrap();
     let (other, _) = connect(standing.address(), vec![]).unwrap();
     works(&link);
-    link.call(TURN_AWAY, 0, |_| ()).unwrap();
+    link.call(TURN_AWAY, ContextId::NONE, |_| ()).unwrap();
     // It would wait for the next server, out of reach of this one.
     wait_until("the worker's end", || !runs(worker));
-    assert!(is_lost(&link.call(ECHO, 0, |_| ())));
+    assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
     works(&other);
     wait_until("the files of one session", || standing.files() == 2);
 }

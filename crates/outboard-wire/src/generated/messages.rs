@@ -240,9 +240,9 @@ impl Call for ContextSynchronize {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyIn<'a> {
     /// `dst`, see `api/wire/`.
-    pub dst: u64,
+    pub dst: DevicePtr,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `data`, see `api/wire/`.
     pub data: &'a [u8],
 }
@@ -251,8 +251,8 @@ impl Encode for CopyIn<'_> {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.dst.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.data);
     }
@@ -272,9 +272,9 @@ impl Message for CopyIn<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyInBulk {
     /// `dst`, see `api/wire/`.
-    pub dst: u64,
+    pub dst: DevicePtr,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `transfer`, see `api/wire/`.
@@ -287,8 +287,8 @@ impl Encode for CopyInBulk {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 36];
-        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.dst.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.bytes.to_le_bytes());
         head[24..32].copy_from_slice(&self.transfer.to_le_bytes());
         head[32..36].copy_from_slice(&self.chunk.to_le_bytes());
@@ -316,9 +316,9 @@ impl Message for CopyInBulk {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyOnDevice {
     /// `dst`, see `api/wire/`.
-    pub dst: u64,
+    pub dst: UnifiedPtr,
     /// `src`, see `api/wire/`.
-    pub src: u64,
+    pub src: UnifiedPtr,
     /// `width`, see `api/wire/`.
     pub width: u64,
     /// `height`, see `api/wire/`.
@@ -328,20 +328,20 @@ pub struct CopyOnDevice {
     /// `src_pitch`, see `api/wire/`.
     pub src_pitch: u64,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for CopyOnDevice {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 56];
-        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
-        head[8..16].copy_from_slice(&self.src.to_le_bytes());
+        head[0..8].copy_from_slice(&self.dst.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.src.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.width.to_le_bytes());
         head[24..32].copy_from_slice(&self.height.to_le_bytes());
         head[32..40].copy_from_slice(&self.dst_pitch.to_le_bytes());
         head[40..48].copy_from_slice(&self.src_pitch.to_le_bytes());
-        head[48..56].copy_from_slice(&self.stream.to_le_bytes());
+        head[48..56].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -368,9 +368,9 @@ impl Message for CopyOnDevice {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyOut {
     /// `src`, see `api/wire/`.
-    pub src: u64,
+    pub src: DevicePtr,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `bytes`, see `api/wire/`.
     pub bytes: u32,
 }
@@ -379,8 +379,8 @@ impl Encode for CopyOut {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 20];
-        head[0..8].copy_from_slice(&self.src.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.src.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         head[16..20].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -424,9 +424,9 @@ impl Call for CopyOut {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyOutBulk {
     /// `src`, see `api/wire/`.
-    pub src: u64,
+    pub src: DevicePtr,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `transfer`, see `api/wire/`.
@@ -439,8 +439,8 @@ impl Encode for CopyOutBulk {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 36];
-        head[0..8].copy_from_slice(&self.src.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.src.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.bytes.to_le_bytes());
         head[24..32].copy_from_slice(&self.transfer.to_le_bytes());
         head[32..36].copy_from_slice(&self.chunk.to_le_bytes());
@@ -468,7 +468,7 @@ impl Message for CopyOutBulk {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventCreate {
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
     /// `flags`, see `api/wire/`.
     pub flags: u32,
 }
@@ -477,7 +477,7 @@ impl Encode for EventCreate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.event.to_le_bytes());
+        head[0..8].copy_from_slice(&self.event.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.flags.to_le_bytes());
         writer.fixed(&head);
     }
@@ -497,7 +497,7 @@ impl Message for EventCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventDestroy {
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
 }
 
 impl Encode for EventDestroy {
@@ -521,17 +521,17 @@ impl Message for EventDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventElapsed {
     /// `start`, see `api/wire/`.
-    pub start: u64,
+    pub start: ObjectId,
     /// `end`, see `api/wire/`.
-    pub end: u64,
+    pub end: ObjectId,
 }
 
 impl Encode for EventElapsed {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.start.to_le_bytes());
-        head[8..16].copy_from_slice(&self.end.to_le_bytes());
+        head[0..8].copy_from_slice(&self.start.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.end.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -574,7 +574,7 @@ impl Call for EventElapsed {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventQuery {
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
 }
 
 impl Encode for EventQuery {
@@ -617,9 +617,9 @@ impl Call for EventQuery {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRecord {
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `flags`, see `api/wire/`.
     pub flags: u32,
 }
@@ -628,8 +628,8 @@ impl Encode for EventRecord {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 20];
-        head[0..8].copy_from_slice(&self.event.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.event.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         head[16..20].copy_from_slice(&self.flags.to_le_bytes());
         writer.fixed(&head);
     }
@@ -649,7 +649,7 @@ impl Message for EventRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventSynchronize {
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
 }
 
 impl Encode for EventSynchronize {
@@ -692,7 +692,7 @@ impl Call for EventSynchronize {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fill {
     /// `dst`, see `api/wire/`.
-    pub dst: u64,
+    pub dst: DevicePtr,
     /// `pitch`, see `api/wire/`.
     pub pitch: u64,
     /// `value`, see `api/wire/`.
@@ -704,20 +704,20 @@ pub struct Fill {
     /// `height`, see `api/wire/`.
     pub height: u64,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for Fill {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 45];
-        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
+        head[0..8].copy_from_slice(&self.dst.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.pitch.to_le_bytes());
         head[16..20].copy_from_slice(&self.value.to_le_bytes());
         head[20..21].copy_from_slice(&self.element.to_le_bytes());
         head[21..29].copy_from_slice(&self.width.to_le_bytes());
         head[29..37].copy_from_slice(&self.height.to_le_bytes());
-        head[37..45].copy_from_slice(&self.stream.to_le_bytes());
+        head[37..45].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -744,7 +744,7 @@ impl Message for Fill {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionSetAttribute {
     /// `function`, see `api/wire/`.
-    pub function: u64,
+    pub function: ObjectId,
     /// `attribute`, see `api/wire/`.
     pub attribute: u32,
     /// `value`, see `api/wire/`.
@@ -755,7 +755,7 @@ impl Encode for FunctionSetAttribute {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[0..8].copy_from_slice(&self.function.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
         head[12..16].copy_from_slice(&self.value.to_le_bytes());
         writer.fixed(&head);
@@ -776,7 +776,7 @@ impl Message for FunctionSetAttribute {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionSetCacheConfig {
     /// `function`, see `api/wire/`.
-    pub function: u64,
+    pub function: ObjectId,
     /// `config`, see `api/wire/`.
     pub config: u32,
 }
@@ -785,7 +785,7 @@ impl Encode for FunctionSetCacheConfig {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[0..8].copy_from_slice(&self.function.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.config.to_le_bytes());
         writer.fixed(&head);
     }
@@ -829,9 +829,9 @@ impl Message for ImageData<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch<'a> {
     /// `function`, see `api/wire/`.
-    pub function: u64,
+    pub function: ObjectId,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `grid`, see `api/wire/`.
     pub grid: (u32, u32, u32),
     /// `block`, see `api/wire/`.
@@ -850,8 +850,8 @@ impl Encode for Launch<'_> {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 45];
-        head[0..8].copy_from_slice(&self.function.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.function.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         head[16..20].copy_from_slice(&self.grid.0.to_le_bytes());
         head[20..24].copy_from_slice(&self.grid.1.to_le_bytes());
         head[24..28].copy_from_slice(&self.grid.2.to_le_bytes());
@@ -913,7 +913,7 @@ impl Message for MemoryAlloc {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryAllocReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for MemoryAllocReply {
@@ -939,7 +939,7 @@ pub struct MemoryAllocAsync {
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for MemoryAllocAsync {
@@ -947,7 +947,7 @@ impl Encode for MemoryAllocAsync {
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
         head[0..8].copy_from_slice(&self.bytes.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -966,7 +966,7 @@ impl Message for MemoryAllocAsync {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryAllocAsyncReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for MemoryAllocAsyncReply {
@@ -990,7 +990,7 @@ impl Call for MemoryAllocAsync {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryFree {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for MemoryFree {
@@ -1033,17 +1033,17 @@ impl Call for MemoryFree {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryFreeAsync {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for MemoryFreeAsync {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -1110,11 +1110,11 @@ impl Call for MemoryInfo {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleFunction<'a> {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
     /// `name`, see `api/wire/`.
     pub name: &'a str,
     /// `function`, see `api/wire/`.
-    pub function: u64,
+    pub function: ObjectId,
 }
 
 impl Encode for ModuleFunction<'_> {
@@ -1164,7 +1164,7 @@ impl Call for ModuleFunction<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleFunctions {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
 }
 
 impl Encode for ModuleFunctions {
@@ -1212,7 +1212,7 @@ impl Call for ModuleFunctions {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleGlobal<'a> {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
     /// `name`, see `api/wire/`.
     pub name: &'a str,
 }
@@ -1239,7 +1239,7 @@ impl Message for ModuleGlobal<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleGlobalReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `managed`, see `api/wire/`.
@@ -1250,7 +1250,7 @@ impl Encode for ModuleGlobalReply {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 17];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         head[16..17].copy_from_slice(&[u8::from(self.managed)]);
         writer.fixed(&head);
@@ -1271,7 +1271,7 @@ impl Call for ModuleGlobal<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleLoad {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
     /// `parts`, see `api/wire/`.
     pub parts: Vec<u64>,
     /// `options`, see `api/wire/`.
@@ -1328,7 +1328,7 @@ impl Call for ModuleLoad {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleUnload {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
 }
 
 impl Encode for ModuleUnload {
@@ -1371,7 +1371,7 @@ impl Call for ModuleUnload {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Occupancy {
     /// `function`, see `api/wire/`.
-    pub function: u64,
+    pub function: ObjectId,
     /// `block`, see `api/wire/`.
     pub block: u32,
     /// `shared`, see `api/wire/`.
@@ -1384,7 +1384,7 @@ impl Encode for Occupancy {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[0..8].copy_from_slice(&self.function.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.block.to_le_bytes());
         head[12..20].copy_from_slice(&self.shared.to_le_bytes());
         head[20..24].copy_from_slice(&self.flags.to_le_bytes());
@@ -1430,7 +1430,7 @@ impl Call for Occupancy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamCreate {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: ObjectId,
     /// `flags`, see `api/wire/`.
     pub flags: u32,
     /// `priority`, see `api/wire/`.
@@ -1441,7 +1441,7 @@ impl Encode for StreamCreate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.flags.to_le_bytes());
         head[12..16].copy_from_slice(&self.priority.to_le_bytes());
         writer.fixed(&head);
@@ -1462,7 +1462,7 @@ impl Message for StreamCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamDestroy {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: ObjectId,
 }
 
 impl Encode for StreamDestroy {
@@ -1486,7 +1486,7 @@ impl Message for StreamDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamQuery {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for StreamQuery {
@@ -1529,7 +1529,7 @@ impl Call for StreamQuery {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamSynchronize {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for StreamSynchronize {
@@ -1572,9 +1572,9 @@ impl Call for StreamSynchronize {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamWaitEvent {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
     /// `flags`, see `api/wire/`.
     pub flags: u32,
 }
@@ -1583,8 +1583,8 @@ impl Encode for StreamWaitEvent {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 20];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
-        head[8..16].copy_from_slice(&self.event.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.event.0.to_le_bytes());
         head[16..20].copy_from_slice(&self.flags.to_le_bytes());
         writer.fixed(&head);
     }
@@ -1604,9 +1604,9 @@ impl Message for StreamWaitEvent {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamWaitValue {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `value`, see `api/wire/`.
     pub value: u64,
     /// `wide`, see `api/wire/`.
@@ -1619,8 +1619,8 @@ impl Encode for StreamWaitValue {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 29];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
-        head[8..16].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.address.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.value.to_le_bytes());
         head[24..25].copy_from_slice(&[u8::from(self.wide)]);
         head[25..29].copy_from_slice(&self.flags.to_le_bytes());
@@ -1648,9 +1648,9 @@ impl Message for StreamWaitValue {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamWriteValue {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `value`, see `api/wire/`.
     pub value: u64,
     /// `wide`, see `api/wire/`.
@@ -1663,8 +1663,8 @@ impl Encode for StreamWriteValue {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 29];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
-        head[8..16].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.address.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.value.to_le_bytes());
         head[24..25].copy_from_slice(&[u8::from(self.wide)]);
         head[25..29].copy_from_slice(&self.flags.to_le_bytes());
@@ -1692,7 +1692,7 @@ impl Message for StreamWriteValue {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OccupancyClusters {
     /// `function`, see `api/wire/`.
-    pub function: u64,
+    pub function: ObjectId,
     /// `grid`, see `api/wire/`.
     pub grid: (u32, u32, u32),
     /// `block`, see `api/wire/`.
@@ -1709,7 +1709,7 @@ impl Encode for OccupancyClusters {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 36];
-        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[0..8].copy_from_slice(&self.function.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.grid.0.to_le_bytes());
         head[12..16].copy_from_slice(&self.grid.1.to_le_bytes());
         head[16..20].copy_from_slice(&self.grid.2.to_le_bytes());
@@ -1770,7 +1770,7 @@ pub struct TensorMapTiled {
     /// `data_type`, see `api/wire/`.
     pub data_type: u32,
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `dims`, see `api/wire/`.
     pub dims: Vec<u64>,
     /// `strides`, see `api/wire/`.
@@ -1794,7 +1794,7 @@ impl Encode for TensorMapTiled {
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
         head[0..4].copy_from_slice(&self.data_type.to_le_bytes());
-        head[4..12].copy_from_slice(&self.address.to_le_bytes());
+        head[4..12].copy_from_slice(&self.address.0.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.dims);
         writer.put(&self.strides);
@@ -1856,7 +1856,7 @@ impl Call for TensorMapTiled {
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostCall {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `call`, see `api/wire/`.
     pub call: u64,
     /// `always`, see `api/wire/`.
@@ -1867,7 +1867,7 @@ impl Encode for HostCall {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 17];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.call.to_le_bytes());
         head[16..17].copy_from_slice(&[u8::from(self.always)]);
         writer.fixed(&head);
@@ -1888,7 +1888,7 @@ impl Message for HostCall {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmCreate {
     /// `memory`, see `api/wire/`.
-    pub memory: u64,
+    pub memory: ObjectId,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `device`, see `api/wire/`.
@@ -1905,7 +1905,7 @@ impl Encode for VmmCreate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.memory.to_le_bytes());
+        head[0..8].copy_from_slice(&self.memory.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.device);
@@ -1955,7 +1955,7 @@ impl Call for VmmCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmFree {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -1964,7 +1964,7 @@ impl Encode for VmmFree {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -2069,23 +2069,23 @@ impl Call for VmmGranularity {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmMap {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `offset`, see `api/wire/`.
     pub offset: u64,
     /// `memory`, see `api/wire/`.
-    pub memory: u64,
+    pub memory: ObjectId,
 }
 
 impl Encode for VmmMap {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 32];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         head[16..24].copy_from_slice(&self.offset.to_le_bytes());
-        head[24..32].copy_from_slice(&self.memory.to_le_bytes());
+        head[24..32].copy_from_slice(&self.memory.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -2123,7 +2123,7 @@ impl Call for VmmMap {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmRelease {
     /// `memory`, see `api/wire/`.
-    pub memory: u64,
+    pub memory: ObjectId,
 }
 
 impl Encode for VmmRelease {
@@ -2151,7 +2151,7 @@ pub struct VmmReserve {
     /// `align`, see `api/wire/`.
     pub align: u64,
     /// `hint`, see `api/wire/`.
-    pub hint: u64,
+    pub hint: DevicePtr,
 }
 
 impl Encode for VmmReserve {
@@ -2160,7 +2160,7 @@ impl Encode for VmmReserve {
         let mut head = [0; 24];
         head[0..8].copy_from_slice(&self.bytes.to_le_bytes());
         head[8..16].copy_from_slice(&self.align.to_le_bytes());
-        head[16..24].copy_from_slice(&self.hint.to_le_bytes());
+        head[16..24].copy_from_slice(&self.hint.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -2179,7 +2179,7 @@ impl Message for VmmReserve {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmReserveReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for VmmReserveReply {
@@ -2203,7 +2203,7 @@ impl Call for VmmReserve {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmSetAccess {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `access`, see `api/wire/`.
@@ -2214,7 +2214,7 @@ impl Encode for VmmSetAccess {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.access);
@@ -2254,7 +2254,7 @@ impl Call for VmmSetAccess {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmUnmap {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -2263,7 +2263,7 @@ impl Encode for VmmUnmap {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -2302,9 +2302,9 @@ impl Call for VmmUnmap {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyInLate {
     /// `dst`, see `api/wire/`.
-    pub dst: u64,
+    pub dst: DevicePtr,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `transfer`, see `api/wire/`.
@@ -2317,8 +2317,8 @@ impl Encode for CopyInLate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 36];
-        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.dst.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.bytes.to_le_bytes());
         head[24..32].copy_from_slice(&self.transfer.to_le_bytes());
         head[32..36].copy_from_slice(&self.chunk.to_le_bytes());
@@ -2346,7 +2346,7 @@ impl Message for CopyInLate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkAdd<'a> {
     /// `link`, see `api/wire/`.
-    pub link: u64,
+    pub link: ObjectId,
     /// `kind`, see `api/wire/`.
     pub kind: u32,
     /// `name`, see `api/wire/`.
@@ -2359,7 +2359,7 @@ impl Encode for LinkAdd<'_> {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.link.to_le_bytes());
+        head[0..8].copy_from_slice(&self.link.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.kind.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.name);
@@ -2408,7 +2408,7 @@ impl Call for LinkAdd<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkComplete {
     /// `link`, see `api/wire/`.
-    pub link: u64,
+    pub link: ObjectId,
 }
 
 impl Encode for LinkComplete {
@@ -2464,7 +2464,7 @@ impl Call for LinkComplete {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkCreate {
     /// `link`, see `api/wire/`.
-    pub link: u64,
+    pub link: ObjectId,
     /// `options`, see `api/wire/`.
     pub options: JitOptions,
 }
@@ -2510,7 +2510,7 @@ impl Call for LinkCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkDestroy {
     /// `link`, see `api/wire/`.
-    pub link: u64,
+    pub link: ObjectId,
 }
 
 impl Encode for LinkDestroy {
@@ -2534,7 +2534,7 @@ impl Message for LinkDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkOutput {
     /// `link`, see `api/wire/`.
-    pub link: u64,
+    pub link: ObjectId,
     /// `offset`, see `api/wire/`.
     pub offset: u64,
 }
@@ -2543,7 +2543,7 @@ impl Encode for LinkOutput {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.link.to_le_bytes());
+        head[0..8].copy_from_slice(&self.link.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.offset.to_le_bytes());
         writer.fixed(&head);
     }
@@ -2587,7 +2587,7 @@ impl Call for LinkOutput {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayCreate {
     /// `array`, see `api/wire/`.
-    pub array: u64,
+    pub array: ObjectId,
     /// `descriptor`, see `api/wire/`.
     pub descriptor: ArrayDescriptor,
 }
@@ -2638,7 +2638,7 @@ impl Call for ArrayCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayDestroy {
     /// `array`, see `api/wire/`.
-    pub array: u64,
+    pub array: ObjectId,
 }
 
 impl Encode for ArrayDestroy {
@@ -2681,7 +2681,7 @@ impl Call for ArrayDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayMemoryRequirements {
     /// `array`, see `api/wire/`.
-    pub array: u64,
+    pub array: ObjectId,
     /// `mipmapped`, see `api/wire/`.
     pub mipmapped: bool,
     /// `device`, see `api/wire/`.
@@ -2692,7 +2692,7 @@ impl Encode for ArrayMemoryRequirements {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 9];
-        head[0..8].copy_from_slice(&self.array.to_le_bytes());
+        head[0..8].copy_from_slice(&self.array.0.to_le_bytes());
         head[8..9].copy_from_slice(&[u8::from(self.mipmapped)]);
         writer.fixed(&head);
         writer.put(&self.device);
@@ -2742,20 +2742,20 @@ impl Call for ArrayMemoryRequirements {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayPlane {
     /// `array`, see `api/wire/`.
-    pub array: u64,
+    pub array: ObjectId,
     /// `plane`, see `api/wire/`.
     pub plane: u32,
     /// `name`, see `api/wire/`.
-    pub name: u64,
+    pub name: ObjectId,
 }
 
 impl Encode for ArrayPlane {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 20];
-        head[0..8].copy_from_slice(&self.array.to_le_bytes());
+        head[0..8].copy_from_slice(&self.array.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.plane.to_le_bytes());
-        head[12..20].copy_from_slice(&self.name.to_le_bytes());
+        head[12..20].copy_from_slice(&self.name.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -2798,7 +2798,7 @@ impl Call for ArrayPlane {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArraySparseProperties {
     /// `array`, see `api/wire/`.
-    pub array: u64,
+    pub array: ObjectId,
     /// `mipmapped`, see `api/wire/`.
     pub mipmapped: bool,
 }
@@ -2807,7 +2807,7 @@ impl Encode for ArraySparseProperties {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 9];
-        head[0..8].copy_from_slice(&self.array.to_le_bytes());
+        head[0..8].copy_from_slice(&self.array.0.to_le_bytes());
         head[8..9].copy_from_slice(&[u8::from(self.mipmapped)]);
         writer.fixed(&head);
     }
@@ -2857,7 +2857,7 @@ pub struct CopyBox {
     /// `extent`, see `api/wire/`.
     pub extent: Extent,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for CopyBox {
@@ -2888,7 +2888,7 @@ pub struct CopyBoxIn<'a> {
     /// `extent`, see `api/wire/`.
     pub extent: Extent,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `data`, see `api/wire/`.
     pub data: &'a [u8],
 }
@@ -2921,7 +2921,7 @@ pub struct CopyBoxInBulk {
     /// `extent`, see `api/wire/`.
     pub extent: Extent,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `from`, see `api/wire/`.
     pub from: u64,
     /// `bytes`, see `api/wire/`.
@@ -2975,7 +2975,7 @@ pub struct CopyBoxOut {
     /// `extent`, see `api/wire/`.
     pub extent: Extent,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for CopyBoxOut {
@@ -3029,7 +3029,7 @@ pub struct CopyBoxOutBulk {
     /// `extent`, see `api/wire/`.
     pub extent: Extent,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `from`, see `api/wire/`.
     pub from: u64,
     /// `bytes`, see `api/wire/`.
@@ -3075,7 +3075,7 @@ impl Message for CopyBoxOutBulk {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MipmapCreate {
     /// `mipmap`, see `api/wire/`.
-    pub mipmap: u64,
+    pub mipmap: ObjectId,
     /// `descriptor`, see `api/wire/`.
     pub descriptor: ArrayDescriptor,
     /// `levels`, see `api/wire/`.
@@ -3124,7 +3124,7 @@ impl Call for MipmapCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MipmapDestroy {
     /// `mipmap`, see `api/wire/`.
-    pub mipmap: u64,
+    pub mipmap: ObjectId,
 }
 
 impl Encode for MipmapDestroy {
@@ -3167,20 +3167,20 @@ impl Call for MipmapDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MipmapLevel {
     /// `mipmap`, see `api/wire/`.
-    pub mipmap: u64,
+    pub mipmap: ObjectId,
     /// `level`, see `api/wire/`.
     pub level: u32,
     /// `name`, see `api/wire/`.
-    pub name: u64,
+    pub name: ObjectId,
 }
 
 impl Encode for MipmapLevel {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 20];
-        head[0..8].copy_from_slice(&self.mipmap.to_le_bytes());
+        head[0..8].copy_from_slice(&self.mipmap.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.level.to_le_bytes());
-        head[12..20].copy_from_slice(&self.name.to_le_bytes());
+        head[12..20].copy_from_slice(&self.name.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -3373,7 +3373,7 @@ impl Message for TextureDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamAttribute {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `attribute`, see `api/wire/`.
     pub attribute: u32,
 }
@@ -3382,7 +3382,7 @@ impl Encode for StreamAttribute {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
         writer.fixed(&head);
     }
@@ -3426,9 +3426,9 @@ impl Call for StreamAttribute {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamBatch {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `operations`, see `api/wire/`.
-    pub operations: Vec<[u64; 4]>,
+    pub operations: Vec<(u64, DevicePtr, u64, u64)>,
 }
 
 impl Encode for StreamBatch {
@@ -3453,17 +3453,17 @@ impl Message for StreamBatch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamCopyAttributes {
     /// `dst`, see `api/wire/`.
-    pub dst: u64,
+    pub dst: StreamId,
     /// `src`, see `api/wire/`.
-    pub src: u64,
+    pub src: StreamId,
 }
 
 impl Encode for StreamCopyAttributes {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.dst.to_le_bytes());
-        head[8..16].copy_from_slice(&self.src.to_le_bytes());
+        head[0..8].copy_from_slice(&self.dst.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.src.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -3501,7 +3501,7 @@ impl Call for StreamCopyAttributes {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamSetAttribute {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `attribute`, see `api/wire/`.
     pub attribute: u32,
     /// `value`, see `api/wire/`.
@@ -3512,7 +3512,7 @@ impl Encode for StreamSetAttribute {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.value);
@@ -3710,7 +3710,7 @@ pub struct TensorMapIm2col {
     /// `data_type`, see `api/wire/`.
     pub data_type: u32,
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `dims`, see `api/wire/`.
     pub dims: Vec<u64>,
     /// `strides`, see `api/wire/`.
@@ -3740,7 +3740,7 @@ impl Encode for TensorMapIm2col {
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
         head[0..4].copy_from_slice(&self.data_type.to_le_bytes());
-        head[4..12].copy_from_slice(&self.address.to_le_bytes());
+        head[4..12].copy_from_slice(&self.address.0.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.dims);
         writer.put(&self.strides);
@@ -3808,7 +3808,7 @@ impl Call for TensorMapIm2col {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OccupancyDynamicShared {
     /// `function`, see `api/wire/`.
-    pub function: u64,
+    pub function: ObjectId,
     /// `blocks`, see `api/wire/`.
     pub blocks: i32,
     /// `block`, see `api/wire/`.
@@ -3819,7 +3819,7 @@ impl Encode for OccupancyDynamicShared {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.function.to_le_bytes());
+        head[0..8].copy_from_slice(&self.function.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.blocks.to_le_bytes());
         head[12..16].copy_from_slice(&self.block.to_le_bytes());
         writer.fixed(&head);
@@ -3864,7 +3864,7 @@ impl Call for OccupancyDynamicShared {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CloseMemory {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for CloseMemory {
@@ -3907,7 +3907,7 @@ impl Call for CloseMemory {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportPhysical {
     /// `memory`, see `api/wire/`.
-    pub memory: u64,
+    pub memory: ObjectId,
 }
 
 impl Encode for ExportPhysical {
@@ -3955,7 +3955,7 @@ impl Call for ExportPhysical {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportPool {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
 }
 
 impl Encode for ExportPool {
@@ -4003,7 +4003,7 @@ impl Call for ExportPool {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportPhysical {
     /// `memory`, see `api/wire/`.
-    pub memory: u64,
+    pub memory: ObjectId,
     /// `token`, see `api/wire/`.
     pub token: (u64, u64),
 }
@@ -4012,7 +4012,7 @@ impl Encode for ImportPhysical {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.memory.to_le_bytes());
+        head[0..8].copy_from_slice(&self.memory.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.token.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.token.1.to_le_bytes());
         writer.fixed(&head);
@@ -4075,7 +4075,7 @@ impl Call for ImportPhysical {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportPool {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `token`, see `api/wire/`.
     pub token: (u64, u64),
 }
@@ -4084,7 +4084,7 @@ impl Encode for ImportPool {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[0..8].copy_from_slice(&self.pool.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.token.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.token.1.to_le_bytes());
         writer.fixed(&head);
@@ -4129,7 +4129,7 @@ impl Call for ImportPool {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenEvent {
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
     /// `token`, see `api/wire/`.
     pub token: (u64, u64),
 }
@@ -4138,7 +4138,7 @@ impl Encode for OpenEvent {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.event.to_le_bytes());
+        head[0..8].copy_from_slice(&self.event.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.token.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.token.1.to_le_bytes());
         writer.fixed(&head);
@@ -4208,7 +4208,7 @@ impl Message for OpenMemory {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenMemoryReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -4217,7 +4217,7 @@ impl Encode for OpenMemoryReply {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -4237,7 +4237,7 @@ impl Call for OpenMemory {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenPooled {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `token`, see `api/wire/`.
     pub token: (u64, u64),
 }
@@ -4246,7 +4246,7 @@ impl Encode for OpenPooled {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[0..8].copy_from_slice(&self.pool.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.token.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.token.1.to_le_bytes());
         writer.fixed(&head);
@@ -4267,7 +4267,7 @@ impl Message for OpenPooled {
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenPooledReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -4276,7 +4276,7 @@ impl Encode for OpenPooledReply {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -4296,7 +4296,7 @@ impl Call for OpenPooled {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolAccess {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `device`, see `api/wire/`.
     pub device: DeviceId,
 }
@@ -4347,20 +4347,20 @@ impl Call for PoolAccess {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolAlloc {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for PoolAlloc {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[0..8].copy_from_slice(&self.pool.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
-        head[16..24].copy_from_slice(&self.stream.to_le_bytes());
+        head[16..24].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -4379,7 +4379,7 @@ impl Message for PoolAlloc {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolAllocReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for PoolAllocReply {
@@ -4403,7 +4403,7 @@ impl Call for PoolAlloc {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolAttribute {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `attribute`, see `api/wire/`.
     pub attribute: u32,
 }
@@ -4412,7 +4412,7 @@ impl Encode for PoolAttribute {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[0..8].copy_from_slice(&self.pool.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
         writer.fixed(&head);
     }
@@ -4456,7 +4456,7 @@ impl Call for PoolAttribute {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolCreate {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `device`, see `api/wire/`.
     pub device: DeviceId,
     /// `handle_types`, see `api/wire/`.
@@ -4517,7 +4517,7 @@ impl Call for PoolCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolDefault {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `device`, see `api/wire/`.
     pub device: DeviceId,
 }
@@ -4544,7 +4544,7 @@ impl Message for PoolDefault {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolDestroy {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
 }
 
 impl Encode for PoolDestroy {
@@ -4568,7 +4568,7 @@ impl Message for PoolDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolSetAccess {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `access`, see `api/wire/`.
     pub access: Vec<(DeviceId, u32)>,
 }
@@ -4614,7 +4614,7 @@ impl Call for PoolSetAccess {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolSetAttribute {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `attribute`, see `api/wire/`.
     pub attribute: u32,
     /// `value`, see `api/wire/`.
@@ -4625,7 +4625,7 @@ impl Encode for PoolSetAttribute {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 20];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[0..8].copy_from_slice(&self.pool.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.attribute.to_le_bytes());
         head[12..20].copy_from_slice(&self.value.to_le_bytes());
         writer.fixed(&head);
@@ -4646,7 +4646,7 @@ impl Message for PoolSetAttribute {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolTrim {
     /// `pool`, see `api/wire/`.
-    pub pool: u64,
+    pub pool: ObjectId,
     /// `keep`, see `api/wire/`.
     pub keep: u64,
 }
@@ -4655,7 +4655,7 @@ impl Encode for PoolTrim {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.pool.to_le_bytes());
+        head[0..8].copy_from_slice(&self.pool.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.keep.to_le_bytes());
         writer.fixed(&head);
     }
@@ -4694,7 +4694,7 @@ impl Call for PoolTrim {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShareEvent {
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
 }
 
 impl Encode for ShareEvent {
@@ -4742,7 +4742,7 @@ impl Call for ShareEvent {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShareMemory {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -4751,7 +4751,7 @@ impl Encode for ShareMemory {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -4795,7 +4795,7 @@ impl Call for ShareMemory {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SharePooled {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -4804,7 +4804,7 @@ impl Encode for SharePooled {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -4872,7 +4872,7 @@ impl Message for Unshare {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphAllocate {
     /// `graph`, see `api/wire/`.
-    pub graph: u64,
+    pub graph: ObjectId,
     /// `node`, see `api/wire/`.
     pub node: u64,
     /// `dependencies`, see `api/wire/`.
@@ -4885,7 +4885,7 @@ impl Encode for GraphAllocate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.graph.to_le_bytes());
+        head[0..8].copy_from_slice(&self.graph.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.node.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.dependencies);
@@ -4912,7 +4912,7 @@ impl Message for GraphAllocate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphAllocateReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for GraphAllocateReply {
@@ -4936,7 +4936,7 @@ impl Call for GraphAllocate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphChange {
     /// `graph`, see `api/wire/`.
-    pub graph: u64,
+    pub graph: ObjectId,
     /// `edits`, see `api/wire/`.
     pub edits: Vec<GraphEdit>,
 }
@@ -4963,7 +4963,7 @@ impl Message for GraphChange {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphCondition {
     /// `graph`, see `api/wire/`.
-    pub graph: u64,
+    pub graph: ObjectId,
     /// `value`, see `api/wire/`.
     pub value: u32,
     /// `flags`, see `api/wire/`.
@@ -4974,7 +4974,7 @@ impl Encode for GraphCondition {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.graph.to_le_bytes());
+        head[0..8].copy_from_slice(&self.graph.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.value.to_le_bytes());
         head[12..16].copy_from_slice(&self.flags.to_le_bytes());
         writer.fixed(&head);
@@ -5019,7 +5019,7 @@ impl Call for GraphCondition {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphCreate {
     /// `graph`, see `api/wire/`.
-    pub graph: u64,
+    pub graph: ObjectId,
 }
 
 impl Encode for GraphCreate {
@@ -5043,7 +5043,7 @@ impl Message for GraphCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphDestroy {
     /// `graph`, see `api/wire/`.
-    pub graph: u64,
+    pub graph: ObjectId,
 }
 
 impl Encode for GraphDestroy {
@@ -5067,7 +5067,7 @@ impl Message for GraphDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphExecDestroy {
     /// `exec`, see `api/wire/`.
-    pub exec: u64,
+    pub exec: ObjectId,
 }
 
 impl Encode for GraphExecDestroy {
@@ -5091,7 +5091,7 @@ impl Message for GraphExecDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphExecEnable {
     /// `exec`, see `api/wire/`.
-    pub exec: u64,
+    pub exec: ObjectId,
     /// `node`, see `api/wire/`.
     pub node: u64,
     /// `enabled`, see `api/wire/`.
@@ -5102,7 +5102,7 @@ impl Encode for GraphExecEnable {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 17];
-        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
+        head[0..8].copy_from_slice(&self.exec.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.node.to_le_bytes());
         head[16..17].copy_from_slice(&[u8::from(self.enabled)]);
         writer.fixed(&head);
@@ -5123,7 +5123,7 @@ impl Message for GraphExecEnable {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphExecSet {
     /// `exec`, see `api/wire/`.
-    pub exec: u64,
+    pub exec: ObjectId,
     /// `node`, see `api/wire/`.
     pub node: u64,
     /// `params`, see `api/wire/`.
@@ -5134,7 +5134,7 @@ impl Encode for GraphExecSet {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
+        head[0..8].copy_from_slice(&self.exec.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.node.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.params);
@@ -5155,17 +5155,17 @@ impl Message for GraphExecSet {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphExecUpdate {
     /// `exec`, see `api/wire/`.
-    pub exec: u64,
+    pub exec: ObjectId,
     /// `graph`, see `api/wire/`.
-    pub graph: u64,
+    pub graph: ObjectId,
 }
 
 impl Encode for GraphExecUpdate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
-        head[8..16].copy_from_slice(&self.graph.to_le_bytes());
+        head[0..8].copy_from_slice(&self.exec.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.graph.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -5224,23 +5224,23 @@ impl Call for GraphExecUpdate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphInstantiate {
     /// `graph`, see `api/wire/`.
-    pub graph: u64,
+    pub graph: ObjectId,
     /// `exec`, see `api/wire/`.
-    pub exec: u64,
+    pub exec: ObjectId,
     /// `flags`, see `api/wire/`.
     pub flags: u64,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for GraphInstantiate {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 32];
-        head[0..8].copy_from_slice(&self.graph.to_le_bytes());
-        head[8..16].copy_from_slice(&self.exec.to_le_bytes());
+        head[0..8].copy_from_slice(&self.graph.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.exec.0.to_le_bytes());
         head[16..24].copy_from_slice(&self.flags.to_le_bytes());
-        head[24..32].copy_from_slice(&self.stream.to_le_bytes());
+        head[24..32].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -5299,17 +5299,17 @@ impl Call for GraphInstantiate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphLaunch {
     /// `exec`, see `api/wire/`.
-    pub exec: u64,
+    pub exec: ObjectId,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for GraphLaunch {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.exec.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -5471,17 +5471,17 @@ impl Call for GraphMemoryTrim {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphUpload {
     /// `exec`, see `api/wire/`.
-    pub exec: u64,
+    pub exec: ObjectId,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for GraphUpload {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.exec.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.exec.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -5524,7 +5524,7 @@ impl Message for ManagedAlloc {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ManagedAllocReply {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: UnifiedPtr,
 }
 
 impl Encode for ManagedAllocReply {
@@ -5548,7 +5548,7 @@ impl Call for ManagedAlloc {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedClose {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: UnifiedPtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -5557,7 +5557,7 @@ impl Encode for MappedClose {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -5596,7 +5596,7 @@ impl Call for MappedClose {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedOpen {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: UnifiedPtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -5605,7 +5605,7 @@ impl Encode for MappedOpen {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -5644,7 +5644,7 @@ impl Call for MappedOpen {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedRead {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: UnifiedPtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u32,
 }
@@ -5653,7 +5653,7 @@ impl Encode for MappedRead {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -5697,7 +5697,7 @@ impl Call for MappedRead {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedWrite<'a> {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: UnifiedPtr,
     /// `mask`, see `api/wire/`.
     pub mask: &'a [u8],
     /// `data`, see `api/wire/`.
@@ -5835,7 +5835,7 @@ impl Call for PeerAttribute {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerDisable {
     /// `peer`, see `api/wire/`.
-    pub peer: u32,
+    pub peer: ContextId,
 }
 
 impl Encode for PeerDisable {
@@ -5878,7 +5878,7 @@ impl Call for PeerDisable {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerEnable {
     /// `peer`, see `api/wire/`.
-    pub peer: u32,
+    pub peer: ContextId,
 }
 
 impl Encode for PeerEnable {
@@ -5921,17 +5921,17 @@ impl Call for PeerEnable {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextRecord {
     /// `green`, see `api/wire/`.
-    pub green: u64,
+    pub green: ObjectId,
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
 }
 
 impl Encode for ContextRecord {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.green.to_le_bytes());
-        head[8..16].copy_from_slice(&self.event.to_le_bytes());
+        head[0..8].copy_from_slice(&self.green.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.event.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -5950,7 +5950,7 @@ impl Message for ContextRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextResource {
     /// `green`, see `api/wire/`.
-    pub green: u64,
+    pub green: ObjectId,
     /// `kind`, see `api/wire/`.
     pub kind: u32,
 }
@@ -5959,7 +5959,7 @@ impl Encode for ContextResource {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.green.to_le_bytes());
+        head[0..8].copy_from_slice(&self.green.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.kind.to_le_bytes());
         writer.fixed(&head);
     }
@@ -6003,17 +6003,17 @@ impl Call for ContextResource {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextWait {
     /// `green`, see `api/wire/`.
-    pub green: u64,
+    pub green: ObjectId,
     /// `event`, see `api/wire/`.
-    pub event: u64,
+    pub event: ObjectId,
 }
 
 impl Encode for ContextWait {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.green.to_le_bytes());
-        head[8..16].copy_from_slice(&self.event.to_le_bytes());
+        head[0..8].copy_from_slice(&self.green.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.event.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -6083,7 +6083,7 @@ impl Call for DeviceResource {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GreenClose {
     /// `green`, see `api/wire/`.
-    pub green: u64,
+    pub green: ObjectId,
 }
 
 impl Encode for GreenClose {
@@ -6126,9 +6126,9 @@ impl Call for GreenClose {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GreenOpen {
     /// `green`, see `api/wire/`.
-    pub green: u64,
+    pub green: ObjectId,
     /// `desc`, see `api/wire/`.
-    pub desc: u64,
+    pub desc: ObjectId,
     /// `flags`, see `api/wire/`.
     pub flags: u32,
 }
@@ -6137,8 +6137,8 @@ impl Encode for GreenOpen {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 20];
-        head[0..8].copy_from_slice(&self.green.to_le_bytes());
-        head[8..16].copy_from_slice(&self.desc.to_le_bytes());
+        head[0..8].copy_from_slice(&self.green.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.desc.0.to_le_bytes());
         head[16..20].copy_from_slice(&self.flags.to_le_bytes());
         writer.fixed(&head);
     }
@@ -6177,9 +6177,9 @@ impl Call for GreenOpen {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GreenStream {
     /// `green`, see `api/wire/`.
-    pub green: u64,
+    pub green: ObjectId,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: ObjectId,
     /// `flags`, see `api/wire/`.
     pub flags: u32,
     /// `priority`, see `api/wire/`.
@@ -6190,8 +6190,8 @@ impl Encode for GreenStream {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.green.to_le_bytes());
-        head[8..16].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.green.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.stream.0.to_le_bytes());
         head[16..20].copy_from_slice(&self.flags.to_le_bytes());
         head[20..24].copy_from_slice(&self.priority.to_le_bytes());
         writer.fixed(&head);
@@ -6212,7 +6212,7 @@ impl Message for GreenStream {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceDescribe {
     /// `desc`, see `api/wire/`.
-    pub desc: u64,
+    pub desc: ObjectId,
     /// `resources`, see `api/wire/`.
     pub resources: Vec<[u8; 144]>,
 }
@@ -6330,7 +6330,7 @@ impl Call for ResourceSplit {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceCreate {
     /// `reference`, see `api/wire/`.
-    pub reference: u64,
+    pub reference: ObjectId,
 }
 
 impl Encode for ReferenceCreate {
@@ -6373,7 +6373,7 @@ impl Call for ReferenceCreate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceDestroy {
     /// `reference`, see `api/wire/`.
-    pub reference: u64,
+    pub reference: ObjectId,
 }
 
 impl Encode for ReferenceDestroy {
@@ -6416,11 +6416,11 @@ impl Call for ReferenceDestroy {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceFind<'a> {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
     /// `name`, see `api/wire/`.
     pub name: &'a str,
     /// `reference`, see `api/wire/`.
-    pub reference: u64,
+    pub reference: ObjectId,
 }
 
 impl Encode for ReferenceFind<'_> {
@@ -6465,7 +6465,7 @@ impl Call for ReferenceFind<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceGet {
     /// `reference`, see `api/wire/`.
-    pub reference: u64,
+    pub reference: ObjectId,
     /// `like`, see `api/wire/`.
     pub like: ReferenceSetting,
 }
@@ -6516,7 +6516,7 @@ impl Call for ReferenceGet {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceSet {
     /// `reference`, see `api/wire/`.
-    pub reference: u64,
+    pub reference: ObjectId,
     /// `setting`, see `api/wire/`.
     pub setting: ReferenceSetting,
 }
@@ -6567,11 +6567,11 @@ impl Call for ReferenceSet {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SurfaceReferenceFind<'a> {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
     /// `name`, see `api/wire/`.
     pub name: &'a str,
     /// `reference`, see `api/wire/`.
-    pub reference: u64,
+    pub reference: ObjectId,
 }
 
 impl Encode for SurfaceReferenceFind<'_> {
@@ -6616,9 +6616,9 @@ impl Call for SurfaceReferenceFind<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SurfaceReferenceSet {
     /// `reference`, see `api/wire/`.
-    pub reference: u64,
+    pub reference: ObjectId,
     /// `array`, see `api/wire/`.
-    pub array: u64,
+    pub array: ObjectId,
     /// `flags`, see `api/wire/`.
     pub flags: u32,
 }
@@ -6627,8 +6627,8 @@ impl Encode for SurfaceReferenceSet {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 20];
-        head[0..8].copy_from_slice(&self.reference.to_le_bytes());
-        head[8..16].copy_from_slice(&self.array.to_le_bytes());
+        head[0..8].copy_from_slice(&self.reference.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.array.0.to_le_bytes());
         head[16..20].copy_from_slice(&self.flags.to_le_bytes());
         writer.fixed(&head);
     }
@@ -6667,7 +6667,7 @@ impl Call for SurfaceReferenceSet {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryFreeIdle {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for MemoryFreeIdle {
@@ -6691,7 +6691,7 @@ impl Message for MemoryFreeIdle {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedShare {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: UnifiedPtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
     /// `offset`, see `api/wire/`.
@@ -6702,7 +6702,7 @@ impl Encode for MappedShare {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 24];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         head[16..24].copy_from_slice(&self.offset.to_le_bytes());
         writer.fixed(&head);
@@ -6766,7 +6766,7 @@ impl Message for ImageComplete {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleLoadNamed {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
     /// `parts`, see `api/wire/`.
     pub parts: Vec<ImageName>,
     /// `options`, see `api/wire/`.
@@ -6840,7 +6840,7 @@ pub struct CopyStaged {
     /// `to_device`, see `api/wire/`.
     pub to_device: bool,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `from`, see `api/wire/`.
     pub from: u64,
     /// `bytes`, see `api/wire/`.
@@ -6888,11 +6888,11 @@ impl Message for CopyStaged {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleFunctionKnown<'a> {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
     /// `name`, see `api/wire/`.
     pub name: &'a str,
     /// `function`, see `api/wire/`.
-    pub function: u64,
+    pub function: ObjectId,
 }
 
 impl Encode for ModuleFunctionKnown<'_> {
@@ -6918,7 +6918,7 @@ impl Message for ModuleFunctionKnown<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventsElapsed {
     /// `pairs`, see `api/wire/`.
-    pub pairs: Vec<(u64, u64)>,
+    pub pairs: Vec<(ObjectId, ObjectId)>,
 }
 
 impl Encode for EventsElapsed {
@@ -6966,7 +6966,7 @@ impl Call for EventsElapsed {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleUnloadIdle {
     /// `module`, see `api/wire/`.
-    pub module: u64,
+    pub module: ObjectId,
 }
 
 impl Encode for ModuleUnloadIdle {
@@ -6990,7 +6990,7 @@ impl Message for ModuleUnloadIdle {
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedCloseIdle {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: UnifiedPtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -6999,7 +6999,7 @@ impl Encode for MappedCloseIdle {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -7019,7 +7019,7 @@ impl Message for MappedCloseIdle {
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmUnreserve {
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
     /// `bytes`, see `api/wire/`.
     pub bytes: u64,
 }
@@ -7028,7 +7028,7 @@ impl Encode for VmmUnreserve {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
         head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }
@@ -7092,7 +7092,7 @@ pub struct WaitReading {
     /// `ask`, see `api/wire/`.
     pub ask: bool,
     /// `places`, see `api/wire/`.
-    pub places: Vec<(u64, u32)>,
+    pub places: Vec<(UnifiedPtr, u32)>,
 }
 
 impl Encode for WaitReading {

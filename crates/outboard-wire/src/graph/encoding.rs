@@ -9,7 +9,6 @@ use crate::record;
 
 record! {
     Edge { node, ports }
-    Rows { address, pitch, height }
     CopyNode { ctx, dst, src, extent }
     FillNode { ctx, dst, pitch, value, element, width, height }
     HostNode { function, data }
@@ -17,6 +16,20 @@ record! {
     BatchNode { ctx, operations, flags }
     MemoryOperation { kind, address, value, flags }
     ConditionalNode { ctx, handle, kind, bodies }
+}
+
+impl<A: Encode> Encode for Rows<A> {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.address);
+        writer.put(&self.pitch);
+        writer.put(&self.height);
+    }
+}
+
+impl<'a, A: Decode<'a>> Decode<'a> for Rows<A> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Rows<A>, DecodeError> {
+        Ok(Rows { address: reader.get()?, pitch: reader.get()?, height: reader.get()? })
+    }
 }
 
 impl Encode for KernelNode {

@@ -3,6 +3,7 @@
 mod encoding;
 
 use crate::device_id::DeviceId;
+use crate::names::{ContextId, DevicePtr, HostPtr, ObjectId};
 
 /// A dependency of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +56,7 @@ pub enum GraphEdit {
 
 impl NodeParams {
     /// The context that the node works in, if it is of one.
-    pub fn context(&self) -> Option<u32> {
+    pub fn context(&self) -> Option<ContextId> {
         match self {
             NodeParams::Kernel(node) => Some(node.ctx),
             NodeParams::Copy(node) => Some(node.ctx),
@@ -83,26 +84,26 @@ pub enum NodeParams {
     /// Runs another graph, as it is when the executable is made.
     Child {
         /// The graph's name.
-        graph: u64,
+        graph: ObjectId,
         /// It is inside the node from now on, itself and not a copy: its nodes are the executable's.
         moved: bool,
     },
     /// Records an event.
     EventRecord {
         /// The event's name.
-        event: u64,
+        event: ObjectId,
     },
     /// Waits for an event.
     EventWait {
         /// The event's name.
-        event: u64,
+        event: ObjectId,
     },
     /// Allocates memory, whose address was fixed when the node was made.
     Allocate(AllocateNode),
     /// Frees memory of a node that allocates.
     Free {
         /// Its address.
-        address: u64,
+        address: DevicePtr,
     },
     /// Waits for and writes words in memory.
     Batch(BatchNode),
@@ -114,9 +115,9 @@ pub enum NodeParams {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct KernelNode {
     /// The context that the kernel is of.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// The kernel's name.
-    pub function: u64,
+    pub function: ObjectId,
     /// Blocks along x, y, z.
     pub grid: [u32; 3],
     /// Threads of a block along x, y, z.
@@ -133,13 +134,13 @@ pub struct KernelNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// On a device.
-    Device(Rows),
-    /// In the program's memory. The address is the program's: nobody else may follow it.
-    Host(Rows),
+    Device(Rows<DevicePtr>),
+    /// In the program's memory. The address is the program's, which nobody else may follow; to a worker goes a number of the client's in its place.
+    Host(Rows<HostPtr>),
     /// In an array, by its name, from `[x in bytes, y, z]`, at a mipmap level.
     Array {
         /// The array's name.
-        array: u64,
+        array: ObjectId,
         /// Where in it.
         at: [u64; 3],
         /// The mipmap level.
@@ -149,9 +150,9 @@ pub enum Place {
 
 /// A box of bytes in linear memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rows {
+pub struct Rows<A> {
     /// Its first byte.
-    pub address: u64,
+    pub address: A,
     /// Bytes from one row to the next.
     pub pitch: u64,
     /// Rows from one slice to the next.
@@ -162,7 +163,7 @@ pub struct Rows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyNode {
     /// The context it runs in.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// Where to.
     pub dst: Place,
     /// Where from.
@@ -175,9 +176,9 @@ pub struct CopyNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FillNode {
     /// The context it runs in.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// Address of the first row.
-    pub dst: u64,
+    pub dst: DevicePtr,
     /// Bytes from one row to the next.
     pub pitch: u64,
     /// The element's value, in its low bytes.
@@ -214,7 +215,7 @@ pub struct AllocateNode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchNode {
     /// The context it runs in.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// What is done.
     pub operations: Vec<MemoryOperation>,
     /// Flags of the batch.
@@ -227,7 +228,7 @@ pub struct MemoryOperation {
     /// `CUstreamBatchMemOpType`: waits and writes of 32 and 64 bits, barriers, flushes.
     pub kind: u32,
     /// Where.
-    pub address: u64,
+    pub address: DevicePtr,
     /// The value waited for or written.
     pub value: u64,
     /// Flags of the operation.
@@ -238,13 +239,13 @@ pub struct MemoryOperation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionalNode {
     /// The context it runs in.
-    pub ctx: u32,
+    pub ctx: ContextId,
     /// What kernels call the value by.
     pub handle: u64,
     /// `CUgraphConditionalNodeType`.
     pub kind: u32,
     /// The names of the graphs inside.
-    pub bodies: Vec<u64>,
+    pub bodies: Vec<ObjectId>,
 }
 
 #[cfg(test)]

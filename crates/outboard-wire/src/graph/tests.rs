@@ -18,18 +18,18 @@ fn round_trip(edit: &GraphEdit) {
 #[test]
 fn edits_survive() {
     let kernel = KernelNode {
-        ctx: 1,
-        function: 2,
+        ctx: ContextId(1),
+        function: ObjectId(2),
         grid: [3, 4, 5],
         block: [6, 7, 8],
         shared: 9,
         params: vec![1, 2, 3],
         attributes: vec![(4, [5; 64])],
     };
-    let rows = Rows { address: 4096, pitch: 64, height: 8 };
+    let rows = Rows { address: HostPtr(4096), pitch: 64, height: 8 };
     let copy = CopyNode {
-        ctx: 1,
-        dst: Place::Array { array: 7, at: [1, 2, 3], level: 4 },
+        ctx: ContextId(1),
+        dst: Place::Array { array: ObjectId(7), at: [1, 2, 3], level: 4 },
         src: Place::Host(rows),
         extent: [4, 5, 6],
     };
@@ -37,23 +37,31 @@ fn edits_survive() {
         NodeParams::Empty,
         NodeParams::Kernel(kernel),
         NodeParams::Copy(copy),
-        NodeParams::Fill(FillNode { ctx: 1, dst: 2, pitch: 3, value: 4, element: 1, width: 5, height: 6 }),
+        NodeParams::Fill(FillNode {
+            ctx: ContextId(1),
+            dst: DevicePtr(2),
+            pitch: 3,
+            value: 4,
+            element: 1,
+            width: 5,
+            height: 6,
+        }),
         NodeParams::Host(HostNode { function: 1, data: 2 }),
-        NodeParams::Child { graph: 1, moved: true },
-        NodeParams::EventRecord { event: 1 },
-        NodeParams::EventWait { event: 1 },
+        NodeParams::Child { graph: ObjectId(1), moved: true },
+        NodeParams::EventRecord { event: ObjectId(1) },
+        NodeParams::EventWait { event: ObjectId(1) },
         NodeParams::Allocate(AllocateNode {
             device: DeviceId::new(0),
             bytes: 4096,
             access: vec![(DeviceId::new(1), 3)],
         }),
-        NodeParams::Free { address: 1 },
+        NodeParams::Free { address: DevicePtr(1) },
         NodeParams::Batch(BatchNode {
-            ctx: 1,
-            operations: vec![MemoryOperation { kind: 1, address: 2, value: 3, flags: 4 }],
+            ctx: ContextId(1),
+            operations: vec![MemoryOperation { kind: 1, address: DevicePtr(2), value: 3, flags: 4 }],
             flags: 0,
         }),
-        NodeParams::Conditional(ConditionalNode { ctx: 1, handle: 2, kind: 1, bodies: vec![3] }),
+        NodeParams::Conditional(ConditionalNode { ctx: ContextId(1), handle: 2, kind: 1, bodies: vec![ObjectId(3)] }),
     ];
     let edge = Edge { node: 9, ports: [1, 0, 1] };
     for params in all {

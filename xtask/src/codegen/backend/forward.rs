@@ -52,10 +52,10 @@ impl Sent {
             used.text("home");
         }
         let stream = || {
-            let mut streams = arguments.iter().filter(|(_, ty)| ty == "Stream").map(|(name, _)| name.as_str());
+            let mut streams = arguments.iter().filter(|(_, ty)| ty == "StreamId").map(|(name, _)| name.as_str());
             match (streams.next(), streams.next()) {
                 (Some(stream), None) => Ok(stream),
-                _ => bail!("it says which stream the work goes to, so it must have one argument of the type Stream"),
+                _ => bail!("it says which stream the work goes to, so it must have one argument of the type StreamId"),
             }
         };
         let read = match (calls, &described.read) {
@@ -133,9 +133,7 @@ fn converted(name: &str, argument: &str, field: &str) -> Option<String> {
     match (argument, field) {
         _ if argument == field => return Some(name.to_owned()),
         ("&str", "&'a str") | ("&[u8]", "&'a [u8]") => return Some(name.to_owned()),
-        ("ObjectId", "u64") | ("ContextId", "u32") => return Some(format!("{name}.0")),
-        ("Stream", "u64") => return Some(format!("wire({name})")),
-        ("Option<ObjectId>", "u64") => return Some(format!("{name}.map_or(0, |{name}| {name}.0)")),
+        ("Option<ObjectId>", "ObjectId") => return Some(format!("{name}.unwrap_or(ObjectId::NONE)")),
         _ => {}
     }
     if inner("&[", "]").is_some_and(list) {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use super::forward::Sent;
-use crate::codegen::wire::{Class, Message, camel};
+use crate::codegen::wire::{Class, Message, camel, plain_type};
 
 /// A method as it is described: beside its message, or in `api/backend.toml`.
 #[derive(Deserialize, Clone, Default)]
@@ -230,15 +230,12 @@ fn arguments(described: &Described, fields: Vec<(String, String)>) -> Result<Vec
 /// The type of the argument that fills a field of this type.
 fn argument_type(ty: &str) -> String {
     match ty {
-        "object" => "ObjectId".to_owned(),
-        "stream" => "Stream".to_owned(),
-        "device" => "DeviceId".to_owned(),
         "bytes" => "&[u8]".to_owned(),
         "str" => "&str".to_owned(),
         _ => match ty.strip_prefix("list<").and_then(|ty| ty.strip_suffix('>')) {
-            Some(item) => format!("&[{}]", item.replace("device", "DeviceId")),
+            Some(item) => format!("&[{}]", plain_type(item)),
             None if ty.starts_with(char::is_uppercase) => format!("&{ty}"),
-            None => ty.to_owned(),
+            None => plain_type(ty),
         },
     }
 }
@@ -246,10 +243,9 @@ fn argument_type(ty: &str) -> String {
 /// The type of a reply's field when it is the caller's.
 fn owned(ty: &str) -> String {
     match ty {
-        "object" | "stream" => "u64".to_owned(),
         "bytes" => "Vec<u8>".to_owned(),
         "str" => "String".to_owned(),
-        _ => ty.replace("device", "DeviceId").replace("list<", "Vec<"),
+        _ => plain_type(ty),
     }
 }
 

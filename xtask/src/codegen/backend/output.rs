@@ -60,7 +60,7 @@ impl Backends {
         // A method that is missing would be this one again.
         let mut out = format!(
             "{HEADER}#![deny(unconditional_recursion)]\n#![allow(unused_imports, unused_variables, clippy::clone_on_copy, clippy::too_many_arguments)]\n\n\
-             use outboard_wire::messages as msg;\n\n{}use crate::remote::{{NO_CONTEXT, Remote, wire}};\nuse crate::tokens::{{Kind, decode, encode, read}};\n\n",
+             use outboard_wire::messages as msg;\n\n{}use crate::remote::{{NO_CONTEXT, Remote}};\nuse crate::tokens::{{Kind, decode, encode, read}};\n\n",
             self.uses("outboard_front::backend", &self.trait_names())
         );
         for one in &self.traits {

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
-use outboard_front::backend::Result;
+use outboard_front::backend::{Result, UnifiedPtr};
 use outboard_transport::reserved::Reserved;
 
 use super::pages::{Access, Own, PAGE, Shared};
@@ -58,7 +58,7 @@ pub(crate) struct Moved {
 /// A range of whole pages.
 #[derive(Debug)]
 pub(in crate::pager) struct Region {
-    base: u64,
+    base: UnifiedPtr,
     pub(in crate::pager) home: Home,
     memory: Shared,
     /// Mapped memory: what the device had when a page became dirty.
@@ -69,7 +69,7 @@ pub(in crate::pager) struct Region {
     /// Pages that are clean or kept.
     same: usize,
     /// The bytes that are the program's, ascending; others in the pages are left alone.
-    spans: Vec<Range<u64>>,
+    spans: Vec<Range<UnifiedPtr>>,
     ahead: Ahead,
     along: Along,
     /// The wait with whose answer pages of this region are to come, unless any page changes before.
@@ -82,13 +82,13 @@ impl Region {
     /// Managed memory at addresses that are reserved, or that nothing has: all of it the program's for now (`fresh`), or all of it the device's.
     pub(in crate::pager) fn managed(
         home: Home,
-        base: u64,
+        base: UnifiedPtr,
         bytes: usize,
-        spans: Vec<Range<u64>>,
+        spans: Vec<Range<UnifiedPtr>>,
         fresh: bool,
         reserved: &'static Reserved,
     ) -> io::Result<Region> {
-        let memory = Shared::new_at(base, bytes, reserved)?;
+        let memory = Shared::new_at(base.host(), bytes, reserved)?;
         let mut region = Region::new(home, base, bytes, memory, State::Fresh, spans);
         if !fresh {
             region.set(&(0..bytes / PAGE as usize), State::Stale)?;
@@ -100,18 +100,19 @@ impl Region {
     ///
     /// # Safety
     /// The whole pages are readable.
-    pub(in crate::pager) unsafe fn mapped(home: Home, base: u64, bytes: usize) -> io::Result<Region> {
-        let memory = Shared::hidden(base, bytes)?;
+    pub(in crate::pager) unsafe fn mapped(home: Home, base: UnifiedPtr, bytes: usize) -> io::Result<Region> {
+        let memory = Shared::hidden(base.host(), bytes)?;
         let zeros = [0u8; PAGE as usize];
         for at in (0..bytes).step_by(PAGE as usize) {
             // SAFETY: by the contract above. The pages may be written to until they are protected, which the caller has done.
-            let page = unsafe { std::slice::from_raw_parts((base + at as u64) as *const u8, PAGE as usize) };
+            let page =
+                unsafe { std::slice::from_raw_parts(base.offset(at as u64).host().pointer::<u8>(), PAGE as usize) };
             if page != zeros {
                 // SAFETY: the view has that many bytes.
                 unsafe { memory.inner(at).copy_from_nonoverlapping(page.as_ptr(), page.len()) };
             }
         }
-        let spans = std::iter::once(base..base + bytes as u64).collect();
+        let spans = std::iter::once(base.range(bytes as u64)).collect();
         let mut region = Region::new(home, base, bytes, memory, State::Dirty, spans);
         region.twin = Some(Own::zeroed(bytes)?);
         Ok(region)
@@ -130,7 +131,14 @@ impl Region {
         Ok(())
     }
 
-    fn new(home: Home, base: u64, bytes: usize, memory: Shared, state: State, spans: Vec<Range<u64>>) -> Region {
+    fn new(
+        home: Home,
+        base: UnifiedPtr,
+        bytes: usize,
+        memory: Shared,
+        state: State,
+        spans: Vec<Range<UnifiedPtr>>,
+    ) -> Region {
         let pages = bytes / PAGE as usize;
         let (ahead, along) = (Ahead::default(), Along::default());
         let (states, unsent) = (vec![state; pages], pages);
@@ -138,18 +146,18 @@ impl Region {
         Region { base, home, memory, twin, states, unsent, same, spans, ahead, along, coming, due }
     }
 
-    pub(in crate::pager) fn range(&self) -> Range<u64> {
-        self.base..self.base + self.states.len() as u64 * PAGE
+    pub(in crate::pager) fn range(&self) -> Range<UnifiedPtr> {
+        self.base.range(self.states.len() as u64 * PAGE)
     }
 
     /// The bytes at these addresses are the program's too.
-    pub(in crate::pager) fn add_span(&mut self, span: Range<u64>) {
+    pub(in crate::pager) fn add_span(&mut self, span: Range<UnifiedPtr>) {
         self.spans.push(span);
         self.spans.sort_by_key(|span| span.start);
     }
 
     /// The program has noticed nothing of the pages at these addresses: they begin anew.
-    pub(in crate::pager) fn refresh(&mut self, addresses: &Range<u64>) {
+    pub(in crate::pager) fn refresh(&mut self, addresses: &Range<UnifiedPtr>) {
         self.remove_span(addresses);
         let pages = self.pages(addresses);
         self.memory.clear(&bytes(&pages));
@@ -157,25 +165,25 @@ impl Region {
     }
 
     /// The bytes at these addresses are not the program's any more.
-    pub(in crate::pager) fn remove_span(&mut self, span: &Range<u64>) {
+    pub(in crate::pager) fn remove_span(&mut self, span: &Range<UnifiedPtr>) {
         self.spans.retain(|other| other.start < span.start || other.start >= span.end);
     }
 
     /// The span that holds an address, or at least that address.
-    fn span_of(&self, address: u64) -> Range<u64> {
+    fn span_of(&self, address: UnifiedPtr) -> Range<UnifiedPtr> {
         let behind = self.spans.partition_point(|span| span.start <= address);
         let span = behind.checked_sub(1).map(|index| &self.spans[index]).filter(|span| address < span.end);
-        span.cloned().unwrap_or(address..address + 1)
+        span.cloned().unwrap_or(address.range(1))
     }
 
     /// The pages that hold any of these addresses.
-    fn pages(&self, addresses: &Range<u64>) -> Range<usize> {
+    fn pages(&self, addresses: &Range<UnifiedPtr>) -> Range<usize> {
         let range = self.range();
         let (start, end) = (addresses.start.max(range.start), addresses.end.min(range.end));
         if start >= end {
             return 0..0;
         }
-        ((start - self.base) / PAGE) as usize..(end - self.base).div_ceil(PAGE) as usize
+        (start.since(self.base) / PAGE) as usize..end.since(self.base).div_ceil(PAGE) as usize
     }
 
     /// Puts pages in a state. Fails when the system has no room for so many different protections.
@@ -205,12 +213,12 @@ impl Region {
     pub(in crate::pager) fn fault(
         &mut self,
         store: &dyn Store,
-        address: u64,
+        address: UnifiedPtr,
         write: bool,
         moved: &mut Moved,
     ) -> Result<()> {
         moved.faults += 1;
-        let page = ((address - self.base) / PAGE) as usize;
+        let page = (address.since(self.base) / PAGE) as usize;
         let write = write || self.states[page] == State::Clean;
         let done = |state: State| if write { state.access() == Access::Write } else { state.access() != Access::None };
         if done(self.states[page]) {
@@ -297,9 +305,9 @@ impl Region {
     }
 
     /// The program's bytes among these pages, as addresses.
-    fn spans_of(&self, range: &Range<usize>) -> Vec<Range<u64>> {
-        let (start, end) = (self.base + range.start as u64, self.base + range.end as u64);
-        let clip = |span: &Range<u64>| span.start.max(start)..span.end.min(end);
+    fn spans_of(&self, range: &Range<usize>) -> Vec<Range<UnifiedPtr>> {
+        let (start, end) = (self.base.offset(range.start as u64), self.base.offset(range.end as u64));
+        let clip = |span: &Range<UnifiedPtr>| span.start.max(start)..span.end.min(end);
         self.spans.iter().map(clip).filter(|span| span.start < span.end).collect()
     }
 

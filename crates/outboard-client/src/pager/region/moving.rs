@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::Result;
+use outboard_front::backend::{Result, UnifiedPtr};
 
 use super::{Moved, Region, State, bytes};
 use crate::pager::difference::{Stretch, stretches};
@@ -17,7 +17,7 @@ impl Region {
     /// Brings the device's bytes of pages that the program cannot touch meanwhile.
     pub(super) fn fetch(&self, store: &dyn Store, pages: &Range<usize>, moved: &mut Moved) -> Result<()> {
         for span in self.spans_of(&bytes(pages)) {
-            let (at, len) = ((span.start - self.base) as usize, (span.end - span.start) as usize);
+            let (at, len) = (span.start.since(self.base) as usize, span.end.since(span.start) as usize);
             // SAFETY: the library's view has these bytes.
             unsafe { store.fetch(self.home, span.start, self.memory.inner(at), len) }?;
             moved.fetched += len as u64;
@@ -29,7 +29,7 @@ impl Region {
     pub(in crate::pager) fn bring(
         &mut self,
         store: &dyn Store,
-        addresses: &Range<u64>,
+        addresses: &Range<UnifiedPtr>,
         moved: &mut Moved,
     ) -> Result<()> {
         let wanted = self.pages(addresses);
@@ -50,8 +50,8 @@ impl Region {
     }
 
     /// The device's bytes of stale pages have come along with an answer. If pages have changed meanwhile, they are `late`, and of no use.
-    pub(in crate::pager) fn came(&mut self, address: u64, data: &[u8], late: bool, moved: &mut Moved) {
-        let pages = self.pages(&(address..address + data.len() as u64));
+    pub(in crate::pager) fn came(&mut self, address: UnifiedPtr, data: &[u8], late: bool, moved: &mut Moved) {
+        let pages = self.pages(&address.range(data.len() as u64));
         self.along.came(&pages);
         moved.fetched += data.len() as u64;
         if late
@@ -66,8 +66,8 @@ impl Region {
     }
 
     /// The address of a page.
-    pub(in crate::pager) fn address(&self, page: usize) -> u64 {
-        self.base + page as u64 * PAGE
+    pub(in crate::pager) fn address(&self, page: usize) -> UnifiedPtr {
+        self.base.offset(page as u64 * PAGE)
     }
 
     /// Gives the device what the program has written. Managed pages stay known to be the same on both sides; mapped ones are fetched
@@ -103,7 +103,7 @@ impl Region {
         // What was never touched has never been written; other dirty pages have.
         for piece in self.memory.touched(&bytes(run)) {
             for span in self.spans_of(&piece) {
-                let (at, len) = ((span.start - self.base) as usize, (span.end - span.start) as usize);
+                let (at, len) = (span.start.since(self.base) as usize, span.end.since(span.start) as usize);
                 // SAFETY: the library's view has these bytes.
                 unsafe { store.push(self.home, span.start, self.memory.inner(at), len) }?;
                 moved.pushed += len as u64;
@@ -121,7 +121,7 @@ impl Region {
             (slice(self.memory.inner(start)), slice(twin.at(start)))
         };
         for Stretch { from, mask, data } in stretches(old, new, PIECE) {
-            store.patch(self.home, self.base + (start + from) as u64, &mask, data)?;
+            store.patch(self.home, self.base.offset((start + from) as u64), &mask, data)?;
             moved.pushed += data.len() as u64;
         }
         Ok(())

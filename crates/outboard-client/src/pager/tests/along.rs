@@ -2,7 +2,7 @@
 
 use super::*;
 
-const OTHER: u64 = 8;
+const OTHER: StreamId = StreamId(8);
 
 /// A wait under way.
 fn begin() -> Wait {
@@ -11,14 +11,14 @@ fn begin() -> Wait {
 
 /// What the device answers to it at this moment.
 fn answer(wait: &Wait) -> Vec<u8> {
-    wait.places().iter().flat_map(|(address, bytes)| DEVICE.read(*address, *bytes as usize)).collect()
+    wait.places().iter().flat_map(|(address, bytes)| DEVICE.read(address.0, *bytes as usize)).collect()
 }
 
-fn end(stream: u64, wait: &Wait, data: &[u8]) {
-    PAGER.after_wait(Done::Stream((CTX.0, stream)), wait, data);
+fn end(stream: StreamId, wait: &Wait, data: &[u8]) {
+    PAGER.after_wait(Done::Stream((CTX, stream)), wait, data);
 }
 
-fn launch(stream: u64) {
+fn launch(stream: StreamId) {
     PAGER.before_work(CTX, stream).unwrap();
     PAGER.after_work(CTX, stream);
 }
@@ -63,7 +63,7 @@ fn what_was_touched_after_a_wait_comes_with_the_next() {
         assert_eq!(touched, 0, "{value}");
     }
     assert_eq!(came, PAGE as usize, "its neighbours do not come any more");
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_comes_in_vain_hides_nothing_and_ends() {
     // A kernel that is waited for without anything that comes along.
     kernel(|| DEVICE.write(range.start, &[31]));
     assert_eq!(get(range.start), 31);
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn much_that_is_touched_does_not_come_along() {
                 .all(|at| get(at) == if at == range.start { value } else { 3 })
         );
     }
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_the_program_writes_meanwhile_stays() {
     let wait = begin();
     end(OTHER, &wait, &answer(&wait));
     assert_eq!(get(range.start + 16), 77);
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn what_is_older_than_another_wait_is_not_taken() {
         end(STREAM, &first, &old);
         assert_eq!(get(range.start), value);
     }
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn what_comes_while_the_device_works_is_not_kept() {
     assert_eq!(get(range.start), 5);
     let wait = PAGER.before_wait(false);
     PAGER.after_wait(Done::Context(CTX), &wait, &[]);
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 #[test]
@@ -160,12 +160,12 @@ fn memory_that_took_the_place_of_what_was_there_gets_nothing() {
     launch(STREAM);
     let wait = begin();
     let data = answer(&wait);
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
     set(range.start, 11);
     end(STREAM, &wait, &data);
     assert_eq!(get(range.start), 11);
     // SAFETY: memory that is never given back.
-    unsafe { PAGER.add_mapped(CTX, range.clone(), false) }.unwrap();
+    unsafe { PAGER.add_mapped(CTX, both(&range), false) }.unwrap();
     launch(STREAM);
     end(STREAM, &wait, &data);
     assert_eq!(get(range.start), 11);
@@ -174,7 +174,7 @@ fn memory_that_took_the_place_of_what_was_there_gets_nothing() {
         end(STREAM, &wait, short);
         assert_eq!(get(range.start), 11);
     }
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 /// Threads that write words of their own while others launch and wait: no write is lost, and none comes late.
@@ -190,14 +190,14 @@ fn threads_wait_while_others_write() {
                 let (own, devices) = (range.start + 64 * thread + 4, range.start + 64 * thread + 8);
                 for round in 1..=ROUNDS {
                     set(own, round);
-                    PAGER.before_work(CTX, 100 + thread).unwrap();
+                    PAGER.before_work(CTX, StreamId(100 + thread)).unwrap();
                     assert_eq!(DEVICE.read(own, 1), [round], "what was written is there for the kernel");
                     DEVICE.write(devices, &[round]);
-                    PAGER.after_work(CTX, 100 + thread);
+                    PAGER.after_work(CTX, StreamId(100 + thread));
                     let wait = begin();
                     let data = answer(&wait);
                     std::thread::yield_now();
-                    end(100 + thread, &wait, &data);
+                    end(StreamId(100 + thread), &wait, &data);
                     assert_eq!(
                         (get(devices), get(own)),
                         (round, round),
@@ -207,7 +207,7 @@ fn threads_wait_while_others_write() {
             });
         }
     });
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 #[test]
@@ -231,5 +231,5 @@ fn edges_come_along() {
     end(STREAM, &wait, &data);
     assert_eq!((get(range.start), get(range.end - 1)), (40, 30));
     kernel(|| assert_eq!(DEVICE.read(range.start, 1), [40]));
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }

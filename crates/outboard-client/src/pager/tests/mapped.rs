@@ -17,12 +17,12 @@ fn sides_of_mapped_memory_share_pages() {
             DEVICE.write(word(i - 1), &[6]);
         }
         let wait = PAGER.before_wait(false);
-        PAGER.after_wait(Done::Stream((CTX.0, STREAM)), &wait, &[]);
+        PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &[]);
         for i in 0..3999 {
             assert_eq!(get(word(i)), if i % 2 == 0 { 6 } else { 5 }, "{i}");
         }
         kernel(|| (1..4000).step_by(2).for_each(|i| assert_eq!(DEVICE.read(word(i), 1), [5], "{i}")));
-        PAGER.remove(&range, true);
+        PAGER.remove(&both(&range), true);
         DEVICE.write(word(0), &[99]);
         assert!(get(word(0)) == 6 && get(word(1)) == 5, "the program keeps its memory");
         set(word(0), 7);
@@ -54,7 +54,7 @@ fn a_batch_that_is_written_again_and_again_is_opened_at_once() {
     (range.start..range.end).step_by(4).for_each(|word| set(word, 99));
     kernel(|| assert_eq!(DEVICE.read(range.start + 77 * PAGE, 1), [99]));
     assert_eq!(DEVICE.patches.load(Ordering::Relaxed), patches + 1, "a batch is sent in one piece");
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 /// As a program does that reads the next batch from a disk while the device works on the one before.
@@ -81,7 +81,7 @@ fn a_batch_that_is_written_slowly_is_brought_once() {
     }
     let wait = PAGER.before_wait(false);
     PAGER.after_wait(Done::Context(CTX), &wait, &[]);
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }
 
 #[test]
@@ -106,5 +106,5 @@ fn flags_in_mapped_memory_can_be_polled() {
     });
     let wait = PAGER.before_wait(false);
     PAGER.after_wait(Done::Context(CTX), &wait, &[]);
-    PAGER.remove(&range, true);
+    PAGER.remove(&both(&range), true);
 }

@@ -6,18 +6,18 @@
 use outboard_wire::messages as msg;
 
 use outboard_front::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Faults, Fill,
-    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
-    Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting,
-    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams,
-    TensorMaps, TiledMap, Token, Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Devices,
+    Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect,
+    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
+    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 use outboard_wire::platform::{KernelInfo, Platform};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use crate::remote::{NO_CONTEXT, Remote, wire};
+use crate::remote::{NO_CONTEXT, Remote};
 use crate::tokens::{Kind, decode, encode, read};
 
 impl Backend for Remote {
@@ -63,7 +63,7 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<DevicePtr> {
         self.host_device_address(ctx, memory)
     }
 
@@ -71,10 +71,10 @@ impl Backend for Remote {
     unsafe fn copy_to_device(
         &'static self,
         ctx: ContextId,
-        dst: u64,
+        dst: DevicePtr,
         src: *const u8,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         // SAFETY: by the contract of this method.
@@ -86,9 +86,9 @@ impl Backend for Remote {
         &'static self,
         ctx: ContextId,
         dst: *mut u8,
-        src: u64,
+        src: DevicePtr,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         // SAFETY: by the contract of this method.
@@ -128,32 +128,39 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<DevicePtr> {
         self.memory_alloc(ctx, bytes)
     }
 
     #[inline]
-    fn memory_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn memory_free(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()> {
         self.memory_free(ctx, address)
     }
 
     #[inline]
-    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
         self.memory_alloc_async(ctx, bytes, stream)
     }
 
     #[inline]
-    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    fn memory_free_async(&'static self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
         self.memory_free_async(ctx, address, stream)
     }
 
     #[inline]
-    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    fn copy_on_device(
+        &'static self,
+        ctx: ContextId,
+        dst: DevicePtr,
+        src: DevicePtr,
+        rect: Rect,
+        stream: StreamId,
+    ) -> Result<()> {
         self.copy_on_device(ctx, dst, src, rect, stream)
     }
 
     #[inline]
-    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: StreamId) -> Result<()> {
         self.fill(ctx, fill, stream)
     }
 
@@ -168,52 +175,42 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn stream_synchronize(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_synchronize(&'static self, ctx: ContextId, stream: StreamId) -> Result<()> {
         self.stream_synchronize(ctx, stream)
     }
 
     #[inline]
-    fn stream_query(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_query(&'static self, ctx: ContextId, stream: StreamId) -> Result<()> {
         self.stream_query(ctx, stream)
     }
 
     #[inline]
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, flags: u32) -> Result<()> {
         self.stream_wait_event(ctx, stream, event, flags)
     }
 
     fn stream_wait_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
     ) -> Result<()> {
-        self.post_using(
-            ctx,
-            stream,
-            (address, 8),
-            &msg::StreamWaitValue { stream: wire(stream), address, value, wide, flags },
-        )
+        self.post_using(ctx, stream, (address, 8), &msg::StreamWaitValue { stream, address, value, wide, flags })
     }
 
     fn stream_write_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
     ) -> Result<()> {
-        self.post_using(
-            ctx,
-            stream,
-            (address, 8),
-            &msg::StreamWriteValue { stream: wire(stream), address, value, wide, flags },
-        )
+        self.post_using(ctx, stream, (address, 8), &msg::StreamWriteValue { stream, address, value, wide, flags })
     }
 
     #[inline]
@@ -227,7 +224,7 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()> {
+    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: StreamId, flags: u32) -> Result<()> {
         self.event_record(ctx, event, stream, flags)
     }
 
@@ -273,7 +270,7 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)> {
         self.module_global(ctx, module, name)
     }
 
@@ -284,11 +281,11 @@ impl Backend for Remote {
         attribute: u32,
         value: i32,
     ) -> Result<()> {
-        self.post(ctx, &msg::FunctionSetAttribute { function: function.0, attribute, value })
+        self.post(ctx, &msg::FunctionSetAttribute { function, attribute, value })
     }
 
     fn function_set_cache_config(&'static self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
-        self.post(ctx, &msg::FunctionSetCacheConfig { function: function.0, config })
+        self.post(ctx, &msg::FunctionSetCacheConfig { function, config })
     }
 
     fn occupancy(
@@ -299,11 +296,11 @@ impl Backend for Remote {
         shared: u64,
         flags: u32,
     ) -> Result<i32> {
-        self.call_idle(ctx, &msg::Occupancy { function: function.0, block, shared, flags }, |reply| reply.blocks)
+        self.call_idle(ctx, &msg::Occupancy { function, block, shared, flags }, |reply| reply.blocks)
     }
 
     #[inline]
-    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()> {
         self.launch(ctx, launch, stream)
     }
 
@@ -314,14 +311,14 @@ impl Backend for Remote {
         blocks: i32,
         block: i32,
     ) -> Result<u64> {
-        self.call_idle(ctx, &msg::OccupancyDynamicShared { function: function.0, blocks, block }, |reply| reply.bytes)
+        self.call_idle(ctx, &msg::OccupancyDynamicShared { function, blocks, block }, |reply| reply.bytes)
     }
 
     fn occupancy_clusters(&'static self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
         self.call(
             ctx,
             &msg::OccupancyClusters {
-                function: launch.function.0,
+                function: launch.function,
                 grid: launch.grid.into(),
                 block: launch.block.into(),
                 shared: launch.shared,
@@ -359,11 +356,11 @@ impl Arrays for Remote {
         array: ObjectId,
         descriptor: &ArrayDescriptor,
     ) -> Result<ArrayDescriptor> {
-        self.call(ctx, &msg::ArrayCreate { array: array.0, descriptor: descriptor.clone() }, |reply| reply.descriptor)
+        self.call(ctx, &msg::ArrayCreate { array, descriptor: descriptor.clone() }, |reply| reply.descriptor)
     }
 
     fn array_destroy(&'static self, ctx: ContextId, array: ObjectId) -> Result<()> {
-        self.call(ctx, &msg::ArrayDestroy { array: array.0 }, |_| ())
+        self.call(ctx, &msg::ArrayDestroy { array }, |_| ())
     }
 
     fn array_plane(
@@ -373,7 +370,7 @@ impl Arrays for Remote {
         plane: u32,
         name: ObjectId,
     ) -> Result<ArrayDescriptor> {
-        self.call(ctx, &msg::ArrayPlane { array: array.0, plane, name: name.0 }, |reply| reply.descriptor)
+        self.call(ctx, &msg::ArrayPlane { array, plane, name }, |reply| reply.descriptor)
     }
 
     fn array_memory_requirements(
@@ -383,7 +380,7 @@ impl Arrays for Remote {
         mipmapped: bool,
         device: DeviceId,
     ) -> Result<(u64, u64)> {
-        self.call(ctx, &msg::ArrayMemoryRequirements { array: array.0, mipmapped, device }, |reply| {
+        self.call(ctx, &msg::ArrayMemoryRequirements { array, mipmapped, device }, |reply| {
             (reply.bytes, reply.alignment)
         })
     }
@@ -394,7 +391,7 @@ impl Arrays for Remote {
         array: ObjectId,
         mipmapped: bool,
     ) -> Result<SparseProperties> {
-        self.call(ctx, &msg::ArraySparseProperties { array: array.0, mipmapped }, |reply| reply.properties)
+        self.call(ctx, &msg::ArraySparseProperties { array, mipmapped }, |reply| reply.properties)
     }
 
     fn mipmap_create(
@@ -404,11 +401,11 @@ impl Arrays for Remote {
         descriptor: &ArrayDescriptor,
         levels: u32,
     ) -> Result<()> {
-        self.call(ctx, &msg::MipmapCreate { mipmap: mipmap.0, descriptor: descriptor.clone(), levels }, |_| ())
+        self.call(ctx, &msg::MipmapCreate { mipmap, descriptor: descriptor.clone(), levels }, |_| ())
     }
 
     fn mipmap_destroy(&'static self, ctx: ContextId, mipmap: ObjectId) -> Result<()> {
-        self.call(ctx, &msg::MipmapDestroy { mipmap: mipmap.0 }, |_| ())
+        self.call(ctx, &msg::MipmapDestroy { mipmap }, |_| ())
     }
 
     fn mipmap_level(
@@ -418,7 +415,7 @@ impl Arrays for Remote {
         level: u32,
         name: ObjectId,
     ) -> Result<ArrayDescriptor> {
-        self.call(ctx, &msg::MipmapLevel { mipmap: mipmap.0, level, name: name.0 }, |reply| reply.descriptor)
+        self.call(ctx, &msg::MipmapLevel { mipmap, level, name }, |reply| reply.descriptor)
     }
 
     fn texture_create(
@@ -454,7 +451,7 @@ impl Arrays for Remote {
 
 impl BoxCopies for Remote {
     #[inline]
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
         // SAFETY: by the contract of this method.
         unsafe { self.copy_box(ctx, copy, stream, mode) }
     }
@@ -468,7 +465,7 @@ impl Devices for Remote {
 
 impl Graphs for Remote {
     fn graph_create(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()> {
-        self.post(ctx, &msg::GraphCreate { graph: graph.0 })
+        self.post(ctx, &msg::GraphCreate { graph })
     }
 
     #[inline]
@@ -483,12 +480,12 @@ impl Graphs for Remote {
         node: u64,
         dependencies: Vec<Edge>,
         params: AllocateNode,
-    ) -> Result<u64> {
-        self.call(ctx, &msg::GraphAllocate { graph: graph.0, node, dependencies, params }, |reply| reply.address)
+    ) -> Result<DevicePtr> {
+        self.call(ctx, &msg::GraphAllocate { graph, node, dependencies, params }, |reply| reply.address)
     }
 
     fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
-        self.call(ctx, &msg::GraphCondition { graph: graph.0, value, flags }, |reply| reply.handle)
+        self.call(ctx, &msg::GraphCondition { graph, value, flags }, |reply| reply.handle)
     }
 
     #[inline]
@@ -503,7 +500,7 @@ impl Graphs for Remote {
         graph: ObjectId,
         exec: ObjectId,
         flags: u64,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<Instantiated> {
         self.graph_instantiate(ctx, graph, exec, flags, stream)
     }
@@ -519,15 +516,15 @@ impl Graphs for Remote {
     }
 
     fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
-        self.post(ctx, &msg::GraphExecEnable { exec: exec.0, node, enabled })
+        self.post(ctx, &msg::GraphExecEnable { exec, node, enabled })
     }
 
-    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
-        self.post_to(ctx, stream, &msg::GraphUpload { exec: exec.0, stream: wire(stream) })
+    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
+        self.post_to(ctx, stream, &msg::GraphUpload { exec, stream })
     }
 
     #[inline]
-    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
         self.graph_launch(ctx, exec, stream)
     }
 
@@ -560,7 +557,7 @@ impl GreenContexts for Remote {
     }
 
     fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
-        self.call(ctx, &msg::ContextResource { green: green.map_or(0, |green| green.0), kind }, |reply| reply.resource)
+        self.call(ctx, &msg::ContextResource { green: green.unwrap_or(ObjectId::NONE), kind }, |reply| reply.resource)
     }
 
     fn resource_split(&'static self, request: SplitRequest<'_>) -> Result<Split> {
@@ -578,15 +575,15 @@ impl GreenContexts for Remote {
     }
 
     fn resource_describe(&'static self, desc: ObjectId, resources: &[Share]) -> Result<()> {
-        self.call(NO_CONTEXT, &msg::ResourceDescribe { desc: desc.0, resources: resources.to_vec() }, |_| ())
+        self.call(NO_CONTEXT, &msg::ResourceDescribe { desc, resources: resources.to_vec() }, |_| ())
     }
 
     fn green_open(&'static self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()> {
-        self.call(ctx, &msg::GreenOpen { green: green.0, desc: desc.0, flags }, |_| ())
+        self.call(ctx, &msg::GreenOpen { green, desc, flags }, |_| ())
     }
 
     fn green_close(&'static self, ctx: ContextId, green: ObjectId) -> Result<()> {
-        self.call(ctx, &msg::GreenClose { green: green.0 }, |_| ())
+        self.call(ctx, &msg::GreenClose { green }, |_| ())
     }
 
     fn green_stream(
@@ -597,7 +594,7 @@ impl GreenContexts for Remote {
         flags: u32,
         priority: i32,
     ) -> Result<()> {
-        self.post(ctx, &msg::GreenStream { green: green.0, stream: stream.0, flags, priority })
+        self.post(ctx, &msg::GreenStream { green, stream, flags, priority })
     }
 
     #[inline]
@@ -606,34 +603,34 @@ impl GreenContexts for Remote {
     }
 
     fn context_wait(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
-        self.post(ctx, &msg::ContextWait { green: green.map_or(0, |green| green.0), event: event.0 })
+        self.post(ctx, &msg::ContextWait { green: green.unwrap_or(ObjectId::NONE), event })
     }
 }
 
 impl HostCalls for Remote {
     #[inline]
-    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+    fn host_call(&'static self, ctx: ContextId, stream: StreamId, call: HostCall) -> Result<()> {
         self.host_call(ctx, stream, call)
     }
 }
 
 impl Sharing for Remote {
-    fn share_memory(&'static self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
         self.call(ctx, &msg::ShareMemory { address, bytes }, |reply| encode(Kind::Memory, reply.token))
     }
 
-    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)> {
+    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)> {
         self.call(ctx, &msg::OpenMemory { token: decode(Kind::Memory, token)?, flags }, |reply| {
             (reply.address, reply.bytes)
         })
     }
 
-    fn close_memory(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn close_memory(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()> {
         self.call(ctx, &msg::CloseMemory { address }, |_| ())
     }
 
     fn share_event(&'static self, ctx: ContextId, event: ObjectId) -> Result<Token> {
-        self.call(ctx, &msg::ShareEvent { event: event.0 }, |reply| encode(Kind::Event, reply.token))
+        self.call(ctx, &msg::ShareEvent { event }, |reply| encode(Kind::Event, reply.token))
     }
 
     #[inline]
@@ -647,7 +644,7 @@ impl Sharing for Remote {
     }
 
     fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
-        self.call(NO_CONTEXT, &msg::ImportPhysical { memory: memory.0, token: read(Kind::Physical, fd)? }, |reply| {
+        self.call(NO_CONTEXT, &msg::ImportPhysical { memory, token: read(Kind::Physical, fd)? }, |reply| {
             (
                 reply.bytes,
                 MemoryKind {
@@ -666,18 +663,16 @@ impl Sharing for Remote {
     }
 
     fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<DeviceId> {
-        self.call(NO_CONTEXT, &msg::ImportPool { pool: pool.0, token: read(Kind::Pool, fd)? }, |reply| {
-            self.own(reply.device)
-        })
+        self.call(NO_CONTEXT, &msg::ImportPool { pool, token: read(Kind::Pool, fd)? }, |reply| self.own(reply.device))
     }
 
     #[inline]
-    fn share_pooled(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<Token> {
         self.share_pooled(address, bytes)
     }
 
-    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
-        self.call(ctx, &msg::OpenPooled { pool: pool.0, token: decode(Kind::Pooled, token)? }, |reply| {
+    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)> {
+        self.call(ctx, &msg::OpenPooled { pool, token: decode(Kind::Pooled, token)? }, |reply| {
             (reply.address, reply.bytes)
         })
     }
@@ -685,7 +680,7 @@ impl Sharing for Remote {
 
 impl Linking for Remote {
     fn link_create(&'static self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
-        self.call(ctx, &msg::LinkCreate { link: link.0, options: options.clone() }, |_| ())
+        self.call(ctx, &msg::LinkCreate { link, options: options.clone() }, |_| ())
     }
 
     #[inline]
@@ -699,13 +694,13 @@ impl Linking for Remote {
     }
 
     fn link_destroy(&'static self, ctx: ContextId, link: ObjectId) -> Result<()> {
-        self.post(ctx, &msg::LinkDestroy { link: link.0 })
+        self.post(ctx, &msg::LinkDestroy { link })
     }
 }
 
 impl Managed for Remote {
     #[inline]
-    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn managed_free(&'static self, ctx: ContextId, address: UnifiedPtr) -> Result<()> {
         self.managed_free(ctx, address)
     }
 
@@ -713,27 +708,27 @@ impl Managed for Remote {
     fn managed_prefetch(
         &'static self,
         ctx: ContextId,
-        address: u64,
+        address: UnifiedPtr,
         bytes: u64,
         to_host: bool,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<()> {
         self.managed_prefetch(ctx, address, bytes, to_host, stream)
     }
 
     #[inline]
-    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         self.managed_alloc(ctx, bytes)
     }
 }
 
 impl Peers for Remote {
     fn peer_enable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()> {
-        self.call(ctx, &msg::PeerEnable { peer: peer.0 }, |_| ())
+        self.call(ctx, &msg::PeerEnable { peer }, |_| ())
     }
 
     fn peer_disable(&'static self, ctx: ContextId, peer: ContextId) -> Result<()> {
-        self.call(ctx, &msg::PeerDisable { peer: peer.0 }, |_| ())
+        self.call(ctx, &msg::PeerDisable { peer }, |_| ())
     }
 
     fn peer_attribute(&'static self, src: DeviceId, dst: DeviceId, attribute: u32) -> Result<i32> {
@@ -757,7 +752,7 @@ impl Pools for Remote {
         self.call(
             NO_CONTEXT,
             &msg::PoolCreate {
-                pool: pool.0,
+                pool,
                 device: kind.device,
                 handle_types: kind.handle_types,
                 max_bytes: kind.max_bytes,
@@ -788,34 +783,34 @@ impl Pools for Remote {
     }
 
     fn pool_set_access(&'static self, home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()> {
-        self.call(NO_CONTEXT, &msg::PoolSetAccess { pool: pool.0, access: access.to_vec() }, |_| ())
+        self.call(NO_CONTEXT, &msg::PoolSetAccess { pool, access: access.to_vec() }, |_| ())
     }
 
     fn pool_access(&'static self, home: DeviceId, pool: ObjectId, device: DeviceId) -> Result<u32> {
-        self.call(NO_CONTEXT, &msg::PoolAccess { pool: pool.0, device }, |reply| reply.flags)
+        self.call(NO_CONTEXT, &msg::PoolAccess { pool, device }, |reply| reply.flags)
     }
 
     #[inline]
-    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
         self.pool_alloc(ctx, pool, bytes, stream)
     }
 }
 
 impl References for Remote {
     fn reference_create(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()> {
-        self.call(ctx, &msg::ReferenceCreate { reference: reference.0 }, |_| ())
+        self.call(ctx, &msg::ReferenceCreate { reference }, |_| ())
     }
 
     fn reference_destroy(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()> {
-        self.call(ctx, &msg::ReferenceDestroy { reference: reference.0 }, |_| ())
+        self.call(ctx, &msg::ReferenceDestroy { reference }, |_| ())
     }
 
     fn reference_find(&'static self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
-        self.call(ctx, &msg::ReferenceFind { module: module.0, name, reference: reference.0 }, |_| ())
+        self.call(ctx, &msg::ReferenceFind { module, name, reference }, |_| ())
     }
 
     fn reference_set(&'static self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64> {
-        self.call(ctx, &msg::ReferenceSet { reference: reference.0, setting: setting.clone() }, |reply| reply.offset)
+        self.call(ctx, &msg::ReferenceSet { reference, setting: setting.clone() }, |reply| reply.offset)
     }
 
     fn reference_get(
@@ -824,7 +819,7 @@ impl References for Remote {
         reference: ObjectId,
         like: &ReferenceSetting,
     ) -> Result<ReferenceSetting> {
-        self.call(ctx, &msg::ReferenceGet { reference: reference.0, like: like.clone() }, |reply| reply.setting)
+        self.call(ctx, &msg::ReferenceGet { reference, like: like.clone() }, |reply| reply.setting)
     }
 
     fn surface_reference_find(
@@ -834,7 +829,7 @@ impl References for Remote {
         name: &str,
         reference: ObjectId,
     ) -> Result<()> {
-        self.call(ctx, &msg::SurfaceReferenceFind { module: module.0, name, reference: reference.0 }, |_| ())
+        self.call(ctx, &msg::SurfaceReferenceFind { module, name, reference }, |_| ())
     }
 
     fn surface_reference_set(
@@ -844,7 +839,7 @@ impl References for Remote {
         array: ObjectId,
         flags: u32,
     ) -> Result<()> {
-        self.call(ctx, &msg::SurfaceReferenceSet { reference: reference.0, array: array.0, flags }, |_| ())
+        self.call(ctx, &msg::SurfaceReferenceSet { reference, array, flags }, |_| ())
     }
 }
 
@@ -852,23 +847,23 @@ impl Streams for Remote {
     fn stream_set_attribute(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
+        stream: StreamId,
         attribute: u32,
         value: [u8; 64],
     ) -> Result<()> {
-        self.call(ctx, &msg::StreamSetAttribute { stream: wire(stream), attribute, value }, |_| ())
+        self.call(ctx, &msg::StreamSetAttribute { stream, attribute, value }, |_| ())
     }
 
-    fn stream_attribute(&'static self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
-        self.call(ctx, &msg::StreamAttribute { stream: wire(stream), attribute }, |reply| reply.value)
+    fn stream_attribute(&'static self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]> {
+        self.call(ctx, &msg::StreamAttribute { stream, attribute }, |reply| reply.value)
     }
 
-    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
-        self.call(ctx, &msg::StreamCopyAttributes { dst: wire(dst), src: wire(src) }, |_| ())
+    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()> {
+        self.call(ctx, &msg::StreamCopyAttributes { dst, src }, |_| ())
     }
 
     #[inline]
-    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
         self.stream_batch(ctx, stream, operations)
     }
 }
@@ -912,11 +907,11 @@ impl VirtualMemory for Remote {
         )
     }
 
-    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: u64) -> Result<u64> {
+    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
         self.call_idle(NO_CONTEXT, &msg::VmmReserve { bytes, align, hint }, |reply| reply.address)
     }
 
-    fn vmm_free(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_free(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
         self.post_idle(NO_CONTEXT, &msg::VmmUnreserve { address, bytes })
     }
 
@@ -924,7 +919,7 @@ impl VirtualMemory for Remote {
         self.call_idle(
             NO_CONTEXT,
             &msg::VmmCreate {
-                memory: memory.0,
+                memory,
                 bytes,
                 device: kind.device,
                 handle_types: kind.handle_types,
@@ -940,18 +935,25 @@ impl VirtualMemory for Remote {
         self.vmm_release(memory)
     }
 
-    fn vmm_map(&'static self, home: DeviceId, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
-        self.call_idle(NO_CONTEXT, &msg::VmmMap { address, bytes, offset, memory: memory.0 }, |_| ())
+    fn vmm_map(
+        &'static self,
+        home: DeviceId,
+        address: DevicePtr,
+        bytes: u64,
+        offset: u64,
+        memory: ObjectId,
+    ) -> Result<()> {
+        self.call_idle(NO_CONTEXT, &msg::VmmMap { address, bytes, offset, memory }, |_| ())
     }
 
-    fn vmm_unmap(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_unmap(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
         self.call_idle(NO_CONTEXT, &msg::VmmUnmap { address, bytes }, |_| ())
     }
 
     fn vmm_set_access(
         &'static self,
         home: DeviceId,
-        address: u64,
+        address: DevicePtr,
         bytes: u64,
         access: &[(DeviceId, u32)],
     ) -> Result<()> {

@@ -17,8 +17,8 @@ impl Along {
     pub(super) fn new(done: Done, ask: bool, wait: &Wait) -> Along {
         let (what, name) = match done {
             Done::Context(_) => (0, 0),
-            Done::Stream((_, stream)) => (1, stream),
-            Done::Event(event) => (2, event),
+            Done::Stream((_, stream)) => (1, stream.0),
+            Done::Event(event) => (2, event.0),
         };
         let message = msg::WaitReading { what, name, ask, places: wait.places().to_vec() };
         Along { message, answer: Vec::new() }

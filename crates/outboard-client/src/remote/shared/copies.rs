@@ -1,19 +1,19 @@
 //! Copies between host and device while there is memory that both touch.
 
-use outboard_front::backend::{ContextId, CopyMode, Result, Stream};
+use outboard_front::backend::{ContextId, CopyMode, DevicePtr, HostPtr, Result, StreamId};
 
 use crate::pager::{Done, Tracked};
+use crate::remote::Remote;
 use crate::remote::linear::row;
-use crate::remote::{Remote, wire};
 
 /// A copy between host and device, either side of which may be memory that both touch.
 #[derive(Clone, Copy)]
 pub(in crate::remote) struct TouchedCopy {
     pub(in crate::remote) ctx: ContextId,
-    pub(in crate::remote) stream: Stream,
+    pub(in crate::remote) stream: StreamId,
     pub(in crate::remote) to_device: bool,
-    pub(in crate::remote) device: u64,
-    pub(in crate::remote) host: u64,
+    pub(in crate::remote) device: DevicePtr,
+    pub(in crate::remote) host: HostPtr,
     pub(in crate::remote) bytes: u64,
     pub(in crate::remote) mode: CopyMode,
 }
@@ -29,18 +29,21 @@ impl Remote {
         plain: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let TouchedCopy { ctx, stream, to_device, device, host, bytes, mode } = *copy;
-        let tracked = self.tracked(host, bytes);
-        if tracked == Tracked::None && !self.is_tracked(device, bytes) {
+        let tracked = self.tracked(host.unified(), bytes);
+        if tracked == Tracked::None && !self.is_tracked(device.unified(), bytes) {
             if to_device {
                 plain()?;
                 // Natively, such a copy waits for the work before it.
                 let waits = mode == CopyMode::Synchronous && self.pager.is_busy();
                 return if waits { self.stream_synchronize(ctx, stream) } else { Ok(()) };
             }
-            let done = Done::Stream((ctx.0, wire(stream)));
+            let done = Done::Stream((ctx, stream));
             return if mode == CopyMode::Pinned { plain() } else { self.waited(done, plain) };
         }
-        let (dst, src) = if to_device { (device, host) } else { (host, device) };
+        let (dst, src) = match to_device {
+            true => (device.unified(), host.unified()),
+            false => (host.unified(), device.unified()),
+        };
         self.work(ctx, stream, || match tracked {
             Tracked::None => plain(),
             Tracked::All => self.post_copy(ctx, dst, src, row(bytes), stream),
@@ -56,16 +59,16 @@ impl Remote {
     /// As of [`Remote::copy_shared`].
     unsafe fn copy_piecemeal(&self, copy: &TouchedCopy) -> Result<()> {
         let TouchedCopy { ctx, stream, to_device, device, host, bytes, .. } = *copy;
-        let (session, stream, mode, len) = (self.session()?, wire(stream), CopyMode::Synchronous, bytes as usize);
+        let (session, mode, len) = (self.session()?, CopyMode::Synchronous, bytes as usize);
         // SAFETY: by the contract above, and the bytes of the vectors.
         unsafe {
             if to_device {
-                let data = std::slice::from_raw_parts(host as *const u8, len).to_vec();
+                let data = std::slice::from_raw_parts(host.pointer::<u8>(), len).to_vec();
                 return session.copy_to_device(ctx, device, data.as_ptr(), bytes, stream, mode);
             }
             let mut data = vec![0; len];
             session.copy_to_host(ctx, data.as_mut_ptr(), device, bytes, stream, mode)?;
-            (host as *mut u8).copy_from_nonoverlapping(data.as_ptr(), len);
+            host.pointer::<u8>().copy_from_nonoverlapping(data.as_ptr(), len);
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::PoisonError;
 
-use outboard_front::backend::{ContextId, Result};
+use outboard_front::backend::{ContextId, HostPtr, Result, UnifiedPtr};
 use outboard_wire::messages as msg;
 
 use crate::host::Pinned;
@@ -11,8 +11,9 @@ use crate::pager::PAGE;
 use crate::remote::Remote;
 
 /// The bytes of page-locked memory that the device is given: memory that was allocated here lies on pages of its own.
-fn extent(base: u64, pinned: &Pinned) -> Range<u64> {
-    let end = base + pinned.bytes;
+fn extent(base: HostPtr, pinned: &Pinned) -> Range<UnifiedPtr> {
+    let base = base.unified();
+    let end = base.offset(pinned.bytes);
     base..if pinned.registered { end } else { end.next_multiple_of(PAGE) }
 }
 
@@ -24,7 +25,7 @@ impl Remote {
             return Ok(());
         }
         for word in params.as_chunks::<8>().0 {
-            let address = u64::from_ne_bytes(*word);
+            let address = HostPtr(u64::from_ne_bytes(*word));
             if self.host.may_contain(address) {
                 self.map_host(ctx, address)?;
             }
@@ -33,7 +34,7 @@ impl Remote {
     }
 
     /// Gives the device the page-locked memory at an address, if there is any; whether there is.
-    pub(in crate::remote) fn map_host(&'static self, ctx: ContextId, address: u64) -> Result<bool> {
+    pub(in crate::remote) fn map_host(&'static self, ctx: ContextId, address: HostPtr) -> Result<bool> {
         let found = self.host.find(address);
         if found.is_some_and(|(_, pinned)| pinned.mapped.is_some()) {
             return Ok(true);
@@ -44,13 +45,13 @@ impl Remote {
         };
         let session = self.session()?;
         // Copies under way reach the memory as it is now.
-        session.finish_copies(base as *const u8, pinned.bytes as usize);
+        session.finish_copies(base.pointer(), pinned.bytes as usize);
         let range = extent(base, &pinned);
-        let bytes = range.end - range.start;
-        self.call_idle(ctx, &msg::MappedOpen { address: base, bytes }, |_| ())?;
+        let bytes = range.end.since(range.start);
+        self.call_idle(ctx, &msg::MappedOpen { address: base.unified(), bytes }, |_| ())?;
         // SAFETY: page-locked memory stays until it is freed or unregistered, which `unmap_host` comes before.
         if let Err(error) = unsafe { self.pager.add_mapped(ctx, range, pinned.registered) } {
-            let _ = self.call_idle(ctx, &msg::MappedClose { address: base, bytes }, |_| ());
+            let _ = self.call_idle(ctx, &msg::MappedClose { address: base.unified(), bytes }, |_| ());
             return Err(error);
         }
         self.host.set_mapped(base, Some(ctx));
@@ -58,7 +59,7 @@ impl Remote {
     }
 
     /// Takes page-locked memory back from the device, with what it has written if the program keeps it.
-    pub(in crate::remote) fn unmap_host(&self, base: u64, keep: bool) {
+    pub(in crate::remote) fn unmap_host(&self, base: HostPtr, keep: bool) {
         let Some((start, pinned)) = self.host.find(base).filter(|(start, _)| *start == base) else { return };
         let Some(ctx) = pinned.mapped else { return };
         let range = extent(start, &pinned);
@@ -66,7 +67,7 @@ impl Remote {
             self.pager.remove(&range, keep);
         }
         self.host.set_mapped(base, None);
-        let (address, bytes) = (base, range.end - range.start);
+        let (address, bytes) = (base.unified(), range.end.since(range.start));
         // The context may be gone or faulted; then so is the memory there.
         if !self.post_if_idle(ctx, &msg::MappedCloseIdle { address, bytes }).unwrap_or(false) {
             let _ = self.call_idle(ctx, &msg::MappedClose { address, bytes }, |_| ());

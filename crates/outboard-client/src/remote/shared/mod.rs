@@ -8,9 +8,9 @@ mod mover;
 
 use std::sync::PoisonError;
 
-use outboard_front::backend::{ContextId, Result, Stream};
+use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
-use super::{Remote, wire};
+use super::Remote;
 use crate::pager::{Done, Tracked};
 
 pub(super) use along::Along;
@@ -19,13 +19,13 @@ pub(super) use copies::TouchedCopy;
 impl Remote {
     /// Queues work of the device that may use memory which the program touches too.
     #[inline]
-    pub(super) fn work(&self, ctx: ContextId, stream: Stream, queue: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(super) fn work(&self, ctx: ContextId, stream: StreamId, queue: impl FnOnce() -> Result<()>) -> Result<()> {
         if !self.pager.is_active() {
             return queue();
         }
-        self.pager.before_work(ctx, wire(stream))?;
+        self.pager.before_work(ctx, stream)?;
         queue()?;
-        self.pager.after_work(ctx, wire(stream));
+        self.pager.after_work(ctx, stream);
         Ok(())
     }
 
@@ -74,13 +74,13 @@ impl Remote {
     }
 
     /// How much of a range the program and the device both use.
-    pub(super) fn tracked(&self, address: u64, bytes: u64) -> Tracked {
+    pub(super) fn tracked(&self, address: UnifiedPtr, bytes: u64) -> Tracked {
         self.pager.tracks(&(address..address.saturating_add(bytes)))
     }
 
     /// Whether any of these addresses is the program's to touch, too.
     #[inline]
-    pub(super) fn is_tracked(&self, address: u64, bytes: u64) -> bool {
+    pub(super) fn is_tracked(&self, address: UnifiedPtr, bytes: u64) -> bool {
         self.pager.is_active() && self.tracked(address, bytes) != Tracked::None
     }
 }

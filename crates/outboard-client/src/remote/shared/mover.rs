@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, Result};
+use outboard_front::backend::{ContextId, CopyMode, ObjectId, Result, StreamId, UnifiedPtr};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
@@ -17,17 +17,17 @@ const NO_TIMING: u32 = 2;
 const PIECE: usize = 1 << 20;
 
 /// The pager's own stream and event in a context: names that the front never gives.
-fn own_stream(ctx: ContextId) -> u64 {
-    1 << 63 | u64::from(ctx.0)
+fn own_stream(ctx: ContextId) -> ObjectId {
+    ObjectId(1 << 63 | u64::from(ctx.0))
 }
 
-fn own_event(ctx: ContextId) -> u64 {
-    1 << 62 | u64::from(ctx.0)
+fn own_event(ctx: ContextId) -> ObjectId {
+    ObjectId(1 << 62 | u64::from(ctx.0))
 }
 
 impl Remote {
     /// The stream for managed memory of a context.
-    pub(in crate::remote) fn pager_stream(&self, ctx: ContextId) -> Result<u64> {
+    pub(in crate::remote) fn pager_stream(&self, ctx: ContextId) -> Result<StreamId> {
         let (stream, event) = (own_stream(ctx), own_event(ctx));
         // A context's name is never used again, so that neither is this.
         // Who finds it here names it in the next command: it must be made by then.
@@ -36,24 +36,24 @@ impl Remote {
             self.session()?.post(ctx, &msg::StreamCreate { stream, flags: NON_BLOCKING, priority: 0 })?;
             self.session()?.post(ctx, &msg::EventCreate { event, flags: NO_TIMING })?;
         }
-        Ok(stream)
+        Ok(StreamId::created(stream))
     }
 }
 
 /// Moves the pager's bytes over the session. Managed memory moves in a stream of its own, which no other work holds up.
 impl Store for &'static Remote {
-    unsafe fn fetch(&self, home: Home, address: u64, to: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn fetch(&self, home: Home, address: UnifiedPtr, to: *mut u8, bytes: usize) -> Result<()> {
         let most = match home.kind {
             Kind::Managed if bytes > MAX_INLINE => {
                 let stream = self.pager_stream(home.ctx)?;
                 // SAFETY: by the trait's contract.
-                return unsafe { self.session()?.bring(home.ctx, to, address, bytes as u64, stream) };
+                return unsafe { self.session()?.bring(home.ctx, to, address.device(), bytes as u64, stream) };
             }
             Kind::Managed => MAX_INLINE,
             Kind::Mapped => PIECE,
         };
         for at in (0..bytes).step_by(most) {
-            let (src, bytes) = (address + at as u64, most.min(bytes - at));
+            let (src, bytes) = (address.offset(at as u64), most.min(bytes - at));
             let put = |data: &[u8]| {
                 let fits = data.len() == bytes;
                 if fits {
@@ -64,7 +64,8 @@ impl Store for &'static Remote {
             };
             match home.kind {
                 Kind::Managed => {
-                    let message = msg::CopyOut { src, stream: self.pager_stream(home.ctx)?, bytes: bytes as u32 };
+                    let message =
+                        msg::CopyOut { src: src.device(), stream: self.pager_stream(home.ctx)?, bytes: bytes as u32 };
                     self.session()?.ask(home.ctx, &message, |reply| put(reply.data))??;
                 }
                 Kind::Mapped => {
@@ -76,24 +77,24 @@ impl Store for &'static Remote {
         Ok(())
     }
 
-    unsafe fn push(&self, home: Home, address: u64, from: *const u8, bytes: usize) -> Result<()> {
+    unsafe fn push(&self, home: Home, address: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()> {
         if home.kind == Kind::Managed {
             let (session, stream) = (self.session()?, self.pager_stream(home.ctx)?);
             // SAFETY: by the trait's contract.
             return unsafe {
-                session.copy_to_device(home.ctx, address, from, bytes as u64, stream, CopyMode::Pageable)
+                session.copy_to_device(home.ctx, address.device(), from, bytes as u64, stream, CopyMode::Pageable)
             };
         }
         // SAFETY: by the trait's contract.
         let data = unsafe { std::slice::from_raw_parts(from, bytes) };
         for (index, data) in data.chunks(PIECE).enumerate() {
-            let address = address + (index * PIECE) as u64;
+            let address = address.offset((index * PIECE) as u64);
             self.patch(home, address, &[], data)?;
         }
         Ok(())
     }
 
-    fn patch(&self, home: Home, address: u64, mask: &[u8], data: &[u8]) -> Result<()> {
+    fn patch(&self, home: Home, address: UnifiedPtr, mask: &[u8], data: &[u8]) -> Result<()> {
         // No work of any stream: what is done is known to be done still.
         self.session()?.post_numbered(home.ctx, &msg::MappedWrite { address, mask, data }).map(drop)
     }
@@ -103,7 +104,7 @@ impl Store for &'static Remote {
         self.session()?.ask(home, &message, |_| ())
     }
 
-    fn join(&self, home: ContextId, ctx: ContextId, stream: u64) -> Result<()> {
+    fn join(&self, home: ContextId, ctx: ContextId, stream: StreamId) -> Result<()> {
         let (from, event) = (self.pager_stream(home)?, own_event(home));
         self.session()?.post(home, &msg::EventRecord { event, stream: from, flags: 0 })?;
         self.session()?.post(ctx, &msg::StreamWaitEvent { stream, event, flags: 0 })

@@ -5,7 +5,7 @@ use core::ffi::{c_uint, c_void};
 use outboard_abi::{CUarray, CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 use crate::array::resolve;
-use crate::backend::{Backend, Extent, Layout, Result};
+use crate::backend::{Backend, DevicePtr, Extent, HostPtr, Layout, Result};
 use crate::copy::{Copy, End, Operand};
 use crate::copy_queue::{queue, queue_default};
 use crate::process::{Front, Process};
@@ -48,7 +48,7 @@ pub unsafe fn cuMemcpyAtoD_v2<B: Backend>(
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
-    let copy = copy(row_in(Operand::Device(dst), bytes), row_of(process, src, offset)?, bytes);
+    let copy = copy(row_in(Operand::Device(DevicePtr(dst)), bytes), row_of(process, src, offset)?, bytes);
     // SAFETY: page-locked memory may stand in for device memory.
     unsafe { queue_default(process, default, &copy) }
 }
@@ -61,7 +61,7 @@ pub unsafe fn cuMemcpyDtoA_v2<B: Backend>(
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
-    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Device(src), bytes), bytes);
+    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Device(DevicePtr(src)), bytes), bytes);
     // SAFETY: page-locked memory may stand in for device memory.
     unsafe { queue_default(process, default, &copy) }
 }
@@ -74,7 +74,7 @@ pub unsafe fn cuMemcpyAtoH_v2<B: Backend>(
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
-    let copy = copy(row_in(Operand::Host(dst as u64), bytes), row_of(process, src, offset)?, bytes);
+    let copy = copy(row_in(Operand::Host(HostPtr::of(dst)), bytes), row_of(process, src, offset)?, bytes);
     // SAFETY: the program's memory.
     unsafe { queue_default(process, default, &copy) }
 }
@@ -87,7 +87,7 @@ pub unsafe fn cuMemcpyHtoA_v2<B: Backend>(
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
-    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Host(src as u64), bytes), bytes);
+    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Host(HostPtr::of(src)), bytes), bytes);
     // SAFETY: the program's memory.
     unsafe { queue_default(process, default, &copy) }
 }
@@ -100,7 +100,7 @@ pub unsafe fn cuMemcpyAtoHAsync_v2<B: Backend>(
     bytes: usize,
     stream: CUstream,
 ) -> Result<()> {
-    let copy = copy(row_in(Operand::Host(dst as u64), bytes), row_of(process, src, offset)?, bytes);
+    let copy = copy(row_in(Operand::Host(HostPtr::of(dst)), bytes), row_of(process, src, offset)?, bytes);
     // SAFETY: the program's memory.
     unsafe { queue(process, stream, &copy) }
 }
@@ -113,7 +113,7 @@ pub unsafe fn cuMemcpyHtoAAsync_v2<B: Backend>(
     bytes: usize,
     stream: CUstream,
 ) -> Result<()> {
-    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Host(src as u64), bytes), bytes);
+    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Host(HostPtr::of(src)), bytes), bytes);
     // SAFETY: the program's memory.
     unsafe { queue(process, stream, &copy) }
 }

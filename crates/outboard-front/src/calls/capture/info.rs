@@ -5,7 +5,7 @@ use outboard_abi::{
     CUstreamUpdateCaptureDependencies_flags as Flags, cuuint64_t,
 };
 
-use crate::backend::{Backend, ObjectId, Result, Stream};
+use crate::backend::{Backend, Result, StreamId};
 use crate::border::{put, put_if, require};
 use crate::capture::state::{active, join};
 use crate::graph::model::world;
@@ -43,15 +43,11 @@ unsafe fn info<B: Backend>(process: &'static Process<B>, stream: CUstream, out: 
         return unsafe { put(out.status, none) };
     }
     let mut world = world(process);
-    let name = match found {
+    if found == StreamId::LEGACY {
         // It never captures, but who asks would use it next.
-        Stream::Legacy => {
-            world.captures.mind_legacy(here.id)?;
-            0
-        }
-        Stream::Created(ObjectId(name)) => name,
-    };
-    let Some((id, capture)) = world.captures.of(name) else {
+        world.captures.mind_legacy(here.id)?;
+    }
+    let Some((id, capture)) = world.captures.of(found) else {
         // SAFETY: by the contract above.
         return unsafe { put(out.status, none) };
     };
@@ -60,7 +56,7 @@ unsafe fn info<B: Backend>(process: &'static Process<B>, stream: CUstream, out: 
         return unsafe { put(out.status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED) };
     }
     let graph = capture.graph;
-    let Some(member) = world.captures.members.get_mut(&name) else { return Err(CUresult::CUDA_ERROR_UNKNOWN) };
+    let Some(member) = world.captures.members.get_mut(&found) else { return Err(CUresult::CUDA_ERROR_UNKNOWN) };
     let lossy = out.edges.is_null() && !out.nodes.is_null() && member.behind.iter().any(|edge| edge.ports != [0; 3]);
     if lossy {
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
@@ -76,7 +72,7 @@ unsafe fn info<B: Backend>(process: &'static Process<B>, stream: CUstream, out: 
     unsafe {
         put(out.status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE)?;
         put_if(out.id, id);
-        put_if(out.graph, graph as CUgraph);
+        put_if(out.graph, graph.0 as CUgraph);
         put_if(out.nodes, member.shown.0.as_ptr().cast());
         put_if(out.edges, member.shown.1.as_ptr().cast());
         put_if(out.count, member.behind.len());
@@ -156,15 +152,15 @@ pub unsafe fn cuStreamUpdateCaptureDependencies_v2<B: Backend>(
     // SAFETY: the program gives `count` of each, or no data.
     let (nodes, data) = unsafe { crate::graph::named_edges(nodes, data, count) }?;
     let edges = edges_of(nodes, data)?;
-    let Stream::Created(ObjectId(name)) = found else { return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE) };
+    require(found != StreamId::LEGACY).map_err(|_| CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     let mut world = world(process);
-    let (_, capture) = world.captures.of(name).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    let (_, capture) = world.captures.of(found).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
     if capture.invalidated {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     }
     let graph = capture.graph;
     world.check_dependencies(graph, &edges)?;
-    if let Some(member) = world.captures.members.get_mut(&name) {
+    if let Some(member) = world.captures.members.get_mut(&found) {
         if replace {
             member.behind.clear();
         }

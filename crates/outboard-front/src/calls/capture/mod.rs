@@ -5,7 +5,7 @@ mod info;
 use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode};
 use outboard_wire::graph::Edge;
 
-use crate::backend::{Backend, ObjectId, Result, Stream};
+use crate::backend::{Backend, ObjectId, Result, StreamId};
 use crate::border::{put, put_if, require};
 use crate::capture::state::{Capture, Member, Mode};
 use crate::capture::{MODE, refuse};
@@ -21,17 +21,17 @@ fn begin<B: Backend>(
     process: &'static Process<B>,
     stream: CUstream,
     mode: CUstreamCaptureMode,
-    graph: Option<(u64, Vec<Edge>)>,
+    graph: Option<(ObjectId, Vec<Edge>)>,
 ) -> Result<()> {
     let mode = Mode::new(mode.0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (here, found) = stream::find(process, stream)?;
-    let Stream::Created(ObjectId(name)) = found else {
+    if found == StreamId::LEGACY {
         refuse(process, &here, found)?;
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    };
-    let blocking = process.streams.is_blocking(name);
+    }
+    let blocking = process.streams.is_blocking(found);
     let mut world = world(process);
-    if world.captures.of(name).is_some() {
+    if world.captures.of(found).is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     let (graph, behind, borrowed) = match graph {
@@ -43,7 +43,7 @@ fn begin<B: Backend>(
         }
     };
     let thread = std::thread::current().id();
-    let capture = Capture { graph, mode, thread, origin: name, invalidated: false, borrowed, left: Vec::new() };
+    let capture = Capture { graph, mode, thread, origin: found, invalidated: false, borrowed, left: Vec::new() };
     let shown = (Vec::new(), Vec::new());
     world.captures.begin(process, capture, |capture| Member { capture, behind, ctx: here.id, blocking, shown });
     Ok(())
@@ -72,7 +72,7 @@ pub unsafe fn cuStreamBeginCaptureToGraph<B: Backend>(
 ) -> Result<()> {
     // SAFETY: the program gives `count` of each, or no data.
     let (dependencies, data) = unsafe { crate::graph::named_edges(dependencies, data, count) }?;
-    begin(process, stream, mode, Some((graph as u64, edges_of(dependencies, data)?)))
+    begin(process, stream, mode, Some((ObjectId(graph as u64), edges_of(dependencies, data)?)))
 }
 
 pub unsafe fn cuStreamEndCapture<B: Backend>(
@@ -83,14 +83,14 @@ pub unsafe fn cuStreamEndCapture<B: Backend>(
     let (here, found) = stream::find(process, stream)?;
     // SAFETY: null, for a program that knows the graph already, or its out parameter.
     unsafe { put_if(out, core::ptr::null_mut()) };
-    let Stream::Created(ObjectId(name)) = found else {
+    if found == StreamId::LEGACY {
         refuse(process, &here, found)?;
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
-    };
+    }
     let graph = {
         let mut world = world(process);
-        let (id, capture) = world.captures.of(name).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
-        if capture.origin != name {
+        let (id, capture) = world.captures.of(found).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        if capture.origin != found {
             world.captures.invalidate(id);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
         }
@@ -98,7 +98,7 @@ pub unsafe fn cuStreamEndCapture<B: Backend>(
         let wrong_thread = capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id();
         // A graph that nobody is told of could not be destroyed.
         require(!out.is_null() || capture.borrowed)?;
-        let error = match (capture.invalidated, world.is_joined(id, name)) {
+        let error = match (capture.invalidated, world.is_joined(id, found)) {
             _ if wrong_thread => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),
             (true, _) => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
             (false, false) => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED),
@@ -114,7 +114,7 @@ pub unsafe fn cuStreamEndCapture<B: Backend>(
         capture.graph
     };
     // SAFETY: as above.
-    unsafe { put_if(out, graph as CUgraph) };
+    unsafe { put_if(out, graph.0 as CUgraph) };
     Ok(())
 }
 

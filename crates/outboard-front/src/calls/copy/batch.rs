@@ -8,7 +8,7 @@ use outboard_abi::{
 };
 
 use crate::array;
-use crate::backend::{Backend, Extent, Result, Stream};
+use crate::backend::{Backend, Extent, Result, StreamId, UnifiedPtr};
 use crate::border::{put_if, require, slice};
 use crate::copy::describe::{in_array, in_memory};
 use crate::copy::path::{Copy, End, Operand};
@@ -45,7 +45,7 @@ unsafe fn batch<B: Backend>(
     // SAFETY: null or the program's out parameter; no single copy is to blame so far.
     unsafe { put_if(failed, usize::MAX) };
     let (here, stream) = find(process, stream)?;
-    require(count > 0 && stream != Stream::Legacy)?;
+    require(count > 0 && stream != StreamId::LEGACY)?;
     let blame = |index| {
         // SAFETY: as above.
         move |_: &CUresult| unsafe { put_if(failed, index) }
@@ -88,7 +88,11 @@ pub unsafe fn cuMemcpyBatchAsync<B: Backend>(
         let of = first.partition_point(|start| *start <= index) - 1;
         let wait = wait(attrs[of].srcAccessOrder, attrs[of].flags)?;
         require(sizes[index] > 0)?;
-        let copy = Copy::row(Operand::Unified(dsts[index]), Operand::Unified(srcs[index]), sizes[index] as u64);
+        let copy = Copy::row(
+            Operand::Unified(UnifiedPtr(dsts[index])),
+            Operand::Unified(UnifiedPtr(srcs[index])),
+            sizes[index] as u64,
+        );
         Ok((copy, wait))
     };
     // SAFETY: the program's memory.
@@ -138,7 +142,7 @@ fn end(front: &'static Front, operand: &CUmemcpy3DOperand, extent: Extent, eleme
         let pitch = if part.rowLength == 0 { extent.width } else { scaled(part.rowLength)? };
         let height = if part.layerHeight == 0 { extent.height } else { part.layerHeight as u64 };
         require(pitch >= extent.width && height >= extent.height)?;
-        in_memory(Operand::Unified(part.ptr), pitch, height, (0, 0, 0))
+        in_memory(Operand::Unified(UnifiedPtr(part.ptr)), pitch, height, (0, 0, 0))
     }
 }
 

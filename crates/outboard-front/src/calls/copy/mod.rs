@@ -7,7 +7,7 @@ use core::ffi::{c_uint, c_void};
 use outboard_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1};
 use outboard_abi::{CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, DevicePtr, HostPtr, Result, UnifiedPtr};
 use crate::copy::{Copy, Operand, Structure};
 use crate::copy_queue::{Queue, Wait, queue, queue_default};
 use crate::process::Process;
@@ -58,7 +58,11 @@ pub unsafe fn cuMemcpyHtoD_v2<B: Backend>(
 ) -> Result<()> {
     // SAFETY: the program's memory.
     unsafe {
-        queue_default(process, default, &Copy::row(Operand::Device(dst), Operand::Host(src as u64), bytes as u64))
+        queue_default(
+            process,
+            default,
+            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Host(HostPtr::of(src)), bytes as u64),
+        )
     }
 }
 
@@ -71,7 +75,11 @@ pub unsafe fn cuMemcpyDtoH_v2<B: Backend>(
 ) -> Result<()> {
     // SAFETY: the program's memory.
     unsafe {
-        queue_default(process, default, &Copy::row(Operand::Host(dst as u64), Operand::Device(src), bytes as u64))
+        queue_default(
+            process,
+            default,
+            &Copy::row(Operand::Host(HostPtr::of(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+        )
     }
 }
 
@@ -83,7 +91,13 @@ pub unsafe fn cuMemcpyDtoD_v2<B: Backend>(
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue_default(process, default, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+    unsafe {
+        queue_default(
+            process,
+            default,
+            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+        )
+    }
 }
 
 pub unsafe fn cuMemcpyHtoDAsync_v2<B: Backend>(
@@ -94,7 +108,13 @@ pub unsafe fn cuMemcpyHtoDAsync_v2<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue(process, stream, &Copy::row(Operand::Device(dst), Operand::Host(src as u64), bytes as u64)) }
+    unsafe {
+        queue(
+            process,
+            stream,
+            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Host(HostPtr::of(src)), bytes as u64),
+        )
+    }
 }
 
 pub unsafe fn cuMemcpyDtoHAsync_v2<B: Backend>(
@@ -105,7 +125,13 @@ pub unsafe fn cuMemcpyDtoHAsync_v2<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue(process, stream, &Copy::row(Operand::Host(dst as u64), Operand::Device(src), bytes as u64)) }
+    unsafe {
+        queue(
+            process,
+            stream,
+            &Copy::row(Operand::Host(HostPtr::of(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+        )
+    }
 }
 
 pub unsafe fn cuMemcpyDtoDAsync_v2<B: Backend>(
@@ -116,7 +142,13 @@ pub unsafe fn cuMemcpyDtoDAsync_v2<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue(process, stream, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+    unsafe {
+        queue(
+            process,
+            stream,
+            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+        )
+    }
 }
 
 pub unsafe fn cuMemcpy<B: Backend>(
@@ -127,7 +159,13 @@ pub unsafe fn cuMemcpy<B: Backend>(
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue_default(process, default, &Copy::row(Operand::Unified(dst), Operand::Unified(src), bytes as u64)) }
+    unsafe {
+        queue_default(
+            process,
+            default,
+            &Copy::row(Operand::Unified(UnifiedPtr(dst)), Operand::Unified(UnifiedPtr(src)), bytes as u64),
+        )
+    }
 }
 
 pub unsafe fn cuMemcpyAsync<B: Backend>(
@@ -138,7 +176,13 @@ pub unsafe fn cuMemcpyAsync<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue(process, stream, &Copy::row(Operand::Unified(dst), Operand::Unified(src), bytes as u64)) }
+    unsafe {
+        queue(
+            process,
+            stream,
+            &Copy::row(Operand::Unified(UnifiedPtr(dst)), Operand::Unified(UnifiedPtr(src)), bytes as u64),
+        )
+    }
 }
 
 pub unsafe fn cuMemcpyPeer<B: Backend>(
@@ -151,7 +195,13 @@ pub unsafe fn cuMemcpyPeer<B: Backend>(
     default: DefaultStream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue_default(process, default, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+    unsafe {
+        queue_default(
+            process,
+            default,
+            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+        )
+    }
 }
 
 pub unsafe fn cuMemcpyPeerAsync<B: Backend>(
@@ -164,7 +214,13 @@ pub unsafe fn cuMemcpyPeerAsync<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: the program's memory.
-    unsafe { queue(process, stream, &Copy::row(Operand::Device(dst), Operand::Device(src), bytes as u64)) }
+    unsafe {
+        queue(
+            process,
+            stream,
+            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+        )
+    }
 }
 
 /// Copies that structures describe.

@@ -22,7 +22,7 @@ pub unsafe fn cuGraphCreate<B: Backend>(process: &'static Process<B>, out: *mut 
     require(!out.is_null() && flags == 0)?;
     let graph = world(process).new_graph(Role::Own);
     // SAFETY: the program's out parameter.
-    unsafe { put(out, graph as CUgraph) }
+    unsafe { put(out, graph.0 as CUgraph) }
 }
 
 /// Lets the device forget what has gone.
@@ -36,8 +36,8 @@ pub unsafe fn cuGraphDestroy<B: Backend>(process: &'static Process<B>, graph: CU
     {
         let mut world = world(process);
         // A graph inside a node goes with it.
-        require(world.graph(graph as u64)?.role == Role::Own)?;
-        world.drop_graph(process, graph as u64);
+        require(world.graph(ObjectId(graph as u64))?.role == Role::Own)?;
+        world.drop_graph(process, ObjectId(graph as u64));
     }
     forget_gone(process);
     crate::graph::object::run_destructors(process);
@@ -66,9 +66,9 @@ pub unsafe fn cuGraphClone<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     require(!out.is_null())?;
-    let copy = world(process).clone_graph(process, original as u64, Role::Own)?;
+    let copy = world(process).clone_graph(process, ObjectId(original as u64), Role::Own)?;
     // SAFETY: the program's out parameter.
-    unsafe { put(out, copy as CUgraph) }
+    unsafe { put(out, copy.0 as CUgraph) }
 }
 
 /// Adds a node and gives its handle.
@@ -88,7 +88,7 @@ pub(super) unsafe fn add(
     require(!out.is_null())?;
     // SAFETY: by the contract above.
     let (nodes, data) = unsafe { named_edges(dependencies, data, count) }?;
-    let node = world(front).add(graph as u64, &edges_of(nodes, data)?, params, given)?;
+    let node = world(front).add(ObjectId(graph as u64), &edges_of(nodes, data)?, params, given)?;
     // SAFETY: by the contract above.
     unsafe { put(out, node as CUgraphNode) }
 }
@@ -195,7 +195,7 @@ pub unsafe fn cuGraphAddChildGraphNode<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: the program gives `count` nodes.
     let (nodes, _) = unsafe { named_edges(dependencies, NO_DATA, count) }?;
-    let node = add_child(process, graph as u64, nodes, None, child as u64, false)?;
+    let node = add_child(process, ObjectId(graph as u64), nodes, None, ObjectId(child as u64), false)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, node as CUgraphNode) }
 }
@@ -208,7 +208,7 @@ pub unsafe fn cuGraphAddEventRecordNode<B: Backend>(
     count: usize,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::to_record(process, event)?.id().0;
+    let event = crate::event::to_record(process, event)?.id();
     // SAFETY: as this function's.
     unsafe { add(process, out, graph, dependencies, NO_DATA, count, NodeParams::EventRecord { event }, Given::Nothing) }
 }
@@ -221,7 +221,7 @@ pub unsafe fn cuGraphAddEventWaitNode<B: Backend>(
     count: usize,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::resolve(process, event)?.id().0;
+    let event = crate::event::resolve(process, event)?.id();
     // SAFETY: as this function's.
     unsafe { add(process, out, graph, dependencies, NO_DATA, count, NodeParams::EventWait { event }, Given::Nothing) }
 }
@@ -255,10 +255,10 @@ pub unsafe fn cuGraphConditionalHandleCreate<B: Backend>(
     crate::state::ready(process)?;
     require(!out.is_null() && flags & !1 == 0)?;
     let here = params::context(process, ctx)?;
-    world(process).graph(graph as u64)?;
-    flush(process, &here, graph as u64)?;
+    world(process).graph(ObjectId(graph as u64))?;
+    flush(process, &here, ObjectId(graph as u64))?;
     let handle = here.note(process.backend.graph_condition(here.id, ObjectId(graph as u64), value, flags))?;
-    world(process).graph_mut(graph as u64)?.conditions.push(handle);
+    world(process).graph_mut(ObjectId(graph as u64))?.conditions.push(handle);
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle) }
 }
@@ -281,7 +281,7 @@ unsafe fn each_edge(
     let ((from, data), (to, _)) = unsafe { (named_edges(from, data, count)?, named_edges(to, NO_DATA, count)?) };
     let edges = edges_of(from, data)?;
     let mut world = world(front);
-    world.graph(graph as u64)?;
+    world.graph(ObjectId(graph as u64))?;
     edges.into_iter().zip(to).try_for_each(|(edge, to)| change(&mut world, edge, *to as u64))
 }
 
@@ -305,7 +305,11 @@ pub unsafe fn cuGraphAddDependencies_v2<B: Backend>(
     count: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { each_edge(process, graph, from, to, data, count, |world, edge, to| world.connect(graph as u64, edge, to)) }
+    unsafe {
+        each_edge(process, graph, from, to, data, count, |world, edge, to| {
+            world.connect(ObjectId(graph as u64), edge, to)
+        })
+    }
 }
 
 pub unsafe fn cuGraphRemoveDependencies<B: Backend>(
@@ -329,6 +333,8 @@ pub unsafe fn cuGraphRemoveDependencies_v2<B: Backend>(
 ) -> Result<()> {
     // SAFETY: as this function's.
     unsafe {
-        each_edge(process, graph, from, to, data, count, |world, edge, to| world.disconnect(graph as u64, edge, to))
+        each_edge(process, graph, from, to, data, count, |world, edge, to| {
+            world.disconnect(ObjectId(graph as u64), edge, to)
+        })
     }
 }

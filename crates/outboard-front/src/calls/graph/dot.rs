@@ -6,7 +6,7 @@ use std::fmt::Write;
 use outboard_abi::{CUgraph, CUgraphDebugDot_flags_enum as Flags, CUresult};
 use outboard_wire::graph::{NodeParams, Place};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, ObjectId, Result};
 use crate::border::text;
 use crate::graph::model::{World, world};
 use crate::process::{Front, Process};
@@ -22,9 +22,9 @@ pub unsafe fn cuGraphDebugDotPrint<B: Backend>(
     let path = unsafe { text(path) }?;
     let drawn = {
         let world = world(process);
-        world.graph(graph as u64)?;
+        world.graph(ObjectId(graph as u64))?;
         let mut out = String::from("digraph dot {\n");
-        draw(process, &world, graph as u64, flags, &mut out);
+        draw(process, &world, ObjectId(graph as u64), flags, &mut out);
         out.push_str("}\n");
         out
     };
@@ -32,7 +32,7 @@ pub unsafe fn cuGraphDebugDotPrint<B: Backend>(
 }
 
 /// Draws a graph and those inside its nodes, each as a cluster.
-fn draw(front: &'static Front, world: &World, handle: u64, flags: u32, out: &mut String) {
+fn draw(front: &'static Front, world: &World, handle: ObjectId, flags: u32, out: &mut String) {
     let Ok(graph) = world.graph(handle) else { return };
     let serial = graph.serial;
     let name = |node: u64| format!("\"graph_{serial}_node_{}\"", graph.nodes.range(..node).count());
@@ -62,14 +62,14 @@ fn label(front: &'static Front, params: &NodeParams, node: u64, flags: u32) -> S
     let has = |flag: Flags| flags & (flag.0 | Flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0) != 0;
     let handle = if has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) { format!("\\n{node:#x}") } else { String::new() };
     let side = |place: &Place| match place {
-        Place::Device(rows) => format!("device {:#x}", rows.address),
-        Place::Host(rows) => format!("host {:#x}", rows.address),
-        Place::Array { array, .. } => format!("array {array:#x}"),
+        Place::Device(rows) => format!("device {:#x}", rows.address.0),
+        Place::Host(rows) => format!("host {:#x}", rows.address.0),
+        Place::Array { array, .. } => format!("array {:#x}", array.0),
     };
     let words = match params {
         NodeParams::Empty => "EMPTY".to_owned(),
         NodeParams::Kernel(kernel) => {
-            let function = crate::function::by_id(front, kernel.function);
+            let function = crate::function::by_id(front, kernel.function.0);
             let name = function.map_or_else(|_| "?".to_owned(), |f| f.name().to_string_lossy().into_owned());
             match has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS) {
                 true => format!("KERNEL\\n{name}\\ngrid {:?} block {:?}", kernel.grid, kernel.block),
@@ -81,7 +81,7 @@ fn label(front: &'static Front, params: &NodeParams, node: u64, flags: u32) -> S
         }
         NodeParams::Copy(_) => "MEMCPY".to_owned(),
         NodeParams::Fill(fill) if has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS) => {
-            format!("MEMSET\\n{:#x}\\n{} by {} of {}", fill.dst, fill.width, fill.height, fill.value)
+            format!("MEMSET\\n{:#x}\\n{} by {} of {}", fill.dst.0, fill.width, fill.height, fill.value)
         }
         NodeParams::Fill(_) => "MEMSET".to_owned(),
         NodeParams::Host(_) => "HOST".to_owned(),

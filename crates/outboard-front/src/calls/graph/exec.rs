@@ -12,7 +12,7 @@ use outboard_abi::{
 use outboard_wire::graph::NodeParams;
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ObjectId, Result, Stream};
+use crate::backend::{Backend, ObjectId, Result, StreamId};
 use crate::border::{put, put_if, require};
 use crate::context::{self, Here};
 use crate::graph::exec::{Exec, FLAGS, resolve};
@@ -36,9 +36,9 @@ impl Failure {
 
 fn make<B: Backend>(
     process: &'static Process<B>,
-    graph: u64,
+    graph: ObjectId,
     flags: u64,
-    upload: Option<(Here, Stream)>,
+    upload: Option<(Here, StreamId)>,
 ) -> std::result::Result<u64, Failure> {
     let of = Failure::new;
     let known = flags & !FLAGS == 0;
@@ -50,9 +50,9 @@ fn make<B: Backend>(
     };
     world(process).to_be_copied(graph).map_err(of)?;
     flush(process, &here, graph).map_err(of)?;
-    let id = world(process).handle();
-    let stream = upload.map_or(Stream::Legacy, |(_, stream)| stream);
-    let made = here.note(process.backend.graph_instantiate(here.id, ObjectId(graph), ObjectId(id), flags, stream));
+    let id = ObjectId(world(process).handle());
+    let stream = upload.map_or(StreamId::LEGACY, |(_, stream)| stream);
+    let made = here.note(process.backend.graph_instantiate(here.id, graph, id, flags, stream));
     let made = made.map_err(of)?;
     if made.status != CUresult::CUDA_SUCCESS {
         return Err(Failure { error: made.status, result: made.result, node: made.node });
@@ -67,7 +67,7 @@ fn make<B: Backend>(
     };
     let exec = Exec { id, server: here.id.server(), flags, graph, disabled: Mutex::default(), objects, memory };
     // Kernels launch it by the device's handle, so that is the program's too.
-    let handle = if made.handle == 0 { id } else { made.handle };
+    let handle = if made.handle == 0 { id.0 } else { made.handle };
     process.graphs.execs.write().insert(handle, Arc::new(exec));
     Ok(handle)
 }
@@ -83,7 +83,7 @@ pub unsafe fn cuGraphInstantiateWithFlags<B: Backend>(
     let upload = u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
     // An upload needs a stream, which this form has not.
     require(flags & upload == 0)?;
-    let exec = make(process, graph as u64, flags, None).map_err(|failure| failure.error)?;
+    let exec = make(process, ObjectId(graph as u64), flags, None).map_err(|failure| failure.error)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, exec as CUgraphExec) }
 }
@@ -98,7 +98,7 @@ pub unsafe fn cuGraphInstantiate_v2<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     require(!out.is_null())?;
-    let outcome = make(process, graph as u64, 0, None);
+    let outcome = make(process, ObjectId(graph as u64), 0, None);
     // SAFETY: the program's out parameters; the log has `bytes`.
     unsafe {
         if bytes > 0 {
@@ -145,7 +145,7 @@ pub unsafe fn cuGraphInstantiateWithParams<B: Backend>(
             Some(stream::resolve(process, stream::or_per_thread(params.hUploadStream))?)
         }
     };
-    match make(process, graph as u64, params.flags, upload) {
+    match make(process, ObjectId(graph as u64), params.flags, upload) {
         Ok(exec) => {
             params.result_out = Outcome::CUDA_GRAPH_INSTANTIATE_SUCCESS;
             params.hErrNode_out = core::ptr::null_mut();
@@ -179,7 +179,7 @@ pub unsafe fn cuGraphUpload<B: Backend>(
     let exec = resolve(process, exec)?;
     let (here, stream) = stream::resolve(process, stream)?;
     one_server(here.id.server(), [exec.server])?;
-    here.note(process.backend.graph_upload(here.id, ObjectId(exec.id), stream))
+    here.note(process.backend.graph_upload(here.id, exec.id, stream))
 }
 
 pub unsafe fn cuGraphLaunch<B: Backend>(
@@ -191,7 +191,7 @@ pub unsafe fn cuGraphLaunch<B: Backend>(
     // Not even a relaxed capture takes a launch of an executable.
     let (here, stream) = stream::resolve(process, stream)?;
     one_server(here.id.server(), [exec.server])?;
-    here.note(process.backend.graph_launch(here.id, ObjectId(exec.id), stream))
+    here.note(process.backend.graph_launch(here.id, exec.id, stream))
 }
 
 pub unsafe fn cuGraphExecDestroy<B: Backend>(process: &'static Process<B>, exec: CUgraphExec) -> Result<()> {
@@ -201,7 +201,7 @@ pub unsafe fn cuGraphExecDestroy<B: Backend>(process: &'static Process<B>, exec:
     let ctx = context::any(process, gone.server);
     world(process).memory.let_go(process, &gone.memory);
     if let Some(ctx) = ctx {
-        let _ = process.backend.graph_exec_destroy(ctx, ObjectId(gone.id));
+        let _ = process.backend.graph_exec_destroy(ctx, gone.id);
     }
     if !gone.objects.is_empty() {
         // Launches that still run may use them.
@@ -223,9 +223,9 @@ fn update<B: Backend>(
     let exec = resolve(process, exec)?;
     let here = context::current(process)?;
     one_server(here.id.server(), [exec.server])?;
-    world(process).to_be_copied(graph as u64)?;
-    flush(process, &here, graph as u64)?;
-    let updated = here.note(process.backend.graph_exec_update(here.id, ObjectId(exec.id), ObjectId(graph as u64)))?;
+    world(process).to_be_copied(ObjectId(graph as u64))?;
+    flush(process, &here, ObjectId(graph as u64))?;
+    let updated = here.note(process.backend.graph_exec_update(here.id, exec.id, ObjectId(graph as u64)))?;
     if updated.status == CUresult::CUDA_SUCCESS {
         exec.disabled.lock().clear();
     }
@@ -291,7 +291,7 @@ pub unsafe fn cuGraphNodeSetEnabled<B: Backend>(
     let exec = resolve(process, exec)?;
     switchable(process, &exec, node)?;
     let here = context::current(process)?;
-    here.note(process.backend.graph_exec_enable(here.id, ObjectId(exec.id), node as u64, enabled != 0))?;
+    here.note(process.backend.graph_exec_enable(here.id, exec.id, node as u64, enabled != 0))?;
     let mut disabled = exec.disabled.lock();
     if enabled != 0 {
         disabled.remove(&(node as u64))

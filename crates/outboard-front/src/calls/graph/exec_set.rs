@@ -6,7 +6,7 @@ use outboard_abi::{
 };
 use outboard_wire::graph::NodeParams;
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, ObjectId, Result};
 use crate::context;
 use crate::graph::build::{host_node, newer};
 use crate::graph::exec_set::set;
@@ -85,7 +85,7 @@ pub unsafe fn cuGraphExecEventRecordNodeSetEvent<B: Backend>(
     node: CUgraphNode,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::to_record(process, event)?.id().0;
+    let event = crate::event::to_record(process, event)?.id();
     set(process, exec, node, NodeParams::EventRecord { event })
 }
 
@@ -95,7 +95,7 @@ pub unsafe fn cuGraphExecEventWaitNodeSetEvent<B: Backend>(
     node: CUgraphNode,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::resolve(process, event)?.id().0;
+    let event = crate::event::resolve(process, event)?.id();
     set(process, exec, node, NodeParams::EventWait { event })
 }
 
@@ -121,7 +121,7 @@ pub unsafe fn cuGraphExecChildGraphNodeSetParams<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     let here = context::current(process)?;
-    world(process).to_be_copied(child as u64)?;
-    flush(process, &here, child as u64)?;
-    set(process, exec, node, NodeParams::Child { graph: child as u64, moved: false })
+    world(process).to_be_copied(ObjectId(child as u64))?;
+    flush(process, &here, ObjectId(child as u64))?;
+    set(process, exec, node, NodeParams::Child { graph: ObjectId(child as u64), moved: false })
 }

@@ -8,7 +8,7 @@ use outboard_abi::{
 };
 use outboard_wire::graph::{ConditionalNode, Edge, HostNode, NodeParams};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, DevicePtr, ObjectId, Result};
 use crate::border::{put, require};
 use crate::graph::model::{Given, INVALID, Node, Role, world};
 use crate::graph::node::{copy_params, fill_params, kernel_again};
@@ -85,11 +85,11 @@ unsafe fn plain<B: Backend>(
                 Ok((NodeParams::Host(HostNode { function, data: host.userData as u64 }), Given::Nothing))
             }
             T::CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
-                let event = crate::event::to_record(process, what.eventRecord.event)?.id().0;
+                let event = crate::event::to_record(process, what.eventRecord.event)?.id();
                 Ok((NodeParams::EventRecord { event }, Given::Nothing))
             }
             T::CU_GRAPH_NODE_TYPE_WAIT_EVENT => {
-                let event = crate::event::resolve(process, what.eventWait.event)?.id().0;
+                let event = crate::event::resolve(process, what.eventWait.event)?.id();
                 Ok((NodeParams::EventWait { event }, Given::Nothing))
             }
             T::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
@@ -131,7 +131,7 @@ pub unsafe fn cuGraphAddNode_v2<B: Backend>(
     let (p, (nodes, data)) = unsafe { (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, data, count)?) };
     require(p.reserved0 == [0; 3] && p.reserved2 == 0)?;
     let edges = edges_of(nodes, data)?;
-    let graph = graph as u64;
+    let graph = ObjectId(graph as u64);
     // SAFETY: the kind says which member is set.
     let node = unsafe {
         match p.type_ {
@@ -142,7 +142,7 @@ pub unsafe fn cuGraphAddNode_v2<B: Backend>(
                     Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => true,
                     _ => return Err(INVALID),
                 };
-                crate::graph::build::add_child(process, graph, nodes, data, child.graph as u64, moved)?
+                crate::graph::build::add_child(process, graph, nodes, data, ObjectId(child.graph as u64), moved)?
             }
             T::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
                 conditional(process, graph, &edges, &mut p.__bindgen_anon_1.conditional)?
@@ -150,7 +150,9 @@ pub unsafe fn cuGraphAddNode_v2<B: Backend>(
             T::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
                 memory::add_allocation(process, graph, &edges, &mut *(&raw mut p.__bindgen_anon_1.alloc).cast())?
             }
-            T::CU_GRAPH_NODE_TYPE_MEM_FREE => memory::add_free(process, graph, &edges, p.__bindgen_anon_1.free.dptr)?,
+            T::CU_GRAPH_NODE_TYPE_MEM_FREE => {
+                memory::add_free(process, graph, &edges, DevicePtr(p.__bindgen_anon_1.free.dptr))?
+            }
             _ => {
                 let (params, given) = plain(process, p, None)?;
                 world(process).add(graph, &edges, params, given)?
@@ -162,7 +164,12 @@ pub unsafe fn cuGraphAddNode_v2<B: Backend>(
 }
 
 /// Adds a conditional node, with its empty bodies.
-fn conditional(front: &'static Front, graph: u64, edges: &[Edge], p: &mut CUDA_CONDITIONAL_NODE_PARAMS) -> Result<u64> {
+fn conditional(
+    front: &'static Front,
+    graph: ObjectId,
+    edges: &[Edge],
+    p: &mut CUDA_CONDITIONAL_NODE_PARAMS,
+) -> Result<u64> {
     let fits = match p.type_ {
         Kind::CU_GRAPH_COND_TYPE_IF => p.size == 1 || p.size == 2,
         Kind::CU_GRAPH_COND_TYPE_WHILE => p.size == 1,
@@ -177,14 +184,14 @@ fn conditional(front: &'static Front, graph: u64, edges: &[Edge], p: &mut CUDA_C
     let at = found.conditions.iter().position(|handle| *handle == p.handle).ok_or(INVALID)?;
     found.conditions.remove(at);
     let node = world.handle();
-    let bodies: Vec<u64> = (0..p.size).map(|_| world.new_graph(Role::Body(node))).collect();
+    let bodies: Vec<ObjectId> = (0..p.size).map(|_| world.new_graph(Role::Body(node))).collect();
     let params = NodeParams::Conditional(ConditionalNode {
-        ctx: here.id.0,
+        ctx: here.id,
         handle: p.handle,
         kind: p.type_.0,
         bodies: bodies.clone(),
     });
-    let mut shown: Box<[u64]> = bodies.into();
+    let mut shown: Box<[ObjectId]> = bodies.into();
     p.phGraph_out = shown.as_mut_ptr().cast();
     world.insert(node, Node::new(graph, params, Given::Bodies(shown)), edges);
     Ok(node)

@@ -8,7 +8,7 @@ use outboard_abi::{
 };
 use outboard_wire::graph::NodeParams;
 
-use crate::backend::{Backend, DeviceId, Result};
+use crate::backend::{Backend, DeviceId, DevicePtr, ObjectId, Result};
 use crate::border::{put, require};
 use crate::context::{self, Here};
 use crate::graph::memory::{add_allocation, add_free};
@@ -28,7 +28,7 @@ pub unsafe fn cuGraphAddMemAllocNode<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: null or the program's structure; it gives `count` dependencies.
     let (p, (nodes, _)) = unsafe { (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, core::ptr::null(), count)?) };
-    let node = add_allocation(process, graph as u64, &edges_of(nodes, None)?, p)?;
+    let node = add_allocation(process, ObjectId(graph as u64), &edges_of(nodes, None)?, p)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, node as CUgraphNode) }
 }
@@ -45,7 +45,7 @@ pub unsafe fn cuGraphAddMemFreeNode<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: the program gives `count` dependencies.
     let (nodes, _) = unsafe { named_edges(dependencies, core::ptr::null(), count) }?;
-    let node = add_free(process, graph as u64, &edges_of(nodes, None)?, address)?;
+    let node = add_free(process, ObjectId(graph as u64), &edges_of(nodes, None)?, DevicePtr(address))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, node as CUgraphNode) }
 }
@@ -69,7 +69,7 @@ pub unsafe fn cuGraphMemAllocNodeGetParams<B: Backend>(
         params.accessDescs = if access.0.is_empty() { core::ptr::null() } else { access.0.as_ptr() };
         params.accessDescCount = access.0.len();
         params.bytesize = allocate.bytes as usize;
-        params.dptr = *address;
+        params.dptr = address.0;
         params
     };
     // SAFETY: the program's out parameter.
@@ -84,7 +84,7 @@ pub unsafe fn cuGraphMemFreeNodeGetParams<B: Backend>(
     crate::state::ready(process)?;
     let NodeParams::Free { address } = world(process).node(node as u64)?.params else { return Err(INVALID) };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }
 
 /// The context to ask about a device's graphs in: its primary one, or the current one.

@@ -26,7 +26,7 @@ pub(super) fn kernel_params(
     let found = world.node_mut(node as u64)?;
     let NodeParams::Kernel(kernel) = &found.params else { return Err(INVALID) };
     let Given::Kernel { function, kernel: named, pointers, .. } = &mut found.given else { return Err(INVALID) };
-    let shape = crate::function::by_id(front, kernel.function)?;
+    let shape = crate::function::by_id(front, kernel.function.0)?;
     if pointers.is_empty() {
         let base = kernel.params.as_ptr() as u64;
         *pointers = shape.info.params.iter().map(|(offset, _)| base + u64::from(*offset)).collect();
@@ -245,7 +245,7 @@ pub unsafe fn cuGraphEventRecordNodeGetEvent<B: Backend>(
     crate::state::ready(process)?;
     let NodeParams::EventRecord { event } = world(process).node(node as u64)?.params else { return Err(INVALID) };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, event as CUevent) }
+    unsafe { put(out, event.0 as CUevent) }
 }
 
 pub unsafe fn cuGraphEventRecordNodeSetEvent<B: Backend>(
@@ -253,7 +253,7 @@ pub unsafe fn cuGraphEventRecordNodeSetEvent<B: Backend>(
     node: CUgraphNode,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::to_record(process, event)?.id().0;
+    let event = crate::event::to_record(process, event)?.id();
     world(process).set(node as u64, NodeParams::EventRecord { event }, Given::Nothing)
 }
 
@@ -265,7 +265,7 @@ pub unsafe fn cuGraphEventWaitNodeGetEvent<B: Backend>(
     crate::state::ready(process)?;
     let NodeParams::EventWait { event } = world(process).node(node as u64)?.params else { return Err(INVALID) };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, event as CUevent) }
+    unsafe { put(out, event.0 as CUevent) }
 }
 
 pub unsafe fn cuGraphEventWaitNodeSetEvent<B: Backend>(
@@ -273,7 +273,7 @@ pub unsafe fn cuGraphEventWaitNodeSetEvent<B: Backend>(
     node: CUgraphNode,
     event: CUevent,
 ) -> Result<()> {
-    let event = crate::event::resolve(process, event)?.id().0;
+    let event = crate::event::resolve(process, event)?.id();
     world(process).set(node as u64, NodeParams::EventWait { event }, Given::Nothing)
 }
 

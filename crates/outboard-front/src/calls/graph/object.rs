@@ -4,7 +4,7 @@ use core::ffi::{c_uint, c_void};
 
 use outboard_abi::{CUgraph, CUhostFn, CUresult, CUuserObject};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, ObjectId, Result};
 use crate::border::{put, require};
 use crate::graph::model::{INVALID, world};
 use crate::graph::object::{Object, release, release_all, run_destructors};
@@ -75,7 +75,7 @@ pub unsafe fn cuGraphRetainUserObject<B: Backend>(
     crate::state::ready(process)?;
     require(count > 0 && count <= i32::MAX as u32 && flags & !MOVE == 0)?;
     let mut world = world(process);
-    let graph = world.graph_mut(graph as u64)?;
+    let graph = world.graph_mut(ObjectId(graph as u64))?;
     let object = object as u64;
     {
         let mut objects = process.graphs.objects.lock();
@@ -102,7 +102,7 @@ pub unsafe fn cuGraphReleaseUserObject<B: Backend>(
     require(count > 0 && count <= i32::MAX as u32)?;
     {
         let mut world = world(process);
-        let graph = world.graph_mut(graph as u64)?;
+        let graph = world.graph_mut(ObjectId(graph as u64))?;
         let object = object as u64;
         let at = graph.objects.iter().position(|(known, _)| *known == object).ok_or(INVALID)?;
         let held = graph.objects[at].1.checked_sub(count).ok_or(INVALID)?;

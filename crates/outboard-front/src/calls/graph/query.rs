@@ -3,7 +3,7 @@
 use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUgraphNodeType_enum as T};
 use outboard_wire::graph::{Edge, NodeParams};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, ObjectId, Result};
 use crate::border::{put, require};
 use crate::graph::model::{INVALID, world};
 use crate::graph::{check_lossless, edge_data, give};
@@ -36,7 +36,8 @@ pub unsafe fn cuGraphGetNodes<B: Backend>(
     count: *mut usize,
 ) -> Result<()> {
     crate::state::ready(process)?;
-    let nodes: Vec<_> = world(process).graph(graph as u64)?.nodes.iter().map(|node| *node as CUgraphNode).collect();
+    let nodes: Vec<_> =
+        world(process).graph(ObjectId(graph as u64))?.nodes.iter().map(|node| *node as CUgraphNode).collect();
     // SAFETY: the program's out parameters.
     unsafe { give(&nodes, NO_NODE, out, count) }
 }
@@ -51,7 +52,7 @@ pub unsafe fn cuGraphGetRootNodes<B: Backend>(
     let roots: Vec<_> = {
         let world = world(process);
         let is_root = |node: &&u64| world.nodes.get(node).is_some_and(|node| node.dependencies.is_empty());
-        world.graph(graph as u64)?.nodes.iter().filter(is_root).map(|node| *node as CUgraphNode).collect()
+        world.graph(ObjectId(graph as u64))?.nodes.iter().filter(is_root).map(|node| *node as CUgraphNode).collect()
     };
     // SAFETY: the program's out parameters.
     unsafe { give(&roots, NO_NODE, out, count) }
@@ -80,7 +81,7 @@ pub unsafe fn cuGraphGetEdges_v2<B: Backend>(
     require(!count.is_null() && from.is_null() == to.is_null())?;
     let edges: Vec<(u64, Edge)> = {
         let world = world(process);
-        let nodes = world.graph(graph as u64)?.nodes.iter();
+        let nodes = world.graph(ObjectId(graph as u64))?.nodes.iter();
         let of = |node: &u64| {
             let node = *node;
             let edges = world.nodes.get(&node).map_or(&[][..], |found| &found.dependents);
@@ -193,8 +194,8 @@ pub unsafe fn cuGraphNodeFindInClone<B: Backend>(
     require(!out.is_null())?;
     let found = {
         let world = world(process);
-        let graph = world.graph(clone as u64)?;
-        require(graph.origin != 0)?;
+        let graph = world.graph(ObjectId(clone as u64))?;
+        require(graph.origin != ObjectId::NONE)?;
         let is_it = |node: &&u64| world.nodes.get(node).is_some_and(|node| node.origin == original as u64);
         *graph.nodes.iter().find(is_it).ok_or(INVALID)?
     };
@@ -213,5 +214,5 @@ pub unsafe fn cuGraphChildGraphNodeGetGraph<B: Backend>(
         _ => return Err(INVALID),
     };
     // SAFETY: the program's out parameter.
-    unsafe { put(out, graph as CUgraph) }
+    unsafe { put(out, graph.0 as CUgraph) }
 }

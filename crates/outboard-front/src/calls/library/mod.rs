@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUdeviceptr, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, Result, UnifiedPtr};
 use crate::border::{put, put_if, require, slice, text};
 use crate::context;
 use crate::image;
@@ -183,8 +183,8 @@ pub unsafe fn cuLibraryGetManaged<B: Backend>(
     unsafe {
         module::global(process, &here, &module, text(name)?, &raw mut address, bytes)?;
         // Only managed variables are found.
-        let managed =
-            crate::memory::find(process, address).is_some_and(|(_, _, allocation)| allocation.kind.is_managed());
+        let managed = crate::memory::find(process, UnifiedPtr(address))
+            .is_some_and(|(_, _, allocation)| allocation.kind.is_managed());
         if !managed {
             return Err(CUresult::CUDA_ERROR_NOT_FOUND);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use outboard_abi::{CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult};
 
-use crate::backend::{Backend, ObjectId, Result, Token};
+use crate::backend::{Backend, DevicePtr, ObjectId, Result, Token};
 use crate::border::{put, require};
 use crate::memory::{self, Kind as Memory};
 use crate::pool::sharing::{descriptor, given};
@@ -69,9 +69,14 @@ pub unsafe fn cuMemPoolExportPointer<B: Backend>(
 ) -> Result<()> {
     ready(process)?;
     require(!out.is_null())?;
-    let (base, bytes, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let address = DevicePtr(address);
+    let (base, bytes, allocation) =
+        memory::find(process, address.unified()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let Memory::Pooled(pool) = allocation.kind else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
-    require(base == address && process.pools.table.get(pool).is_some_and(|pool| pool.handle_types & vmm::POSIX != 0))?;
+    require(
+        base == address.unified()
+            && process.pools.table.get(pool).is_some_and(|pool| pool.handle_types & vmm::POSIX != 0),
+    )?;
     let reserved = process.backend.share_pooled(device_id(process, allocation.device)?, address, bytes)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUmemPoolPtrExportData { reserved }) }
@@ -89,7 +94,7 @@ pub unsafe fn cuMemPoolImportPointer<B: Backend>(
     let token: Token = unsafe { data.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.reserved;
     let here = context::current(process)?;
     let (address, bytes) = here.note(process.backend.open_pooled(here.id, pool.id(), &token))?;
-    memory::insert_on(process, &here, pool.device, address, bytes, Memory::Pooled(pool.handle));
+    memory::insert_on(process, &here, pool.device, address.unified(), bytes, Memory::Pooled(pool.handle));
     // SAFETY: the program's out parameter.
-    unsafe { put(out, address) }
+    unsafe { put(out, address.0) }
 }

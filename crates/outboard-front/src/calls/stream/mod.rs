@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use outboard_abi::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
 
-use crate::backend::{Backend, Result, Stream};
+use crate::backend::{Backend, Result};
 use crate::border::{put, put_if, require};
 use crate::context;
 use crate::process::Process;
@@ -173,9 +173,9 @@ pub unsafe fn cuStreamGetId<B: Backend>(
 ) -> Result<()> {
     let (here, found) = find(process, stream)?;
     // Handles are unique in the process, as ids must be; the default stream needs one for each context.
-    let id = match found {
-        Stream::Legacy => u64::from(here.id.0),
-        Stream::Created(id) => id.0,
+    let id = match found.object() {
+        None => u64::from(here.id.0),
+        Some(id) => id.0,
     };
     // SAFETY: the program's out parameter.
     unsafe { put(out, id) }

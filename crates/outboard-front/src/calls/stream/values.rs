@@ -4,7 +4,7 @@ use core::ffi::c_uint;
 
 use outboard_abi::{CUdevice_attribute as A, CUdeviceptr, CUstream, CUstreamBatchMemOpParams, cuuint32_t, cuuint64_t};
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, DevicePtr, Result};
 use crate::capture;
 use crate::memory_operations::{Word, list, supported};
 use crate::process::Process;
@@ -45,7 +45,7 @@ pub unsafe fn cuStreamWaitValue32_v2<B: Backend>(
     value: cuuint32_t,
     flags: c_uint,
 ) -> Result<()> {
-    wait(process, stream, Word::narrow(address, value), flags)
+    wait(process, stream, Word::narrow(DevicePtr(address), value), flags)
 }
 
 pub unsafe fn cuStreamWaitValue32<B: Backend>(
@@ -56,7 +56,7 @@ pub unsafe fn cuStreamWaitValue32<B: Backend>(
     flags: c_uint,
 ) -> Result<()> {
     first_version(process, stream)?;
-    wait(process, stream, Word::narrow(address, value), flags)
+    wait(process, stream, Word::narrow(DevicePtr(address), value), flags)
 }
 
 pub unsafe fn cuStreamWaitValue64_v2<B: Backend>(
@@ -66,7 +66,7 @@ pub unsafe fn cuStreamWaitValue64_v2<B: Backend>(
     value: cuuint64_t,
     flags: c_uint,
 ) -> Result<()> {
-    wait(process, stream, Word::wide(address, value), flags)
+    wait(process, stream, Word::wide(DevicePtr(address), value), flags)
 }
 
 pub unsafe fn cuStreamWaitValue64<B: Backend>(
@@ -77,7 +77,7 @@ pub unsafe fn cuStreamWaitValue64<B: Backend>(
     flags: c_uint,
 ) -> Result<()> {
     first_version(process, stream)?;
-    wait(process, stream, Word::wide(address, value), flags)
+    wait(process, stream, Word::wide(DevicePtr(address), value), flags)
 }
 
 pub unsafe fn cuStreamWriteValue32_v2<B: Backend>(
@@ -87,7 +87,7 @@ pub unsafe fn cuStreamWriteValue32_v2<B: Backend>(
     value: cuuint32_t,
     flags: c_uint,
 ) -> Result<()> {
-    write(process, stream, Word::narrow(address, value), flags)
+    write(process, stream, Word::narrow(DevicePtr(address), value), flags)
 }
 
 pub unsafe fn cuStreamWriteValue32<B: Backend>(
@@ -98,7 +98,7 @@ pub unsafe fn cuStreamWriteValue32<B: Backend>(
     flags: c_uint,
 ) -> Result<()> {
     first_version(process, stream)?;
-    write(process, stream, Word::narrow(address, value), flags)
+    write(process, stream, Word::narrow(DevicePtr(address), value), flags)
 }
 
 pub unsafe fn cuStreamWriteValue64_v2<B: Backend>(
@@ -108,7 +108,7 @@ pub unsafe fn cuStreamWriteValue64_v2<B: Backend>(
     value: cuuint64_t,
     flags: c_uint,
 ) -> Result<()> {
-    write(process, stream, Word::wide(address, value), flags)
+    write(process, stream, Word::wide(DevicePtr(address), value), flags)
 }
 
 pub unsafe fn cuStreamWriteValue64<B: Backend>(
@@ -119,7 +119,7 @@ pub unsafe fn cuStreamWriteValue64<B: Backend>(
     flags: c_uint,
 ) -> Result<()> {
     first_version(process, stream)?;
-    write(process, stream, Word::wide(address, value), flags)
+    write(process, stream, Word::wide(DevicePtr(address), value), flags)
 }
 
 pub unsafe fn cuStreamBatchMemOp_v2<B: Backend>(

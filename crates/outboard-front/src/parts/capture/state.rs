@@ -6,7 +6,7 @@ use std::thread::ThreadId;
 use outboard_abi::CUresult;
 use outboard_wire::graph::Edge;
 
-use crate::backend::{ContextId, Result};
+use crate::backend::{ContextId, ObjectId, Result, StreamId};
 use crate::parts::graph::model::World;
 
 /// How strict a capture is about other calls: `CUstreamCaptureMode`.
@@ -26,12 +26,12 @@ impl Mode {
 /// A capture.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    pub(crate) graph: u64,
+    pub(crate) graph: ObjectId,
     pub(crate) mode: Mode,
     /// The thread that began it.
     pub(crate) thread: ThreadId,
     /// The stream in which it began and must end.
-    pub(crate) origin: u64,
+    pub(crate) origin: StreamId,
     pub(crate) invalidated: bool,
     /// The graph is the program's, not made for the capture.
     pub(crate) borrowed: bool,
@@ -63,8 +63,8 @@ pub(crate) struct Mark {
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
     pub(crate) all: HashMap<u64, Capture>,
-    pub(crate) members: HashMap<u64, Member>,
-    pub(crate) marks: HashMap<u64, Mark>,
+    pub(crate) members: HashMap<StreamId, Member>,
+    pub(crate) marks: HashMap<ObjectId, Mark>,
     pub(crate) ids: u64,
 }
 
@@ -74,7 +74,7 @@ impl Captures {
     }
 
     /// The capture of a stream.
-    pub(crate) fn of(&self, stream: u64) -> Option<(u64, &Capture)> {
+    pub(crate) fn of(&self, stream: StreamId) -> Option<(u64, &Capture)> {
         let id = self.members.get(&stream)?.capture;
         Some((id, self.all.get(&id)?))
     }
@@ -87,7 +87,7 @@ impl Captures {
     }
 
     /// Refuses a call that a stream's capture does not allow.
-    pub(crate) fn refuse(&mut self, stream: u64) -> Result<()> {
+    pub(crate) fn refuse(&mut self, stream: StreamId) -> Result<()> {
         let Some((id, capture)) = self.of(stream) else { return Ok(()) };
         if capture.invalidated {
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -148,7 +148,7 @@ impl Captures {
     }
 
     /// Refuses a question about an event that was last recorded in a capture.
-    pub(crate) fn refuse_event(&mut self, event: u64) -> Result<()> {
+    pub(crate) fn refuse_event(&mut self, event: ObjectId) -> Result<()> {
         let Some(mark) = self.marks.get(&event) else { return Ok(()) };
         let capture = mark.capture;
         self.invalidate(capture);
@@ -158,7 +158,7 @@ impl Captures {
 
 impl World {
     /// Whether every stream of a capture has been joined to its first one.
-    pub(crate) fn is_joined(&self, id: u64, origin: u64) -> bool {
+    pub(crate) fn is_joined(&self, id: u64, origin: StreamId) -> bool {
         let members = &self.captures.members;
         let left = self.captures.get(id).map_or(&[][..], |capture| &capture.left);
         let mut others = members

@@ -4,6 +4,7 @@ use crate::backend::ServerId;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
+use crate::backend::ObjectId;
 use parking_lot::{Mutex, RwLock};
 
 use crate::parts::graph::memory::Allocates;
@@ -11,12 +12,12 @@ use crate::parts::graph::memory::Allocates;
 /// An executable.
 pub(crate) struct Exec {
     /// The backend's name for it.
-    pub(crate) id: u64,
+    pub(crate) id: ObjectId,
     /// The server that has it.
     pub(crate) server: ServerId,
     pub(crate) flags: u64,
     /// The graph it was made of, whose nodes name its own.
-    pub(crate) graph: u64,
+    pub(crate) graph: ObjectId,
     /// Nodes that do nothing for now.
     pub(crate) disabled: Mutex<HashSet<u64>>,
     /// What it holds on to.

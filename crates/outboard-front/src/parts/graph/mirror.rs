@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::backend::ObjectId;
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 use crate::backend::{ContextId, ServerId};
@@ -59,14 +60,14 @@ impl Mirror {
 
 impl World {
     /// The server that knows of a graph or of one inside it, and those in whose contexts nodes work that it does not know as they are.
-    pub(crate) fn servers(&self, graph: u64) -> BTreeSet<ServerId> {
+    pub(crate) fn servers(&self, graph: ObjectId) -> BTreeSet<ServerId> {
         let mut servers = BTreeSet::new();
         let mut graphs = vec![graph];
         while let Some(graph) = graphs.pop().and_then(|graph| self.graphs.get(&graph)) {
             servers.extend(graph.mirror.known);
             let news = graph.mirror.fresh.iter().chain(&graph.mirror.changed);
             let contexts = news.filter_map(|node| self.nodes.get(node)?.params.context());
-            servers.extend(contexts.map(|ctx| ContextId(ctx).server()));
+            servers.extend(contexts.map(ContextId::server));
             for node in graph.nodes.iter().filter_map(|node| self.nodes.get(node)) {
                 match &node.params {
                     NodeParams::Child { graph, .. } => graphs.push(*graph),
@@ -79,7 +80,7 @@ impl World {
     }
 
     /// The graphs inside the conditional nodes of a graph.
-    pub(crate) fn bodies(&self, graph: u64) -> Vec<u64> {
+    pub(crate) fn bodies(&self, graph: ObjectId) -> Vec<ObjectId> {
         let Some(graph) = self.graphs.get(&graph) else { return Vec::new() };
         let nodes = graph.nodes.iter().filter_map(|node| self.nodes.get(node));
         let bodies = nodes.filter_map(|node| match &node.params {

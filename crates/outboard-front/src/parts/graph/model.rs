@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use outboard_abi::{CUDA_MEMCPY3D, CUmemAccessDesc, CUresult, CUstreamBatchMemOpParams};
 use outboard_wire::graph::{Edge, NodeParams};
 
-use crate::backend::{Result, ServerId};
+use crate::backend::{DevicePtr, ObjectId, Result, ServerId};
 use crate::border::require;
 use crate::parts::capture::state::Captures;
 use crate::parts::graph::memory::{Allocates, Held};
@@ -39,7 +39,7 @@ pub(crate) struct Graph {
     pub(crate) objects: Vec<(u64, u32)>,
     pub(crate) mirror: Mirror,
     /// The graph it was cloned from.
-    pub(crate) origin: u64,
+    pub(crate) origin: ObjectId,
     /// Values for conditional nodes that none of its nodes uses yet.
     pub(crate) conditions: Vec<u64>,
 }
@@ -69,15 +69,15 @@ pub(crate) enum Given {
     Batch(Plain<Vec<CUstreamBatchMemOpParams>>, u64),
     /// The handles of the graphs inside, where the program was told that they are.
     #[expect(dead_code, reason = "the program has its address")]
-    Bodies(Box<[u64]>),
+    Bodies(Box<[ObjectId]>),
     /// The address, and who may use it.
-    Address(u64, Plain<Vec<CUmemAccessDesc>>),
+    Address(DevicePtr, Plain<Vec<CUmemAccessDesc>>),
 }
 
 /// A node of a graph.
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) graph: u64,
+    pub(crate) graph: ObjectId,
     pub(crate) params: NodeParams,
     pub(crate) given: Given,
     pub(crate) dependencies: Vec<Edge>,
@@ -91,18 +91,18 @@ pub(crate) struct Node {
 /// All graphs.
 #[derive(Default)]
 pub(crate) struct World {
-    pub(crate) graphs: HashMap<u64, Graph>,
+    pub(crate) graphs: HashMap<ObjectId, Graph>,
     pub(crate) nodes: HashMap<u64, Node>,
     pub(crate) captures: Captures,
     pub(crate) memory: Held,
     /// Graphs that servers know and that are gone here.
-    pub(crate) gone: Vec<(ServerId, u64)>,
+    pub(crate) gone: Vec<(ServerId, ObjectId)>,
     handles: u64,
     serials: u32,
 }
 
 impl Node {
-    pub(crate) fn new(graph: u64, params: NodeParams, given: Given) -> Node {
+    pub(crate) fn new(graph: ObjectId, params: NodeParams, given: Given) -> Node {
         Node { graph, params, given, dependencies: Vec::new(), dependents: Vec::new(), origin: 0, sent: false }
     }
 }
@@ -113,8 +113,8 @@ impl World {
         FIRST_HANDLE + (self.handles << 4)
     }
 
-    pub(crate) fn new_graph(&mut self, role: Role) -> u64 {
-        let handle = self.handle();
+    pub(crate) fn new_graph(&mut self, role: Role) -> ObjectId {
+        let handle = ObjectId(self.handle());
         self.serials += 1;
         let graph = Graph {
             serial: self.serials,
@@ -122,18 +122,18 @@ impl World {
             role,
             objects: Vec::new(),
             mirror: Mirror::default(),
-            origin: 0,
+            origin: ObjectId::NONE,
             conditions: Vec::new(),
         };
         self.graphs.insert(handle, graph);
         handle
     }
 
-    pub(crate) fn graph(&self, handle: u64) -> Result<&Graph> {
+    pub(crate) fn graph(&self, handle: ObjectId) -> Result<&Graph> {
         self.graphs.get(&handle).ok_or(INVALID)
     }
 
-    pub(crate) fn graph_mut(&mut self, handle: u64) -> Result<&mut Graph> {
+    pub(crate) fn graph_mut(&mut self, handle: ObjectId) -> Result<&mut Graph> {
         self.graphs.get_mut(&handle).ok_or(INVALID)
     }
 
@@ -146,7 +146,13 @@ impl World {
     }
 
     /// Adds a node behind others of the graph.
-    pub(crate) fn add(&mut self, graph: u64, dependencies: &[Edge], params: NodeParams, given: Given) -> Result<u64> {
+    pub(crate) fn add(
+        &mut self,
+        graph: ObjectId,
+        dependencies: &[Edge],
+        params: NodeParams,
+        given: Given,
+    ) -> Result<u64> {
         self.check_dependencies(graph, dependencies)?;
         self.graph(graph)?;
         let handle = self.handle();
@@ -155,7 +161,7 @@ impl World {
     }
 
     /// Dependencies must be nodes of the graph, each named once.
-    pub(crate) fn check_dependencies(&self, graph: u64, dependencies: &[Edge]) -> Result<()> {
+    pub(crate) fn check_dependencies(&self, graph: ObjectId, dependencies: &[Edge]) -> Result<()> {
         for (index, edge) in dependencies.iter().enumerate() {
             require(self.node(edge.node)?.graph == graph)?;
             require(dependencies.len() > 64 || !dependencies[..index].iter().any(|other| other.node == edge.node))?;
@@ -187,7 +193,7 @@ impl World {
     }
 
     /// What launches of a graph allocate, those of graphs inside it too.
-    pub(crate) fn allocates(&self, graph: u64) -> Allocates {
+    pub(crate) fn allocates(&self, graph: ObjectId) -> Allocates {
         let Some(graph) = self.graphs.get(&graph) else { return Vec::new() };
         let nodes = || graph.nodes.iter().filter_map(|node| self.nodes.get(node));
         let mut all = super::memory::allocated(nodes());
@@ -202,7 +208,7 @@ impl World {
     }
 
     /// Lets `to` wait for `from.node`.
-    pub(crate) fn connect(&mut self, graph: u64, from: Edge, to: u64) -> Result<()> {
+    pub(crate) fn connect(&mut self, graph: ObjectId, from: Edge, to: u64) -> Result<()> {
         require(from.node != to && self.node(from.node)?.graph == graph && self.node(to)?.graph == graph)?;
         // The same edge once more is the program's mistake, and so is a circle.
         require(!self.node(to)?.dependencies.contains(&from))?;
@@ -216,7 +222,7 @@ impl World {
     }
 
     /// Lets `to` wait for `from.node` no more.
-    pub(crate) fn disconnect(&mut self, graph: u64, from: Edge, to: u64) -> Result<()> {
+    pub(crate) fn disconnect(&mut self, graph: ObjectId, from: Edge, to: u64) -> Result<()> {
         require(self.node(from.node)?.graph == graph && self.node(to)?.graph == graph)?;
         let second = self.node_mut(to)?;
         let at = second.dependencies.iter().position(|edge| *edge == from).ok_or(INVALID)?;
@@ -237,14 +243,14 @@ impl World {
     }
 
     /// Checks that executables or nodes can be made of a graph, which is so as long as it has not been moved into a node.
-    pub(crate) fn to_be_copied(&self, graph: u64) -> Result<()> {
+    pub(crate) fn to_be_copied(&self, graph: ObjectId) -> Result<()> {
         let Role::Child(node) = self.graph(graph)?.role else { return Ok(()) };
         let moved = self.nodes.get(&node).map(|node| &node.params);
         require(!matches!(moved, Some(NodeParams::Child { moved: true, .. })))
     }
 
     /// Whether a graph is another one, or inside a node there: such nodes belong to the same executable.
-    pub(crate) fn is_within(&self, mut graph: u64, outer: u64) -> bool {
+    pub(crate) fn is_within(&self, mut graph: ObjectId, outer: ObjectId) -> bool {
         while graph != outer {
             let Some(Role::Body(node) | Role::Child(node)) = self.graphs.get(&graph).map(|graph| graph.role) else {
                 return false;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use outboard_abi::CUstream;
 use parking_lot::Mutex;
 
-use crate::backend::ContextId;
+use crate::backend::{ContextId, StreamId};
 use crate::handles::{Kind, Table};
 use crate::parts::context::Context;
 
@@ -41,8 +41,8 @@ impl Streams {
 
 impl Streams {
     /// Whether the legacy default stream and this one wait for each other.
-    pub(crate) fn is_blocking(&self, handle: u64) -> bool {
-        self.table.look(handle).is_some_and(|object| object.flags & NON_BLOCKING == 0)
+    pub(crate) fn is_blocking(&self, stream: StreamId) -> bool {
+        self.table.look(stream.0).is_some_and(|object| object.flags & NON_BLOCKING == 0)
     }
 
     /// The priority of a stream that the program made.

@@ -4,11 +4,11 @@
 #![allow(clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, Devices, Faults, Fill,
-    Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
-    Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect, ReferenceSetting,
-    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest, Stream, Streams,
-    TensorMaps, TiledMap, Token, Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Devices,
+    Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect,
+    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
+    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -64,7 +64,7 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<u64> {
+    fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<DevicePtr> {
         let server = self.server(ctx.server())?;
         server.host_device_address(ctx, memory)
     }
@@ -73,10 +73,10 @@ impl<S: Member> Backend for Several<S> {
     unsafe fn copy_to_device(
         &'static self,
         ctx: ContextId,
-        dst: u64,
+        dst: DevicePtr,
         src: *const u8,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         let server = self.server(ctx.server())?;
@@ -89,9 +89,9 @@ impl<S: Member> Backend for Several<S> {
         &'static self,
         ctx: ContextId,
         dst: *mut u8,
-        src: u64,
+        src: DevicePtr,
         bytes: u64,
-        stream: Stream,
+        stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
         let server = self.server(ctx.server())?;
@@ -142,37 +142,44 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn memory_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<DevicePtr> {
         let server = self.server(ctx.server())?;
         server.memory_alloc(ctx, bytes)
     }
 
     #[inline]
-    fn memory_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn memory_free(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.memory_free(ctx, address)
     }
 
     #[inline]
-    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
         let server = self.server(ctx.server())?;
         server.memory_alloc_async(ctx, bytes, stream)
     }
 
     #[inline]
-    fn memory_free_async(&'static self, ctx: ContextId, address: u64, stream: Stream) -> Result<()> {
+    fn memory_free_async(&'static self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.memory_free_async(ctx, address, stream)
     }
 
     #[inline]
-    fn copy_on_device(&'static self, ctx: ContextId, dst: u64, src: u64, rect: Rect, stream: Stream) -> Result<()> {
+    fn copy_on_device(
+        &'static self,
+        ctx: ContextId,
+        dst: DevicePtr,
+        src: DevicePtr,
+        rect: Rect,
+        stream: StreamId,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.copy_on_device(ctx, dst, src, rect, stream)
     }
 
     #[inline]
-    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: Stream) -> Result<()> {
+    fn fill(&'static self, ctx: ContextId, fill: Fill, stream: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.fill(ctx, fill, stream)
     }
@@ -190,19 +197,19 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn stream_synchronize(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_synchronize(&'static self, ctx: ContextId, stream: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_synchronize(ctx, stream)
     }
 
     #[inline]
-    fn stream_query(&'static self, ctx: ContextId, stream: Stream) -> Result<()> {
+    fn stream_query(&'static self, ctx: ContextId, stream: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_query(ctx, stream)
     }
 
     #[inline]
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: Stream, event: ObjectId, flags: u32) -> Result<()> {
+    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, flags: u32) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_wait_event(ctx, stream, event, flags)
     }
@@ -211,8 +218,8 @@ impl<S: Member> Backend for Several<S> {
     fn stream_wait_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
@@ -225,8 +232,8 @@ impl<S: Member> Backend for Several<S> {
     fn stream_write_value(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
-        address: u64,
+        stream: StreamId,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
@@ -248,7 +255,7 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: Stream, flags: u32) -> Result<()> {
+    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: StreamId, flags: u32) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.event_record(ctx, event, stream, flags)
     }
@@ -302,7 +309,7 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(u64, u64, bool)> {
+    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)> {
         let server = self.server(ctx.server())?;
         server.module_global(ctx, module, name)
     }
@@ -339,7 +346,7 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: Stream) -> Result<()> {
+    fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.launch(ctx, launch, stream)
     }
@@ -486,7 +493,7 @@ impl<S: Member> Arrays for Several<S> {
 
 impl<S: Member> BoxCopies for Several<S> {
     #[inline]
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: Stream, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
         let server = self.server(ctx.server())?;
         // SAFETY: by the contract of this method.
         unsafe { server.copy_box(ctx, copy, stream, mode) }
@@ -522,7 +529,7 @@ impl<S: Member> Graphs for Several<S> {
         node: u64,
         dependencies: Vec<Edge>,
         params: AllocateNode,
-    ) -> Result<u64> {
+    ) -> Result<DevicePtr> {
         let server = self.server(ctx.server())?;
         server.graph_allocate(ctx, graph, node, dependencies, params)
     }
@@ -546,7 +553,7 @@ impl<S: Member> Graphs for Several<S> {
         graph: ObjectId,
         exec: ObjectId,
         flags: u64,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<Instantiated> {
         let server = self.server(ctx.server())?;
         server.graph_instantiate(ctx, graph, exec, flags, stream)
@@ -571,13 +578,13 @@ impl<S: Member> Graphs for Several<S> {
     }
 
     #[inline]
-    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.graph_upload(ctx, exec, stream)
     }
 
     #[inline]
-    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: Stream) -> Result<()> {
+    fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.graph_launch(ctx, exec, stream)
     }
@@ -679,7 +686,7 @@ impl<S: Member> GreenContexts for Several<S> {
 
 impl<S: Member> HostCalls for Several<S> {
     #[inline]
-    fn host_call(&'static self, ctx: ContextId, stream: Stream, call: HostCall) -> Result<()> {
+    fn host_call(&'static self, ctx: ContextId, stream: StreamId, call: HostCall) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.host_call(ctx, stream, call)
     }
@@ -687,19 +694,19 @@ impl<S: Member> HostCalls for Several<S> {
 
 impl<S: Member> Sharing for Several<S> {
     #[inline]
-    fn share_memory(&'static self, ctx: ContextId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
         let server = self.server(ctx.server())?;
         server.share_memory(ctx, address, bytes)
     }
 
     #[inline]
-    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(u64, u64)> {
+    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)> {
         let server = self.server(ctx.server())?;
         server.open_memory(ctx, token, flags)
     }
 
     #[inline]
-    fn close_memory(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn close_memory(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.close_memory(ctx, address)
     }
@@ -739,13 +746,13 @@ impl<S: Member> Sharing for Several<S> {
     }
 
     #[inline]
-    fn share_pooled(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<Token> {
+    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<Token> {
         let server = self.server(home.server())?;
         server.share_pooled(home, address, bytes)
     }
 
     #[inline]
-    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(u64, u64)> {
+    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)> {
         let server = self.server(ctx.server())?;
         server.open_pooled(ctx, pool, token)
     }
@@ -779,7 +786,7 @@ impl<S: Member> Linking for Several<S> {
 
 impl<S: Member> Managed for Several<S> {
     #[inline]
-    fn managed_free(&'static self, ctx: ContextId, address: u64) -> Result<()> {
+    fn managed_free(&'static self, ctx: ContextId, address: UnifiedPtr) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.managed_free(ctx, address)
     }
@@ -788,17 +795,17 @@ impl<S: Member> Managed for Several<S> {
     fn managed_prefetch(
         &'static self,
         ctx: ContextId,
-        address: u64,
+        address: UnifiedPtr,
         bytes: u64,
         to_host: bool,
-        stream: Stream,
+        stream: StreamId,
     ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.managed_prefetch(ctx, address, bytes, to_host, stream)
     }
 
     #[inline]
-    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<u64> {
+    fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         let server = self.server(ctx.server())?;
         server.managed_alloc(ctx, bytes)
     }
@@ -886,7 +893,7 @@ impl<S: Member> Pools for Several<S> {
     }
 
     #[inline]
-    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: Stream) -> Result<u64> {
+    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
         let server = self.server(ctx.server())?;
         server.pool_alloc(ctx, pool, bytes, stream)
     }
@@ -958,7 +965,7 @@ impl<S: Member> Streams for Several<S> {
     fn stream_set_attribute(
         &'static self,
         ctx: ContextId,
-        stream: Stream,
+        stream: StreamId,
         attribute: u32,
         value: [u8; 64],
     ) -> Result<()> {
@@ -967,19 +974,19 @@ impl<S: Member> Streams for Several<S> {
     }
 
     #[inline]
-    fn stream_attribute(&'static self, ctx: ContextId, stream: Stream, attribute: u32) -> Result<[u8; 64]> {
+    fn stream_attribute(&'static self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]> {
         let server = self.server(ctx.server())?;
         server.stream_attribute(ctx, stream, attribute)
     }
 
     #[inline]
-    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: Stream, src: Stream) -> Result<()> {
+    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_copy_attributes(ctx, dst, src)
     }
 
     #[inline]
-    fn stream_batch(&'static self, ctx: ContextId, stream: Stream, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_batch(ctx, stream, operations)
     }
@@ -1001,13 +1008,13 @@ impl<S: Member> VirtualMemory for Several<S> {
     }
 
     #[inline]
-    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: u64) -> Result<u64> {
+    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
         let server = self.server(home.server())?;
         server.vmm_reserve(home, bytes, align, hint)
     }
 
     #[inline]
-    fn vmm_free(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_free(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
         let server = self.server(home.server())?;
         server.vmm_free(home, address, bytes)
     }
@@ -1025,13 +1032,20 @@ impl<S: Member> VirtualMemory for Several<S> {
     }
 
     #[inline]
-    fn vmm_map(&'static self, home: DeviceId, address: u64, bytes: u64, offset: u64, memory: ObjectId) -> Result<()> {
+    fn vmm_map(
+        &'static self,
+        home: DeviceId,
+        address: DevicePtr,
+        bytes: u64,
+        offset: u64,
+        memory: ObjectId,
+    ) -> Result<()> {
         let server = self.server(home.server())?;
         server.vmm_map(home, address, bytes, offset, memory)
     }
 
     #[inline]
-    fn vmm_unmap(&'static self, home: DeviceId, address: u64, bytes: u64) -> Result<()> {
+    fn vmm_unmap(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
         let server = self.server(home.server())?;
         server.vmm_unmap(home, address, bytes)
     }
@@ -1040,7 +1054,7 @@ impl<S: Member> VirtualMemory for Several<S> {
     fn vmm_set_access(
         &'static self,
         home: DeviceId,
-        address: u64,
+        address: DevicePtr,
         bytes: u64,
         access: &[(DeviceId, u32)],
     ) -> Result<()> {

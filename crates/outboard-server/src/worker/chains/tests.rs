@@ -1,7 +1,7 @@
 use super::*;
 
 const SHAPE: Shape = Shape { grid: (1, 1, 1), block: (32, 1, 1), shared: 0 };
-const PLACE: Place = Place { ctx: 1, stream: 2 };
+const PLACE: Place = Place { ctx: ContextId(1), stream: StreamId(2) };
 
 fn kernel(function: usize, params: usize) -> Kernel {
     Kernel { function, shape: SHAPE, params }
@@ -52,5 +52,8 @@ fn launches_elsewhere_do_not_go_on_a_row() {
     assert!(chains.goes_on_in(PLACE) && chains.is_empty());
     chains.hold((PLACE, core::ptr::null_mut()), kernel(1, 0), &[]);
     assert!(chains.goes_on_in(PLACE) && !chains.is_empty());
-    assert!(!chains.goes_on_in(Place { stream: 3, ..PLACE }) && !chains.goes_on_in(Place { ctx: 2, ..PLACE }));
+    assert!(
+        !chains.goes_on_in(Place { stream: StreamId(3), ..PLACE })
+            && !chains.goes_on_in(Place { ctx: ContextId(2), ..PLACE })
+    );
 }

@@ -2,6 +2,7 @@
 
 use outboard_abi::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUmipmappedArray, CUresult};
 use outboard_driver::{Table, call};
+use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 use outboard_wire::types::{ArrayDescriptor, SparseProperties};
 
@@ -66,7 +67,7 @@ impl Worker {
     }
 
     /// Names a part of an array or mipmapped array.
-    fn name_part(&mut self, name: u64, part: CUarray) -> Result<ArrayDescriptor, CUresult> {
+    fn name_part(&mut self, name: ObjectId, part: CUarray) -> Result<ArrayDescriptor, CUresult> {
         self.objects.arrays.insert(name, self.ctx, Array { handle: Handle::new(part), whole: false });
         describe(self.table, part)
     }

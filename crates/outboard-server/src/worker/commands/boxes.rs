@@ -1,6 +1,7 @@
 //! Copies of boxes.
 
 use outboard_abi::{CUresult, CUstream};
+use outboard_wire::HostPtr;
 use outboard_wire::boxes::{Extent, Region, Storage};
 use outboard_wire::messages::*;
 
@@ -19,7 +20,7 @@ impl Worker {
         match region.storage {
             Storage::Linear(address) => {
                 self.allocations.check_box(address, region.layout, extent)?;
-                Ok(if self.mapped.has(address) { Placed::shared(region) } else { Placed::device(region) })
+                Ok(if self.mapped.has(address.0) { Placed::shared(region) } else { Placed::device(region) })
             }
             Storage::Array(name) => Ok(Placed::array(self.objects.arrays.get(name)?.handle, region)),
         }
@@ -31,7 +32,7 @@ impl Worker {
         let inside = extent.bytes().is_some_and(|total| from.checked_add(bytes).is_some_and(|end| end <= total));
         match region.storage {
             _ if !inside => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-            Storage::Linear(address) if extent == Extent::row(extent.width) => Ok(Target::Linear(address + from)),
+            Storage::Linear(address) if extent == Extent::row(extent.width) => Ok(Target::Linear(address.offset(from))),
             _ => Ok(Target::Box { region: placed, extent, from }),
         }
     }
@@ -50,7 +51,7 @@ impl Worker {
         }
         // Not from the message itself: a driver may wait for the stream before it has read rows of pageable memory.
         let slot = self.parcels.pack(self.table, &self.slots, self.ctx, m.data)?;
-        let src = Placed::host(slot.pointer() as u64, m.extent);
+        let src = Placed::host(HostPtr::of(slot.pointer()), m.extent);
         boxes::copy(self.table, &dst, &src, m.extent, stream)?;
         self.parcels.sent(self.table, slot, stream)
     }
@@ -75,7 +76,7 @@ impl Worker {
         let bytes = m.extent.bytes().filter(|bytes| *bytes <= Slots::BYTES as u64);
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? as usize;
         let slot = self.slots.take(self.table, self.ctx)?;
-        let dst = Placed::host(slot.pointer() as u64, m.extent);
+        let dst = Placed::host(HostPtr::of(slot.pointer()), m.extent);
         boxes::copy(self.table, &dst, &src, m.extent, stream)?;
         Ok((slot, bytes, Handle::new(stream)))
     }

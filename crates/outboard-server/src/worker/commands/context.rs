@@ -3,6 +3,7 @@
 use outboard_abi::{CUcontext, CUresult};
 use outboard_driver::call;
 use outboard_wire::messages::*;
+use outboard_wire::{ContextId, DevicePtr};
 
 use super::{Context, Handle, Wait, Worker, current};
 use crate::generated::dispatch::ContextCommands;
@@ -16,7 +17,7 @@ const MUCH: u64 = 256 << 20;
 
 impl Worker {
     fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
-        if self.ctx == 0 || self.objects.contexts.contains_key(&self.ctx) {
+        if self.ctx == ContextId::NONE || self.objects.contexts.contains_key(&self.ctx) {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
         Kind::Context.room(self.objects.contexts.len())?;
@@ -42,7 +43,7 @@ impl Worker {
             let mut popped = core::ptr::null_mut();
             call!(self.table, cuCtxPopCurrent_v2(&raw mut popped))?;
         }
-        self.current = 0;
+        self.current = ContextId::NONE;
         self.objects
             .contexts
             .insert(self.ctx, Context { real: Handle::new(real), device, primary: message.primary, green: None });
@@ -62,14 +63,14 @@ impl Worker {
                 let _ = call!(self.table, cuDevicePrimaryCtxRelease_v2(device));
             }
         })?;
-        self.current = 0;
+        self.current = ContextId::NONE;
         let context = Context { real: green.real, device, primary: message.primary, green: Some(green.context) };
         self.objects.contexts.insert(self.ctx, context);
         Ok(())
     }
 
     /// Forgets a context, and gives what its memory counts for until it is gone.
-    fn close(&mut self) -> Result<(Context, Vec<u64>, Vec<Charge>), CUresult> {
+    fn close(&mut self) -> Result<(Context, Vec<DevicePtr>, Vec<Charge>), CUresult> {
         let context = self.objects.context(self.ctx)?;
         // The driver frees what a context has with it, but for what is another one's as well.
         let left = if context.green.is_some() && !context.primary { self.allocations.of(self.ctx) } else { Vec::new() };
@@ -92,7 +93,7 @@ impl Worker {
         }
         self.shared_staging.forget(self.ctx);
         if self.current == self.ctx {
-            self.current = 0;
+            self.current = ContextId::NONE;
             call!(self.table, cuCtxSetCurrent(core::ptr::null_mut()))?;
         }
         Ok((context, left, self.budget.release_all(self.ctx)))
@@ -110,7 +111,7 @@ impl Worker {
                 answer,
                 move |table| {
                     for address in left {
-                        let _ = call!(table, cuMemFree_v2(address));
+                        let _ = call!(table, cuMemFree_v2(address.0));
                     }
                     call!(table, cuCtxSetCurrent(core::ptr::null_mut()))?;
                     let ended = context.green.map_or(Ok(()), |green| call!(table, cuGreenCtxDestroy(green.get())));

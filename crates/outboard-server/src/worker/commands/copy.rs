@@ -1,10 +1,9 @@
 //! Copies and fills.
 
-use core::ffi::c_void;
-
 use outboard_abi::{CUmemorytype, CUresult, CUstream};
 use outboard_driver::call;
 use outboard_session::chunks::Cut;
+use outboard_wire::StreamId;
 use outboard_wire::messages::*;
 use outboard_wire::request::SEND;
 
@@ -59,7 +58,7 @@ impl Worker {
     /// Starts a large copy to the device. `reached` is called when its stream has come to it, from another thread.
     pub(super) fn start_copy_in(
         &mut self,
-        stream: u64,
+        stream: StreamId,
         (transfer, bytes, chunk): (u64, u64, u32),
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
         reached: Option<Reached>,
@@ -79,7 +78,7 @@ impl Worker {
     /// As [`Worker::start_copy_in`], with bytes that the client sends when it is asked to.
     pub(super) fn start_copy_in_late(
         &mut self,
-        stream: u64,
+        stream: StreamId,
         sizes: (u64, u64, u32),
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
     ) -> Outcome {
@@ -97,7 +96,7 @@ impl Worker {
     /// Starts a large copy to the host.
     pub(super) fn start_copy_out_bulk(
         &mut self,
-        stream: u64,
+        stream: StreamId,
         (transfer, bytes, chunk): (u64, u64, u32),
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
     ) -> Outcome {
@@ -169,7 +168,7 @@ impl Worker {
         }
         self.allocations.check(message.src, u64::from(message.bytes))?;
         let slot = self.slots.take(self.table, self.ctx)?;
-        call!(self.table, cuMemcpyDtoHAsync_v2(slot.pointer().cast(), message.src, message.bytes as usize, stream))?;
+        call!(self.table, cuMemcpyDtoHAsync_v2(slot.pointer().cast(), message.src.0, message.bytes as usize, stream))?;
         Ok((slot, Handle::new(stream)))
     }
 }
@@ -179,7 +178,7 @@ impl CopyCommands for Worker {
         let stream = self.stream(message.stream)?;
         self.allocations.check(message.dst, message.data.len() as u64)?;
         // Pageable and small: the driver takes the bytes along before it returns.
-        call!(self.table, cuMemcpyHtoDAsync_v2(message.dst, message.data.as_ptr().cast(), message.data.len(), stream))
+        call!(self.table, cuMemcpyHtoDAsync_v2(message.dst.0, message.data.as_ptr().cast(), message.data.len(), stream))
     }
 
     fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
@@ -212,20 +211,21 @@ impl CopyCommands for Worker {
 
     fn copy_on_device(&mut self, m: CopyOnDevice) -> Outcome {
         let stream = self.stream(m.stream)?;
-        self.allocations.check_rows(m.dst, m.width, m.height, m.dst_pitch)?;
-        self.allocations.check_rows(m.src, m.width, m.height, m.src_pitch)?;
+        self.allocations.check_rows(m.dst.device(), m.width, m.height, m.dst_pitch)?;
+        self.allocations.check_rows(m.src.device(), m.width, m.height, m.src_pitch)?;
         let width = m.width as usize;
-        let on_host = (self.mapped.has(m.dst), self.mapped.has(m.src));
+        let on_host = (self.mapped.has(m.dst.0), self.mapped.has(m.src.0));
         if on_host.0 != on_host.1 {
             let direction = if on_host.1 { Direction::In } else { Direction::Out };
             meter::page().moved(direction, Way::Mapped, m.width.saturating_mul(m.height));
         }
         if m.height == 1 {
+            let (to, from) = (m.dst.0, m.src.0);
             return match on_host {
-                (false, false) => call!(self.table, cuMemcpyDtoDAsync_v2(m.dst, m.src, width, stream)),
-                (false, true) => call!(self.table, cuMemcpyHtoDAsync_v2(m.dst, m.src as *const c_void, width, stream)),
-                (true, false) => call!(self.table, cuMemcpyDtoHAsync_v2(m.dst as *mut c_void, m.src, width, stream)),
-                (true, true) => call!(self.table, cuMemcpyAsync(m.dst, m.src, width, stream)),
+                (false, false) => call!(self.table, cuMemcpyDtoDAsync_v2(to, from, width, stream)),
+                (false, true) => call!(self.table, cuMemcpyHtoDAsync_v2(to, m.src.host().pointer(), width, stream)),
+                (true, false) => call!(self.table, cuMemcpyDtoHAsync_v2(m.dst.host().pointer(), from, width, stream)),
+                (true, true) => call!(self.table, cuMemcpyAsync(to, from, width, stream)),
             };
         }
         let kind =
@@ -234,15 +234,15 @@ impl CopyCommands for Worker {
             srcXInBytes: 0,
             srcY: 0,
             srcMemoryType: kind(on_host.1),
-            srcHost: m.src as *const c_void,
-            srcDevice: m.src,
+            srcHost: m.src.host().pointer(),
+            srcDevice: m.src.0,
             srcArray: core::ptr::null_mut(),
             srcPitch: m.src_pitch as usize,
             dstXInBytes: 0,
             dstY: 0,
             dstMemoryType: kind(on_host.0),
-            dstHost: m.dst as *mut c_void,
-            dstDevice: m.dst,
+            dstHost: m.dst.host().pointer(),
+            dstDevice: m.dst.0,
             dstArray: core::ptr::null_mut(),
             dstPitch: m.dst_pitch as usize,
             WidthInBytes: m.width as usize,
@@ -257,12 +257,12 @@ impl CopyCommands for Worker {
         self.allocations.check_rows(m.dst, row, m.height, m.pitch)?;
         let (pitch, width, height) = (m.pitch as usize, m.width as usize, m.height as usize);
         match (m.element, m.height) {
-            (1, 1) => call!(self.table, cuMemsetD8Async(m.dst, m.value as u8, width, stream)),
-            (2, 1) => call!(self.table, cuMemsetD16Async(m.dst, m.value as u16, width, stream)),
-            (4, 1) => call!(self.table, cuMemsetD32Async(m.dst, m.value, width, stream)),
-            (1, _) => call!(self.table, cuMemsetD2D8Async(m.dst, pitch, m.value as u8, width, height, stream)),
-            (2, _) => call!(self.table, cuMemsetD2D16Async(m.dst, pitch, m.value as u16, width, height, stream)),
-            (4, _) => call!(self.table, cuMemsetD2D32Async(m.dst, pitch, m.value, width, height, stream)),
+            (1, 1) => call!(self.table, cuMemsetD8Async(m.dst.0, m.value as u8, width, stream)),
+            (2, 1) => call!(self.table, cuMemsetD16Async(m.dst.0, m.value as u16, width, stream)),
+            (4, 1) => call!(self.table, cuMemsetD32Async(m.dst.0, m.value, width, stream)),
+            (1, _) => call!(self.table, cuMemsetD2D8Async(m.dst.0, pitch, m.value as u8, width, height, stream)),
+            (2, _) => call!(self.table, cuMemsetD2D16Async(m.dst.0, pitch, m.value as u16, width, height, stream)),
+            (4, _) => call!(self.table, cuMemsetD2D32Async(m.dst.0, pitch, m.value, width, height, stream)),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }

@@ -2,11 +2,13 @@
 
 use outboard_abi::CUresult;
 use outboard_driver::call;
+use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
 use super::{Handle, Wait, Worker};
 use crate::generated::dispatch::EventCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::shares::Thing;
 
 impl EventCommands for Worker {
     fn event_create(&mut self, m: EventCreate) -> Outcome {
@@ -22,7 +24,7 @@ impl EventCommands for Worker {
         self.enter()?;
         let event = self.objects.events.remove(m.event)?;
         self.leaves_event(event.get());
-        self.unshare(crate::worker::shares::Kind::Event, m.event);
+        self.unshare(Thing::Event(m.event));
         call!(self.table, cuEventDestroy_v2(event.get()))
     }
 
@@ -69,7 +71,7 @@ impl EventCommands for Worker {
 
 impl Worker {
     /// Milliseconds between two events, start and end.
-    fn time_between(&self, (start, end): (u64, u64)) -> Result<f32, CUresult> {
+    fn time_between(&self, (start, end): (ObjectId, ObjectId)) -> Result<f32, CUresult> {
         let (start, end) = (self.objects.event(start)?, self.objects.event(end)?);
         let mut milliseconds = 0.0;
         call!(self.table, cuEventElapsedTime(&raw mut milliseconds, start, end)).map(|()| milliseconds)

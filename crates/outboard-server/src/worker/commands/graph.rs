@@ -7,6 +7,7 @@ use outboard_abi::{
     CUgraphInstantiate_flags_enum, CUgraphInstantiateResult_enum as Made, CUgraphMem_attribute_enum, CUresult,
 };
 use outboard_driver::call;
+use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
 use super::{Handle, Worker};
@@ -19,9 +20,9 @@ use crate::worker::graphs::{Exec, Graph, Left};
 type Blame = (u32, u64, u64);
 
 impl Worker {
-    fn make_graph(&mut self, name: u64) -> Outcome {
+    fn make_graph(&mut self, name: ObjectId) -> Outcome {
         self.enter()?;
-        if name == 0 || self.graphs.all.contains_key(&name) {
+        if name == ObjectId::NONE || self.graphs.all.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         Kind::Graph.room(self.graphs.all.len())?;
@@ -35,7 +36,7 @@ impl Worker {
     fn instantiate(&mut self, m: &GraphInstantiate) -> Result<u64, (CUresult, u32, u64)> {
         let plain = |error| (error, Made::CUDA_GRAPH_INSTANTIATE_ERROR.0, 0);
         let stream = self.stream(m.stream).map_err(plain)?;
-        if m.exec == 0 || self.graphs.execs.contains_key(&m.exec) {
+        if m.exec == ObjectId::NONE || self.graphs.execs.contains_key(&m.exec) {
             return Err(plain(CUresult::CUDA_ERROR_INVALID_HANDLE));
         }
         Kind::Executable.room(self.graphs.execs.len()).map_err(plain)?;
@@ -68,7 +69,7 @@ impl Worker {
     }
 
     /// Whether the session may have what a launch allocates.
-    fn check_memory(&mut self, exec: u64) -> Outcome {
+    fn check_memory(&mut self, exec: ObjectId) -> Outcome {
         let memory = self.graphs.execs.get(&exec).map_or(Vec::new(), |exec| exec.memory.clone());
         memory.into_iter().try_for_each(|(device, bytes)| self.check_graph(device, bytes))
     }

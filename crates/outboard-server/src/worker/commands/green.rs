@@ -3,6 +3,7 @@
 use outboard_abi::{CUdevResource, CUdevResourceType, CUevent, CUgreenCtx_st, CUresult};
 use outboard_driver::call;
 use outboard_wire::messages::*;
+use outboard_wire::{ContextId, ObjectId};
 
 use super::{Handle, Worker, current};
 use crate::generated::dispatch::GreenCommands;
@@ -48,7 +49,7 @@ impl Worker {
         let context = self.enter()?;
         let (mut resource, kind) = (partitions::empty(), CUdevResourceType(m.kind));
         match m.green {
-            0 => call!(self.table, cuCtxGetDevResource(current(&context), &raw mut resource, kind))?,
+            ObjectId::NONE => call!(self.table, cuCtxGetDevResource(current(&context), &raw mut resource, kind))?,
             name => {
                 let green = self.objects.greens.get(name)?;
                 call!(self.table, cuGreenCtxGetDevResource(green.context.get(), &raw mut resource, kind))?;
@@ -103,9 +104,9 @@ impl Worker {
     }
 
     /// The green context, if one is named, and the event.
-    fn parties(&mut self, green: u64, event: u64) -> Result<(Option<Green>, CUevent), CUresult> {
+    fn parties(&mut self, green: ObjectId, event: ObjectId) -> Result<(Option<Green>, CUevent), CUresult> {
         self.enter()?;
-        let green = if green == 0 { None } else { Some(self.objects.greens.get(green)?) };
+        let green = if green == ObjectId::NONE { None } else { Some(self.objects.greens.get(green)?) };
         Ok((green, self.objects.event(event)?))
     }
 }
@@ -157,7 +158,7 @@ impl GreenCommands for Worker {
         let green = self.objects.greens.get(m.green)?;
         self.objects.streams.check_new(m.stream)?;
         // Streams of all kinds come about in a green context that is current.
-        self.current = 0;
+        self.current = ContextId::NONE;
         call!(self.table, cuCtxSetCurrent(green.real.get()))?;
         let mut stream = core::ptr::null_mut();
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;

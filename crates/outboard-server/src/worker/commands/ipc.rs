@@ -7,13 +7,14 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use outboard_abi::{CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUresult};
 use outboard_driver::call;
 use outboard_wire::messages::*;
+use outboard_wire::{ContextId, DevicePtr, ObjectId};
 
 use super::{Handle, Worker};
 use crate::control::{SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled};
 use crate::generated::dispatch::IpcCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::budget::What;
-use crate::worker::shares::{Kind, Token, token};
+use crate::worker::shares::{Kind, Thing, Token, token};
 
 const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
@@ -38,13 +39,13 @@ impl Worker {
     fn share_memory_at(&mut self, m: &ShareMemory) -> Result<Token, CUresult> {
         self.enter()?;
         self.allocations.check(m.address, m.bytes)?;
-        if let Some(known) = self.shared.get(Kind::Memory, m.address) {
+        if let Some(known) = self.shared.get(Thing::Memory(m.address)) {
             return Ok(token(known));
         }
         let mut handle = CUipcMemHandle { reserved: [0; 64] };
-        call!(self.table, cuIpcGetMemHandle(&raw mut handle, m.address))?;
+        call!(self.table, cuIpcGetMemHandle(&raw mut handle, m.address.0))?;
         let shared = SharedMemory { handle: bytes(handle.reserved), bytes: m.bytes };
-        self.share(Kind::Memory, m.address, &shared, None)
+        self.share(Thing::Memory(m.address), &shared, None)
     }
 
     fn open_memory_of(&mut self, m: &OpenMemory) -> Result<OpenMemoryReply, CUresult> {
@@ -57,7 +58,7 @@ impl Worker {
             let handle = CUipcMemHandle { reserved: chars(handle) };
             // Peers are enabled as they are needed: the only flag there is, and one that must be given.
             call!(worker.table, cuIpcOpenMemHandle_v2(&raw mut address, handle, m.flags & 1))?;
-            Ok(address)
+            Ok(DevicePtr(address))
         })?;
         let opened = self.opened.entry(address).or_default();
         *opened += 1;
@@ -69,15 +70,15 @@ impl Worker {
         Ok(OpenMemoryReply { address, bytes })
     }
 
-    fn share_event_named(&mut self, name: u64) -> Result<Token, CUresult> {
+    fn share_event_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
         self.enter()?;
         let event = self.objects.event(name)?;
-        if let Some(known) = self.shared.get(Kind::Event, name) {
+        if let Some(known) = self.shared.get(Thing::Event(name)) {
             return Ok(token(known));
         }
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
         call!(self.table, cuIpcGetEventHandle(&raw mut handle, event))?;
-        self.share(Kind::Event, name, &SharedEvent { handle: bytes(handle.reserved) }, None)
+        self.share(Thing::Event(name), &SharedEvent { handle: bytes(handle.reserved) }, None)
     }
 
     fn open_event_of(&mut self, m: &OpenEvent) -> Outcome {
@@ -91,18 +92,18 @@ impl Worker {
         Ok(())
     }
 
-    fn export_physical_named(&mut self, name: u64) -> Result<Token, CUresult> {
+    fn export_physical_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
         let handle = self.space.memory(name)?;
         let (bytes, kind) = self.space.created(name)?;
         // However often it is exported, there is one descriptor.
-        if let Some(known) = self.shared.give_again(Kind::Physical, name) {
+        if let Some(known) = self.shared.give_again(Thing::Physical(name)) {
             return Ok(token(known));
         }
         let mut fd: c_int = -1;
         call!(self.table, cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0))?;
         let fd = owned(fd)?;
         let charge = self.space.charge(name);
-        self.share_descriptor(Kind::Physical, name, &SharedPhysical { bytes, kind }, fd.as_fd(), charge)
+        self.share_descriptor(Thing::Physical(name), &SharedPhysical { bytes, kind }, fd.as_fd(), charge)
     }
 
     fn import_physical_of(&mut self, m: &ImportPhysical) -> Result<ImportPhysicalReply, CUresult> {
@@ -122,15 +123,15 @@ impl Worker {
         Ok(ImportPhysicalReply { bytes, device: DeviceId::new(device), handle_types, compression, usage })
     }
 
-    fn export_pool_named(&mut self, name: u64) -> Result<Token, CUresult> {
+    fn export_pool_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
         let (pool, device) = self.objects.pools.get(name)?;
-        if let Some(known) = self.shared.give_again(Kind::Pool, name) {
+        if let Some(known) = self.shared.give_again(Thing::Pool(name)) {
             return Ok(token(known));
         }
         let mut fd: c_int = -1;
         call!(self.table, cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool.get(), DESCRIPTOR, 0))?;
         let fd = owned(fd)?;
-        self.share_descriptor(Kind::Pool, name, &SharedPool { device }, fd.as_fd(), None)
+        self.share_descriptor(Thing::Pool(name), &SharedPool { device }, fd.as_fd(), None)
     }
 
     fn import_pool_of(&mut self, m: &ImportPool) -> Result<ImportPoolReply, CUresult> {
@@ -141,18 +142,18 @@ impl Worker {
         let mut pool = core::ptr::null_mut();
         let given = fd.as_raw_fd() as usize as *mut c_void;
         call!(self.table, cuMemPoolImportFromShareableHandle(&raw mut pool, given, DESCRIPTOR, 0))?;
-        self.objects.pools.insert(m.pool, 0, (Handle::new(pool), device));
+        self.objects.pools.insert(m.pool, ContextId::NONE, (Handle::new(pool), device));
         Ok(ImportPoolReply { device: DeviceId::new(device) })
     }
 
     fn share_pooled_at(&mut self, m: &SharePooled) -> Result<Token, CUresult> {
         self.allocations.check(m.address, m.bytes)?;
-        if let Some(known) = self.shared.get(Kind::Pooled, m.address) {
+        if let Some(known) = self.shared.get(Thing::Pooled(m.address)) {
             return Ok(token(known));
         }
         let mut data = CUmemPoolPtrExportData { reserved: [0; 64] };
-        call!(self.table, cuMemPoolExportPointer(&raw mut data, m.address))?;
-        self.share(Kind::Pooled, m.address, &SharedPooled { data: data.reserved, bytes: m.bytes }, None)
+        call!(self.table, cuMemPoolExportPointer(&raw mut data, m.address.0))?;
+        self.share(Thing::Pooled(m.address), &SharedPooled { data: data.reserved, bytes: m.bytes }, None)
     }
 
     fn open_pooled_of(&mut self, m: &OpenPooled) -> Result<OpenPooledReply, CUresult> {
@@ -162,7 +163,7 @@ impl Worker {
         let (address, charge) = self.hold(device, bytes, |worker| {
             let (mut address, mut data) = (0, CUmemPoolPtrExportData { reserved });
             call!(worker.table, cuMemPoolImportPointer(&raw mut address, pool.get(), &raw mut data))?;
-            Ok(address)
+            Ok(DevicePtr(address))
         })?;
         self.budget.keep(self.ctx, What::At(address), charge);
         self.allocations.insert(address, bytes, self.ctx);
@@ -201,7 +202,7 @@ impl IpcCommands for Worker {
             context,
             answer,
             move |table| {
-                let outcome = call!(table, cuIpcCloseMemHandle(m.address));
+                let outcome = call!(table, cuIpcCloseMemHandle(m.address.0));
                 drop(charge);
                 outcome
             },

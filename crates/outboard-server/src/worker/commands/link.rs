@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
+use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
 use super::Worker;
@@ -16,7 +17,7 @@ fn status(outcome: Result<(), CUresult>) -> u32 {
 }
 
 impl Worker {
-    fn start_link(&mut self, name: u64) -> Result<Arc<Link>, CUresult> {
+    fn start_link(&mut self, name: ObjectId) -> Result<Arc<Link>, CUresult> {
         let context = self.enter()?;
         self.objects.links.retain(|link| !link.has_failed());
         self.objects.links.check_new(name)?;

@@ -3,6 +3,7 @@
 use outboard_abi::CUresult;
 use outboard_driver::call;
 use outboard_wire::messages::*;
+use outboard_wire::{DevicePtr, ObjectId, StreamId, UnifiedPtr};
 
 use super::{Handle, Wait, Worker};
 use crate::generated::dispatch::ManagedCommands;
@@ -17,7 +18,7 @@ const ATTACH_GLOBAL: u32 = 1;
 const MOST_READ: usize = 1 << 20;
 
 impl Worker {
-    fn alloc_managed(&mut self, bytes: u64) -> Result<u64, CUresult> {
+    fn alloc_managed(&mut self, bytes: u64) -> Result<UnifiedPtr, CUresult> {
         let device = self.device_here()?;
         let several = self.platform.devices.len() > 1;
         let (address, charge) = self.hold(device, bytes, |worker| {
@@ -29,19 +30,19 @@ impl Worker {
                 // Nobody on this machine touches it but the device, whose own memory does best.
                 call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
             }
-            Ok(address)
+            Ok(DevicePtr(address))
         })?;
         self.budget.keep(self.ctx, What::At(address), charge);
         self.allocations.insert(address, bytes, self.ctx);
-        Ok(address)
+        Ok(address.unified())
     }
 
     fn open_mapped(&mut self, m: &MappedOpen) -> Result<(), CUresult> {
         self.enter()?;
-        let more = self.mapped.more(m.address, m.bytes)?;
+        let more = self.mapped.more(m.address.0, m.bytes)?;
         let pinned = self.hold_pinned(more)?;
-        self.mapped.open(self.table, self.ctx, (m.address, m.bytes), pinned)?;
-        self.allocations.insert(m.address, m.bytes, self.ctx);
+        self.mapped.open(self.table, self.ctx, (m.address.0, m.bytes), pinned)?;
+        self.allocations.insert(m.address.device(), m.bytes, self.ctx);
         Ok(())
     }
 
@@ -49,15 +50,15 @@ impl Worker {
         self.enter()?;
         let memory = self.replier.as_ref().and_then(|replier| replier.memory().cloned());
         let memory = memory.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        self.mapped.share(self.table, self.ctx, (m.address, m.bytes), &memory, m.offset)?;
-        self.allocations.insert(m.address, m.bytes, self.ctx);
+        self.mapped.share(self.table, self.ctx, (m.address.0, m.bytes), &memory, m.offset)?;
+        self.allocations.insert(m.address.device(), m.bytes, self.ctx);
         Ok(())
     }
 
-    fn close_mapped(&mut self, address: u64, bytes: u64) -> Result<Context, CUresult> {
+    fn close_mapped(&mut self, address: UnifiedPtr, bytes: u64) -> Result<Context, CUresult> {
         let context = self.enter()?;
-        self.mapped.close(address, bytes)?;
-        self.allocations.remove(address)?;
+        self.mapped.close(address.0, bytes)?;
+        self.allocations.remove(address.device())?;
         Ok(context)
     }
 
@@ -65,15 +66,23 @@ impl Worker {
     fn awaited(&mut self, m: &WaitReading) -> Result<Wait, CUresult> {
         match m.what {
             0 => Ok(Wait::Context),
-            1 => self.stream_so_far(m.name).map(|stream| Wait::Stream(Handle::new(stream))),
-            2 => self.enter().and_then(|_| self.objects.event(m.name)).map(|event| Wait::Event(Handle::new(event))),
+            1 => self.stream_so_far(StreamId(m.name)).map(|stream| Wait::Stream(Handle::new(stream))),
+            2 => self
+                .enter()
+                .and_then(|_| self.objects.event(ObjectId(m.name)))
+                .map(|event| Wait::Event(Handle::new(event))),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
 }
 
 /// Answers a wait with what memory holds now.
-fn answer_reading(answer: Answer<WaitReading>, outcome: Outcome, mapped: Option<&Mapped>, places: &[(u64, u32)]) {
+fn answer_reading(
+    answer: Answer<WaitReading>,
+    outcome: Outcome,
+    mapped: Option<&Mapped>,
+    places: &[(UnifiedPtr, u32)],
+) {
     let read = |mapped: &Mapped| mapped.read_all(places, MOST_READ).ok();
     match outcome {
         Ok(()) => answer.ok(&WaitReadingReply { data: &mapped.and_then(read).unwrap_or_default() }),
@@ -127,7 +136,7 @@ impl ManagedCommands for Worker {
     }
 
     fn mapped_write(&mut self, m: MappedWrite<'_>) -> Outcome {
-        self.mapped.write(m.address, m.mask, m.data)
+        self.mapped.write(m.address.0, m.mask, m.data)
     }
 
     fn mapped_read(&mut self, m: MappedRead, answer: Answer<MappedRead>) {
@@ -135,7 +144,7 @@ impl ManagedCommands for Worker {
         let outcome = if bytes > MOST_READ {
             Err(CUresult::CUDA_ERROR_INVALID_VALUE)
         } else {
-            self.mapped.read(m.address, bytes)
+            self.mapped.read(m.address.0, bytes)
         };
         match outcome {
             Ok(data) => answer.ok(&MappedReadReply { data: &data }),

@@ -2,21 +2,22 @@
 
 use outboard_abi::CUresult;
 use outboard_driver::call;
+use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
 
 use super::{Context, Worker, current};
 use crate::generated::dispatch::MemoryCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::budget::{Charge, What};
-use crate::worker::shares::Kind;
+use crate::worker::shares::Thing;
 
 impl Worker {
-    fn alloc(&mut self, bytes: u64) -> Result<u64, CUresult> {
+    fn alloc(&mut self, bytes: u64) -> Result<DevicePtr, CUresult> {
         let device = self.device_here()?;
         let (address, charge) = self.hold(device, bytes, |worker| {
             let mut address = 0;
             call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
-            Ok(address)
+            Ok(DevicePtr(address))
         })?;
         self.budget.keep(self.ctx, What::At(address), charge);
         self.allocations.insert(address, bytes, self.ctx);
@@ -25,30 +26,30 @@ impl Worker {
     }
 
     /// Other sessions can no longer open what was at this address.
-    fn unshare_freed(&mut self, address: u64) {
-        self.unshare(Kind::Memory, address);
-        self.unshare(Kind::Pooled, address);
+    fn unshare_freed(&mut self, address: DevicePtr) {
+        self.unshare(Thing::Memory(address));
+        self.unshare(Thing::Pooled(address));
     }
 
     /// Before memory is freed: the context to free it in, and what it counted for until then.
-    fn forget_freed(&mut self, address: u64) -> Result<(Context, Option<Charge>), CUresult> {
+    fn forget_freed(&mut self, address: DevicePtr) -> Result<(Context, Option<Charge>), CUresult> {
         self.unshare_freed(address);
         let context = self.enter()?;
         self.forget_allocation(address)?;
         Ok((context, self.budget.release(self.ctx, What::At(address))))
     }
 
-    fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<u64, CUresult> {
+    fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<DevicePtr, CUresult> {
         let stream = self.stream(message.stream)?;
         let device = self.device_here()?;
         self.stream_ordered = true;
         let allocate = |worker: &mut Worker| {
             let mut address = 0;
             call!(worker.table, cuMemAllocAsync(&raw mut address, message.bytes as usize, stream))?;
-            Ok(address)
+            Ok(DevicePtr(address))
         };
-        let undo = |worker: &mut Worker, address| {
-            let _ = call!(worker.table, cuMemFreeAsync(address, stream));
+        let undo = |worker: &mut Worker, address: DevicePtr| {
+            let _ = call!(worker.table, cuMemFreeAsync(address.0, stream));
         };
         let address = self.hold_pooled(device, message.bytes, allocate, undo)?;
         self.allocations.insert(address, message.bytes, self.ctx);
@@ -76,14 +77,14 @@ impl MemoryCommands for Worker {
                 context,
                 answer,
                 move |table| {
-                    let outcome = call!(table, cuMemFree_v2(address));
+                    let outcome = call!(table, cuMemFree_v2(address.0));
                     drop(charge);
                     outcome
                 },
                 |answer, outcome| answer.result(outcome.map(|()| MemoryFreeReply {})),
             ),
             Ok((_, charge)) => {
-                let outcome = call!(self.table, cuMemFree_v2(address));
+                let outcome = call!(self.table, cuMemFree_v2(address.0));
                 drop(charge);
                 answer.result(outcome.map(|()| MemoryFreeReply {}));
             }
@@ -95,12 +96,13 @@ impl MemoryCommands for Worker {
         let address = message.address;
         let (context, charge) = self.forget_freed(address)?;
         if self.waits.is_quiet(self.table, self.ctx) {
-            return call!(self.table, cuMemFree_v2(address));
+            return call!(self.table, cuMemFree_v2(address.0));
         }
         // Another thread of the client has queued work meanwhile.
         let table = self.table;
         self.helpers.run(move || {
-            let _ = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| call!(table, cuMemFree_v2(address)));
+            let _ =
+                call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| call!(table, cuMemFree_v2(address.0)));
             drop(charge);
         });
         Ok(())
@@ -117,6 +119,6 @@ impl MemoryCommands for Worker {
         self.unshare_freed(message.address);
         // Of another session's pool; what comes out of pools here counts with them.
         let _charge = self.budget.release(self.ctx, What::At(message.address));
-        call!(self.table, cuMemFreeAsync(message.address, stream))
+        call!(self.table, cuMemFreeAsync(message.address.0, stream))
     }
 }

@@ -25,6 +25,7 @@ mod vmm;
 
 use outboard_abi::{CUresult, CUstream};
 use outboard_driver::{Table, call};
+use outboard_wire::StreamId;
 use outboard_wire::messages::Call;
 
 use super::Worker;
@@ -70,7 +71,7 @@ impl Worker {
     }
 
     /// The stream of that name, for work that is about to be queued in it.
-    fn stream(&mut self, name: u64) -> Result<CUstream, CUresult> {
+    fn stream(&mut self, name: StreamId) -> Result<CUstream, CUresult> {
         let context = self.enter()?;
         let stream = self.objects.stream(name)?;
         if context.green.is_some() {
@@ -81,10 +82,10 @@ impl Worker {
     }
 
     /// The stream of that name, to see how far it is.
-    fn stream_so_far(&mut self, name: u64) -> Result<CUstream, CUresult> {
+    fn stream_so_far(&mut self, name: StreamId) -> Result<CUstream, CUresult> {
         let context = self.enter()?;
         // The default stream is only as far as those that it waits for.
-        if name == 0 && context.green.is_some() {
+        if name == StreamId::LEGACY && context.green.is_some() {
             self.order.queue(self.table, self.ctx, name)?;
         }
         self.objects.stream(name)

@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use outboard_abi::{CUdevice_attribute as A, CUfunction, CUmodule, CUresult};
 use outboard_driver::{Table, call};
 use outboard_image::{may_print, takes_at_least, takes_at_most};
+use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
@@ -20,7 +21,7 @@ use crate::worker::part::Part;
 impl Worker {
     fn load<P: Borrow<Part>>(
         &mut self,
-        module: u64,
+        module: ObjectId,
         parts: &[P],
         options: &JitOptions,
     ) -> Result<modules::Loaded, CUresult> {
@@ -45,7 +46,7 @@ impl Worker {
     /// no less than the image declares, since other sessions may allocate or free in the same moment.
     fn load_counted<P: Borrow<Part>>(
         &mut self,
-        name: u64,
+        name: ObjectId,
         device: u32,
         parts: &[P],
         options: &JitOptions,
@@ -82,7 +83,7 @@ impl Worker {
     }
 
     /// Tells the client of the kernels of a new module, so that it need not ask for each.
-    fn tell_kernels(&self, name: u64, module: CUmodule) {
+    fn tell_kernels(&self, name: ObjectId, module: CUmodule) {
         let known = self.table.cuModuleEnumerateFunctions.is_some() && self.table.cuFuncGetParamInfo.is_some();
         if let Some(replier) = self.replier.as_ref().filter(|_| known)
             && let Ok(kernels) = modules::described(self.table, module)
@@ -93,7 +94,7 @@ impl Worker {
     }
 
     /// Finds a kernel and gives it the client's name for it.
-    fn find_function(&mut self, module: u64, name: &str, function: u64) -> Result<CUfunction, CUresult> {
+    fn find_function(&mut self, module: ObjectId, name: &str, function: ObjectId) -> Result<CUfunction, CUresult> {
         self.enter()?;
         self.objects.functions.check_new(function)?;
         let found = modules::function(self.table, self.objects.module(module)?, name)?;
@@ -148,7 +149,7 @@ impl Worker {
     /// Forgets a module; what is left is to unload it, in its context.
     fn forget_module(
         &mut self,
-        module: u64,
+        module: ObjectId,
     ) -> Result<(Context, impl FnOnce(&Table) -> Outcome + Send + use<>), CUresult> {
         let context = self.enter()?;
         let unloaded = self.objects.modules.remove(module)?;

@@ -5,6 +5,7 @@ use outboard_wire::device_id::DeviceId;
 
 use outboard_abi::{CUatomicOperation, CUdevice_P2PAttribute, CUresult};
 use outboard_driver::call;
+use outboard_wire::ContextId;
 use outboard_wire::messages::*;
 
 use super::{Worker, current};
@@ -15,13 +16,13 @@ use crate::worker::answer::{Answer, Outcome};
 const MOST_OPERATIONS: usize = 256;
 
 impl Worker {
-    fn enable(&mut self, peer: u32) -> Outcome {
+    fn enable(&mut self, peer: ContextId) -> Outcome {
         self.enter()?;
         let peer = self.objects.context(peer)?;
         call!(self.table, cuCtxEnablePeerAccess(current(&peer), 0))
     }
 
-    fn disable(&mut self, peer: u32) -> Outcome {
+    fn disable(&mut self, peer: ContextId) -> Outcome {
         self.enter()?;
         let peer = self.objects.context(peer)?;
         call!(self.table, cuCtxDisablePeerAccess(current(&peer)))

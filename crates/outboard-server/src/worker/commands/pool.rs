@@ -5,16 +5,18 @@ use outboard_abi::{
 };
 use outboard_driver::call;
 use outboard_wire::messages::*;
+use outboard_wire::{ContextId, DevicePtr};
 
 use super::vmm::posix;
 use super::{Handle, Worker};
 use crate::generated::dispatch::PoolCommands;
 use crate::worker::answer::{Answer, Outcome};
+use crate::worker::shares::Thing;
 
 /// Access of so many devices may be set at once.
 const MOST_DEVICES: usize = 64;
-/// Not of a context: pools stay when contexts go.
-const NONE: u32 = 0;
+/// Pools stay when contexts go.
+const NONE: ContextId = ContextId::NONE;
 
 /// The attributes whose value is an `int`.
 fn is_flag(attribute: u32) -> Result<bool, CUresult> {
@@ -76,17 +78,17 @@ impl Worker {
         Ok(flags.0)
     }
 
-    fn alloc_from(&mut self, m: &PoolAlloc) -> Result<u64, CUresult> {
+    fn alloc_from(&mut self, m: &PoolAlloc) -> Result<DevicePtr, CUresult> {
         let stream = self.stream(m.stream)?;
         let (pool, device) = self.objects.pools.get(m.pool)?;
         self.stream_ordered = true;
         let allocate = |worker: &mut Worker| {
             let mut address = 0;
             call!(worker.table, cuMemAllocFromPoolAsync(&raw mut address, m.bytes as usize, pool.get(), stream))?;
-            Ok(address)
+            Ok(DevicePtr(address))
         };
-        let undo = |worker: &mut Worker, address| {
-            let _ = call!(worker.table, cuMemFreeAsync(address, stream));
+        let undo = |worker: &mut Worker, address: DevicePtr| {
+            let _ = call!(worker.table, cuMemFreeAsync(address.0, stream));
         };
         let address = self.hold_pooled(device, m.bytes, allocate, undo)?;
         self.allocations.insert(address, m.bytes, self.ctx);
@@ -110,7 +112,7 @@ impl PoolCommands for Worker {
     }
 
     fn pool_destroy(&mut self, m: PoolDestroy) -> Outcome {
-        self.unshare(crate::worker::shares::Kind::Pool, m.pool);
+        self.unshare(Thing::Pool(m.pool));
         let (pool, device) = self.objects.pools.remove(m.pool)?;
         self.end_pool(pool, device)
     }

@@ -8,6 +8,7 @@ use outboard_abi::{
 use outboard_driver::call;
 use outboard_wire::messages::*;
 use outboard_wire::references::ReferenceSetting as S;
+use outboard_wire::{DevicePtr, ObjectId};
 
 use super::{Handle, Worker};
 use crate::generated::dispatch::ReferenceCommands;
@@ -20,25 +21,25 @@ const DIMENSIONS: u32 = 3;
 
 impl Worker {
     /// The driver's reference; of a module, which is then alive, or created.
-    fn reference(&mut self, name: u64) -> Result<CUtexref, CUresult> {
+    fn reference(&mut self, name: ObjectId) -> Result<CUtexref, CUresult> {
         self.enter()?;
         self.objects.references.get(name).map(|(reference, _)| reference.get())
     }
 
-    fn create_reference(&mut self, name: u64) -> Result<(), CUresult> {
+    fn create_reference(&mut self, name: ObjectId) -> Result<(), CUresult> {
         self.enter()?;
         self.chains.stop(self.table);
         self.objects.references.check_new(name)?;
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuTexRefCreate(&raw mut reference))?;
-        self.objects.references.insert(name, self.ctx, (Handle::new(reference), 0));
+        self.objects.references.insert(name, self.ctx, (Handle::new(reference), ObjectId::NONE));
         Ok(())
     }
 
-    fn destroy_reference(&mut self, name: u64) -> Result<(), CUresult> {
+    fn destroy_reference(&mut self, name: ObjectId) -> Result<(), CUresult> {
         self.enter()?;
         // Those of a module end with it.
-        if self.objects.references.get(name)?.1 != 0 {
+        if self.objects.references.get(name)?.1 != ObjectId::NONE {
             return Err(INVALID);
         }
         let (reference, _) = self.objects.references.remove(name)?;
@@ -72,7 +73,7 @@ impl Worker {
             }
             S::Memory(address, bytes) => {
                 self.is_ours(address)?;
-                call!(self.table, cuTexRefSetAddress_v2(&raw mut offset, r, address, bytes as usize))
+                call!(self.table, cuTexRefSetAddress_v2(&raw mut offset, r, address.0, bytes as usize))
             }
             S::Rows(d, address, pitch) => {
                 self.is_ours(address)?;
@@ -82,7 +83,7 @@ impl Worker {
                     Format: CUarray_format_enum(d.format),
                     NumChannels: d.channels,
                 };
-                call!(self.table, cuTexRefSetAddress2D_v3(r, &raw const rows, address, pitch as usize))
+                call!(self.table, cuTexRefSetAddress2D_v3(r, &raw const rows, address.0, pitch as usize))
             }
             S::Format(format, channels) => {
                 call!(self.table, cuTexRefSetFormat(r, CUarray_format_enum(format), channels as i32))
@@ -116,7 +117,7 @@ impl Worker {
             S::Memory(..) | S::Rows(..) => {
                 let mut address = 0;
                 call!(self.table, cuTexRefGetAddress_v2(&raw mut address, r))?;
-                S::Memory(address, 0)
+                S::Memory(DevicePtr(address), 0)
             }
             S::Format(..) => {
                 let mut format = CUarray_format_enum(0);

@@ -10,6 +10,7 @@ use outboard_abi::{
 use outboard_driver::call;
 use outboard_wire::launch::STREAM_ATTRIBUTES;
 use outboard_wire::messages::*;
+use outboard_wire::{DevicePtr, StreamId};
 
 use super::{Handle, Wait, Worker};
 use crate::generated::dispatch::StreamCommands;
@@ -27,20 +28,20 @@ impl StreamCommands for Worker {
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;
         self.objects.streams.insert(m.stream, self.ctx, Handle::new(stream));
         if m.priority != 0 {
-            self.chains.set_apart(self.table, self.ctx, m.stream);
+            self.chains.set_apart(self.table, self.ctx, StreamId::created(m.stream));
         }
         if context.green.is_some() && m.flags & NON_BLOCKING == 0 {
-            self.order.opened(self.ctx, m.stream, stream);
+            self.order.opened(self.ctx, StreamId::created(m.stream), stream);
         }
         Ok(())
     }
 
     fn stream_destroy(&mut self, m: StreamDestroy) -> Outcome {
         self.enter()?;
-        let stream = self.objects.streams.remove(m.stream)?;
-        self.order.ending(self.table, self.ctx, m.stream)?;
+        let (stream, name) = (self.objects.streams.remove(m.stream)?, StreamId::created(m.stream));
+        self.order.ending(self.table, self.ctx, name)?;
         self.waits.ending(self.table, self.ctx, stream.get());
-        self.chains.forget_stream(self.table, self.ctx, m.stream);
+        self.chains.forget_stream(self.table, self.ctx, name);
         call!(self.table, cuStreamDestroy_v2(stream.get()))
     }
 
@@ -78,9 +79,9 @@ impl StreamCommands for Worker {
         let stream = self.stream(m.stream)?;
         self.allocations.check(m.address, if m.wide { 8 } else { 4 })?;
         if m.wide {
-            call!(self.table, cuStreamWaitValue64_v2(stream, m.address, m.value, m.flags))
+            call!(self.table, cuStreamWaitValue64_v2(stream, m.address.0, m.value, m.flags))
         } else {
-            call!(self.table, cuStreamWaitValue32_v2(stream, m.address, m.value as u32, m.flags))
+            call!(self.table, cuStreamWaitValue32_v2(stream, m.address.0, m.value as u32, m.flags))
         }
     }
 
@@ -88,9 +89,9 @@ impl StreamCommands for Worker {
         let stream = self.stream(m.stream)?;
         self.allocations.check(m.address, if m.wide { 8 } else { 4 })?;
         if m.wide {
-            call!(self.table, cuStreamWriteValue64_v2(stream, m.address, m.value, m.flags))
+            call!(self.table, cuStreamWriteValue64_v2(stream, m.address.0, m.value, m.flags))
         } else {
-            call!(self.table, cuStreamWriteValue32_v2(stream, m.address, m.value as u32, m.flags))
+            call!(self.table, cuStreamWriteValue32_v2(stream, m.address.0, m.value as u32, m.flags))
         }
     }
 
@@ -146,7 +147,10 @@ fn stream_attribute(attribute: u32) -> Result<CUlaunchAttributeID, CUresult> {
 
 impl Worker {
     /// One operation of a batch, its address checked.
-    fn operation(&self, [kind, address, value, flags]: &[u64; 4]) -> Result<CUstreamBatchMemOpParams, CUresult> {
+    fn operation(
+        &self,
+        (kind, address, value, flags): &(u64, DevicePtr, u64, u64),
+    ) -> Result<CUstreamBatchMemOpParams, CUresult> {
         let kind = outboard_abi::CUstreamBatchMemOpType_enum(*kind as u32);
         let bytes = match kind {
             Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 => 4,
@@ -161,7 +165,7 @@ impl Worker {
             // The members for waiting and writing are laid out alike.
             operation.waitValue = WaitValue {
                 operation: kind,
-                address: *address,
+                address: address.0,
                 __bindgen_anon_1: Value { value64: *value },
                 flags,
                 alias: 0,

@@ -33,7 +33,7 @@ fn im2col(table: &Table, m: &TensorMapIm2col) -> Result<[u8; 128], CUresult> {
     let promotion = outboard_abi::CUtensorMapL2promotion_enum(m.promotion);
     let fill = outboard_abi::CUtensorMapFloatOOBfill_enum(m.fill);
     let (channels, pixels) = m.channels_and_pixels;
-    let (out, rank, address) = (&raw mut map.0, rank as u32, m.address as *mut c_void);
+    let (out, rank, address) = (&raw mut map.0, rank as u32, m.address.0 as *mut c_void);
     let (dims, strides, steps) = (m.dims.as_ptr(), m.strides.as_ptr(), m.element_strides.as_ptr());
     match m.wide.first() {
         Some(mode) => {

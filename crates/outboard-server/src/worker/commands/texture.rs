@@ -5,6 +5,7 @@ use outboard_abi::{
     CUresourcetype, CUresult,
 };
 use outboard_driver::call;
+use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
 use outboard_wire::types::{Resource, Sampler, View};
 
@@ -16,7 +17,7 @@ use crate::worker::bounds::Kind;
 impl Worker {
     /// `Ok` if memory of the session begins at `address`. Where it ends is not asked: drivers take resources that reach beyond their
     /// allocation, programs make them, and a kernel that reads there is stopped by the device as with any other address.
-    pub(super) fn is_ours(&self, address: u64) -> Result<(), CUresult> {
+    pub(super) fn is_ours(&self, address: DevicePtr) -> Result<(), CUresult> {
         self.allocations.check(address, 1)
     }
 
@@ -35,7 +36,7 @@ impl Worker {
                 self.is_ours(address)?;
                 d.resType = CUresourcetype::CU_RESOURCE_TYPE_LINEAR;
                 d.res.linear = outboard_abi::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_3 {
-                    devPtr: address,
+                    devPtr: address.0,
                     format: outboard_abi::CUarray_format_enum(format),
                     numChannels: channels,
                     sizeInBytes: bytes as usize,
@@ -45,7 +46,7 @@ impl Worker {
                 self.is_ours(address)?;
                 d.resType = CUresourcetype::CU_RESOURCE_TYPE_PITCH2D;
                 d.res.pitch2D = outboard_abi::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_4 {
-                    devPtr: address,
+                    devPtr: address.0,
                     format: outboard_abi::CUarray_format_enum(format),
                     numChannels: channels,
                     width: width as usize,

@@ -5,13 +5,14 @@ use outboard_abi::{
     CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUresult,
 };
 use outboard_driver::call;
+use outboard_wire::DevicePtr;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::*;
 
 use super::Worker;
 use crate::generated::dispatch::VmmCommands;
 use crate::worker::answer::{Answer, Outcome};
-use crate::worker::shares::Kind;
+use crate::worker::shares::Thing;
 use crate::worker::space::Mapping;
 
 /// Access to so many devices may be set at once.
@@ -54,9 +55,9 @@ impl Worker {
         Ok(bytes as u64)
     }
 
-    fn unreserve(&mut self, address: u64, bytes: u64) -> Outcome {
+    fn unreserve(&mut self, address: DevicePtr, bytes: u64) -> Outcome {
         self.space.unreserve(address, bytes)?;
-        call!(self.table, cuMemAddressFree(address, bytes as usize))
+        call!(self.table, cuMemAddressFree(address.0, bytes as usize))
     }
 
     fn create(&mut self, m: &VmmCreate) -> Outcome {
@@ -75,7 +76,7 @@ impl Worker {
     fn map(&mut self, m: &VmmMap) -> Outcome {
         let handle = self.space.memory(m.memory)?;
         self.space.check_free(m.address, m.bytes)?;
-        call!(self.table, cuMemMap(m.address, m.bytes as usize, m.offset as usize, handle, 0))?;
+        call!(self.table, cuMemMap(m.address.0, m.bytes as usize, m.offset as usize, handle, 0))?;
         let charge = self.space.charge(m.memory);
         self.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge });
         Ok(())
@@ -93,7 +94,7 @@ impl Worker {
             }
             desc.push(CUmemAccessDesc { location: self.offered(*device)?, flags: CUmemAccess_flags(*flags) });
         }
-        call!(self.table, cuMemSetAccess(m.address, m.bytes as usize, desc.as_ptr(), desc.len()))?;
+        call!(self.table, cuMemSetAccess(m.address.0, m.bytes as usize, desc.as_ptr(), desc.len()))?;
         for (base, bytes) in whole {
             for (device, flags) in &m.access {
                 self.space.note_access(base, device.ordinal(), *flags != 0);
@@ -126,9 +127,10 @@ impl VmmCommands for Worker {
         let mut address = 0;
         let (bytes, align) = (m.bytes as usize, m.align as usize);
         let outcome = self.space.check_room();
-        let reserve = |()| call!(self.table, cuMemAddressReserve(&raw mut address, bytes, align, m.hint, 0));
+        let reserve = |()| call!(self.table, cuMemAddressReserve(&raw mut address, bytes, align, m.hint.0, 0));
         let outcome = outcome.and_then(reserve);
         answer.result(outcome.map(|()| {
+            let address = DevicePtr(address);
             self.space.reserve(address, m.bytes);
             VmmReserveReply { address }
         }));
@@ -149,7 +151,7 @@ impl VmmCommands for Worker {
 
     fn vmm_release(&mut self, m: VmmRelease) -> Outcome {
         let (handle, _charge) = self.space.remove_memory(m.memory)?;
-        self.shared.forget_name(Kind::Physical, m.memory);
+        self.shared.forget_name(Thing::Physical(m.memory));
         call!(self.table, cuMemRelease(handle))
     }
 
@@ -173,7 +175,7 @@ impl VmmCommands for Worker {
         self.on_free_helper(
             answer,
             move |table| {
-                let outcome = call!(table, cuMemUnmap(m.address, m.bytes as usize));
+                let outcome = call!(table, cuMemUnmap(m.address.0, m.bytes as usize));
                 drop(gone);
                 outcome
             },

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use outboard_abi::{CUgraphNode, CUresult};
 use outboard_driver::call;
+use outboard_wire::ObjectId;
 use outboard_wire::graph::{NodeParams, Place};
 
 use super::host::HostPart;
@@ -13,7 +14,7 @@ use crate::worker::answer::Outcome;
 
 impl Worker {
     /// Gives a node of an executable other parameters. Its graph must still be there: the driver names the node by it.
-    pub(crate) fn set_exec_node(&mut self, exec: u64, name: u64, params: &NodeParams) -> Outcome {
+    pub(crate) fn set_exec_node(&mut self, exec: ObjectId, name: u64, params: &NodeParams) -> Outcome {
         let table = self.table;
         let (native, graph) = {
             let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
@@ -63,7 +64,7 @@ impl Worker {
                 Ok(())
             }
             NodeParams::Copy(copy) => {
-                let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address) } else { None };
+                let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address.0) } else { None };
                 let (read, write) = (number(&copy.src), number(&copy.dst));
                 if read.is_none() && write.is_none() {
                     let (p, ctx) = (self.copy(copy, None)?, self.context_of(copy.ctx)?);
@@ -94,7 +95,7 @@ impl Worker {
     }
 
     /// From now on this part brings the client's bytes for a node; while the node is switched off, it only would.
-    fn exchange_with(&mut self, exec: u64, name: u64, asks: CUgraphNode, part: Arc<HostPart>) -> Outcome {
+    fn exchange_with(&mut self, exec: ObjectId, name: u64, asks: CUgraphNode, part: Arc<HostPart>) -> Outcome {
         let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
         if !found.off.contains(&name) {
             let p = part.params();
@@ -109,7 +110,7 @@ impl Worker {
     }
 
     /// Switches a node of an executable on or off, and what goes with it: the driver switches no functions, so that these get nothing to do.
-    pub(crate) fn enable_exec_node(&mut self, exec: u64, name: u64, enabled: bool) -> Outcome {
+    pub(crate) fn enable_exec_node(&mut self, exec: ObjectId, name: u64, enabled: bool) -> Outcome {
         let idle = self.idle_part(exec)?;
         let graph = self.graphs.execs.get(&exec).ok_or(INVALID)?.graph;
         let natives = self.nodes_within(graph, name)?;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use outboard_abi::{CUDA_HOST_NODE_PARAMS, CUresult};
 use outboard_driver::{Table, call};
-use outboard_wire::Writer;
 use outboard_wire::graph::HostNode;
 use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
+use outboard_wire::{ContextId, HostPtr, ObjectId, Writer};
 
 use crate::worker::Worker;
 use crate::worker::budget::Pinned;
@@ -35,8 +35,8 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    pub(super) fn address(&self) -> u64 {
-        self.address as u64
+    pub(super) fn address(&self) -> HostPtr {
+        HostPtr(self.address as u64)
     }
 }
 
@@ -52,7 +52,7 @@ enum Task {
 
 /// One such function.
 pub(crate) struct HostPart {
-    ctx: u32,
+    ctx: ContextId,
     task: Task,
     replier: Replier,
     output: Arc<Output>,
@@ -153,7 +153,7 @@ unsafe extern "C" fn run(data: *mut c_void) {
 }
 
 impl Worker {
-    fn host_part(&self, ctx: u32, task: Task) -> Result<Arc<HostPart>, CUresult> {
+    fn host_part(&self, ctx: ContextId, task: Task) -> Result<Arc<HostPart>, CUresult> {
         let replier = self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
         Ok(Arc::new(HostPart { ctx, task, replier, output, copies }))
@@ -165,7 +165,7 @@ impl Worker {
     }
 
     /// For a copy of an executable that has no need of the client any more. All of them share one.
-    pub(super) fn idle_part(&self, exec: u64) -> Result<Arc<HostPart>, CUresult> {
+    pub(super) fn idle_part(&self, exec: ObjectId) -> Result<Arc<HostPart>, CUresult> {
         let parts = self.graphs.execs.get(&exec).map(|exec| &exec.host);
         let known = parts.and_then(|parts| parts.iter().find(|part| part.is_idle()));
         known.map_or_else(|| self.host_part(self.ctx, Task::Nothing), |part| Ok(Arc::clone(part)))

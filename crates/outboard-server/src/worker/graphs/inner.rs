@@ -6,6 +6,7 @@ use outboard_abi::{
     CUgraphChildGraphNodeOwnership_enum as Ownership, CUgraphNode, CUgraphNodeParams, CUgraphNodeType_enum, CUresult,
 };
 use outboard_driver::call;
+use outboard_wire::ObjectId;
 use outboard_wire::graph::NodeParams;
 
 use super::node::{Built, Spot};
@@ -13,7 +14,7 @@ use super::params::{INVALID, zeroed};
 use crate::worker::Worker;
 
 /// The graphs that a node has inside, themselves and not as copies.
-fn inside(params: &NodeParams) -> &[u64] {
+fn inside(params: &NodeParams) -> &[ObjectId] {
     match params {
         NodeParams::Conditional(node) => &node.bodies,
         NodeParams::Child { graph, moved: true } => std::slice::from_ref(graph),
@@ -23,7 +24,7 @@ fn inside(params: &NodeParams) -> &[u64] {
 
 impl Worker {
     /// Adds a node into which a graph moves.
-    pub(super) fn build_moved(&mut self, spot: &Spot<'_>, child: u64) -> Result<Built, CUresult> {
+    pub(super) fn build_moved(&mut self, spot: &Spot<'_>, child: ObjectId) -> Result<Built, CUresult> {
         let found = self.graph(child)?;
         let (native, inner) = (found.native.get(), found.inner);
         if inner || native == spot.graph {
@@ -43,21 +44,21 @@ impl Worker {
     }
 
     /// A graph and those inside it, each once, whatever the client says.
-    pub(crate) fn with_inside(&self, graph: u64) -> Result<Vec<u64>, CUresult> {
+    pub(crate) fn with_inside(&self, graph: ObjectId) -> Result<Vec<ObjectId>, CUresult> {
         self.graph(graph)?;
         let (mut known, mut found) = (HashSet::from([graph]), vec![graph]);
         let mut at = 0;
         while let Some(graph) = found.get(at) {
             at += 1;
             let nodes = self.graphs.all.get(graph).into_iter().flat_map(|graph| graph.nodes.values());
-            let more: Vec<u64> = nodes.flat_map(|node| inside(&node.params)).copied().collect();
+            let more: Vec<ObjectId> = nodes.flat_map(|node| inside(&node.params)).copied().collect();
             found.extend(more.into_iter().filter(|graph| known.insert(*graph)));
         }
         Ok(found)
     }
 
     /// Bytes that these graphs allocate on each device.
-    pub(crate) fn allocated_by(&self, graphs: &[u64]) -> Vec<(u32, u64)> {
+    pub(crate) fn allocated_by(&self, graphs: &[ObjectId]) -> Vec<(u32, u64)> {
         let mut all: Vec<(u32, u64)> = Vec::new();
         let nodes = graphs.iter().filter_map(|graph| self.graphs.all.get(graph)).flat_map(|graph| graph.nodes.values());
         for node in nodes {
@@ -84,8 +85,8 @@ impl Worker {
     }
 
     /// The driver's nodes for a node of a graph or of one inside: the first, the main one and the last.
-    pub(super) fn nodes_within(&self, graph: u64, name: u64) -> Result<[CUgraphNode; 3], CUresult> {
-        let natives = |graph: u64| {
+    pub(super) fn nodes_within(&self, graph: ObjectId, name: u64) -> Result<[CUgraphNode; 3], CUresult> {
+        let natives = |graph: ObjectId| {
             let node = self.graphs.all.get(&graph)?.nodes.get(&name)?;
             Some([node.first.get(), node.main.get(), node.last.get()])
         };
@@ -95,7 +96,7 @@ impl Worker {
         }
         // In a copy that the driver has made of a graph the nodes have other handles. The ways to such copies that are still open: the
         // graph, and the child-graph nodes that lead there.
-        let mut open: Vec<(u64, Vec<CUgraphNode>)> = graphs.into_iter().map(|graph| (graph, Vec::new())).collect();
+        let mut open: Vec<(ObjectId, Vec<CUgraphNode>)> = graphs.into_iter().map(|graph| (graph, Vec::new())).collect();
         let mut known = HashSet::new();
         while let Some((graph, way)) = open.pop() {
             if let Some(found) = natives(graph) {

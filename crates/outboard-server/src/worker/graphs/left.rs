@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use outboard_driver::call;
+use outboard_wire::ObjectId;
 
 use super::host::HostPart;
 use crate::worker::Worker;
@@ -39,7 +40,7 @@ impl Left {
 
 impl Worker {
     /// Launches of an executable that are still to come do not need these any more.
-    pub(crate) fn leave(&mut self, exec: u64, parts: impl IntoIterator<Item = Arc<HostPart>>) {
+    pub(crate) fn leave(&mut self, exec: ObjectId, parts: impl IntoIterator<Item = Arc<HostPart>>) {
         let Some(found) = self.graphs.execs.get_mut(&exec) else { return };
         parts.into_iter().for_each(|part| found.left.push(part));
         if let Some(much) = found.left.take_much() {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUresult};
 use outboard_driver::call;
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
+use outboard_wire::{DevicePtr, ObjectId};
 
 use super::Worker;
 use super::answer::Outcome;
@@ -24,11 +25,11 @@ pub(crate) use left::Left;
 /// Graphs and executables by the client's names.
 #[derive(Default)]
 pub(crate) struct Graphs {
-    pub(super) all: HashMap<u64, Graph>,
-    pub(super) execs: HashMap<u64, Exec>,
+    pub(super) all: HashMap<ObjectId, Graph>,
+    pub(super) execs: HashMap<ObjectId, Exec>,
     /// Memory that graphs allocate, and who does: graphs and executables by name. While there is one, its addresses stay the session's,
     /// whatever launches have allocated or freed.
-    pub(super) memory: HashMap<u64, HashSet<u64>>,
+    pub(super) memory: HashMap<DevicePtr, HashSet<ObjectId>>,
     /// There has been such memory: the device may keep some of it.
     pub(super) has_allocated: bool,
 }
@@ -60,7 +61,7 @@ pub(super) struct Node {
 pub(crate) struct Exec {
     pub(super) native: Handle<outboard_abi::CUgraphExec_st>,
     /// What it was made of.
-    pub(super) graph: u64,
+    pub(super) graph: ObjectId,
     /// What the driver calls for its nodes.
     pub(super) host: Vec<Arc<HostPart>>,
     /// What it called before nodes were changed: launches may be under way.
@@ -102,7 +103,7 @@ impl Exec {
 
 impl Graphs {
     /// An executable allocates what its graphs do.
-    pub(crate) fn own_as(&mut self, exec: u64, graphs: &[u64]) {
+    pub(crate) fn own_as(&mut self, exec: ObjectId, graphs: &[ObjectId]) {
         for owners in self.memory.values_mut() {
             if graphs.iter().any(|graph| owners.contains(graph)) {
                 owners.insert(exec);
@@ -111,7 +112,7 @@ impl Graphs {
     }
 
     /// A graph or an executable is gone.
-    pub(crate) fn disown(&mut self, name: u64) {
+    pub(crate) fn disown(&mut self, name: ObjectId) {
         self.memory.retain(|_, owners| {
             owners.remove(&name);
             !owners.is_empty()
@@ -142,23 +143,23 @@ impl Graph {
 
 impl Worker {
     /// Memory is freed: its address means nothing any more, unless it is a graph's.
-    pub(crate) fn forget_allocation(&mut self, address: u64) -> Outcome {
+    pub(crate) fn forget_allocation(&mut self, address: DevicePtr) -> Outcome {
         match self.graphs.memory.contains_key(&address) {
             true => self.allocations.check(address, 1),
             false => self.allocations.remove(address),
         }
     }
 
-    pub(super) fn graph(&self, name: u64) -> Result<&Graph, CUresult> {
+    pub(super) fn graph(&self, name: ObjectId) -> Result<&Graph, CUresult> {
         self.graphs.all.get(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
-    pub(super) fn exec(&self, name: u64) -> Result<CUgraphExec, CUresult> {
+    pub(super) fn exec(&self, name: ObjectId) -> Result<CUgraphExec, CUresult> {
         self.graphs.execs.get(&name).map(|exec| exec.native.get()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Applies a change. A failure is kept until an executable is to be made.
-    pub(super) fn apply(&mut self, graph: u64, edit: GraphEdit) -> Outcome {
+    pub(super) fn apply(&mut self, graph: ObjectId, edit: GraphEdit) -> Outcome {
         let node = match &edit {
             GraphEdit::Add { node, .. } | GraphEdit::Set { node, .. } | GraphEdit::Remove { node } => *node,
             GraphEdit::Connect { to, .. } | GraphEdit::Disconnect { to, .. } => *to,
@@ -173,7 +174,7 @@ impl Worker {
         Ok(())
     }
 
-    fn try_apply(&mut self, graph: u64, edit: GraphEdit) -> Outcome {
+    fn try_apply(&mut self, graph: ObjectId, edit: GraphEdit) -> Outcome {
         match edit {
             GraphEdit::Add { node, dependencies, params } => self.add_node(graph, node, dependencies, params),
             GraphEdit::Set { node, params } => self.set_node(graph, node, params),
@@ -189,13 +190,13 @@ impl Worker {
         }
     }
 
-    fn with_node(&mut self, graph: u64, node: u64, change: impl FnOnce(&mut Node)) -> Outcome {
+    fn with_node(&mut self, graph: ObjectId, node: u64, change: impl FnOnce(&mut Node)) -> Outcome {
         let graph = self.graphs.all.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         graph.nodes.get_mut(&node).map(change).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Adds or removes an edge in the driver's graph.
-    fn edge(&self, graph: u64, from: Edge, to: u64, add: bool) -> Outcome {
+    fn edge(&self, graph: ObjectId, from: Edge, to: u64, add: bool) -> Outcome {
         let graph = self.graph(graph)?;
         let (first, second) = (graph.node(from.node)?.last.get(), graph.node(to)?.first.get());
         let native = graph.native.get();
@@ -216,7 +217,7 @@ impl Worker {
     }
 
     /// Takes a node out of its graph, and gives its edges to others.
-    fn remove_node(&mut self, graph: u64, name: u64) -> Result<Vec<(u64, Edge)>, CUresult> {
+    fn remove_node(&mut self, graph: ObjectId, name: u64) -> Result<Vec<(u64, Edge)>, CUresult> {
         let (table, found) = (self.table, self.graphs.all.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
         let node = found.nodes.remove(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut dependents = Vec::new();
@@ -233,7 +234,7 @@ impl Worker {
     }
 
     /// Puts a node with other parameters in the place of one.
-    fn replace_node(&mut self, graph: u64, name: u64, params: NodeParams) -> Outcome {
+    fn replace_node(&mut self, graph: ObjectId, name: u64, params: NodeParams) -> Outcome {
         let dependencies = self.graph(graph)?.node(name)?.dependencies.clone();
         let dependents = self.remove_node(graph, name)?;
         self.add_node(graph, name, dependencies, params)?;
@@ -246,7 +247,7 @@ impl Worker {
 
     /// Each executable has memory of its own for what it exchanges with the client: two may run at the same time. Nodes whose memory an
     /// executable has get other.
-    pub(super) fn renew_host_parts(&mut self, graph: u64) -> Outcome {
+    pub(super) fn renew_host_parts(&mut self, graph: ObjectId) -> Outcome {
         let taken = |node: &&Node| node.host.iter().any(|part| part.has_memory() && Arc::strong_count(part) > 1);
         for graph in self.with_inside(graph)? {
             let found = self.graph(graph)?;
@@ -262,19 +263,19 @@ impl Worker {
     }
 
     /// Nodes of a graph and of those inside it.
-    pub(super) fn count_nodes(&self, graph: u64) -> Result<usize, CUresult> {
+    pub(super) fn count_nodes(&self, graph: ObjectId) -> Result<usize, CUresult> {
         let inside = self.with_inside(graph)?;
         Ok(inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).map(|graph| graph.nodes.len()).sum())
     }
 
     /// What the driver calls for the nodes of a graph and of those inside it.
-    pub(super) fn all_host_parts(&self, graph: u64) -> Vec<Arc<HostPart>> {
+    pub(super) fn all_host_parts(&self, graph: ObjectId) -> Vec<Arc<HostPart>> {
         let inside = self.with_inside(graph).unwrap_or_default();
         inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).flat_map(Graph::host).collect()
     }
 
     /// Of these, what brings the client's bytes, by the node's name.
-    pub(super) fn exchanges(&self, graph: u64) -> HashMap<u64, Arc<HostPart>> {
+    pub(super) fn exchanges(&self, graph: ObjectId) -> HashMap<u64, Arc<HostPart>> {
         let inside = self.with_inside(graph).unwrap_or_default();
         let nodes = inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).flat_map(|graph| &graph.nodes);
         let parts = |(name, node): (&u64, &Node)| {
@@ -285,7 +286,7 @@ impl Worker {
     }
 
     /// Forgets a graph.
-    pub(super) fn drop_graph(&mut self, name: u64) -> Outcome {
+    pub(super) fn drop_graph(&mut self, name: ObjectId) -> Outcome {
         // A body may have gone with its node.
         let Some(graph) = self.graphs.all.remove(&name) else { return Ok(()) };
         // It stays among the session's allocations: what a launch has allocated is the client's to free.

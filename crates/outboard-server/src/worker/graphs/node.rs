@@ -9,6 +9,7 @@ use outboard_abi::{
 };
 use outboard_driver::call;
 use outboard_wire::graph::{AllocateNode, ConditionalNode, CopyNode, Edge, KernelNode, NodeParams, Place};
+use outboard_wire::{DevicePtr, ObjectId};
 
 use super::host::HostPart;
 use super::params::{INVALID, batch_params, zeroed};
@@ -36,7 +37,13 @@ impl Built {
 
 impl Worker {
     /// Adds a node behind others.
-    pub(super) fn add_node(&mut self, graph: u64, name: u64, dependencies: Vec<Edge>, params: NodeParams) -> Outcome {
+    pub(super) fn add_node(
+        &mut self,
+        graph: ObjectId,
+        name: u64,
+        dependencies: Vec<Edge>,
+        params: NodeParams,
+    ) -> Outcome {
         let counted = Nodes::take(1)?;
         let built = {
             let found = self.graph(graph)?;
@@ -53,7 +60,7 @@ impl Worker {
     /// Keeps a node that has been made, and adds the edges that say more than that one comes first.
     fn note_node(
         &mut self,
-        graph: u64,
+        graph: ObjectId,
         name: u64,
         dependencies: Vec<Edge>,
         params: NodeParams,
@@ -71,11 +78,11 @@ impl Worker {
     /// Adds a node that allocates; its address.
     pub(crate) fn add_allocation(
         &mut self,
-        graph: u64,
+        graph: ObjectId,
         name: u64,
         dependencies: Vec<Edge>,
         params: AllocateNode,
-    ) -> Result<u64, CUresult> {
+    ) -> Result<DevicePtr, CUresult> {
         let found = self.graph(graph)?;
         if name == 0 || found.nodes.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -105,7 +112,7 @@ impl Worker {
         let graph_handle = found.native.get();
         let (before, count) = (before.as_ptr(), before.len());
         call!(self.table, cuGraphAddMemAllocNode(&raw mut node, graph_handle, before, count, &raw mut native))?;
-        let (address, bytes) = (native.dptr, params.bytes);
+        let (address, bytes) = (DevicePtr(native.dptr), params.bytes);
         self.note_node(graph, name, dependencies, NodeParams::Allocate(params), (Built::one(node), counted))?;
         self.allocations.insert(address, bytes, self.ctx);
         self.graphs.memory.entry(address).or_default().insert(graph);
@@ -153,7 +160,7 @@ impl Worker {
             NodeParams::Allocate(_) => return Err(INVALID),
             NodeParams::Free { address } => {
                 self.allocations.check(*address, 1)?;
-                call!(table, cuGraphAddMemFreeNode(out, graph, before, count, *address))?;
+                call!(table, cuGraphAddMemFreeNode(out, graph, before, count, address.0))?;
             }
             NodeParams::Batch(batch) => {
                 let (mut list, ctx) = self.batch(batch)?;
@@ -204,7 +211,7 @@ impl Worker {
     /// A copy. If a side is the client's memory, it goes through memory here, and functions before or behind it do the exchange.
     fn build_copy(&mut self, spot: &Spot<'_>, copy: &CopyNode) -> Result<Built, CUresult> {
         let table = self.table;
-        let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address) } else { None };
+        let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address.0) } else { None };
         let (read, write) = (number(&copy.src), number(&copy.dst));
         let [width, height, depth] = copy.extent;
         let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
@@ -247,7 +254,7 @@ impl Worker {
     }
 
     /// Gives a node other parameters.
-    pub(super) fn set_node(&mut self, graph: u64, name: u64, params: NodeParams) -> Outcome {
+    pub(super) fn set_node(&mut self, graph: ObjectId, name: u64, params: NodeParams) -> Outcome {
         let table = self.table;
         let node = self.graph(graph)?.node(name)?.main.get();
         match &params {

@@ -1,6 +1,5 @@
 //! The driver's structures for nodes of graphs. Whatever a node names is looked up, and device addresses must be the session's.
 
-use core::ffi::c_void;
 use std::sync::Arc;
 
 use outboard_abi::{
@@ -8,6 +7,7 @@ use outboard_abi::{
     CUmemorytype, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType_enum as Operation,
 };
 use outboard_wire::graph::{BatchNode, CopyNode, FillNode, KernelNode, Place, Rows};
+use outboard_wire::{ContextId, UnifiedPtr};
 
 use super::host::Memory;
 use crate::worker::Worker;
@@ -35,7 +35,7 @@ impl Worker {
         with_node(func, &shape, &kernel.params, run)
     }
 
-    pub(super) fn context_of(&self, ctx: u32) -> Result<CUcontext, CUresult> {
+    pub(super) fn context_of(&self, ctx: ContextId) -> Result<CUcontext, CUresult> {
         self.objects.context(ctx).map(|context| current(&context))
     }
 
@@ -43,7 +43,7 @@ impl Worker {
         let row = fill.width.checked_mul(u64::from(fill.element)).ok_or(INVALID)?;
         self.allocations.check_rows(fill.dst, row, fill.height, fill.pitch)?;
         let p = CUDA_MEMSET_NODE_PARAMS {
-            dst: fill.dst,
+            dst: fill.dst.0,
             pitch: fill.pitch as usize,
             value: fill.value,
             elementSize: u32::from(fill.element),
@@ -66,7 +66,7 @@ impl Worker {
             params.waitValue.operation = kind;
             if bytes > 0 {
                 self.allocations.check(operation.address, bytes)?;
-                params.waitValue.address = operation.address;
+                params.waitValue.address = operation.address.0;
                 params.waitValue.__bindgen_anon_1.value64 = operation.value;
                 params.waitValue.flags = operation.flags;
             } else if kind == Operation::CU_STREAM_MEM_OP_BARRIER {
@@ -87,33 +87,34 @@ impl Worker {
                 let above = depth.checked_sub(1).and_then(|slices| slices.checked_mul(rows.height)).ok_or(INVALID)?;
                 let all = above.checked_add(height).ok_or(INVALID)?;
                 self.allocations.check_rows(rows.address, width, all, rows.pitch)?;
-                let kind = if self.mapped.has(rows.address) {
+                let kind = if self.mapped.has(rows.address.0) {
                     CUmemorytype::CU_MEMORYTYPE_HOST
                 } else {
                     CUmemorytype::CU_MEMORYTYPE_DEVICE
                 };
-                Ok((kind, *rows, core::ptr::null_mut(), [0; 3]))
+                let Rows { address, pitch, height } = *rows;
+                Ok((kind, Rows { address: address.unified(), pitch, height }, core::ptr::null_mut(), [0; 3]))
             }
             Place::Host(_) => {
-                let address = memory.ok_or(INVALID)?.address();
+                let address = memory.ok_or(INVALID)?.address().unified();
                 let rows = Rows { address, pitch: width, height };
                 Ok((CUmemorytype::CU_MEMORYTYPE_HOST, rows, core::ptr::null_mut(), [0; 3]))
             }
             Place::Array { array, at, .. } => {
                 // The driver knows its bounds.
                 let array = self.objects.arrays.get(*array)?.handle.get();
-                let none = Rows { address: 0, pitch: 0, height: 0 };
+                let none = Rows { address: UnifiedPtr::NULL, pitch: 0, height: 0 };
                 Ok((CUmemorytype::CU_MEMORYTYPE_ARRAY, none, array, at.map(|at| at as usize)))
             }
         };
         let (kind, rows, array, at) = side(&copy.src)?;
-        (p.srcMemoryType, p.srcArray, p.srcDevice) = (kind, array, rows.address);
-        p.srcHost = rows.address as *const c_void;
+        (p.srcMemoryType, p.srcArray, p.srcDevice) = (kind, array, rows.address.0);
+        p.srcHost = rows.address.host().pointer();
         (p.srcPitch, p.srcHeight) = (rows.pitch as usize, rows.height as usize);
         [p.srcXInBytes, p.srcY, p.srcZ] = at;
         let (kind, rows, array, at) = side(&copy.dst)?;
-        (p.dstMemoryType, p.dstArray, p.dstDevice) = (kind, array, rows.address);
-        p.dstHost = rows.address as *mut c_void;
+        (p.dstMemoryType, p.dstArray, p.dstDevice) = (kind, array, rows.address.0);
+        p.dstHost = rows.address.host().pointer();
         (p.dstPitch, p.dstHeight) = (rows.pitch as usize, rows.height as usize);
         [p.dstXInBytes, p.dstY, p.dstZ] = at;
         let on_device = |place: &Place| matches!(place, Place::Device(_));

@@ -9,9 +9,9 @@ use std::time::Duration;
 use outboard_session::server::Outgoing;
 use outboard_session::{ProtocolError, TooLong};
 use outboard_transport::{Interest, Memory, PEER_CHECK, Readiness, Stream};
-use outboard_wire::Writer;
 use outboard_wire::notice::REQUEST;
 use outboard_wire::request::Request;
+use outboard_wire::{ContextId, Writer};
 
 use super::connection::{Connection, Current, End};
 use super::{Asked, Bulk, Registry};
@@ -121,7 +121,7 @@ impl Replier {
 
     /// Asks the client for something that only its process can do, and returns at once: the result is where the answer, of at most `most`
     /// bytes, will be. Notices that were made before arrive before it.
-    pub fn request(&self, kind: u32, ctx: u32, body: &[u8], most: usize) -> Result<Asked, TooLong> {
+    pub fn request(&self, kind: u32, ctx: ContextId, body: &[u8], most: usize) -> Result<Asked, TooLong> {
         let asked = self.bulk.requests().open(most);
         let request = Request { number: asked.number(), kind, ctx, body };
         self.notice(REQUEST, |writer| writer.put(&request))?;
@@ -129,7 +129,7 @@ impl Replier {
     }
 
     /// Tells the client to do something that is not answered.
-    pub fn order(&self, kind: u32, ctx: u32, body: &[u8]) -> Result<(), TooLong> {
+    pub fn order(&self, kind: u32, ctx: ContextId, body: &[u8]) -> Result<(), TooLong> {
         let request = Request { number: 0, kind, ctx, body };
         self.notice(REQUEST, |writer| writer.put(&request))
     }

@@ -10,6 +10,7 @@ use outboard_abi::{CUresult, CUstream, CUstream_flags};
 use outboard_driver::{Table, call};
 use outboard_session::groups::FLAGS;
 use outboard_session::ranges::Ranges;
+use outboard_wire::DevicePtr;
 use outboard_wire::limits::WINDOW;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -28,7 +29,7 @@ pub(super) const BLOCK: usize = WINDOW + HUGE_PAGE;
 struct Block {
     memory: *mut u8,
     /// By which the device knows `memory`.
-    device: u64,
+    device: DevicePtr,
     free: Mutex<Ranges>,
     _counted: Counted,
 }
@@ -47,11 +48,15 @@ impl Block {
             mmap_anonymous(core::ptr::null_mut(), BLOCK, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
         let memory = memory.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let mut block =
-            Block { memory: memory.cast(), device: 0, free: Mutex::new(Ranges::new(BLOCK)), _counted: counted };
+        let mut block = Block {
+            memory: memory.cast(),
+            device: DevicePtr::NULL,
+            free: Mutex::new(Ranges::new(BLOCK)),
+            _counted: counted,
+        };
         populate(memory.cast(), BLOCK);
         call!(table, cuMemHostRegister_v2(memory, BLOCK, REGISTER))?;
-        call!(table, cuMemHostGetDevicePointer_v2(&raw mut block.device, memory, 0))?;
+        call!(table, cuMemHostGetDevicePointer_v2(&raw mut block.device.0, memory, 0))?;
         Ok(Arc::new(block))
     }
 
@@ -94,7 +99,7 @@ impl Piece {
     pub(super) fn view(&self) -> View {
         // SAFETY: the piece lies within the block.
         let memory = unsafe { self.block.memory.add(self.offset) };
-        View { memory, device: self.block.device + self.offset as u64, bytes: self.bytes }
+        View { memory, device: self.block.device.offset(self.offset as u64), bytes: self.bytes }
     }
 
     /// The device may go on to use the piece: nobody else ever will.
@@ -108,7 +113,7 @@ impl Piece {
 pub(super) struct View {
     memory: *mut u8,
     /// By which the device knows `memory`.
-    device: u64,
+    device: DevicePtr,
     bytes: usize,
 }
 
@@ -120,7 +125,7 @@ unsafe impl Sync for View {}
 impl View {
     /// # Safety
     /// `memory` begins a page of `bytes` of memory that stays as long as this or a copy of it is used, and that the device knows as `device`.
-    pub(super) unsafe fn new(memory: *mut u8, device: u64, bytes: usize) -> View {
+    pub(super) unsafe fn new(memory: *mut u8, device: DevicePtr, bytes: usize) -> View {
         View { memory, device, bytes }
     }
 
@@ -137,8 +142,8 @@ impl View {
     }
 
     /// Where the device finds a flag.
-    pub(super) fn device_flag(&self, index: usize) -> u64 {
-        self.device + index as u64 * 4
+    pub(super) fn device_flag(&self, index: usize) -> DevicePtr {
+        self.device.offset(index as u64 * 4)
     }
 
     pub(super) fn slot(&self, offset: usize) -> *mut u8 {

@@ -20,6 +20,7 @@ use outboard_driver::{Table, call};
 use outboard_session::chunks::ChunkError;
 use outboard_session::groups::{Flag, Groups};
 use outboard_wire::boxes::Extent;
+use outboard_wire::{DevicePtr, HostPtr};
 
 use super::boxes::{self, Placed};
 use super::io::Bulk;
@@ -213,7 +214,7 @@ impl Queue {
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// Memory in one piece.
-    Linear(u64),
+    Linear(DevicePtr),
     /// A range of a box's packed bytes, from `from` on.
     Box { region: Placed, extent: Extent, from: u64 },
 }
@@ -225,14 +226,14 @@ impl Target {
         let (stream, table) = (t.stream.get(), t.table);
         match self {
             Target::Linear(base) if to_device => {
-                call!(table, cuMemcpyHtoDAsync_v2(base + at, slot.cast(), len, stream))
+                call!(table, cuMemcpyHtoDAsync_v2(base.offset(at).0, slot.cast(), len, stream))
             }
-            Target::Linear(base) => call!(table, cuMemcpyDtoHAsync_v2(slot.cast(), base + at, len, stream)),
+            Target::Linear(base) => call!(table, cuMemcpyDtoHAsync_v2(slot.cast(), base.offset(at).0, len, stream)),
             Target::Box { region, extent, from } => {
                 let start = from + at;
                 extent.parts(start..start + len as u64).try_for_each(|part| {
                     let device = region.part(&part)?;
-                    let host = Placed::host(slot as u64 + (part.packed - start), part.extent);
+                    let host = Placed::host(HostPtr::of(slot).offset(part.packed - start), part.extent);
                     let (dst, src) = if to_device { (device, host) } else { (host, device) };
                     boxes::copy(table, &dst, &src, part.extent, stream)
                 })

@@ -11,6 +11,7 @@ use outboard_driver::{Table, call};
 use outboard_session::chunks::Cut;
 use outboard_session::groups::{BLOCK, BROKE_OFF, FLAGS, Flag, Groups, NOT_QUEUED};
 use outboard_transport::Memory;
+use outboard_wire::{ContextId, DevicePtr};
 
 use super::memory::{REGISTER, View};
 use super::watch::{Step, Watched, What};
@@ -18,11 +19,11 @@ use super::{Place, Pool, Queue, Target};
 
 /// Which blocks of the shared memory the device knows: the context that registered each, and its address there.
 #[derive(Clone, Default)]
-pub(crate) struct SharedStaging(Arc<Mutex<HashMap<usize, (u32, u64)>>>);
+pub(crate) struct SharedStaging(Arc<Mutex<HashMap<usize, (ContextId, DevicePtr)>>>);
 
 impl SharedStaging {
     /// By which address the device knows a block. The context is current.
-    fn block(&self, table: &Table, memory: &Memory, ctx: u32, block: usize) -> Result<u64, CUresult> {
+    fn block(&self, table: &Table, memory: &Memory, ctx: ContextId, block: usize) -> Result<DevicePtr, CUresult> {
         // Held while one is registered: who needs the same block needs to wait in any case.
         let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, device)) = blocks.get(&block) {
@@ -42,18 +43,19 @@ impl SharedStaging {
         }
         let mut device = 0;
         call!(table, cuMemHostGetDevicePointer_v2(&raw mut device, address.cast(), 0))?;
+        let device = DevicePtr(device);
         blocks.insert(block, (ctx, device));
         Ok(device)
     }
 
     /// Makes the first block known ahead. The context is current.
-    pub(crate) fn warm(&self, table: &Table, memory: &Memory, ctx: u32) {
+    pub(crate) fn warm(&self, table: &Table, memory: &Memory, ctx: ContextId) {
         // If that fails, the first copy says so.
         let _ = self.block(table, memory, ctx, 0);
     }
 
     /// A context is about to go, and what it registered with it.
-    pub(crate) fn forget(&self, ctx: u32) {
+    pub(crate) fn forget(&self, ctx: ContextId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (owner, _)| *owner != ctx);
     }
 }
@@ -98,7 +100,7 @@ pub(crate) fn copy_staged(
     place: &Place<'_>,
     shared: &SharedStaging,
     memory: &Arc<Memory>,
-    ctx: u32,
+    ctx: ContextId,
     staged: &Staged,
     target: Result<Target, CUresult>,
 ) -> Result<(), CUresult> {
@@ -115,7 +117,7 @@ pub(crate) fn copy_staged(
     // SAFETY: within the segment, as checked above; whoever uses the view holds the memory.
     let view = |device| unsafe { View::new(memory.staging().as_ptr().add(at), device, bytes) };
     let queued = target.and_then(|target| {
-        let device = shared.block(place.table, memory, ctx, block)? + offset as u64;
+        let device = shared.block(place.table, memory, ctx, block)?.offset(offset as u64);
         let queue = place.queue(groups, view(device));
         let queued = if staged.to_device { queue.copy_in(&target, false) } else { queue.copy_out(&target) };
         if queued.is_err() {
@@ -135,7 +137,7 @@ pub(crate) fn copy_staged(
         }
         Err(error) => {
             // Unless it broke off, which is more.
-            place.queue(groups, view(0)).set(Flag::Failed, NOT_QUEUED);
+            place.queue(groups, view(DevicePtr::NULL)).set(Flag::Failed, NOT_QUEUED);
             Err(error)
         }
     }

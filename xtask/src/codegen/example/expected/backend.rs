@@ -2,7 +2,7 @@
 
 #![allow(unused_variables, clippy::too_many_arguments)]
 
-use crate::backend::{Brightness, ContextId, DeviceId, ObjectId, Paint, Result, Stream};
+use crate::backend::{Brightness, ContextId, DeviceId, DevicePtr, ObjectId, Paint, Result, StreamId};
 use outboard_abi::CUresult;
 use outboard_wire::lamps::Shade;
 
@@ -28,7 +28,7 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
     /// Switches a lamp once the stream comes to it.
     ///
     /// It may be on already. Posted.
-    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()>;
+    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: StreamId) -> Result<()>;
     /// Paints a lamp, where paint can be had. Call.
     fn lamp_paint(
         &'static self,
@@ -37,15 +37,16 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
         paint: &Paint<'_>,
         varnish: Option<u32>,
         primer: Option<ObjectId>,
+        places: &[(ContextId, DevicePtr)],
     ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// Lends a device's lamps to others. Posted.
     fn lamp_lend(&'static self, device: DeviceId, to: &[(DeviceId, u32)]) -> Result<()>;
     /// What the lamp says. Call.
-    fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>>;
+    fn lamp_read(&'static self, ctx: ContextId, stream: StreamId, bytes: u32) -> Result<Vec<u8>>;
     /// Blinks as the four bytes there say. Posted.
-    fn lamp_blink(&'static self, ctx: ContextId, stream: Stream, address: u64) -> Result<()>;
+    fn lamp_blink(&'static self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> Result<()>;
     /// Ends a lamp. Posted.
     fn lamp_forget(&'static self, lamp: ObjectId) -> Result<()>;
     /// The device of a lamp. Call.

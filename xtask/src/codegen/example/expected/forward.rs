@@ -5,10 +5,12 @@
 
 use outboard_wire::messages as msg;
 
-use outboard_front::backend::{Brightness, ContextId, DeviceId, Lamps, ObjectId, Paint, Result, Rooms, Stream};
+use outboard_front::backend::{
+    Brightness, ContextId, DeviceId, DevicePtr, Lamps, ObjectId, Paint, Result, Rooms, StreamId,
+};
 use outboard_wire::lamps::Shade;
 
-use crate::remote::{NO_CONTEXT, Remote, wire};
+use crate::remote::{NO_CONTEXT, Remote};
 use crate::tokens::{Kind, decode, encode, read};
 
 impl Lamps for Remote {
@@ -35,15 +37,13 @@ impl Lamps for Remote {
         name: &str,
         colours: &[u32],
     ) -> Result<(u32, u64)> {
-        self.call(
-            ctx,
-            &msg::LampOpen { lamp: lamp.0, shade: shade.clone(), name, colours: colours.to_vec() },
-            |reply| (reply.watts, reply.serial),
-        )
+        self.call(ctx, &msg::LampOpen { lamp, shade: shade.clone(), name, colours: colours.to_vec() }, |reply| {
+            (reply.watts, reply.serial)
+        })
     }
 
-    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()> {
-        self.post_to(ctx, stream, &msg::LampSwitch { lamp: lamp.0, on, stream: wire(stream) })
+    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: StreamId) -> Result<()> {
+        self.post_to(ctx, stream, &msg::LampSwitch { lamp, on, stream })
     }
 
     fn lamp_paint(
@@ -53,15 +53,17 @@ impl Lamps for Remote {
         paint: &Paint<'_>,
         varnish: Option<u32>,
         primer: Option<ObjectId>,
+        places: &[(ContextId, DevicePtr)],
     ) -> Result<()> {
         self.call(
             ctx,
             &msg::LampPaint {
-                lamp: lamp.0,
+                lamp,
                 red: paint.colour.red,
                 coats: paint.coats.to_vec(),
                 varnish: varnish.into_iter().collect(),
-                primer: primer.map_or(0, |primer| primer.0),
+                primer: primer.unwrap_or(ObjectId::NONE),
+                places: places.to_vec(),
             },
             |_| (),
         )
@@ -71,16 +73,16 @@ impl Lamps for Remote {
         self.post(NO_CONTEXT, &msg::LampLend { device, to: to.to_vec() })
     }
 
-    fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>> {
-        self.call_to(ctx, stream, &msg::LampRead { stream: wire(stream), bytes }, |reply| reply.data.to_vec())
+    fn lamp_read(&'static self, ctx: ContextId, stream: StreamId, bytes: u32) -> Result<Vec<u8>> {
+        self.call_to(ctx, stream, &msg::LampRead { stream, bytes }, |reply| reply.data.to_vec())
     }
 
-    fn lamp_blink(&'static self, ctx: ContextId, stream: Stream, address: u64) -> Result<()> {
-        self.post_using(ctx, stream, (address, 4), &msg::LampBlink { stream: wire(stream), address })
+    fn lamp_blink(&'static self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> Result<()> {
+        self.post_using(ctx, stream, (address, 4), &msg::LampBlink { stream, address })
     }
 
     fn lamp_forget(&'static self, lamp: ObjectId) -> Result<()> {
-        self.post_idle(NO_CONTEXT, &msg::LampForget { lamp: lamp.0 })
+        self.post_idle(NO_CONTEXT, &msg::LampForget { lamp })
     }
 
     fn lamp_find(&'static self, name: &str) -> Result<DeviceId> {
@@ -96,6 +98,6 @@ impl Lamps for Remote {
 
 impl Rooms for Remote {
     fn lamp_brightness(&'static self, home: DeviceId, lamp: ObjectId) -> Result<Brightness> {
-        self.call_idle(NO_CONTEXT, &msg::LampLook { lamp: lamp.0 }, |reply| Brightness(reply.brightness))
+        self.call_idle(NO_CONTEXT, &msg::LampLook { lamp }, |reply| Brightness(reply.brightness))
     }
 }

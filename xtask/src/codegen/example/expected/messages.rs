@@ -19,20 +19,20 @@ pub trait Call: Message {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampSwitch {
     /// `lamp`, see `api/wire/`.
-    pub lamp: u64,
+    pub lamp: ObjectId,
     /// `on`, see `api/wire/`.
     pub on: bool,
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
 }
 
 impl Encode for LampSwitch {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 17];
-        head[0..8].copy_from_slice(&self.lamp.to_le_bytes());
+        head[0..8].copy_from_slice(&self.lamp.0.to_le_bytes());
         head[8..9].copy_from_slice(&[u8::from(self.on)]);
-        head[9..17].copy_from_slice(&self.stream.to_le_bytes());
+        head[9..17].copy_from_slice(&self.stream.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -51,7 +51,7 @@ impl Message for LampSwitch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampOpen<'a> {
     /// `lamp`, see `api/wire/`.
-    pub lamp: u64,
+    pub lamp: ObjectId,
     /// `shade`, see `api/wire/`.
     pub shade: Shade,
     /// `name`, see `api/wire/`.
@@ -113,17 +113,17 @@ impl Call for LampOpen<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampBlink {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `address`, see `api/wire/`.
-    pub address: u64,
+    pub address: DevicePtr,
 }
 
 impl Encode for LampBlink {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 16];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
-        head[8..16].copy_from_slice(&self.address.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.address.0.to_le_bytes());
         writer.fixed(&head);
     }
 }
@@ -214,7 +214,7 @@ impl Call for LampFind<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampForget {
     /// `lamp`, see `api/wire/`.
-    pub lamp: u64,
+    pub lamp: ObjectId,
 }
 
 impl Encode for LampForget {
@@ -265,7 +265,7 @@ impl Message for LampLend {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampLook {
     /// `lamp`, see `api/wire/`.
-    pub lamp: u64,
+    pub lamp: ObjectId,
 }
 
 impl Encode for LampLook {
@@ -313,7 +313,7 @@ impl Call for LampLook {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampPaint {
     /// `lamp`, see `api/wire/`.
-    pub lamp: u64,
+    pub lamp: ObjectId,
     /// `red`, see `api/wire/`.
     pub red: u32,
     /// `coats`, see `api/wire/`.
@@ -321,19 +321,22 @@ pub struct LampPaint {
     /// `varnish`, see `api/wire/`.
     pub varnish: Vec<u32>,
     /// `primer`, see `api/wire/`.
-    pub primer: u64,
+    pub primer: ObjectId,
+    /// `places`, see `api/wire/`.
+    pub places: Vec<(ContextId, DevicePtr)>,
 }
 
 impl Encode for LampPaint {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.lamp.to_le_bytes());
+        head[0..8].copy_from_slice(&self.lamp.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.red.to_le_bytes());
         writer.fixed(&head);
         writer.put(&self.coats);
         writer.put(&self.varnish);
         writer.put(&self.primer);
+        writer.put(&self.places);
     }
 }
 
@@ -345,6 +348,7 @@ impl<'a> Decode<'a> for LampPaint {
             coats: reader.get()?,
             varnish: reader.get()?,
             primer: reader.get()?,
+            places: reader.get()?,
         })
     }
 }
@@ -414,7 +418,7 @@ impl Call for LampPing {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampRead {
     /// `stream`, see `api/wire/`.
-    pub stream: u64,
+    pub stream: StreamId,
     /// `bytes`, see `api/wire/`.
     pub bytes: u32,
 }
@@ -423,7 +427,7 @@ impl Encode for LampRead {
     #[inline]
     fn encode(&self, writer: &mut Writer) {
         let mut head = [0; 12];
-        head[0..8].copy_from_slice(&self.stream.to_le_bytes());
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
         head[8..12].copy_from_slice(&self.bytes.to_le_bytes());
         writer.fixed(&head);
     }

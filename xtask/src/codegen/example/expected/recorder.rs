@@ -2,7 +2,7 @@
 
 #![allow(clippy::too_many_arguments)]
 
-use crate::backend::{Brightness, ContextId, DeviceId, Lamps, ObjectId, Paint, Result, Rooms, Stream};
+use crate::backend::{Brightness, ContextId, DeviceId, DevicePtr, Lamps, ObjectId, Paint, Result, Rooms, StreamId};
 use outboard_wire::lamps::Shade;
 
 use crate::backend::Recorder;
@@ -51,7 +51,7 @@ impl Lamps for Recorder {
         )
     }
 
-    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()> {
+    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: StreamId) -> Result<()> {
         self.outcome("lamp_switch", format_args!("ctx: {ctx:?}, lamp: {lamp:?}, on: {on:?}, stream: {stream:?}"))
     }
 
@@ -62,22 +62,20 @@ impl Lamps for Recorder {
         paint: &Paint<'_>,
         varnish: Option<u32>,
         primer: Option<ObjectId>,
+        places: &[(ContextId, DevicePtr)],
     ) -> Result<()> {
-        self.outcome(
-            "lamp_paint",
-            format_args!("ctx: {ctx:?}, lamp: {lamp:?}, paint: {paint:?}, varnish: {varnish:?}, primer: {primer:?}"),
-        )
+        self.outcome("lamp_paint", format_args!("ctx: {ctx:?}, lamp: {lamp:?}, paint: {paint:?}, varnish: {varnish:?}, primer: {primer:?}, places: {places:?}"))
     }
 
     fn lamp_lend(&'static self, device: DeviceId, to: &[(DeviceId, u32)]) -> Result<()> {
         self.outcome("lamp_lend", format_args!("device: {device:?}, to: {to:?}"))
     }
 
-    fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>> {
+    fn lamp_read(&'static self, ctx: ContextId, stream: StreamId, bytes: u32) -> Result<Vec<u8>> {
         self.outcome("lamp_read", format_args!("ctx: {ctx:?}, stream: {stream:?}, bytes: {bytes:?}"))
     }
 
-    fn lamp_blink(&'static self, ctx: ContextId, stream: Stream, address: u64) -> Result<()> {
+    fn lamp_blink(&'static self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> Result<()> {
         self.outcome("lamp_blink", format_args!("ctx: {ctx:?}, stream: {stream:?}, address: {address:?}"))
     }
 

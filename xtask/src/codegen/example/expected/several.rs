@@ -3,7 +3,7 @@
 #![deny(unconditional_recursion)]
 #![allow(clippy::too_many_arguments)]
 
-use crate::backend::{Brightness, ContextId, DeviceId, Lamps, ObjectId, Paint, Result, Rooms, Stream};
+use crate::backend::{Brightness, ContextId, DeviceId, DevicePtr, Lamps, ObjectId, Paint, Result, Rooms, StreamId};
 use outboard_wire::lamps::Shade;
 
 use crate::several::{Member, Several, one_server};
@@ -39,7 +39,7 @@ impl<S: Member> Lamps for Several<S> {
     }
 
     #[inline]
-    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: Stream) -> Result<()> {
+    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: StreamId) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.lamp_switch(ctx, lamp, on, stream)
     }
@@ -52,9 +52,10 @@ impl<S: Member> Lamps for Several<S> {
         paint: &Paint<'_>,
         varnish: Option<u32>,
         primer: Option<ObjectId>,
+        places: &[(ContextId, DevicePtr)],
     ) -> Result<()> {
         let server = self.server(ctx.server())?;
-        server.lamp_paint(ctx, lamp, paint, varnish, primer)
+        server.lamp_paint(ctx, lamp, paint, varnish, primer, places)
     }
 
     #[inline]
@@ -65,13 +66,13 @@ impl<S: Member> Lamps for Several<S> {
     }
 
     #[inline]
-    fn lamp_read(&'static self, ctx: ContextId, stream: Stream, bytes: u32) -> Result<Vec<u8>> {
+    fn lamp_read(&'static self, ctx: ContextId, stream: StreamId, bytes: u32) -> Result<Vec<u8>> {
         let server = self.server(ctx.server())?;
         server.lamp_read(ctx, stream, bytes)
     }
 
     #[inline]
-    fn lamp_blink(&'static self, ctx: ContextId, stream: Stream, address: u64) -> Result<()> {
+    fn lamp_blink(&'static self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.lamp_blink(ctx, stream, address)
     }
