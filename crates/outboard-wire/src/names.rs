@@ -45,6 +45,12 @@ impl ContextId {
             .then(|| ContextId((server.place() as u32) << Self::NUMBER_BITS | number))
     }
 
+    /// Whether both are of one server.
+    #[inline]
+    pub fn has_server_of(self, other: ContextId) -> bool {
+        (self.0 ^ other.0) >> Self::NUMBER_BITS == 0
+    }
+
     /// Its server.
     #[inline]
     pub fn server(self) -> ServerId {

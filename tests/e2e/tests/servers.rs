@@ -106,7 +106,7 @@ fn the_profile_tells_of_each_server() {
 #[test]
 fn nvml_has_the_devices_of_all_servers() {
     let (first, second) = (server("2"), server("1"));
-    let outcome = Program::new("nvml").arg("remote").through_list(&list(&[&first, &second]));
+    let outcome = Program::new("nvml").arg("remote").arg("beside").through_list(&list(&[&first, &second]));
     outcome.expect_success("NVML beside CUDA");
 }
 

@@ -1,6 +1,6 @@
 //! Events.
 
-use crate::several::one_server;
+use crate::several::together;
 use core::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
@@ -106,7 +106,7 @@ pub unsafe fn cuEventElapsedTime_v2<B: Backend>(
     let (here, start) = live(process, start)?;
     let (_, end) = live(process, end)?;
     require(!out.is_null())?;
-    one_server(start.ctx.server(), [end.ctx.server()])?;
+    together(start.ctx, end.ctx)?;
     if (start.flags | end.flags) & DISABLE_TIMING != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }

@@ -1,6 +1,6 @@
 //! Green contexts.
 
-use crate::several::one_server;
+use crate::several::together;
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -255,7 +255,7 @@ fn record<B: Backend>(process: &'static Process<B>, here: &Here, event: CUevent)
 
 fn wait<B: Backend>(process: &'static Process<B>, here: &Here, event: CUevent) -> Result<()> {
     let event = event::resolve(process, event)?;
-    one_server(here.id.server(), [event.ctx.server()])?;
+    together(here.id, event.ctx)?;
     here.note(process.backend.context_wait(here.id, id_of(here), event.id()))
 }
 

@@ -13,7 +13,7 @@ use std::sync::{OnceLock, mpsc};
 use outboard_abi::CUresult;
 use outboard_wire::platform::{Platform, merged};
 
-use crate::backend::{Backend, Faults, Result, ServerId};
+use crate::backend::{Backend, ContextId, Faults, Result, ServerId};
 use crate::logs::because;
 use crate::thread;
 
@@ -130,6 +130,12 @@ fn first_to_know<T>(answers: impl IntoIterator<Item = Result<T>>) -> Result<T> {
     let unknown = CUresult::CUDA_ERROR_INVALID_VALUE;
     let known = |answer: &Result<T>| !matches!(answer, Err(error) if *error == unknown);
     answers.into_iter().find(known).unwrap_or(Err(unknown))
+}
+
+/// Refuses what is about contexts of two servers.
+#[inline]
+pub(crate) fn together(one: ContextId, other: ContextId) -> Result<()> {
+    if one.has_server_of(other) { Ok(()) } else { Err(refusal(one.server(), other.server())) }
 }
 
 /// Refuses what is about several servers.

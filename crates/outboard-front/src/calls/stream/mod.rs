@@ -4,7 +4,7 @@ mod attributes;
 mod host;
 mod values;
 
-use crate::several::one_server;
+use crate::several::together;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use outboard_abi::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
@@ -76,7 +76,7 @@ pub unsafe fn cuStreamWaitEvent<B: Backend>(
     let (here, stream) = find(process, stream)?;
     require(flags & !1 == 0)?;
     let event = crate::event::resolve(process, event)?;
-    one_server(here.id.server(), [event.ctx.server()])?;
+    together(here.id, event.ctx)?;
     if let Some(outcome) = crate::capture::wait(process, &here, stream, &event, flags) {
         return outcome;
     }
