@@ -1,0 +1,162 @@
+//! Programs with several servers: what befalls the session of one, the others do not notice.
+
+use std::fs;
+use std::time::Duration;
+
+use outboard_e2e::{Driver, Folder, Outcome, PATIENCE, Program, Running, Server, outboard, within};
+use serde_json::Value;
+
+#[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
+#[allow(dead_code)]
+mod proxy;
+
+use proxy::Proxy;
+
+/// A server with one software device of 512 MiB. On a GPU it offers what there is.
+fn serve(args: &[&str]) -> Server {
+    let args = [&["--driver", Driver::chosen().name()], args].concat();
+    Server::start_with(&args, &[("OUTBOARD_CPU_MEMORY", "512M")])
+}
+
+/// The program `each_device`: works on all devices at once, and tells of each.
+struct Rounds {
+    folder: Folder,
+    running: Running,
+}
+
+impl Rounds {
+    /// With the first device of each of these addresses.
+    fn start(addresses: [&str; 2], args: &[&str]) -> Rounds {
+        Rounds::start_with(addresses, args, |program| program)
+    }
+
+    fn start_with(addresses: [&str; 2], args: &[&str], set: impl FnOnce(Program) -> Program) -> Rounds {
+        let folder = Folder::create();
+        let program = Program::new("each_device").arg(folder.0.to_str().expect("a plain path"));
+        let program = set(args.iter().fold(program, |program, arg| program.arg(arg)));
+        let mut running = program.start_through_list(&addresses.map(|address| format!("{address}/0")).join(","));
+        running.wait_for_line("running");
+        Rounds { folder, running }
+    }
+
+    /// How many rounds a device has done.
+    fn done(&self, device: usize) -> u64 {
+        fs::metadata(self.folder.path(&format!("rounds.{device}"))).map_or(0, |file| file.len())
+    }
+
+    /// Whether a device does more rounds than those that are on their way.
+    fn goes_on(&self, device: usize) -> bool {
+        let before = self.done(device);
+        within(PATIENCE, || self.done(device) > before + 3)
+    }
+
+    /// Waits until a device does no more, and says how many rounds it has done.
+    fn stands_still(&self, device: usize) -> u64 {
+        let mut before = None;
+        let stands = within(PATIENCE, || {
+            let now = self.done(device);
+            std::thread::sleep(Duration::from_millis(300));
+            before.replace(now) == Some(now)
+        });
+        assert!(stands, "device {device} works on");
+        self.done(device)
+    }
+
+    /// The first device works while the second does not.
+    fn only_the_first_goes_on(&self) {
+        let before = self.stands_still(1);
+        for _ in 0..5 {
+            assert!(self.goes_on(0), "the first server's device is held up");
+        }
+        assert_eq!(self.done(1), before, "the second server's device waits");
+    }
+
+    fn both_go_on(&self) {
+        assert!(self.goes_on(0) && self.goes_on(1), "{} and {} rounds", self.done(0), self.done(1));
+    }
+
+    fn finish(self) -> Outcome {
+        self.folder.write("end", "");
+        let outcome = self.running.finish();
+        outcome.expect_success("a program with two servers");
+        assert!(outcome.stdout.ends_with("2 devices: done\n"), "{}", outcome.stdout);
+        outcome
+    }
+}
+
+/// From one moment to the next, all connections are closed, and none is made any more.
+fn cut(proxy: &Proxy) {
+    proxy.close(true);
+    while proxy.cut(None) > 0 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The server's only session.
+fn session(server: &Server) -> Value {
+    let said = outboard(&["sessions", "--json", "--over", "0.1", "--server", server.address()]);
+    let listing: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    assert_eq!(listing["sessions"].as_array().map(Vec::len), Some(1), "{listing}");
+    listing["sessions"][0].clone()
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_for_a_while_holds_up_no_other() {
+    let (first, second) = (serve(&[]), serve(&["--closed-grace", "60"]));
+    let proxy = Proxy::start(second.address());
+    let rounds = Rounds::start([first.address(), proxy.address()], &[]);
+    for _ in 0..2 {
+        rounds.both_go_on();
+        cut(&proxy);
+        rounds.only_the_first_goes_on();
+        assert_eq!((&session(&first)["state"], &session(&second)["state"]), (&"serving".into(), &"disconnected".into()));
+        proxy.close(false);
+    }
+    rounds.both_go_on();
+    rounds.finish();
+    assert!(within(PATIENCE, || first.workers().is_empty() && second.workers().is_empty()), "both sessions end");
+}
+
+#[test]
+fn a_session_that_lends_its_memory_holds_up_no_other() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    let first = serve(&[]);
+    let second = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M"]);
+    let rounds = Rounds::start([first.address(), second.address()], &["160"]);
+    let rest = rounds.folder.write("rest.1", "");
+    rounds.stands_still(1);
+    // This one is never idle, so that the session which made room for it waits until it has ended.
+    let mut other = Program::new("endless").arg("160").start_through(&second);
+    other.wait_for_line("running");
+    assert!(second.log().contains("an idle session is suspended"), "{}", second.log());
+    fs::remove_file(rest).expect("it is there");
+    rounds.only_the_first_goes_on();
+    other.kill();
+    rounds.both_go_on();
+    assert!(second.log().contains("a suspended session goes on"), "{}", second.log());
+    assert!(!first.log().contains("suspended"), "{}", first.log());
+    rounds.finish();
+}
+
+#[test]
+fn a_server_that_is_replaced_holds_up_no_other() {
+    let (first, mut second) = (serve(&[]), serve(&["--closed-grace", "60"]));
+    let proxy = Proxy::start(second.address());
+    let rounds = Rounds::start([first.address(), proxy.address()], &[]);
+    second.ask_to_upgrade();
+    assert!(within(PATIENCE, || second.upgrades() == 1), "{}", second.log());
+    rounds.both_go_on();
+    second.kill();
+    rounds.both_go_on();
+    // Who has lost its connection waits for the next server.
+    cut(&proxy);
+    proxy.close(false);
+    rounds.only_the_first_goes_on();
+    second.start_again();
+    rounds.both_go_on();
+    rounds.finish();
+    assert_eq!(first.upgrades(), 0);
+    assert!(within(PATIENCE, || first.records().is_empty() && second.records().is_empty()), "nothing is left");
+}
