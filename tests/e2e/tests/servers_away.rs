@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Outcome, PATIENCE, Program, Running, Server, outboard, within};
+use outboard_e2e::{Driver, Folder, PATIENCE, Program, Running, Server, is_alive, outboard, processes_below, within};
 use serde_json::Value;
 
 #[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
@@ -27,13 +27,9 @@ struct Rounds {
 impl Rounds {
     /// With the first device of each of these addresses.
     fn start(addresses: [&str; 2], args: &[&str]) -> Rounds {
-        Rounds::start_with(addresses, args, |program| program)
-    }
-
-    fn start_with(addresses: [&str; 2], args: &[&str], set: impl FnOnce(Program) -> Program) -> Rounds {
         let folder = Folder::create();
         let program = Program::new("each_device").arg(folder.0.to_str().expect("a plain path"));
-        let program = set(args.iter().fold(program, |program, arg| program.arg(arg)));
+        let program = args.iter().fold(program, |program, arg| program.arg(arg));
         let mut running = program.start_through_list(&addresses.map(|address| format!("{address}/0")).join(","));
         running.wait_for_line("running");
         Rounds { folder, running }
@@ -75,12 +71,13 @@ impl Rounds {
         assert!(self.goes_on(0) && self.goes_on(1), "{} and {} rounds", self.done(0), self.done(1));
     }
 
-    fn finish(self) -> Outcome {
+    /// Its folder; a child of the program lives as long.
+    fn finish(self) -> Folder {
         self.folder.write("end", "");
         let outcome = self.running.finish();
         outcome.expect_success("a program with two servers");
         assert!(outcome.stdout.ends_with("2 devices: done\n"), "{}", outcome.stdout);
-        outcome
+        self.folder
     }
 }
 
@@ -109,7 +106,10 @@ fn a_server_that_cannot_be_reached_for_a_while_holds_up_no_other() {
         rounds.both_go_on();
         cut(&proxy);
         rounds.only_the_first_goes_on();
-        assert_eq!((&session(&first)["state"], &session(&second)["state"]), (&"serving".into(), &"disconnected".into()));
+        assert_eq!(
+            (&session(&first)["state"], &session(&second)["state"]),
+            (&"serving".into(), &"disconnected".into())
+        );
         proxy.close(false);
     }
     rounds.both_go_on();
@@ -159,4 +159,41 @@ fn a_server_that_is_replaced_holds_up_no_other() {
     rounds.finish();
     assert_eq!(first.upgrades(), 0);
     assert!(within(PATIENCE, || first.records().is_empty() && second.records().is_empty()), "nothing is left");
+}
+
+/// Starts a program with two servers that has a child which does nothing, and returns it when its sessions are the only ones.
+fn with_child(first: &Server, second: &Server) -> Rounds {
+    let rounds = Rounds::start([first.address(), second.address()], &["1", "fork"]);
+    (first.only_worker(), second.only_worker());
+    rounds
+}
+
+fn both_sessions_end(first: &Server, second: &Server, why: &str) {
+    let ended = within(Duration::from_secs(10), || first.workers().is_empty() && second.workers().is_empty());
+    assert!(ended, "{why}: {:?} and {:?} are left", first.workers(), second.workers());
+}
+
+#[test]
+fn both_sessions_end_with_a_program_whose_child_lives_on() {
+    let servers = [(); 2].map(|()| serve(&["--closed-grace", "1"]));
+    let [first, second] = &servers;
+    let rounds = with_child(first, second);
+    let child = child_of(&rounds);
+    rounds.both_go_on();
+    let folder = rounds.finish();
+    both_sessions_end(first, second, "the program has ended");
+    assert!(is_alive(child), "its child goes on");
+    drop(folder);
+
+    let mut rounds = with_child(first, second);
+    let child = child_of(&rounds);
+    rounds.running.kill();
+    both_sessions_end(first, second, "the program was killed");
+    assert!(is_alive(child), "its child goes on");
+}
+
+fn child_of(rounds: &Rounds) -> u32 {
+    let children = processes_below(rounds.running.id());
+    assert_eq!(children.len(), 1, "{children:?}");
+    children[0]
 }
