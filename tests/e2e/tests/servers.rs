@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, outboard, within};
+use outboard_e2e::{Driver, Folder, Program, Server, outboard, within};
 use serde_json::Value;
 
 /// A server with this many software devices. On a GPU each server offers what there is.
@@ -125,4 +125,75 @@ fn a_server_without_a_window_is_refused_as_one_of_several() {
     let said = &outcome.stderr;
     assert!(said.contains("OB0213") && said.contains(second.address()), "{said}");
     program.through(&second).expect_success("alone");
+}
+
+/// How a program reached each server of a list, as its profile says.
+fn transports(said: &Value) -> Vec<&str> {
+    said["servers"].as_array().expect("a list").iter().filter_map(|one| one["transport"].as_str()).collect()
+}
+
+#[test]
+fn one_server_by_tcp_and_one_in_shared_memory_work() {
+    let folder = Folder::create();
+    let socket = folder.path("socket");
+    let first = Server::start_with(&["--driver", Driver::chosen().name(), "--socket", "none"], &[]);
+    let _second = Server::start_with(&["--driver", Driver::chosen().name(), "--socket", &socket], &[]);
+    let program = Program::new("servers").arg("2").env("OUTBOARD_TRANSPORT", "");
+    for (list, wanted) in [
+        (format!("{},unix:{socket}", first.address()), ["tcp", "shm"]),
+        (format!("unix:{socket},{}", first.address()), ["shm", "tcp"]),
+    ] {
+        assert_eq!(transports(&program.statistics_of_list(&list)), wanted);
+    }
+}
+
+/// All servers of a list are shown the same token, and one that does not know it refuses it even if it asks for none.
+#[test]
+fn servers_that_share_a_certificate_and_tokens_work_over_tls_and_by_a_socket() {
+    let folder = Folder::create();
+    let (state, socket) = (folder.path("state"), folder.path("socket"));
+    let made = outboard(&["token", "create", "--json", "--owner", "alice", "--state", &state]);
+    let made: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let part = |name: &str| made[name].as_str().expect("a text").to_owned();
+    let strict = |more: &[&str]| {
+        let args = ["--driver", Driver::chosen().name(), "--tls", "on", "--require-authentication", "--state", &state];
+        Server::start_with(&[&args, more].concat(), &[])
+    };
+    let (first, second) = (strict(&["--socket", "none"]), strict(&["--socket", &socket]));
+    let known = |program: &str| {
+        let program = Program::new(program).env("OUTBOARD_TRANSPORT", "").env("OUTBOARD_TOKEN", &part("token"));
+        program.env("OUTBOARD_TLS_FINGERPRINT", &part("fingerprint"))
+    };
+    let local = format!("unix:{socket}");
+    let said = known("servers").arg("2").statistics_of_list(&format!("{},{local}", first.address()));
+    assert_eq!(transports(&said), ["tcp+tls", "shm"]);
+    let both = known("servers").arg("2").env("OUTBOARD_TRANSPORT", "tcp");
+    assert_eq!(transports(&both.statistics_of_list(&list(&[&first, &second]))), ["tcp+tls", "tcp+tls"]);
+
+    let (other, plain) = (folder.path("other"), folder.path("plain-socket"));
+    let args = ["--driver", Driver::chosen().name(), "--tls", "off", "--state", &other, "--socket", &plain];
+    let open = Server::start_with(&args, &[]);
+    let plain = format!("unix:{plain}");
+    for (address, code) in [(&*plain, "OB0402"), (open.address(), "OB0405")] {
+        let outcome = known("vector_add").env("OUTBOARD_TRANSPORT", "").through_list(&format!("{local},{address}"));
+        let said = outcome.stderr;
+        assert!(!outcome.status.success() && said.contains(code) && said.contains(address), "{said}");
+    }
+}
+
+/// Which devices the variable means is known once those of all servers are, so that a server has a session even if none of its devices is used.
+#[test]
+fn a_program_that_sees_one_device_works_with_its_server_alone() {
+    if Driver::chosen() != Driver::Cpu {
+        return;
+    }
+    let (first, second) = (server("1"), server("1"));
+    let program = Program::new("vector_add").env("CUDA_VISIBLE_DEVICES", "1");
+    let said = program.statistics_of_list(&list(&[&first, &second]));
+    let asked = |server: usize| said["servers"][server]["waited"].as_u64();
+    assert!(asked(0) == Some(0) && asked(1) > Some(0), "{said}");
+    let process = format!("\"client\":\"vector_add ({})\"", said["process"]);
+    for server in [&first, &second] {
+        assert_eq!(server.log().lines().filter(|line| line.contains(&process)).count(), 1, "{}", server.log());
+    }
 }
