@@ -164,7 +164,8 @@ fn a_server_that_is_replaced_holds_up_no_other() {
 /// Starts a program with two servers that has a child which does nothing, and returns it when its sessions are the only ones.
 fn with_child(first: &Server, second: &Server) -> Rounds {
     let rounds = Rounds::start([first.address(), second.address()], &["1", "fork"]);
-    (first.only_worker(), second.only_worker());
+    first.only_worker();
+    second.only_worker();
     rounds
 }
 
