@@ -92,6 +92,31 @@ fn devices_of_all_servers_are_listed() {
     assert!(String::from_utf8_lossy(&said.stderr).contains("name one of them"), "a command for one server says so");
 }
 
+/// What the doctor finds of a list: the check, how it went, the server that it is about.
+fn doctor(list: &str) -> Vec<[String; 3]> {
+    let said = outboard(&["doctor", "--json", "--server", list]);
+    let report: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let part = |finding: &Value, name: &str| finding[name].as_str().unwrap_or_default().to_owned();
+    let findings = report["findings"].as_array().expect("a list").iter();
+    findings.map(|finding| ["check", "level", "server"].map(|name| part(finding, name))).collect()
+}
+
+#[test]
+fn the_doctor_looks_at_each_server() {
+    let (first, second) = (server("1"), server("1"));
+    let (first, nobody) = (first.address(), "127.0.0.1:1");
+    let found = doctor(&format!("{first},{},{nobody}", second.address()));
+    let of = |check: &str, level: &str| -> Vec<&str> {
+        let those = found.iter().filter(|finding| finding[0] == check && finding[1] == level);
+        those.map(|finding| &*finding[2]).collect()
+    };
+    assert_eq!((of("server", "ok"), of("server", "fail")), (vec![first, second.address()], vec![nobody]), "{found:?}");
+    for check in ["session", "window"] {
+        assert_eq!(of(check, "ok"), [first, second.address()], "{check}: {found:?}");
+    }
+    assert_eq!(of("libraries", "ok"), [""], "what is of no server is looked at once");
+}
+
 #[test]
 fn the_profile_tells_of_each_server() {
     let (first, second) = (server("1"), server("1"));
@@ -124,6 +149,8 @@ fn a_server_without_a_window_is_refused_as_one_of_several() {
     assert!(!outcome.status.success(), "{}", outcome.stdout);
     let said = &outcome.stderr;
     assert!(said.contains("OB0213") && said.contains(second.address()), "{said}");
+    let found = doctor(&list(&[&first, &second]));
+    assert!(found.contains(&["window", "fail", second.address()].map(str::to_owned)), "{found:?}");
     program.through(&second).expect_success("alone");
 }
 

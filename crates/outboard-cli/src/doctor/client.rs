@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use miette::Result;
-use outboard_client::target::Target;
+use outboard_client::target::{Target, Targets};
 use outboard_transport::unix::Unix;
 use outboard_transport::{Endpoint, Transport, host};
 use outboard_wire::Code;
@@ -16,35 +16,45 @@ use super::{LIMIT, child, link, machine, program};
 use crate::probe::{self, Offer};
 use crate::{config, environment, install};
 
-pub(super) fn check(given: Option<Target>) -> Result<Report> {
-    let target = probe::server(given)?;
+pub(super) fn check(given: Option<Targets>) -> Result<Report> {
+    let targets = probe::servers(given)?;
     let mut findings = vec![command()];
-    findings.extend(context(&target));
+    findings.extend(context(&targets));
     let libraries = installation(&mut findings);
     if let Some(folder) = &libraries {
         loader(folder, &mut findings);
         findings.extend(python(folder));
     }
     findings.extend(machine::client_limits());
-    if let Some(offer) = server(&target, &mut findings) {
-        findings.push(memory(&target, &offer));
-        let network = match &target.address {
-            Endpoint::Tcp(address) => link::connection(&address.host, address.port),
-            Endpoint::Unix(_) => None,
-        };
-        if let Some(folder) = &libraries {
-            findings.extend(link::check(&target, folder, network));
-        }
+    let several = targets.servers().len() > 1;
+    for target in targets.servers() {
+        let found = way(target, libraries.as_deref(), several).into_iter();
+        findings.extend(found.map(|finding| if several { finding.of(target) } else { finding }));
     }
-    Ok(Report::new(format!("This machine as a client of {target}"), findings))
+    Ok(Report::new(format!("This machine as a client of {targets}"), findings))
+}
+
+/// The way to one server, from its address to a copy.
+fn way(target: &Target, libraries: Option<&Path>, one_of_several: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let Some(offer) = server(target, &mut findings) else { return findings };
+    findings.push(memory(target, &offer));
+    let network = match &target.address {
+        Endpoint::Tcp(address) => link::connection(&address.host, address.port),
+        Endpoint::Unix(_) => None,
+    };
+    if let Some(folder) = libraries {
+        findings.extend(link::check(target, folder, network, one_of_several));
+    }
+    findings
 }
 
 /// What this machine would do with a program.
-pub(super) fn check_program(given: Option<Target>, line: &[OsString]) -> Result<Report> {
-    let target = probe::server(given)?;
+pub(super) fn check_program(given: Option<Targets>, line: &[OsString]) -> Result<Report> {
+    let targets = probe::servers(given)?;
     let mut findings = vec![command()];
     if let Some(folder) = installation(&mut findings) {
-        findings.extend(program::check(line, &folder, &target));
+        findings.extend(program::check(line, &folder, targets.servers()));
     }
     let shown: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
     Ok(Report::new(format!("`outboard run -- {}`", shown.join(" ")), findings))
@@ -55,10 +65,10 @@ fn command() -> Finding {
     Finding::ok("command", format!("outboard {} at {path}", env!("CARGO_PKG_VERSION")))
 }
 
-/// By which name the configuration knows the server.
-fn context(target: &Target) -> Option<Finding> {
+/// By which name the configuration knows the servers.
+fn context(targets: &Targets) -> Option<Finding> {
     let name = config::context()?;
-    Some(Finding::ok("context", format!("{name}, which is {target}")))
+    Some(Finding::ok("context", format!("{name}, which is {targets}")))
 }
 
 fn installation(findings: &mut Vec<Finding>) -> Option<PathBuf> {

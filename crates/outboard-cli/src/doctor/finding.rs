@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use outboard_client::target::Target;
 use outboard_wire::Code;
 use serde::Serialize;
 
@@ -22,6 +23,9 @@ pub(crate) enum Level {
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
+    /// Of which server, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<String>,
     /// What was looked at: a word.
     pub(crate) check: &'static str,
     pub(crate) level: Level,
@@ -36,16 +40,15 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(crate) fn ok(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding { check, level: Level::Ok, found: found.into(), mend: None, code: None }
+        Finding { server: None, check, level: Level::Ok, found: found.into(), mend: None, code: None }
     }
 
     pub(crate) fn warn(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-        Finding { check, level: Level::Warn, found: found.into(), mend: Some(mend.into()), code: None }
+        Finding { level: Level::Warn, mend: Some(mend.into()), ..Finding::ok(check, found) }
     }
 
     pub(crate) fn fail(check: &'static str, code: Code, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-        let (found, mend) = (found.into(), Some(mend.into()));
-        Finding { check, level: Level::Fail, found, mend, code: Some(code.text()) }
+        Finding { level: Level::Fail, code: Some(code.text()), ..Finding::warn(check, found, mend) }
     }
 
     /// Something that cannot work, and has no code: no command says it.
@@ -56,6 +59,12 @@ impl Finding {
     /// What a command would have said.
     pub(crate) fn failure(check: &'static str, failure: &Failure) -> Finding {
         Finding::fail(check, failure.code(), failure.to_string(), failure.help())
+    }
+
+    /// Says which of several servers it is about.
+    pub(crate) fn of(mut self, server: &Target) -> Finding {
+        self.server = Some(server.to_string());
+        self
     }
 
     /// Says what follows from what was found, though nothing is wrong.
@@ -84,7 +93,12 @@ impl Report {
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n\n", self.of);
         let width = self.findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
+        let mut server = &None;
         for finding in &self.findings {
+            if *server != finding.server {
+                server = &finding.server;
+                let _ = writeln!(text, "\n{}", server.as_deref().unwrap_or_default());
+            }
             let level = match finding.level {
                 Level::Ok => "ok  ",
                 Level::Warn => "warn",
@@ -122,5 +136,10 @@ mod tests {
         let text = report.text();
         assert!(text.contains("FAIL  server  full [OB0206]\n              → wait\n"), "{text}");
         assert!(text.contains("→ raise it\n              → or not"), "{text}");
+        let of = |server: &str| ok().of(&server.parse().unwrap());
+        let text = Report::new("x", vec![ok(), of("gpu1"), of("gpu1"), of("gpu2")]).text();
+        let wanted =
+            "x\n\nok    link  fast\n\ngpu1:9470\nok    link  fast\nok    link  fast\n\ngpu2:9470\nok    link  fast\n";
+        assert!(text.starts_with(wanted), "{text}");
     }
 }

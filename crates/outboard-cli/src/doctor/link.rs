@@ -50,7 +50,7 @@ fn stop(problem: &str) -> ! {
 }
 
 /// Opens a session as a program does and measures in it.
-pub(super) fn check(server: &Target, libraries: &Path, network: Option<f64>) -> Vec<Finding> {
+pub(super) fn check(server: &Target, libraries: &Path, network: Option<f64>, one_of_several: bool) -> Vec<Finding> {
     let profile = std::env::temp_dir().join(format!("outboard-doctor-{}.json", std::process::id()));
     let mut trial = child::this_program("doctor-trial");
     trial.arg("link").envs(environment::variables(|name| std::env::var_os(name), libraries, None));
@@ -81,9 +81,26 @@ pub(super) fn check(server: &Target, libraries: &Path, network: Option<f64>) -> 
     let profile: serde_json::Value = serde_json::from_str(&left).unwrap_or_default();
     let transport = profile["transport"].as_str().unwrap_or("tcp");
     let mut findings = vec![Finding::ok("session", format!("opened over {transport} in {}", time(figures.start)))];
+    if one_of_several {
+        findings.push(window(&profile));
+    }
     findings.push(latency(&figures, network));
     findings.push(bandwidth(&figures));
     findings
+}
+
+/// Whether the server can be one of several.
+fn window(profile: &serde_json::Value) -> Finding {
+    const CHECK: &str = "window";
+    match profile["window"].as_str() {
+        Some(start) => {
+            Finding::ok(CHECK, format!("its devices' memory has addresses of its own, here from {start} on"))
+        }
+        None => {
+            let found = "it cannot be one of several: it does not say at which addresses its devices' memory will be";
+            Finding::fail(CHECK, Code::NoWindow, found, "use its devices alone, or leave it out of the list")
+        }
+    }
 }
 
 fn latency(figures: &Figures, network: Option<f64>) -> Finding {

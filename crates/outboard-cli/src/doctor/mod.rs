@@ -15,16 +15,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
-use outboard_client::target::Target;
+use outboard_client::target::Targets;
 
 use crate::{credentials, output};
 use finding::Level;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The server to reach. Without it OUTBOARD_SERVER, or the configuration, or this machine.
+    /// The servers to reach, HOST[:PORT],… Without it OUTBOARD_SERVER, or the configuration, or this machine.
     #[arg(long)]
-    server: Option<Target>,
+    server: Option<Targets>,
     #[command(flatten)]
     credentials: credentials::Args,
     /// Print JSON.

@@ -25,10 +25,10 @@ const SCRIPTS: usize = 4;
 const RUNTIME_SAYS: &[u8] = b"CUDA driver version is insufficient for CUDA runtime version";
 
 /// Checks whether the program of this command line would load the client's library, which is in the folder `libraries`.
-pub(super) fn check(line: &[OsString], libraries: &Path, server: &Target) -> Vec<Finding> {
+pub(super) fn check(line: &[OsString], libraries: &Path, servers: &[Target]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some((path, elf)) = executable(line, &mut findings) {
-        findings.extend(loading(&path, &elf, libraries, server));
+        findings.extend(loading(&path, &elf, libraries, servers));
     }
     findings
 }
@@ -97,7 +97,7 @@ fn interpreter(data: &[u8]) -> Option<Vec<OsString>> {
 }
 
 /// What the loader would do with the program.
-fn loading(path: &Path, elf: &Elf, libraries: &Path, server: &Target) -> Vec<Finding> {
+fn loading(path: &Path, elf: &Elf, libraries: &Path, servers: &[Target]) -> Vec<Finding> {
     if elf.machine != Some(std::env::consts::ARCH) {
         let machine = elf.machine.unwrap_or("another processor");
         let found = format!("it is built for {machine}, and Outboard here for {}", std::env::consts::ARCH);
@@ -132,7 +132,7 @@ fn loading(path: &Path, elf: &Elf, libraries: &Path, server: &Target) -> Vec<Fin
         findings.push(Finding::hopeless("libraries", found, "install it, or name its folder in LD_LIBRARY_PATH"));
     }
     findings.push(driver(path, elf, &linked, libraries));
-    findings.extend(runtime(path, &linked, server));
+    findings.extend(runtime(path, &linked, servers));
     findings
 }
 
@@ -228,8 +228,8 @@ fn has(path: &Path, bytes: &[u8]) -> bool {
     std::fs::read(path).is_ok_and(|data| data.windows(bytes.len()).any(|window| window == bytes))
 }
 
-/// Whether the CUDA runtime that it is linked against fits the server's driver.
-fn runtime(path: &Path, linked: &[Linked], server: &Target) -> Option<Finding> {
+/// Whether the CUDA runtime that it is linked against fits the server's driver; of several servers, the oldest.
+fn runtime(path: &Path, linked: &[Linked], servers: &[Target]) -> Option<Finding> {
     const CHECK: &str = "CUDA runtime";
     let major = linked.iter().find_map(|(name, _)| name.strip_prefix("libcudart.so.")?.split('.').next()?.parse().ok());
     let Some(major) = major else {
@@ -239,11 +239,15 @@ fn runtime(path: &Path, linked: &[Linked], server: &Target) -> Option<Finding> {
             )
         });
     };
-    let Ok(offer) = probe::probe(server) else {
-        let found = format!("{major}; {server} does not say what its driver can do");
-        return Some(Finding::warn(CHECK, found, "`outboard doctor` says why"));
-    };
-    Some(fits(major, offer.platform.driver_version))
+    let mut oldest = u32::MAX;
+    for server in servers {
+        let Ok(offer) = probe::probe(server) else {
+            let found = format!("{major}; {server} does not say what its driver can do");
+            return Some(Finding::warn(CHECK, found, "`outboard doctor` says why"));
+        };
+        oldest = oldest.min(offer.platform.driver_version);
+    }
+    Some(fits(major, oldest))
 }
 
 /// Within a major release, a runtime works with an older driver.
