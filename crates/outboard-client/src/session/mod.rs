@@ -268,12 +268,12 @@ impl Session {
         &self.link
     }
 
-    /// Counters as JSON values, by name.
     /// Where the addresses of its devices lie, if the server keeps to a window.
     pub(crate) fn window(&self) -> Option<Window> {
         self.window
     }
 
+    /// Counters as JSON values, by name.
     pub(crate) fn statistics(&self) -> Vec<(&'static str, String)> {
         let stats = self.link.stats();
         let odd = |c: char| c.is_control() || matches!(c, '"' | '\\');
