@@ -55,7 +55,7 @@ pub enum TargetError {
     #[error("the list names more than {MAX_SERVERS} servers; a program can use the devices of so many")]
     TooMany,
     /// Several servers where one is wanted.
-    #[error("this is for one server, and `{0}` names several; name one of them")]
+    #[error("this is for one server, and `{0}` names several; name one of them with --server")]
     Several(String),
     /// The list has changed, and has no such server any more.
     #[error("the list of servers is shorter than it was when the program began to use it")]
