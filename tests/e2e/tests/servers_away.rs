@@ -26,9 +26,10 @@ struct Rounds {
 
 impl Rounds {
     /// With the first device of each of these addresses.
-    fn start(addresses: [&str; 2], args: &[&str]) -> Rounds {
+    fn start(addresses: [&str; 2], transport: &str, args: &[&str]) -> Rounds {
         let folder = Folder::create();
         let program = Program::new("each_device").arg(folder.0.to_str().expect("a plain path"));
+        let program = program.env("OUTBOARD_TRANSPORT", transport);
         let program = args.iter().fold(program, |program, arg| program.arg(arg));
         let mut running = program.start_through_list(&addresses.map(|address| format!("{address}/0")).join(","));
         running.wait_for_line("running");
@@ -101,7 +102,7 @@ fn session(server: &Server) -> Value {
 fn a_server_that_cannot_be_reached_for_a_while_holds_up_no_other() {
     let (first, second) = (serve(&[]), serve(&["--closed-grace", "60"]));
     let proxy = Proxy::start(second.address());
-    let rounds = Rounds::start([first.address(), proxy.address()], &[]);
+    let rounds = Rounds::start([first.address(), proxy.address()], "tcp", &[]);
     for _ in 0..2 {
         rounds.both_go_on();
         cut(&proxy);
@@ -124,7 +125,7 @@ fn a_session_that_lends_its_memory_holds_up_no_other() {
     }
     let first = serve(&[]);
     let second = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M"]);
-    let rounds = Rounds::start([first.address(), second.address()], &["160"]);
+    let rounds = Rounds::start([first.address(), second.address()], "tcp", &["160"]);
     let rest = rounds.folder.write("rest.1", "");
     rounds.stands_still(1);
     // This one is never idle, so that the session which made room for it waits until it has ended.
@@ -144,7 +145,7 @@ fn a_session_that_lends_its_memory_holds_up_no_other() {
 fn a_server_that_is_replaced_holds_up_no_other() {
     let (first, mut second) = (serve(&[]), serve(&["--closed-grace", "60"]));
     let proxy = Proxy::start(second.address());
-    let rounds = Rounds::start([first.address(), proxy.address()], &[]);
+    let rounds = Rounds::start([first.address(), proxy.address()], "tcp", &[]);
     second.ask_to_upgrade();
     assert!(within(PATIENCE, || second.upgrades() == 1), "{}", second.log());
     rounds.both_go_on();
@@ -162,35 +163,43 @@ fn a_server_that_is_replaced_holds_up_no_other() {
 }
 
 /// Starts a program with two servers that has a child which does nothing, and returns it when its sessions are the only ones.
-fn with_child(first: &Server, second: &Server) -> Rounds {
-    let rounds = Rounds::start([first.address(), second.address()], &["1", "fork"]);
+fn with_child([first, second]: &[Server; 2], transport: &str) -> Rounds {
+    let rounds = Rounds::start([first.address(), second.address()], transport, &["1", "fork"]);
     first.only_worker();
     second.only_worker();
     rounds
 }
 
-fn both_sessions_end(first: &Server, second: &Server, why: &str) {
+fn both_sessions_end([first, second]: &[Server; 2], why: &str) {
     let ended = within(Duration::from_secs(10), || first.workers().is_empty() && second.workers().is_empty());
     assert!(ended, "{why}: {:?} and {:?} are left", first.workers(), second.workers());
 }
 
-#[test]
-fn both_sessions_end_with_a_program_whose_child_lives_on() {
+fn end_despite_a_child(transport: &str) {
     let servers = [(); 2].map(|()| serve(&["--closed-grace", "1"]));
-    let [first, second] = &servers;
-    let rounds = with_child(first, second);
+    let rounds = with_child(&servers, transport);
     let child = child_of(&rounds);
     rounds.both_go_on();
     let folder = rounds.finish();
-    both_sessions_end(first, second, "the program has ended");
+    both_sessions_end(&servers, "the program has ended");
     assert!(is_alive(child), "its child goes on");
     drop(folder);
 
-    let mut rounds = with_child(first, second);
+    let mut rounds = with_child(&servers, transport);
     let child = child_of(&rounds);
     rounds.running.kill();
-    both_sessions_end(first, second, "the program was killed");
+    both_sessions_end(&servers, "the program was killed");
     assert!(is_alive(child), "its child goes on");
+}
+
+#[test]
+fn both_sessions_end_with_a_program_whose_child_lives_on() {
+    end_despite_a_child("tcp");
+}
+
+#[test]
+fn so_they_do_in_shared_memory() {
+    end_despite_a_child("shm");
 }
 
 fn child_of(rounds: &Rounds) -> u32 {
