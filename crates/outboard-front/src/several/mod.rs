@@ -7,11 +7,13 @@ mod generated {
     mod forward;
 }
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{OnceLock, mpsc};
 
 use outboard_abi::CUresult;
 use outboard_wire::platform::{Platform, merged};
+use parking_lot::Mutex;
 
 use crate::backend::{Backend, ContextId, Faults, Result, ServerId};
 use crate::logs::because;
@@ -32,6 +34,8 @@ pub struct Several<S: 'static> {
     faults: OnceLock<&'static dyn Faults>,
     /// From the first question for devices on.
     others: OnceLock<Box<[&'static S]>>,
+    /// What servers have answered, by their places, and the process that asked: when one of them fails, the others are not asked again.
+    found: Mutex<BTreeMap<usize, (u32, Platform)>>,
 }
 
 impl<S> fmt::Debug for Several<S> {
@@ -43,7 +47,7 @@ impl<S> fmt::Debug for Several<S> {
 impl<S> Several<S> {
     /// The first server; the others are made when the process asks for devices.
     pub const fn new(first: S) -> Several<S> {
-        Several { first, faults: OnceLock::new(), others: OnceLock::new() }
+        Several { first, faults: OnceLock::new(), others: OnceLock::new(), found: Mutex::new(BTreeMap::new()) }
     }
 
     #[inline]
@@ -92,11 +96,12 @@ impl<S: Member> Several<S> {
         let (answer, answers) = mpsc::channel();
         for (place, server) in others.iter().copied().enumerate() {
             let answer = answer.clone();
-            let ask = move || drop(answer.send((place + 1, server.platform())));
-            thread::start(format!("outboard-start{place}"), ask).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+            let ask = move || drop(answer.send((place + 1, self.ask(place + 1, server))));
+            thread::start(format!("outboard-start{}", place + 1), ask)
+                .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         }
         drop(answer);
-        let mut all = vec![(0, self.first.platform())];
+        let mut all = vec![(0, self.ask(0, &self.first))];
         all.extend(answers);
         all.sort_by_key(|(place, _)| *place);
         let all = all.into_iter().map(|(_, platform)| platform).collect::<Result<Vec<_>>>()?;
@@ -104,6 +109,16 @@ impl<S: Member> Several<S> {
             return Err(CUresult::CUDA_ERROR_UNKNOWN);
         }
         Ok(merged(all, &S::list()))
+    }
+
+    fn ask(&'static self, place: usize, server: &'static S) -> Result<Platform> {
+        let own = std::process::id();
+        if let Some((_, platform)) = self.found.lock().get(&place).filter(|(of, _)| *of == own) {
+            return Ok(platform.clone());
+        }
+        let platform = server.platform()?;
+        self.found.lock().insert(place, (own, platform.clone()));
+        Ok(platform)
     }
 
     fn make_others(&'static self) -> Box<[&'static S]> {

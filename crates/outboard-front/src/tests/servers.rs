@@ -112,13 +112,16 @@ fn the_list_says_in_which_order() {
 }
 
 #[test]
-fn the_first_server_that_fails_is_tried_again_with_the_others() {
+fn a_server_that_fails_is_tried_again_and_the_others_are_not() {
     for failing in 0..2 {
         let machine = Machine::listed(&[0, 1]);
         machine.servers[failing].fail("platform", 1, CUresult::CUDA_ERROR_SYSTEM_NOT_READY);
         assert_eq!(call!(machine, cuInit, 0), Err(CUresult::CUDA_ERROR_SYSTEM_NOT_READY));
         assert_eq!(call!(machine, cuInit, 0), Ok(()));
         assert_eq!(ask!(machine, cuDeviceGetCount), Ok(4));
+        // The other one's session is there already.
+        let asked = |server: &Recorder| server.calls().iter().filter(|call| call.method == "platform").count();
+        assert_eq!((asked(machine.servers[failing]), asked(machine.servers[1 - failing])), (2, 1));
     }
 }
 
