@@ -27,8 +27,12 @@ fn session(server: &Server) -> Value {
     listing["sessions"][0].clone()
 }
 
+/// Whether the server's only session comes to be in a state; it may have yet to begin.
 fn is_in_state(server: &Server, state: &str) -> bool {
-    within(PATIENCE, || session(server)["state"] == state)
+    within(PATIENCE, || {
+        let listing = json(&["sessions", "--json", "--over", "0.1", "--server", server.address()]);
+        listing["sessions"].as_array().is_some_and(|all| matches!(&all[..], [one] if one["state"] == state))
+    })
 }
 
 /// A program that launches and waits for ever, through a proxy.
