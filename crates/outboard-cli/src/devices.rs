@@ -50,17 +50,23 @@ struct Row {
 
 pub(crate) fn devices(args: &Args) -> Result<()> {
     args.credentials.set();
-    let listings = args.server.servers().iter().map(listing).collect::<Result<Vec<_>>>()?;
+    let (mut listings, mut failed) = (Vec::new(), Ok(()));
+    for server in args.server.servers() {
+        match listing(server) {
+            Ok(listing) => listings.push(listing),
+            // The others are shown all the same; the first failure is the command's.
+            Err(error) => failed = failed.and(Err(error)),
+        }
+    }
     let json = match listings.as_slice() {
-        [one] if args.json => Some(serde_json::to_string_pretty(one)),
-        several if args.json => Some(serde_json::to_string_pretty(several)),
-        _ => None,
+        [one] if args.server.servers().len() == 1 => serde_json::to_string_pretty(one),
+        several => serde_json::to_string_pretty(several),
     };
-    let text = match json {
-        Some(json) => json.into_diagnostic()? + "\n",
-        None => listings.iter().map(table).collect(),
-    };
-    crate::output::print(&text)
+    let text = if args.json { json.into_diagnostic()? + "\n" } else { listings.iter().map(table).collect() };
+    if !listings.is_empty() {
+        crate::output::print(&text)?;
+    }
+    failed
 }
 
 fn listing(server: &Target) -> Result<Listing> {

@@ -20,13 +20,6 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The server's only session.
-fn session(server: &Server) -> Value {
-    let listing = json(&["sessions", "--json", "--over", "0.1", "--server", server.address()]);
-    assert_eq!(listing["sessions"].as_array().map(Vec::len), Some(1), "{listing}");
-    listing["sessions"][0].clone()
-}
-
 /// Whether the server's only session comes to be in a state; it may have yet to begin.
 fn is_in_state(server: &Server, state: &str) -> bool {
     within(PATIENCE, || {

@@ -88,6 +88,10 @@ fn devices_of_all_servers_are_listed() {
     if Driver::chosen() == Driver::Cpu {
         assert_eq!(each, [(first.address(), 2), (second.address(), 1)]);
     }
+    // One that does not answer hides no other.
+    let said = outboard(&["devices", "--server", &format!("127.0.0.1:1,{}", second.address())]);
+    assert!(!said.status.success() && String::from_utf8_lossy(&said.stderr).contains("127.0.0.1:1"));
+    assert!(String::from_utf8_lossy(&said.stdout).contains(second.address()), "{said:?}");
     let said = outboard(&["sessions", "--server", &list(&[&first, &second])]);
     assert!(String::from_utf8_lossy(&said.stderr).contains("name one of them"), "a command for one server says so");
 }
