@@ -125,7 +125,7 @@ fn a_device_that_is_not_there() {
         text.contains("has no device 99") && text.contains("OB0205") && text.contains("`outboard devices`"),
         "{text}"
     );
-    for list in ["gpu1/0,gpu2/0", "gpu1/x", "gpu1/0,gpu1/0", ""] {
+    for list in ["gpu1/0,gpu2,gpu1/0", "gpu1/x", "gpu1/0,gpu1/0", ""] {
         let output = outboard(&["run", "--server", list, "--", "true"]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && text.contains("OB0706"), "{list:?}: {text}");
