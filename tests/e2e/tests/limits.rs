@@ -129,7 +129,12 @@ fn a_device_that_there_is_not_holds_no_place() {
     // A place that is kept for who does not come back.
     let mut away = command();
     away.args(["run", "--server", server.address(), "--", "/bin/true"]);
-    assert!(away.status().expect("outboard run starts").success());
+    // The device is free as soon as the server has seen the one before go.
+    assert!(
+        within(Duration::from_secs(10), || away.status().expect("outboard run starts").success()),
+        "{}",
+        server.log()
+    );
     let sessions = command().args(["sessions", "--over", "0.01", "--admin", &admin]).output().expect("it starts");
     let said = String::from_utf8_lossy(&[sessions.stdout, sessions.stderr].concat()).into_owned();
     assert!(said.contains("is kept for"), "{said}");
