@@ -11,7 +11,7 @@ use crate::backend::{
 use crate::border::require;
 use crate::memory::find;
 use crate::process::Front;
-use crate::several::one_server;
+use crate::several::together;
 
 /// What a call says that one side is in.
 #[derive(Clone)]
@@ -68,8 +68,8 @@ impl End {
         };
         let memory = match &self.operand {
             Operand::Array(array) => {
+                together(ctx, array.id)?;
                 // Of formats without elements only the driver knows the bounds.
-                one_server(ctx.server(), [array.id.server()])?;
                 require(array.descriptor.element().is_none() || array.descriptor.holds(self.at, extent))?;
                 Memory::Array(ObjectId(array.handle))
             }
