@@ -7,7 +7,7 @@ use outboard_wire::messages::Call;
 use outboard_wire::platform::Platform;
 
 use crate::link::{Choice, Config, Link};
-use crate::session::{explain, open_link};
+use crate::session::{Opened, explain, open_link};
 use crate::target::Target;
 
 /// The connection, and what the server offers over it.
@@ -40,7 +40,7 @@ impl Query {
             config.transport = Choice::Tcp;
         }
         // A server's notices are about work, and this connection gives it none.
-        let (link, platform, _) =
+        let Opened { link, platform, .. } =
             open_link(target, config, Box::new(|_, _| {}), None, |devices| Purpose::Management { devices }).map_err(
                 |error| {
                     explain(&error);

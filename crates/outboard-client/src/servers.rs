@@ -1,9 +1,12 @@
 //! The servers of a process.
 
-use outboard_front::backend::ServerId;
+use outboard_abi::CUresult;
+use outboard_front::backend::{Result, ServerId};
 use outboard_front::several::Member;
+use outboard_wire::platform::Platform;
 
 use crate::remote::Remote;
+use crate::session::{OpenError, explain};
 use crate::target::Targets;
 
 impl Member for Remote {
@@ -14,5 +17,20 @@ impl Member for Remote {
 
     fn of_server(server: ServerId) -> &'static Remote {
         Box::leak(Box::new(Remote::new(server)))
+    }
+
+    fn check_apart(servers: &[(&'static Remote, &Platform)]) -> Result<()> {
+        for (place, (second, theirs)) in servers.iter().enumerate() {
+            for (first, ours) in &servers[..place] {
+                let (one, other) = (first.session()?, second.session()?);
+                let twice = ours.devices.iter().find(|device| theirs.devices.iter().any(|other| other.id == device.id));
+                if let Some(device) = twice.filter(|_| one.has_server_of(other)) {
+                    let (first, second) = (one.server().to_owned(), other.server().to_owned());
+                    explain(&OpenError::Twice { first, second, index: device.id.ordinal() });
+                    return Err(CUresult::CUDA_ERROR_SYSTEM_NOT_READY);
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -228,3 +228,23 @@ fn a_program_that_sees_one_device_works_with_its_server_alone() {
         assert_eq!(server.log().lines().filter(|line| line.contains(&process)).count(), 1, "{}", server.log());
     }
 }
+
+/// One server under two names is no second one; two of its devices may come by either.
+#[test]
+fn a_device_that_is_there_under_two_names_is_refused() {
+    let server = server("2");
+    let port = server.address().rsplit_once(':').expect("a port").1;
+    let program = Program::new("vector_add").env("OUTBOARD_LOG", "1");
+    let outcome = program.through_list(&format!("{},localhost:{port}/0", server.address()));
+    assert!(
+        !outcome.status.success() && outcome.stderr.contains("are one server"),
+        "{}{}",
+        outcome.stdout,
+        outcome.stderr
+    );
+    if Driver::chosen() == Driver::Cpu {
+        program
+            .through_list(&format!("{}/1,localhost:{port}/0", server.address()))
+            .expect_success("a device by each name");
+    }
+}

@@ -21,7 +21,7 @@ impl Remote {
     }
 
     #[inline]
-    pub(super) fn session(&self) -> Result<&Arc<Session>> {
+    pub(crate) fn session(&self) -> Result<&Arc<Session>> {
         self.opened().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
     }
 

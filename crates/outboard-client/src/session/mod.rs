@@ -12,6 +12,7 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, DevicePtr, HostCall, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::Reader;
+use outboard_wire::handshake::Local;
 use outboard_wire::messages as msg;
 use outboard_wire::window::Window;
 
@@ -29,7 +30,7 @@ use crate::times::Times;
 use notices::Pending;
 #[cfg(feature = "fuzzing")]
 pub(crate) use notices::Taken;
-pub(crate) use open::{explain, explain_hidden, open_link};
+pub(crate) use open::{OpenError, Opened, explain, explain_hidden, open_link};
 
 /// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
 pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -54,6 +55,8 @@ pub(crate) struct Session {
     kernels: Arc<KnownKernels>,
     device: String,
     server: String,
+    /// Where clients on the server's machine find it, if it says so.
+    local: Option<Local>,
     window: Option<Window>,
     started: Instant,
 }
@@ -261,6 +264,16 @@ impl Session {
     /// What became of images.
     pub(crate) fn images(&self) -> &ImageCounters {
         &self.images
+    }
+
+    /// The server's address, as the program was given it.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Whether both are with one server, as far as it can be told.
+    pub(crate) fn has_server_of(&self, other: &Session) -> bool {
+        matches!((&self.local, &other.local), (Some(one), Some(other)) if one.host != 0 && one == other)
     }
 
     /// The connection.

@@ -7,7 +7,7 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{Faults, Result, ServerId};
 use outboard_transport::Any;
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
-use outboard_wire::handshake::{Extensions, Hello, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
+use outboard_wire::handshake::{Extensions, Hello, Local, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::platform::Platform;
 use outboard_wire::window::Window;
 use outboard_wire::{Code, Reader, plain_lines};
@@ -41,6 +41,10 @@ pub(crate) enum OpenError {
         "the server at {0} does not keep its devices' memory to addresses that no other server gives out, which a program with several servers needs: use its devices alone, or leave them out"
     )]
     NoWindow(String),
+    #[error(
+        "{first} and {second} are one server, and its device {index} is in the list under both names: leave one of them out"
+    )]
+    Twice { first: String, second: String, index: u32 },
 }
 
 impl OpenError {
@@ -55,7 +59,7 @@ impl OpenError {
 
     fn code(&self) -> Code {
         match self {
-            OpenError::Target(_) => Code::BadAddress,
+            OpenError::Target(_) | OpenError::Twice { .. } => Code::BadAddress,
             OpenError::Connect(error) => error.code(),
             OpenError::Snapshot(_) => Code::BadSnapshot,
             OpenError::NoWindow(_) => Code::NoWindow,
@@ -101,7 +105,7 @@ fn connect(
         kernels: Arc::clone(&kernels),
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
-    let (link, platform, window) =
+    let Opened { link, platform, window, local } =
         open_link(target, config, notices, windows.as_deref(), |devices| Purpose::Session { devices })?;
     if window.is_none() && targets.servers().len() > 1 {
         return Err(OpenError::NoWindow(target.address.to_string()));
@@ -127,21 +131,31 @@ fn connect(
         kernels,
         device,
         server: target.address.to_string(),
+        local,
         window,
         started,
     };
     Ok((Arc::new(session), platform))
 }
 
-/// Connects to a server, for a purpose with the devices that are wanted of it. Returns what it offers and the window of the session, one of those given,
-/// too.
+/// A connection, and what the server has said of itself.
+pub(crate) struct Opened {
+    pub(crate) link: Link,
+    pub(crate) platform: Platform,
+    /// The session's, one of those that were acceptable.
+    pub(crate) window: Option<Window>,
+    /// Where clients on its machine find it: no two servers are found in one place.
+    pub(crate) local: Option<Local>,
+}
+
+/// Connects to a server, for a purpose with the devices that are wanted of it.
 pub(crate) fn open_link(
     target: &Target,
     config: Config,
     notices: NoticeHandler,
     windows: Option<&[Window]>,
     purpose: impl FnOnce(Vec<u32>) -> Purpose,
-) -> std::result::Result<(Link, Platform, Option<Window>), OpenError> {
+) -> std::result::Result<Opened, OpenError> {
     let hello = Hello {
         version: VERSION,
         software: env!("CARGO_PKG_VERSION").to_owned(),
@@ -156,7 +170,7 @@ pub(crate) fn open_link(
     let platform: Platform = reader.get()?;
     reader.finish()?;
     let window = windows::granted(&welcome, windows, &address)?;
-    Ok((link, platform, window))
+    Ok(Opened { link, platform, window, local: welcome.local })
 }
 
 /// The variable of a process that is part of a trace.

@@ -26,6 +26,11 @@ pub trait Member: Backend {
 
     /// The back end of a server that is not the first. It lives as long as the process.
     fn of_server(server: ServerId) -> &'static Self;
+
+    /// Refuses servers that have answered and turn out to be one, with a device that is in the list twice.
+    fn check_apart(_servers: &[(&'static Self, &Platform)]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The servers of a process, in the order in which the program was given them.
@@ -108,6 +113,7 @@ impl<S: Member> Several<S> {
         if all.len() <= others.len() {
             return Err(CUresult::CUDA_ERROR_UNKNOWN);
         }
+        S::check_apart(&self.all().zip(&all).collect::<Vec<_>>())?;
         Ok(merged(all, &S::list()))
     }
 
