@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use outboard_abi::{CUmemoryPool, CUresult};
 
-use crate::backend::{Backend, DevicePtr, ObjectId, Result};
+use crate::backend::{Backend, DeviceId, DevicePtr, ObjectId, Result};
 use crate::border::put;
 use crate::context::Here;
 use crate::memory::{self, Kind as Memory};
@@ -48,6 +48,11 @@ pub(crate) fn adopt(
     let pool = Arc::new(Pool { handle, device, origin, handle_types });
     front.pools.table.fill(handle, pool.clone());
     Ok(pool)
+}
+
+/// The device of a pool, by the back end's name.
+pub(crate) fn home(front: &'static Front, pool: &Pool) -> Result<DeviceId> {
+    device_id(front, pool.device)
 }
 
 pub(crate) fn default_of<B: Backend>(process: &'static Process<B>, device: usize) -> Result<Arc<Pool>> {

@@ -8,7 +8,7 @@ use outboard_abi::{
 };
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, DevicePtr, ObjectId, Result};
+use crate::backend::{Backend, DeviceId, DevicePtr, ObjectId, Result};
 use crate::border::require;
 use crate::process::{Front, Process};
 use crate::state::{self, ready};
@@ -96,6 +96,11 @@ pub(crate) fn access(front: &'static Front, desc: &CUmemAccessDesc) -> Result<(u
         | Flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => Ok((device, desc.flags.0)),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
+}
+
+/// The same by the back end's names.
+pub(crate) fn named(front: &'static Front, access: &[(usize, u32)]) -> Result<Vec<(DeviceId, u32)>> {
+    access.iter().map(|(index, flags)| Ok((state::device_id(front, *index)?, *flags))).collect()
 }
 
 /// The visible device's index of a location, which must be one.

@@ -88,7 +88,7 @@ fn server_of(machine: &Machine, function: &Function, arguments: &[Argument]) -> 
     Ok(Some(server.unwrap_or(0)))
 }
 
-/// What there is between devices of two servers: no way that they could use, and no nearer ancestor than the system.
+/// Answers for devices of two servers: they cannot reach each other, and nothing nearer than the system connects them.
 ///
 /// # Safety
 /// As of [`ask`].

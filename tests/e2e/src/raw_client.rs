@@ -2,12 +2,12 @@
 //!
 //! Over TCP of this machine and in the clear. What the server answers is checked as little as the test asks for.
 
-use outboard_wire::device_id::DeviceId;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use outboard_session::client::{Event, Incoming};
+use outboard_wire::device_id::DeviceId;
 use outboard_wire::frame::{CommandHeader, flags};
 use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Extensions, Hello, Preamble, Purpose, Refusal, VERSION, Welcome};
 use outboard_wire::lane::{LaneHeader, LaneKind};

@@ -1,11 +1,11 @@
 //! What one session may take of its worker and of the machine: each test plays a client that takes more, and looks at what it got.
 
-use outboard_wire::device_id::DeviceId;
 use std::net::TcpStream;
 use std::time::Duration;
 
 use outboard_e2e::raw_client::{read_frame, write_chunk};
 use outboard_e2e::{Driver, Footprint, Program, RawClient, Server, within};
+use outboard_wire::device_id::DeviceId;
 use outboard_wire::lane::LaneKind;
 use outboard_wire::messages::*;
 use outboard_wire::types::JitOptions;

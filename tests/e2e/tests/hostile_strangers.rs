@@ -1,6 +1,5 @@
 //! What strangers and owners may take of the supervisor: each test takes more, and looks who is still served.
 
-use outboard_wire::device_id::DeviceId;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use outboard_e2e::raw_client::hello;
 use outboard_e2e::{Footprint, Program, RawClient, Server, dist, metrics, within};
 use outboard_wire::ObjectId;
+use outboard_wire::device_id::DeviceId;
 use outboard_wire::handshake::{Purpose, RefusalCode};
 use outboard_wire::messages::*;
 use rustix::net::sockopt::set_socket_reuseaddr;

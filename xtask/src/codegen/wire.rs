@@ -269,7 +269,7 @@ const NAMED: &[(&str, &str, &str)] = &[
     ("device_ptr", "DevicePtr", "u64"),
     ("host_ptr", "HostPtr", "u64"),
     ("unified_ptr", "UnifiedPtr", "u64"),
-    // What it is on the wire is not all that it holds.
+    // It holds a server, too, which is not sent.
     ("device", "DeviceId", ""),
 ];
 

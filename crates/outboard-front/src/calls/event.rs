@@ -1,6 +1,5 @@
 //! Events.
 
-use crate::several::together;
 use core::ffi::c_uint;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +12,7 @@ use crate::context;
 use crate::event::{DISABLE_TIMING, FLAGS, INTERPROCESS, Object, insert, live, to_record};
 use crate::handles::{Kind, not_found};
 use crate::process::{Front, Process};
+use crate::several::together;
 use crate::stream;
 
 pub unsafe fn cuEventCreate<B: Backend>(process: &'static Process<B>, out: *mut CUevent, flags: c_uint) -> Result<()> {

@@ -1,6 +1,5 @@
 //! Green contexts.
 
-use crate::several::together;
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +14,7 @@ use crate::border::{put, put_if, require};
 use crate::context::{self, Context, Here};
 use crate::green::{Green, named};
 use crate::process::Process;
+use crate::several::together;
 use crate::{event, state, stream};
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`.

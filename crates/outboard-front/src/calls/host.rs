@@ -1,6 +1,5 @@
 //! Page-locked host memory.
 
-use crate::several::one_server;
 use core::ffi::{c_uint, c_void};
 
 use outboard_abi::{CUdeviceptr, CUresult};
@@ -10,6 +9,7 @@ use crate::border::{put, require};
 use crate::context;
 use crate::memory::{self, Kind};
 use crate::process::Process;
+use crate::several::one_server;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP`, `_WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;

@@ -1,6 +1,5 @@
 //! Managed memory.
 
-use crate::several::one_server;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use outboard_abi::{
@@ -16,6 +15,7 @@ use crate::device::value;
 use crate::managed::{NO_WISHES, NOWHERE, Wishes, check, pieces, wishes};
 use crate::memory::{self, Kind};
 use crate::process::{Front, Process};
+use crate::several::one_server;
 use crate::{state, stream};
 
 /// `CU_MEM_ATTACH_GLOBAL`, `_HOST`, `_SINGLE`.

@@ -1,6 +1,5 @@
 //! Device memory, and the map of what is allocated.
 
-use crate::several::one_server;
 use core::ffi::c_uint;
 
 use outboard_abi::{CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
@@ -10,6 +9,7 @@ use crate::border::{put, put_if, require};
 use crate::context;
 use crate::memory::{Kind, find, insert, remove};
 use crate::process::Process;
+use crate::several::one_server;
 use crate::{pool, stream};
 
 /// Rows of `cuMemAllocPitch` begin at multiples of this, as on devices of today.

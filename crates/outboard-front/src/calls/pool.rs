@@ -2,7 +2,6 @@
 
 mod sharing;
 
-use crate::several::one_server;
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -14,8 +13,9 @@ use outboard_abi::{
 use crate::backend::{Backend, DevicePtr, PoolKind, Result};
 use crate::border::{put, require, slice};
 use crate::memory::{self, Kind as Memory};
-use crate::pool::{Origin, Pool, adopt, change, default_of, of_device, put_pool, resolve};
+use crate::pool::{Origin, Pool, adopt, change, default_of, home, of_device, put_pool, resolve};
 use crate::process::{Front, Process};
+use crate::several::one_server;
 use crate::state::{self, device_id, ready};
 use crate::{stream, vmm};
 
@@ -141,13 +141,13 @@ pub unsafe fn cuMemPoolDestroy<B: Backend>(process: &'static Process<B>, pool: C
     change(process, pool.device, |pools| {
         pools.current.take_if(|current| current.handle == pool.handle);
     });
-    process.backend.pool_destroy(device_id(process, pool.device)?, pool.id())
+    process.backend.pool_destroy(home(process, &pool)?, pool.id())
 }
 
 pub unsafe fn cuMemPoolTrimTo<B: Backend>(process: &'static Process<B>, pool: CUmemoryPool, keep: usize) -> Result<()> {
     let pool = resolve(process, pool)?;
     crate::capture::refuse_unsafe(process)?;
-    process.backend.pool_trim(device_id(process, pool.device)?, pool.id(), keep as u64)
+    process.backend.pool_trim(home(process, &pool)?, pool.id(), keep as u64)
 }
 
 /// Whether an attribute's value is an `int`; the others are 64 bits.
@@ -175,7 +175,7 @@ pub unsafe fn cuMemPoolGetAttribute<B: Backend>(
     let flag = is_flag(attribute)?;
     require(!out.is_null())?;
     crate::capture::refuse_unsafe(process)?;
-    let value = process.backend.pool_attribute(device_id(process, pool.device)?, pool.id(), attribute.0)?;
+    let value = process.backend.pool_attribute(home(process, &pool)?, pool.id(), attribute.0)?;
     // SAFETY: the program's out parameter, of the attribute's type.
     unsafe {
         match flag {
@@ -210,7 +210,7 @@ pub unsafe fn cuMemPoolSetAttribute<B: Backend>(
         _ => {}
     }
     crate::capture::refuse_unsafe(process)?;
-    process.backend.pool_set_attribute(device_id(process, pool.device)?, pool.id(), attribute.0, value)
+    process.backend.pool_set_attribute(home(process, &pool)?, pool.id(), attribute.0, value)
 }
 
 pub unsafe fn cuMemPoolSetAccess<B: Backend>(
@@ -225,13 +225,8 @@ pub unsafe fn cuMemPoolSetAccess<B: Backend>(
         unsafe { slice(map, count) }?.iter().map(|desc| vmm::access(process, desc)).collect::<Result<Vec<_>>>()?;
     // A device's own memory cannot be taken from it.
     require(access.iter().all(|(device, flags)| *device != pool.device || *flags == 3))?;
-    let named = |(index, flags): &(usize, u32)| Ok((device_id(process, *index)?, *flags));
-    let access = access.iter().map(named).collect::<Result<Vec<_>>>()?;
-    if access.is_empty() {
-        Ok(())
-    } else {
-        process.backend.pool_set_access(device_id(process, pool.device)?, pool.id(), &access)
-    }
+    let access = vmm::named(process, &access)?;
+    if access.is_empty() { Ok(()) } else { process.backend.pool_set_access(home(process, &pool)?, pool.id(), &access) }
 }
 
 pub unsafe fn cuMemPoolGetAccess<B: Backend>(
@@ -244,8 +239,7 @@ pub unsafe fn cuMemPoolGetAccess<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
     let device = vmm::location(process, unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
-    let flags =
-        process.backend.pool_access(device_id(process, pool.device)?, pool.id(), device_id(process, device)?)?;
+    let flags = process.backend.pool_access(home(process, &pool)?, pool.id(), device_id(process, device)?)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUmemAccess_flags(flags)) }
 }
@@ -270,7 +264,7 @@ pub unsafe fn cuMemAllocFromPoolAsync<B: Backend>(
         (_, Some(outcome)) => outcome?,
         (_, None) => {
             crate::capture::refuse_unsafe(process)?;
-            one_server(here.id.server(), [device_id(process, pool.device)?.server()])?;
+            one_server(here.id.server(), [home(process, &pool)?.server()])?;
             let address = here.note(process.backend.pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
             memory::insert_on(
                 process,

@@ -13,7 +13,7 @@ use crate::border::{put, require, slice};
 use crate::process::{Front, Process};
 use crate::several::one_server;
 use crate::state::{self, ready};
-use crate::vmm::{Mapping, POSIX, Space, access, access_of, adopt_with, location, resolve};
+use crate::vmm::{Mapping, POSIX, Space, access, access_of, adopt_with, location, named, resolve};
 use crate::{context, memory};
 
 /// What this many bytes must be multiples of; every device of today has the same.
@@ -219,9 +219,7 @@ pub unsafe fn cuMemSetAccess<B: Backend>(
     let address = DevicePtr(address);
     let mut space = process.vmm.space.lock();
     let (home, bases) = whole(&space, address, bytes as u64)?;
-    let named = |(index, flags): &(usize, u32)| Ok((state::device_id(process, *index)?, *flags));
-    let named = access.iter().map(named).collect::<Result<Vec<_>>>()?;
-    process.backend.vmm_set_access(home, address, bytes as u64, &named)?;
+    process.backend.vmm_set_access(home, address, bytes as u64, &named(process, &access)?)?;
     for base in bases {
         let Some(mapping) = space.mappings.get_mut(base) else { continue };
         for &(device, flags) in &access {

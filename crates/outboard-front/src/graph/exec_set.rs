@@ -1,6 +1,5 @@
 //! Other parameters for single nodes of an executable; its graph stays as it is.
 
-use crate::several::one_server;
 use outboard_abi::{CUgraphExec, CUgraphNode};
 use outboard_wire::graph::{CopyNode, NodeParams, Place};
 
@@ -10,6 +9,7 @@ use crate::backend::{Backend, Result};
 use crate::border::require;
 use crate::context;
 use crate::process::Process;
+use crate::several::one_server;
 
 /// Gives a node of an executable other parameters, if they are of a kind that it can take.
 pub(crate) fn set<B: Backend>(

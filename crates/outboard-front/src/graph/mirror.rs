@@ -1,12 +1,12 @@
 //! What the device has yet to be told of a graph.
 
-use crate::several::one_server;
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 use super::model::{Role, World, world};
 use crate::backend::{Backend, ObjectId, Result, ServerId};
 use crate::context::{self, Here};
 use crate::process::Process;
+use crate::several::one_server;
 
 pub(crate) use crate::parts::graph::mirror::Mirror;
 

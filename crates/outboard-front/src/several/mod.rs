@@ -39,7 +39,7 @@ pub struct Several<S: 'static> {
     faults: OnceLock<&'static dyn Faults>,
     /// From the first question for devices on.
     others: OnceLock<Box<[&'static S]>>,
-    /// What servers have answered, by their places, and the process that asked: when one of them fails, the others are not asked again.
+    /// The platform that each server has told, by its place, and the process that it told: a server that has answered is not asked again when another fails.
     found: Mutex<BTreeMap<usize, (u32, Platform)>>,
 }
 

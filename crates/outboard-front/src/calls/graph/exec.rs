@@ -1,6 +1,5 @@
 //! Executables.
 
-use crate::several::one_server;
 use core::ffi::{c_char, c_uint, c_ulonglong};
 use std::sync::Arc;
 
@@ -19,6 +18,7 @@ use crate::graph::exec::{Exec, FLAGS, resolve};
 use crate::graph::mirror::flush;
 use crate::graph::model::{INVALID, world};
 use crate::process::{Front, Process};
+use crate::several::one_server;
 use crate::stream::{self, DefaultStream};
 
 /// What went wrong when an executable was made.

@@ -10,7 +10,7 @@ use crate::backend::{Backend, DevicePtr, ObjectId, Result, Token};
 use crate::border::{put, require};
 use crate::memory::{self, Kind as Memory};
 use crate::pool::sharing::{descriptor, given};
-use crate::pool::{Origin, Pool, put_pool, resolve};
+use crate::pool::{Origin, Pool, home, put_pool, resolve};
 use crate::process::Process;
 use crate::state::{device_id, index_of, ready};
 use crate::{context, vmm};
@@ -25,7 +25,7 @@ pub unsafe fn cuMemPoolExportToShareableHandle<B: Backend>(
     let pool = resolve(process, pool)?;
     descriptor(kind, flags)?;
     require(!out.is_null() && pool.origin == Origin::Created && pool.handle_types & vmm::POSIX != 0)?;
-    let fd = process.backend.export_pool(device_id(process, pool.device)?, pool.id())?;
+    let fd = process.backend.export_pool(home(process, &pool)?, pool.id())?;
     // SAFETY: for this type of handle the out parameter is an `int`.
     unsafe { put(out.cast::<c_int>(), fd.into_raw_fd()) }
 }

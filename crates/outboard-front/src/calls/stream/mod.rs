@@ -4,7 +4,6 @@ mod attributes;
 mod host;
 mod values;
 
-use crate::several::together;
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use outboard_abi::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
@@ -13,6 +12,7 @@ use crate::backend::{Backend, Result};
 use crate::border::{put, put_if, require};
 use crate::context;
 use crate::process::Process;
+use crate::several::together;
 use crate::stream::{LEGACY, NON_BLOCKING, PER_THREAD, context_of, create, destroy, facts, find, resolve};
 
 pub use super::managed::cuStreamAttachMemAsync;
