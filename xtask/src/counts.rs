@@ -123,14 +123,18 @@ fn least(one: &Counts, other: &Counts) -> Counts {
     one.iter().map(smaller).collect()
 }
 
-/// Builds what is counted.
-fn prepare() -> Result<()> {
+/// Builds what is counted, apart from what it is used with.
+pub(crate) fn build() -> Result<()> {
     ensure_valgrind()?;
     // At once: the last part of each, which makes one of all its crates, keeps only one processor busy.
     let mut cargo = util::cargo();
     cargo.current_dir(root()).args(["build", "--quiet", "--release", "--lib"]);
     cargo.args(["--package", "outboard-libcuda", "--package", "outboard-driver", "--package", "outboard-server"]);
-    util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))?;
+    util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))
+}
+
+fn prepare() -> Result<()> {
+    build()?;
     Dist::build(Profile::Tests)?;
     let client = target_dir().join("counts/client");
     let _ = fs::remove_dir_all(target_dir().join("counts"));

