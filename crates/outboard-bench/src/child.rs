@@ -5,7 +5,7 @@ use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use crate::lab::{self, Lab, LabError};
-use crate::measures::{self, Prepared};
+use crate::measures::{self, Clients, Prepared};
 use crate::protocol::{Answer, Request};
 
 /// Answers requests until there are no more.
@@ -36,6 +36,7 @@ pub(crate) const PROBE: &str = "probe";
 struct Bench {
     lab: Option<Lab>,
     prepared: Option<Prepared>,
+    clients: Clients,
 }
 
 impl Bench {
@@ -65,6 +66,11 @@ impl Bench {
             self.prepared = Some(Box::new(measures::start_up));
             return Ok(Answer::Ready);
         }
+        // This process is none of the clients.
+        if let Some(prepared) = self.clients.prepare(measure, budget)? {
+            self.prepared = Some(prepared);
+            return Ok(Answer::Ready);
+        }
         let lab = self.lab()?;
         match measures::prepare(&lab, measure, budget)? {
             Some(mut prepared) => {
@@ -86,7 +92,7 @@ impl Bench {
         let turn = run()?;
         // What is still queued would share the device with the next participant's turn.
         if let Some(lab) = &self.lab {
-            lab::driver!(lab.table, cuCtxSynchronize())?;
+            lab.settle()?;
         }
         Ok(Answer::Taken(turn))
     }

@@ -45,6 +45,8 @@ pub(crate) enum LabError {
     Call { function: &'static str, error: CUresult },
     #[error("{0}")]
     Wrong(String),
+    #[error("memory cannot be mapped: {0}")]
+    Memory(#[from] rustix::io::Errno),
 }
 
 impl LabError {
@@ -89,6 +91,13 @@ pub(crate) fn kernels(table: Table) -> Result<(CUfunction, CUfunction)> {
     Ok((nothing, take))
 }
 
+/// A stream that waits for no other.
+pub(crate) fn stream(table: Table) -> Result<CUstream> {
+    let mut stream = ptr::null_mut();
+    driver!(table, cuStreamCreate(&mut stream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0))?;
+    Ok(stream)
+}
+
 /// Everything set up. A copy of it is as good: these are handles.
 #[derive(Clone, Copy)]
 pub(crate) struct Lab {
@@ -112,8 +121,7 @@ impl Lab {
         driver!(table, cuInit(0))?;
         let (device, context) = context(table)?;
         let (nothing, take) = kernels(table)?;
-        let mut stream = ptr::null_mut();
-        driver!(table, cuStreamCreate(&mut stream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0))?;
+        let stream = stream(table)?;
         Ok(Lab { table, device, context, stream, nothing, take })
     }
 
@@ -139,6 +147,11 @@ impl Lab {
     #[inline]
     pub(crate) fn wait(&self) -> Result<()> {
         driver!(self.table, cuStreamSynchronize(self.stream))
+    }
+
+    /// Waits for everything that is queued.
+    pub(crate) fn settle(&self) -> Result<()> {
+        driver!(self.table, cuCtxSynchronize())
     }
 
     /// Makes the context the calling thread's.

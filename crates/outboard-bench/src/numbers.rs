@@ -60,6 +60,25 @@ pub(crate) fn ratio(summary: &Summary) -> String {
     if low == high { format!("{median} ×") } else { format!("{median} × ({low}–{high})") }
 }
 
+/// What names of measures call a size: `64K` is 65,536 bytes.
+pub(crate) fn size(name: &str) -> Option<usize> {
+    let (digits, factor) = match name.strip_suffix('K') {
+        Some(digits) => (digits, 1 << 10),
+        None => (name.strip_suffix('M')?, 1 << 20),
+    };
+    digits.parse::<usize>().ok()?.checked_mul(factor)
+}
+
+/// The name of a size: `64K`.
+pub(crate) fn size_name(bytes: usize) -> String {
+    if bytes < 1 << 20 { format!("{}K", bytes >> 10) } else { format!("{}M", bytes >> 20) }
+}
+
+/// A size for people: `64 KiB`.
+pub(crate) fn size_words(bytes: usize) -> String {
+    if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +109,14 @@ mod tests {
         assert_eq!(plain(Unit::Time, 0.1), "100 ms");
         let summary = Summary { median: 0.9e-3, low: 0.8e-3, high: 1.2e-3 };
         assert_eq!(spread(Unit::Time, &summary), "900 µs (800–1200)");
+    }
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (name, bytes, words) in [("64K", 65536, "64 KiB"), ("16M", 16 << 20, "16 MiB")] {
+            assert_eq!(size(name), Some(bytes));
+            assert_eq!((size_name(bytes), size_words(bytes)), (name.to_owned(), words.to_owned()));
+        }
+        assert!(["", "K", "64", "h2d", "é"].into_iter().all(|name| size(name).is_none()));
     }
 }

@@ -10,20 +10,31 @@ use std::time::{Duration, Instant};
 use crate::BenchError;
 use crate::protocol::{Answer, Request};
 
+/// The subcommand of `outboard` that is a participant.
+pub(crate) const SUBCOMMAND: &str = "bench-participant";
+
+/// Where the statistics of a participant's client library go.
+pub(crate) const STATISTICS: &str = "OUTBOARD_STATS_FILE";
+
 /// A running participant; killed when dropped.
 pub(crate) struct Participant {
     child: Child,
     requests: Option<ChildStdin>,
     answers: Receiver<Answer>,
-    log: PathBuf,
+    log: Option<PathBuf>,
     alive: bool,
 }
 
 impl Participant {
-    /// Starts it. What it says on standard error goes to the file `log`.
-    pub(crate) fn start(mut command: Command, log: &Path) -> Result<Participant, BenchError> {
+    /// Starts it. What it says on standard error goes to the file `log`, or where this process's goes.
+    pub(crate) fn start(mut command: Command, log: Option<&Path>) -> Result<Participant, BenchError> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let errors = File::create(log).map_err(BenchError::system(format!("cannot write {}", log.display())))?;
+        let errors = match log {
+            Some(log) => {
+                File::create(log).map_err(BenchError::system(format!("cannot write {}", log.display())))?.into()
+            }
+            None => Stdio::inherit(),
+        };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().map_err(BenchError::system(format!("cannot start {name}")))?;
         let requests = child.stdin.take();
@@ -39,7 +50,7 @@ impl Participant {
                 }
             });
         }
-        Ok(Participant { child, requests, answers, log: log.to_owned(), alive: true })
+        Ok(Participant { child, requests, answers, log: log.map(Path::to_owned), alive: true })
     }
 
     /// Its process.
@@ -83,9 +94,14 @@ impl Participant {
         self.receive(limit)
     }
 
-    /// Lets it end by itself, as programs do, and waits for that.
-    pub(crate) fn finish(mut self, limit: Duration) {
+    /// Lets it end by itself, as programs do.
+    pub(crate) fn dismiss(&mut self) {
         self.requests = None;
+    }
+
+    /// Lets it end by itself and waits for that.
+    pub(crate) fn finish(mut self, limit: Duration) {
+        self.dismiss();
         let deadline = Instant::now() + limit;
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(2));
@@ -95,7 +111,7 @@ impl Participant {
     /// How it ended, with the last that it said.
     fn end_told(&mut self) -> String {
         let how = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        let log = std::fs::read(&self.log).unwrap_or_default();
+        let log = self.log.as_ref().and_then(|log| std::fs::read(log).ok()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log).into_owned();
         match log.lines().map(str::trim).rfind(|line| !line.is_empty()) {
             Some(line) => format!("the process ended ({how}): {line}"),
@@ -122,7 +138,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let log = std::env::temp_dir().join(format!("outboard-bench-{}-{test}", std::process::id()));
-        let participant = Participant::start(command, &log).unwrap();
+        let participant = Participant::start(command, Some(&log)).unwrap();
         assert!(participant.id() > 0);
         participant
     }

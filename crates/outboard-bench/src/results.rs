@@ -31,6 +31,10 @@ pub enum Group {
     Memory,
     /// Copies between host and device.
     Copies,
+    /// Copies between host and device, many queued at once.
+    Queued,
+    /// Copies of several clients at once.
+    Clients,
     /// Questions that the client can answer itself.
     Local,
     /// From the start of a process to its first work.
@@ -153,6 +157,9 @@ pub struct Results {
     pub lanes: u32,
     /// Plain TCP streams.
     pub streams: Vec<Streams>,
+    /// Such that carry bytes both ways at once: the rate each way.
+    #[serde(default)]
+    pub streams_both: Vec<Streams>,
     /// What a round trip of 64 bytes takes over plain TCP, in seconds; one value a round.
     #[serde(default)]
     pub round_trip: Vec<f64>,
@@ -168,9 +175,23 @@ impl Results {
 
     /// What as many plain TCP streams carry as Outboard uses for copies.
     pub fn same_streams(&self) -> Option<Summary> {
-        let streams = self.streams.iter().find(|streams| streams.streams == self.lanes)?;
-        statistics::summary(&streams.rounds)
+        rate_of(&self.streams, self.lanes)
     }
+
+    /// What as many carry each way, both at once.
+    pub fn same_streams_both(&self) -> Option<Summary> {
+        rate_of(&self.streams_both, self.lanes)
+    }
+
+    /// What a single plain TCP stream carries.
+    pub fn one_stream(&self) -> Option<Summary> {
+        rate_of(&self.streams, 1)
+    }
+}
+
+fn rate_of(streams: &[Streams], count: u32) -> Option<Summary> {
+    let streams = streams.iter().find(|streams| streams.streams == count)?;
+    statistics::summary(&streams.rounds)
 }
 
 #[cfg(test)]
@@ -208,5 +229,6 @@ mod tests {
         let text = serde_json::to_string(&results).unwrap();
         assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), results);
         assert_eq!(results.same_streams().unwrap().median, 1.0);
+        assert_eq!((results.one_stream(), results.same_streams_both()), (None, None));
     }
 }

@@ -21,21 +21,32 @@ const ROUND_TRIPS: usize = 10_000;
 /// How many streams are tried.
 pub(crate) const COUNTS: [u32; 4] = [1, 2, 4, 8];
 
-/// Bytes per second over this many streams at once. Each round sends the same memory again.
-pub(crate) fn measure(streams: u32, rounds: u32, quick: bool) -> io::Result<Vec<f64>> {
+/// Which ways bytes go over each stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ways {
+    One,
+    /// Both at once, as copies in both directions share their connections.
+    Both,
+}
+
+/// Bytes per second each way over this many streams at once. Each round sends the same memory again.
+pub(crate) fn measure(streams: u32, ways: Ways, rounds: u32, quick: bool) -> io::Result<Vec<f64>> {
     let bytes = if quick { QUICK } else { BYTES };
     let share = bytes / streams as usize;
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let mut pairs = (0..streams).map(|_| pair(&listener)).collect::<io::Result<Vec<_>>>()?;
-    let (mut source, mut target) = (vec![1u8; bytes], vec![0u8; bytes]);
+    let pairs = (0..streams).map(|_| pair(&listener)).collect::<io::Result<Vec<_>>>()?;
+    let there = pairs.iter().map(|(here, there)| (here, there));
+    let back = pairs.iter().map(|(here, there)| (there, here)).filter(|_| ways == Ways::Both);
+    let routes: Vec<(&TcpStream, &TcpStream)> = there.chain(back).collect();
+    let (mut source, mut target) = (vec![1u8; share * routes.len()], vec![0u8; share * routes.len()]);
     let mut all = Vec::new();
     // The first round warms up.
     for round in 0..=rounds {
-        let barrier = &Barrier::new(2 * streams as usize + 1);
+        let barrier = &Barrier::new(2 * routes.len() + 1);
         let seconds = std::thread::scope(|scope| {
             let mut threads = Vec::new();
-            for ((sender, receiver), (from, to)) in
-                pairs.iter_mut().zip(source.chunks_mut(share).zip(target.chunks_mut(share)))
+            for ((mut sender, mut receiver), (from, to)) in
+                routes.iter().copied().zip(source.chunks_mut(share).zip(target.chunks_mut(share)))
             {
                 threads.push(scope.spawn(move || {
                     barrier.wait();
@@ -129,7 +140,9 @@ mod tests {
 
     #[test]
     fn every_round_has_a_rate() {
-        let rates = super::measure(2, 3, true).unwrap();
-        assert!(rates.len() == 3 && rates.iter().all(|rate| *rate > 1e6), "{rates:?}");
+        for ways in [super::Ways::One, super::Ways::Both] {
+            let rates = super::measure(2, ways, 3, true).unwrap();
+            assert!(rates.len() == 3 && rates.iter().all(|rate| *rate > 1e6), "{rates:?}");
+        }
     }
 }

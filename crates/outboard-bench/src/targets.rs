@@ -5,6 +5,7 @@ use serde::Deserialize;
 use crate::BenchError;
 use crate::numbers;
 use crate::results::{Measured, Results, Unit};
+use crate::statistics;
 
 /// The file of targets, which travels inside the program.
 const FILE: &str = include_str!("../../../benches/targets.toml");
@@ -37,6 +38,10 @@ enum Of {
     Native,
     /// The part of what plain TCP streams carry.
     Streams,
+    /// The part of what they carry each way, both ways at once.
+    StreamsBoth,
+    /// A round trip over plain TCP, and so many times what one plain TCP stream takes for the bytes.
+    Stream,
 }
 
 /// What a target says of a run.
@@ -95,9 +100,9 @@ impl Target {
     pub fn judge(&self, results: &Results, measured: &Measured, way: &str) -> Verdict {
         let mut verdict = Verdict::Met;
         for limit in &self.0 {
-            let Some(seen) = limit.seen(results, measured, way) else { return Verdict::Open };
-            let reached = if limit.at_most { seen <= limit.number } else { seen >= limit.number };
-            let part = if limit.number == 0.0 { f64::INFINITY } else { seen / limit.number };
+            let Some((seen, wanted)) = limit.seen(results, measured, way) else { return Verdict::Open };
+            let reached = if limit.at_most { seen <= wanted } else { seen >= wanted };
+            let part = if wanted == 0.0 { f64::INFINITY } else { seen / wanted };
             verdict = match verdict {
                 Verdict::Met if !reached => Verdict::Missed(part),
                 Verdict::Missed(other) if !reached => {
@@ -116,9 +121,14 @@ impl Limit {
             Some(rest) => (true, rest),
             None => (false, text.trim().strip_prefix(">=")?),
         };
-        let (number, unit) = rest.trim().split_once(' ')?;
+        let rest = rest.trim();
+        // A sum, of which the first part has no number.
+        let (rest, sum) = rest.strip_prefix("round trip + ").map_or((rest, false), |rest| (rest, true));
+        let (number, unit) = rest.split_once(' ')?;
         let number: f64 = number.parse().ok()?;
         let (factor, of) = match unit.trim() {
+            "x stream" if sum => (1.0, Of::Stream),
+            _ if sum => return None,
             "ns" => (1e-9, Of::Figure(Unit::Time)),
             "us" => (1e-6, Of::Figure(Unit::Time)),
             "ms" => (1e-3, Of::Figure(Unit::Time)),
@@ -126,23 +136,32 @@ impl Limit {
             "B" => (1.0, Of::Figure(Unit::Bytes)),
             "x" => (1.0, Of::Native),
             "% of streams" => (0.01, Of::Streams),
+            "% of streams both ways" => (0.01, Of::StreamsBoth),
             _ => return None,
         };
         Some(Limit { at_most, number: number * factor, of })
     }
 
-    /// The median that the limit is about. `None` if there is none to judge.
-    fn seen(&self, results: &Results, measured: &Measured, way: &str) -> Option<f64> {
-        match self.of {
+    /// What the limit is about, and what it is held against. `None` if there is nothing to judge.
+    fn seen(&self, results: &Results, measured: &Measured, way: &str) -> Option<(f64, f64)> {
+        let median = measured.summary(way)?.median;
+        let seen = match self.of {
             Of::Figure(unit) if unit == measured.unit => {
                 // Counted bytes are the same everywhere.
                 let same_device = results.machine.get("device").is_some_and(|device| device.contains("H200"));
-                if same_device || unit == Unit::Bytes { Some(measured.summary(way)?.median) } else { None }
+                if same_device || unit == Unit::Bytes { median } else { return None }
             }
-            Of::Figure(_) => None,
-            Of::Native => Some(measured.ratio(way)?.median),
-            Of::Streams => Some(measured.summary(way)?.median / results.same_streams()?.median),
-        }
+            Of::Figure(_) => return None,
+            Of::Native => measured.ratio(way)?.median,
+            Of::Streams => median / results.same_streams()?.median,
+            Of::StreamsBoth => median / results.same_streams_both()?.median,
+            Of::Stream => {
+                let bytes = numbers::size(measured.id.rsplit('.').next()?)? as f64;
+                let round_trip = statistics::median(&results.round_trip)?;
+                return Some((median, round_trip + self.number * bytes / results.one_stream()?.median));
+            }
+        };
+        Some((seen, self.number))
     }
 }
 
@@ -154,6 +173,8 @@ impl std::fmt::Display for Target {
                 Of::Figure(unit) => numbers::plain(unit, limit.number),
                 Of::Native => format!("{} ×", limit.number),
                 Of::Streams => format!("{:.0} % of plain streams", limit.number * 100.0),
+                Of::StreamsBoth => format!("{:.0} % of plain streams both ways", limit.number * 100.0),
+                Of::Stream => format!("round trip + {} × one plain stream", limit.number),
             };
             write!(out, "{and}{sign} {size}")?;
         }
@@ -194,7 +215,11 @@ mod tests {
         known.push("upload.later".to_owned());
         for row in rows().unwrap() {
             assert!(known.contains(&row.measure), "{}", row.measure);
-            assert!(row.target("shm").is_some() && row.target("tcp").is_some() && row.ways.len() == 2, "{row:?}");
+            let ways: Vec<&str> = row.ways.iter().map(|(way, _)| way.as_str()).collect();
+            assert!(!ways.is_empty() && ways.iter().all(|way| ["shm", "tcp"].contains(way)), "{row:?}");
+            let sums = row.ways.iter().flat_map(|(_, target)| &target.0).filter(|limit| limit.of == Of::Stream);
+            let size = row.measure.rsplit('.').next().and_then(numbers::size);
+            assert!(sums.count() == 0 || size.is_some(), "{} names no size", row.measure);
         }
     }
 
@@ -213,6 +238,31 @@ mod tests {
         assert_eq!(judge(target, &on("NVIDIA H200"), &measured(Unit::Rate, 50e9, 17e9)), Verdict::Met);
         assert_eq!(judge(target, &on("NVIDIA H200"), &measured(Unit::Rate, 50e9, 8e9)), Verdict::Missed(0.5));
         assert_eq!(Target::parse(target).unwrap().to_string(), "≥ 80 % of plain streams, ≥ 12 GB/s");
+    }
+
+    #[test]
+    fn both_ways_are_compared_with_both_ways() {
+        let streams_both = vec![Streams { streams: 2, rounds: vec![10e9] }];
+        let results = Results { streams_both, ..on("x") };
+        let target = ">= 80 % of streams both ways";
+        assert_eq!(judge(target, &results, &measured(Unit::Rate, 50e9, 9e9)), Verdict::Met);
+        assert_eq!(judge(target, &on("x"), &measured(Unit::Rate, 50e9, 9e9)), Verdict::Open);
+        assert_eq!(Target::parse(target).unwrap().to_string(), "≥ 80 % of plain streams both ways");
+    }
+
+    #[test]
+    fn a_small_copy_has_a_round_trip_and_a_stream() {
+        let streams = vec![Streams { streams: 1, rounds: vec![4.0 * 1048576.0] }];
+        let results = Results { streams, round_trip: vec![0.5, 0.75, 9.0], ..on("x") };
+        // A round trip of 0.75 s and twice 0.25 s for a mebibyte.
+        let target = "<= round trip + 2 x stream";
+        let copy = |tcp| Measured { id: "copy.x.1M".into(), ..measured(Unit::Time, 0.1, tcp) };
+        assert_eq!(judge(target, &results, &copy(1.25)), Verdict::Met);
+        assert_eq!(judge(target, &results, &copy(2.5)), Verdict::Missed(2.0));
+        assert_eq!(judge(target, &results, &measured(Unit::Time, 0.1, 0.1)), Verdict::Open, "no size");
+        assert_eq!(judge(target, &on("x"), &copy(1.0)), Verdict::Open, "no round trip");
+        assert_eq!(Target::parse(target).unwrap().to_string(), "≤ round trip + 2 × one plain stream");
+        assert!(Target::parse("<= round trip + 2 us").is_none() && Target::parse("<= 2 x stream").is_none());
     }
 
     #[test]

@@ -1,156 +1,154 @@
-//! Copies between host and device.
+//! Copies between host and device, one at a time.
 
-use std::ffi::c_void;
-use std::ptr;
 use std::time::Duration;
 
-use outboard_abi::CUdeviceptr;
-
-use super::{Measure, Prepared, nothing, repeat};
-use crate::lab::{Lab, LabError, Result, driver};
+use super::buffers::{Device, Direction, Host, Kind};
+use super::{Measure, Prepared, repeat};
+use crate::lab::{Lab, Result};
+use crate::numbers::{size, size_words};
 use crate::protocol::Turn;
 use crate::results::{Group, Unit};
 
-/// Sizes of copies that are measured as rates, with their names.
-const SIZES: [(&str, usize); 5] =
-    [("64K", 64 << 10), ("1M", 1 << 20), ("16M", 16 << 20), ("64M", 64 << 20), ("256M", 256 << 20)];
-
 /// The smallest copy is a matter of latency.
 const TINY: usize = 64;
+/// Sizes of copies of which latency is a good part, which are measured as times.
+const SMALL: [&str; 3] = ["64K", "256K", "1M"];
+/// Sizes of copies that are measured as rates, by kind of memory.
+const RATES: [(Kind, &[&str]); 4] = [
+    (Kind::Pinned, &["64K", "1M", "16M", "64M", "256M"]),
+    (Kind::Pageable, &["64K", "1M", "16M", "64M", "256M"]),
+    (Kind::Registered, &["64K", "1M", "64M"]),
+    (Kind::RegisteredFile, &["64K", "1M", "64M"]),
+];
+/// The largest copy of a quick run.
+const QUICK: usize = 16 << 20;
 
-pub(super) fn catalogue(quick: bool) -> Vec<Measure> {
+/// A measure of copies of one kind and size in one direction.
+#[derive(Debug, PartialEq)]
+struct Single {
+    id: String,
+    kind: Kind,
+    direction: Direction,
+    bytes: usize,
+    unit: Unit,
+}
+
+/// All of them.
+fn singles() -> Vec<Single> {
     let mut all = Vec::new();
-    for (direction, words) in [("h2d", "to the device"), ("d2h", "from the device")] {
-        all.push(Measure::new(
-            format!("copy.tiny.{direction}"),
-            format!("64 B {words}, pageable, synchronous"),
-            Unit::Time,
-            Group::Copies,
-        ));
+    for direction in Direction::BOTH {
+        let id = format!("copy.tiny.{}", direction.name());
+        all.push(Single { id, kind: Kind::Pageable, direction, bytes: TINY, unit: Unit::Time });
     }
-    for (kind, words) in [("pinned", "pinned, asynchronous, and a wait"), ("pageable", "pageable, synchronous")] {
-        for (direction, way) in [("h2d", "to the device"), ("d2h", "from the device")] {
-            for (name, bytes) in SIZES.into_iter().filter(|(_, bytes)| !quick || *bytes <= 16 << 20) {
-                let size =
-                    if bytes >> 20 == 0 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
-                all.push(Measure::new(
-                    format!("copy.{kind}.{direction}.{name}"),
-                    format!("{size} {way}, {words}"),
-                    Unit::Rate,
-                    Group::Copies,
-                ));
+    let mut add = |start: String, kind: Kind, sizes: &[&str], unit: Unit| {
+        for direction in Direction::BOTH {
+            for name in sizes {
+                let id = format!("{start}.{}.{name}", direction.name());
+                all.extend(size(name).map(|bytes| Single { id, kind, direction, bytes, unit }));
             }
         }
+    };
+    for (name, kind) in [("sync", Kind::Pageable), ("async", Kind::Pinned)] {
+        add(format!("copy.small.{name}"), kind, &SMALL, Unit::Time);
+    }
+    for (kind, sizes) in RATES {
+        add(format!("copy.{}", kind.name()), kind, sizes, Unit::Rate);
     }
     all
 }
 
-/// Host memory of one kind, touched, with device memory of the same size.
+pub(super) fn catalogue(quick: bool) -> Vec<Measure> {
+    let wanted = singles().into_iter().filter(|single| !quick || single.bytes <= QUICK);
+    wanted.map(|single| Measure::new(single.id.clone(), single.title(), single.unit, Group::Copies)).collect()
+}
+
+impl Single {
+    fn title(&self) -> String {
+        let kind = match self.kind {
+            Kind::Pageable => "pageable, synchronous",
+            Kind::Pinned => "pinned, asynchronous, and a wait",
+            Kind::Registered => "registered, asynchronous, and a wait",
+            Kind::RegisteredFile => "a file's memory, registered, and a wait",
+        };
+        let size = if self.bytes == TINY { format!("{TINY} B") } else { size_words(self.bytes) };
+        // The same copies are measured as rates.
+        let time = if self.unit == Unit::Time && self.bytes != TINY { " (time)" } else { "" };
+        format!("{size} {}, {kind}{time}", self.direction.words())
+    }
+}
+
+/// A buffer of the host and one of the device.
 struct Pair {
     lab: Lab,
-    host: *mut u8,
-    device: CUdeviceptr,
-    bytes: usize,
-    /// What a vector owns; page-locked memory is the driver's.
-    pageable: Option<Vec<u8>>,
+    kind: Kind,
+    host: Host,
+    device: Device,
 }
 
 impl Pair {
-    fn new(lab: Lab, bytes: usize, pinned: bool) -> Result<Pair> {
-        let device = lab.allocate(bytes)?;
-        let mut pair = Pair { lab, host: ptr::null_mut(), device, bytes, pageable: None };
-        if pinned {
-            let mut address: *mut c_void = ptr::null_mut();
-            driver!(lab.table, cuMemHostAlloc(&mut address, bytes, 0))?;
-            pair.host = address.cast();
-        } else {
-            let mut memory = vec![0; bytes];
-            pair.host = memory.as_mut_ptr();
-            pair.pageable = Some(memory);
-        }
-        pair.fill(1);
-        Ok(pair)
+    fn new(lab: Lab, kind: Kind, bytes: usize) -> Result<Pair> {
+        Ok(Pair { lab, kind, device: Device::new(lab, bytes)?, host: Host::new(lab, kind, bytes)? })
     }
 
-    /// Writes the whole host side.
-    fn fill(&mut self, value: u8) {
-        // SAFETY: `bytes` bytes belong to this pair, and nothing else works on them between turns.
-        unsafe { self.host.write_bytes(value, self.bytes) };
+    /// A copy as programs make it of this kind of memory, and its end.
+    #[inline]
+    fn copy(&self, direction: Direction) -> Result<()> {
+        if self.kind == Kind::Pageable {
+            return self.device.copy(direction, &self.host);
+        }
+        self.device.queue(direction, &self.host, self.lab.stream)?;
+        self.lab.wait()
     }
 
-    fn to_device(&self) -> Result<()> {
-        let (table, bytes) = (self.lab.table, self.bytes);
-        if self.pageable.is_some() {
-            driver!(table, cuMemcpyHtoD_v2(self.device, self.host.cast(), bytes))
-        } else {
-            driver!(table, cuMemcpyHtoDAsync_v2(self.device, self.host.cast(), bytes, self.lab.stream))?;
-            self.lab.wait()
-        }
-    }
-
-    fn to_host(&self) -> Result<()> {
-        let (table, bytes) = (self.lab.table, self.bytes);
-        if self.pageable.is_some() {
-            driver!(table, cuMemcpyDtoH_v2(self.host.cast(), self.device, bytes))
-        } else {
-            driver!(table, cuMemcpyDtoHAsync_v2(self.host.cast(), self.device, bytes, self.lab.stream))?;
-            self.lab.wait()
-        }
-    }
-
-    /// Whether the bytes really went both ways: a figure of a copy that did not happen is worse than none.
-    fn check(&mut self, value: u8) -> Result<()> {
-        self.fill(value);
-        self.to_device()?;
-        self.fill(!value);
-        self.to_host()?;
-        // SAFETY: the memory is this pair's, written, and no copy is under way.
-        let host = unsafe { std::slice::from_raw_parts(self.host, self.bytes) };
-        match host.iter().position(|byte| *byte != value) {
-            None => Ok(()),
-            Some(at) => Err(LabError::Wrong(format!("a copy of {} bytes brought another byte at {at}", self.bytes))),
-        }
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        // After an error of the device these fail too; the process is about to end then.
-        let _ = self.lab.free(self.device);
-        if self.pageable.is_none() && !self.host.is_null() {
-            let _ = driver!(self.lab.table, cuMemFreeHost(self.host.cast()));
-        }
+    /// Whether the bytes really go both ways.
+    fn check(&mut self) -> Result<()> {
+        self.host.fill(1);
+        self.copy(Direction::ToDevice)?;
+        self.host.fill(2);
+        self.copy(Direction::FromDevice)?;
+        self.host.check(1)
     }
 }
 
 pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Option<Prepared>> {
-    let name = measure.to_owned();
-    let parts: Vec<&str> = measure.split('.').collect();
-    let (kind, direction, bytes) = match parts[..] {
-        [_, "tiny", direction] => ("pageable", direction, TINY),
-        [_, kind @ ("pinned" | "pageable"), direction, size] => match SIZES.into_iter().find(|(name, _)| *name == size)
-        {
-            Some((_, bytes)) => (kind, direction, bytes),
-            None => return Ok(None),
-        },
-        _ => return Ok(None),
-    };
-    let mut pair = Pair::new(*lab, bytes, kind == "pinned")?;
-    pair.check(0x5a)?;
-    let rate = bytes != TINY;
-    let as_rate = move |mut turn: Turn| {
-        if rate {
-            turn.samples.values_mut().flatten().for_each(|seconds| *seconds = bytes as f64 / *seconds);
-        }
-        turn
-    };
+    let Some(single) = singles().into_iter().find(|single| single.id == measure) else { return Ok(None) };
+    let Single { id, kind, direction, bytes, unit } = single;
     let lab = *lab;
+    let mut pair = Pair::new(lab, kind, bytes)?;
+    pair.check()?;
     // Small copies to the device return once the bytes are taken: they are not to queue up.
-    let settle = move || if rate { Ok(()) } else { lab.wait() };
-    let prepared: Prepared = match direction {
-        "h2d" => Box::new(move || repeat(&name, budget, 1, settle, || pair.to_device()).map(as_rate)),
-        "d2h" => Box::new(move || repeat(&name, budget, 1, nothing, || pair.to_host()).map(as_rate)),
-        _ => return Ok(None),
-    };
-    Ok(Some(prepared))
+    let settled = unit == Unit::Time && direction == Direction::ToDevice;
+    Ok(Some(Box::new(move || {
+        let settle = || if settled { lab.wait() } else { Ok(()) };
+        let turn = repeat(&id, budget, 1, settle, || pair.copy(direction))?;
+        Ok(if unit == Unit::Rate { as_rate(turn, bytes) } else { turn })
+    })))
+}
+
+/// A turn whose samples are times, of which each brought so many bytes.
+pub(super) fn as_rate(mut turn: Turn, bytes: usize) -> Turn {
+    turn.samples.values_mut().flatten().for_each(|seconds| *seconds = bytes as f64 / *seconds);
+    turn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_has_no_large_copies() {
+        let ids = |quick| catalogue(quick).into_iter().map(|measure| measure.id).collect::<Vec<_>>();
+        for id in ["copy.tiny.d2h", "copy.pinned.h2d.16M", "copy.small.sync.h2d.256K", "copy.registered_file.d2h.1M"] {
+            assert!(ids(false).iter().chain(&ids(true)).filter(|known| *known == id).count() == 2, "{id}");
+        }
+        assert!(ids(false).contains(&"copy.registered.h2d.64M".to_owned()));
+        assert!(ids(true).iter().all(|id| !id.ends_with(".64M") && !id.ends_with(".256M")));
+    }
+
+    #[test]
+    fn samples_become_rates() {
+        let samples = std::collections::BTreeMap::from([("x".to_owned(), vec![0.5, 2.0])]);
+        let turn = as_rate(Turn { samples, ..Turn::default() }, 100);
+        assert_eq!(turn.samples["x"], [200.0, 50.0]);
+    }
 }

@@ -1,15 +1,19 @@
 //! The catalogue of measurements of driver calls, and how each is made. This runs in a participant.
 
+mod buffers;
 mod calls;
+mod clients;
 mod copies;
 mod local;
 mod memory;
+mod queued;
 mod startup;
 mod waiting;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::clients::Clients;
 use crate::lab::{Lab, Result};
 use crate::protocol::Turn;
 use crate::results::{Group, Unit};
@@ -39,6 +43,7 @@ pub fn catalogue(quick: bool) -> Vec<Measure> {
     all.extend(memory::catalogue());
     all.extend(copies::catalogue(quick));
     all.extend(waiting::catalogue());
+    all.extend(queued::catalogue(quick));
     // Last: its allocations stay until the process ends.
     all.extend(local::catalogue());
     all
@@ -47,6 +52,11 @@ pub fn catalogue(quick: bool) -> Vec<Measure> {
 /// The measures taken in a process of their own each time.
 pub fn startup_catalogue() -> Vec<Measure> {
     startup::catalogue()
+}
+
+/// The measures that several processes take at once; of the same number of them, those of both directions in a row.
+pub(crate) fn clients_catalogue(quick: bool) -> Vec<Measure> {
+    clients::catalogue(quick)
 }
 
 /// The measurement that [`startup_catalogue`]'s values come from.
@@ -62,6 +72,7 @@ pub(crate) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Opti
         "launch" | "sync" | "event" | "graph" | "stream" => calls::prepare(lab, measure, budget),
         "memory" => memory::prepare(lab, measure, budget),
         "copy" => copies::prepare(lab, measure, budget),
+        "queue" => queued::prepare(lab, measure, budget),
         "local" => local::prepare(lab, measure, budget),
         "wait" => waiting::prepare(lab, measure, budget),
         _ => Ok(None),
@@ -115,12 +126,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique() {
-        let mut ids: Vec<String> = catalogue(false).into_iter().chain(startup_catalogue()).map(|m| m.id).collect();
-        let count = ids.len();
-        ids.sort();
-        ids.dedup();
-        assert_eq!(ids.len(), count);
+    fn names_and_titles_are_unique() {
+        let all: Vec<Measure> =
+            catalogue(false).into_iter().chain(startup_catalogue()).chain(clients_catalogue(false)).collect();
+        for part in [|measure: &Measure| measure.id.clone(), |measure: &Measure| measure.title.clone()] {
+            let names: std::collections::BTreeSet<String> = all.iter().map(part).collect();
+            assert_eq!(names.len(), all.len());
+        }
     }
 
     #[test]

@@ -89,10 +89,12 @@ pub fn for_terminal(results: &Results, texts: &Texts) -> String {
 }
 
 /// The groups in their order, with their headings.
-const GROUPS: [(Group, &str); 7] = [
+const GROUPS: [(Group, &str); 9] = [
     (Group::Calls, "Calls"),
     (Group::Memory, "Memory"),
     (Group::Copies, "Copies"),
+    (Group::Queued, "Copies queued at once"),
+    (Group::Clients, "Several clients at once"),
     (Group::Local, "Local questions"),
     (Group::Startup, "Start"),
     (Group::Waiting, "Waiting and doing nothing"),

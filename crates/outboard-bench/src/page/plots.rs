@@ -5,6 +5,7 @@ use plotters::prelude::*;
 
 use super::tables::name;
 use crate::BenchError;
+use crate::numbers;
 use crate::results::{Group, NATIVE, Results};
 use crate::statistics::Summary;
 
@@ -75,7 +76,7 @@ impl Panel {
         let start = format!("copy.{kind}.{direction}.");
         let line = |way: &String| {
             let points = results.measures.iter().filter_map(|measured| {
-                let size = bytes(measured.id.strip_prefix(&start)?)?;
+                let size = numbers::size(measured.id.strip_prefix(&start)?)? as f64;
                 Some((size, measured.summary(way)?.median / 1e9))
             });
             (way.clone(), points.collect())
@@ -87,16 +88,6 @@ impl Panel {
     fn has_lines(&self) -> bool {
         self.lines.iter().any(|(_, points)| points.len() > 1)
     }
-}
-
-/// `64K` as a number.
-fn bytes(name: &str) -> Option<f64> {
-    let factor = if name.ends_with('K') { 1024.0 } else { 1024.0 * 1024.0 };
-    Some(name.get(..name.len().checked_sub(1)?)?.parse::<f64>().ok()? * factor)
-}
-
-fn size_label(bytes: f64) -> String {
-    if bytes < 1048576.0 { format!("{:.0} KiB", bytes / 1024.0) } else { format!("{:.0} MiB", bytes / 1048576.0) }
 }
 
 fn copies(area: &Area<'_>, panels: &[Panel], title: &str) -> Drawn {
@@ -116,7 +107,7 @@ fn copies(area: &Area<'_>, panels: &[Panel], title: &str) -> Drawn {
         chart
             .configure_mesh()
             .x_labels(7)
-            .x_label_formatter(&|size| size_label(*size))
+            .x_label_formatter(&|size| numbers::size_words(size.round() as usize))
             .y_label_formatter(&|rate| format!("{rate:.0}"))
             .light_line_style(TRANSPARENT)
             .label_style(("sans-serif", 12))
@@ -176,16 +167,4 @@ fn ratios(area: &Area<'_>, bars: &Bars, title: &str) -> Drawn {
     area.draw(&PathElement::new([(place(1.0), 4), (place(1.0), y)], colour(NATIVE).stroke_width(2)))?;
     area.draw(&Text::new("native", (place(1.0) + 4, y), small))?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read_and_written() {
-        assert_eq!(bytes("64K"), Some(65536.0));
-        assert_eq!(bytes("16M").map(size_label).as_deref(), Some("16 MiB"));
-        assert_eq!(bytes(""), None);
-    }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{GROUPS, Texts};
 use crate::numbers;
-use crate::results::{Group, Measured, NATIVE, Results, Unit};
+use crate::results::{Group, Measured, NATIVE, Results, Streams, Unit};
 use crate::statistics;
 use crate::targets::{Row, Verdict};
 
@@ -154,13 +154,18 @@ fn streams(results: &Results) -> String {
         return String::new();
     }
     let mut table = format!(
-        "### Plain TCP streams over loopback\n\n256 MiB of memory, sent by as many threads and received by as many; \
-         Outboard's copies use {}.\n\n| streams | |\n|---|---|\n",
+        "### Plain TCP streams over loopback\n\n256 MiB of memory, sent by as many threads and received by as many; in \
+         the last column as much each way at once over the same streams, the rate each way. Outboard's copies use \
+         {}.\n\n| streams | one way | both ways |\n|---|---|---|\n",
         results.lanes
     );
+    let rate = |streams: &Streams| {
+        statistics::summary(&streams.rounds).map(|summary| numbers::spread(Unit::Rate, &summary)).unwrap_or_default()
+    };
     for streams in &results.streams {
-        let figure = statistics::summary(&streams.rounds).map(|summary| numbers::spread(Unit::Rate, &summary));
-        let _ = writeln!(table, "| {} | {} |", streams.streams, figure.unwrap_or_default());
+        let both = results.streams_both.iter().find(|both| both.streams == streams.streams);
+        let both = both.map_or("–".to_owned(), rate);
+        let _ = writeln!(table, "| {} | {} | {both} |", streams.streams, rate(streams));
     }
     table.push('\n');
     table

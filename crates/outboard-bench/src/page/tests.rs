@@ -30,6 +30,7 @@ fn example() -> Results {
         skipped: vec!["The transport shm was left out: it is not there.".into()],
         lanes: 8,
         streams: vec![Streams { streams: 8, rounds: vec![30e9] }],
+        streams_both: vec![Streams { streams: 8, rounds: vec![20e9] }],
         round_trip: vec![6e-6, 5.9e-6, 7e-6],
         measures: vec![
             measured("launch.cost", Unit::Time, Group::Calls, [2e-6, 2.2e-6, 2.4e-6], [0.2e-6, 0.2e-6, 0.3e-6]),
@@ -69,6 +70,7 @@ fn the_page_judges_and_explains() {
     assert!(page.contains("The transport shm was left out"));
     assert!(page.contains("2.20 µs (2.00–2.40)") && page.contains("200 ns (200–300)"), "{page}");
     assert!(page.contains("look for them all the time: 6.00 µs (5.90–7.00)."), "{page}");
+    assert!(page.contains("| 8 | 30.0 GB/s | 20.0 GB/s |"), "{page}");
     // 0.9 s and 1.8 s for 9 operations.
     assert!(page.contains("| 100 ms + 200 ms |"), "{page}");
     assert!(!page.lines().any(|line| line.ends_with(' ')));

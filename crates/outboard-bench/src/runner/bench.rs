@@ -13,12 +13,10 @@ use crate::BenchError;
 use crate::apps::{self, Process};
 use crate::child::PROBE;
 use crate::measures::{self, Measure};
+use crate::participant::SUBCOMMAND;
 use crate::protocol::{Answer, Request};
 use crate::results::{Group, Measured, Results, Unit};
 use turns::{LIMIT, Seats, hello};
-
-/// The subcommand of `outboard` that is a participant.
-const PARTICIPANT: &str = "bench-participant";
 
 pub(super) struct Bench<'a> {
     setup: &'a Setup,
@@ -113,6 +111,27 @@ impl<'a> Bench<'a> {
         }
         for seat in seats.into_iter().flatten() {
             seat.finish();
+        }
+    }
+
+    /// Several clients at once, in new processes for each turn. Few rounds, as many processes take long to start.
+    pub(super) fn several_clients(&mut self, results: &mut Results) {
+        let chosen = self.setup.choose(measures::clients_catalogue(self.setup.quick));
+        let count = |measure: &Measure| measure.id.rsplit('.').next().map(str::to_owned);
+        let (program, args) = self.own_participant();
+        for same in chosen.chunk_by(|one, next| count(one) == count(next)) {
+            if self.is_late(&same[0].title, results) {
+                continue;
+            }
+            self.tell(&same[0].title);
+            let mut entries: Vec<Measured> = same.iter().map(entry).collect();
+            for round in 0..self.setup.rounds.min(2) {
+                for way in self.order(round) {
+                    self.alone(way, &program, &args, &mut entries);
+                }
+            }
+            results.measures.extend(entries);
+            self.progress.so_far(results);
         }
     }
 
@@ -219,7 +238,7 @@ impl<'a> Bench<'a> {
     }
 
     fn own_participant(&self) -> (std::path::PathBuf, Vec<OsString>) {
-        (self.setup.outboard.clone(), vec![OsString::from(PARTICIPANT)])
+        (self.setup.outboard.clone(), vec![OsString::from(SUBCOMMAND)])
     }
 }
 

@@ -13,6 +13,7 @@ use crate::results::{Group, Measured, Results, Series, Streams, Unit};
 use crate::{BenchError, apps, machine, streams};
 
 use bench::Bench;
+use streams::Ways;
 
 /// What is to be measured, and with what.
 #[derive(Debug)]
@@ -85,16 +86,20 @@ pub fn run(setup: &Setup, progress: &mut dyn Progress) -> Result<Results, BenchE
         ..Results::default()
     };
     let mut bench = Bench::open(setup, &mut results, progress)?;
-    if setup.wanted("copy.") || setup.only.iter().any(|part| part.starts_with("copy")) {
+    let measures = setup.choose(measures::catalogue(setup.quick));
+    let chosen = |start: &str| measures.iter().any(|measure| measure.id.starts_with(start));
+    if chosen("copy.") || chosen("queue.") {
         bench.tell("plain TCP streams");
-        results.streams = plain_streams(setup)?;
+        results.streams = plain_streams(setup, Ways::One)?;
     }
-    if setup.wanted("launch.sync") {
+    if chosen("queue.both.") {
+        results.streams_both = plain_streams(setup, Ways::Both)?;
+    }
+    if chosen("launch.sync") || chosen("copy.small.") {
         bench.tell("a round trip over plain TCP");
         results.round_trip = streams::round_trip(setup.rounds).map_err(BenchError::system(LOOPBACK))?;
     }
     bench.start_up(&mut results);
-    let measures = setup.choose(measures::catalogue(setup.quick));
     bench.driver_calls(&measures, &mut results);
     if let Some(python) = &setup.python {
         let script = apps::unpack(&setup.scratch.join("apps"))?;
@@ -102,6 +107,8 @@ pub fn run(setup: &Setup, progress: &mut dyn Progress) -> Result<Results, BenchE
     } else {
         results.skipped.push("Applications were left out: no Python interpreter was named.".to_owned());
     }
+    // Last: many clients take long to start, and --within is to leave these out first.
+    bench.several_clients(&mut results);
     drop(bench);
     if results.measures.iter().all(|measure| measure.ways.values().all(|series| series.rounds.is_empty())) {
         let why = results.measures.iter().flat_map(|measure| measure.ways.values()).find_map(|way| way.missing.clone());
@@ -116,9 +123,9 @@ pub fn run(setup: &Setup, progress: &mut dyn Progress) -> Result<Results, BenchE
 /// What has failed if plain TCP cannot be measured.
 const LOOPBACK: &str = "cannot send over the loopback interface";
 
-fn plain_streams(setup: &Setup) -> Result<Vec<Streams>, BenchError> {
+fn plain_streams(setup: &Setup, ways: Ways) -> Result<Vec<Streams>, BenchError> {
     let measure = |count: u32| {
-        let rounds = streams::measure(count, setup.rounds, setup.quick).map_err(BenchError::system(LOOPBACK))?;
+        let rounds = streams::measure(count, ways, setup.rounds, setup.quick).map_err(BenchError::system(LOOPBACK))?;
         Ok(Streams { streams: count, rounds })
     };
     streams::COUNTS.into_iter().map(measure).collect()

@@ -7,15 +7,13 @@ use std::process::Command;
 
 use super::Setup;
 use crate::BenchError;
-use crate::participant::Participant;
-use crate::processor::{self, Family};
+use crate::participant::{Participant, STATISTICS};
+use crate::processor::Family;
 use crate::results::NATIVE;
 use crate::servers::Server;
 
 /// The name of TCP with TLS.
 const TLS: &str = "tls";
-/// Where the client's statistics go.
-const STATISTICS: &str = "OUTBOARD_STATS_FILE";
 
 pub(super) struct Way {
     /// `native`, or the transport.
@@ -33,9 +31,9 @@ pub(super) struct Seat {
     statistics: PathBuf,
 }
 
-/// CPU time used so far by a participant and its server.
+/// CPU time used so far by a participant, with what it has started, and by its server.
 pub(super) struct Used {
-    client: f64,
+    client: Family,
     server: Family,
 }
 
@@ -95,13 +93,13 @@ impl Way {
         }
         command.args(args);
         let log = self.folder.join(format!("participant-{}.log", self.started));
-        Ok(Seat { participant: Participant::start(command, &log)?, statistics })
+        Ok(Seat { participant: Participant::start(command, Some(&log))?, statistics })
     }
 
     /// CPU time now.
     pub(super) fn used(&self, seat: &Seat) -> Used {
         Used {
-            client: processor::used(seat.participant.id()).unwrap_or(0.0),
+            client: Family::of(seat.participant.id()),
             server: self.server.as_ref().map(|server| Family::of(server.id())).unwrap_or_default(),
         }
     }
@@ -110,7 +108,7 @@ impl Way {
 impl Used {
     /// CPU time used since then, of the participant and of the server.
     pub(super) fn since(&self, earlier: &Used) -> (f64, f64) {
-        ((self.client - earlier.client).max(0.0), self.server.since(&earlier.server).max(0.0))
+        (self.client.since(&earlier.client).max(0.0), self.server.since(&earlier.server).max(0.0))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::super::way::{Seat, Way};
 use super::Bench;
+use crate::BenchError;
 use crate::participant::Participant;
 use crate::protocol::{Answer, Request};
 use crate::results::{Measured, Round};
@@ -32,8 +33,7 @@ impl Bench<'_> {
         rounds: u32,
     ) -> BTreeMap<String, String> {
         let facts = self.seat(seats, program, args, entry);
-        let request =
-            Request::Prepare { measure: entry.id.clone(), milliseconds: self.setup.turn().as_millis() as u64 };
+        let request = self.preparation(&entry.id);
         // Set up side by side; measured one after the other.
         for seat in seats.iter_mut().flatten() {
             seat.participant.send(&request);
@@ -108,11 +108,7 @@ impl Bench<'_> {
         entries: &mut [Measured],
     ) -> Vec<(usize, serde_json::Value)> {
         let started: Vec<_> = ways.iter().map(|way| (*way, self.ways[*way].start(self.setup, program, args))).collect();
-        let greeted = started.into_iter().map(|(way, seat)| {
-            let seat = seat.map_err(|error| error.to_string());
-            (way, seat.and_then(|mut seat| hello(&mut seat.participant).map(|()| seat)))
-        });
-        let greeted: Vec<_> = greeted.collect();
+        let greeted: Vec<_> = started.into_iter().map(|(way, seat)| (way, greeted(seat))).collect();
         let prepare = Request::Prepare { measure: measure.to_owned(), milliseconds: 0 };
         let mut all = Vec::new();
         for (way, seat) in greeted {
@@ -134,12 +130,42 @@ impl Bench<'_> {
         all
     }
 
+    /// One turn each of some measures, one way, in a new process that no other participant is beside: what it starts may
+    /// need all of the device's memory.
+    pub(super) fn alone(&mut self, way: usize, program: &Path, args: &[OsString], entries: &mut [Measured]) {
+        let seat = greeted(self.ways[way].start(self.setup, program, args));
+        let name = self.ways[way].name.clone();
+        let mut seat = match seat {
+            Ok(seat) => seat,
+            Err(reason) => return entries.iter_mut().for_each(|entry| missing(entry, &name, reason.clone())),
+        };
+        for entry in entries {
+            match seat.participant.ask(&self.preparation(&entry.id), LIMIT) {
+                Answer::Skipped { reason } | Answer::Failed { reason } => missing(entry, &name, reason),
+                _ => take(&self.ways[way], &mut seat, std::slice::from_mut(entry)),
+            }
+        }
+        seat.finish();
+    }
+
+    /// The request for a measure's turns.
+    fn preparation(&self, measure: &str) -> Request {
+        Request::Prepare { measure: measure.to_owned(), milliseconds: self.setup.turn().as_millis() as u64 }
+    }
+
     /// Each round begins with another way, so that none is always the one behind another.
     pub(super) fn order(&self, round: u32) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.ways.len()).collect();
         order.rotate_left(round as usize % self.ways.len());
         order
     }
+}
+
+/// A participant that was started and has said so.
+fn greeted(seat: Result<Seat, BenchError>) -> Result<Seat, String> {
+    let mut seat = seat.map_err(|error| error.to_string())?;
+    hello(&mut seat.participant)?;
+    Ok(seat)
 }
 
 /// Waits for a participant's greeting.
