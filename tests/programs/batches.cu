@@ -7,6 +7,8 @@
 // ahead    as given, but the next batch is written while kernels are launched
 // words    as read, but only a word of every other page is written
 // number   a number that kernels add to comes to page-locked memory whose address they are given, and is read there
+// loader   as given, but by one thread, into the batch whose copy is done, while the device works; a number is read every eighth step
+// changed  as loader, but a kernel changes the batch in every third step, and the program reads and writes what it changed
 #include <string.h>
 
 #include <algorithm>
@@ -21,7 +23,7 @@ const int LAUNCHES = 60;
 // What optimizers that work on many tensors at once give their kernels, not all of which is set.
 struct Lists {
     unsigned* used;
-    const void* unused[15];
+    const void* unused[500];
 };
 
 __global__ void add(Lists lists, unsigned value) {
@@ -34,13 +36,22 @@ __global__ void sum(const unsigned* batch, size_t words, unsigned long long* res
     atomicAdd(result, mine);
 }
 
+// Changes a word of every eighth page of what it is given, far from where the program knows it to be.
+__global__ void change(Lists lists, size_t words, unsigned step) {
+    unsigned* batch = static_cast<unsigned*>(const_cast<void*>(lists.unused[7]));
+    for (size_t i = threadIdx.x * 8 * 1024; i < words; i += blockDim.x * 8 * 1024) batch[i + 1] += step;
+}
+
 struct Batches {
     size_t pages;
     int threads;
+    std::vector<unsigned> data;
+    cudaEvent_t copied[2];
     unsigned *host[2], *device, *count;
     unsigned long long *result;
 
-    Batches(size_t pages, int threads) : pages(pages), threads(threads) {
+    Batches(size_t pages, int threads) : pages(pages), threads(threads), data(pages * WORDS) {
+        for (cudaEvent_t& event : copied) CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
         for (unsigned*& batch : host) {
             CHECK(cudaHostAlloc(&batch, pages * PAGE, cudaHostAllocDefault));
             memset(batch, 0, pages * PAGE);
@@ -56,6 +67,7 @@ struct Batches {
         CHECK(cudaFree(device));
         CHECK(cudaFree(count));
         CHECK(cudaFree(result));
+        for (cudaEvent_t event : copied) CHECK(cudaEventDestroy(event));
     }
 
     size_t words() const { return pages * WORDS; }
@@ -138,11 +150,49 @@ void number(Batches& b, unsigned step) {
     EXPECT(*host == 5 * (step + 1));
 }
 
+// Writes the next batch where the device has copied the one before last from, as caches of page-locked memory do, and uploads it.
+unsigned* load(Batches& b, unsigned step) {
+    unsigned* batch = b.host[step % 2];
+    for (size_t i = 0; i < b.words(); i += 16) b.data[i] = static_cast<unsigned>(i * 7 + step);
+    cudaError_t ready;
+    while ((ready = cudaEventQuery(b.copied[step % 2])) == cudaErrorNotReady) std::this_thread::yield();
+    CHECK(ready);
+    memcpy(batch, b.data.data(), b.pages * PAGE);
+    upload(b, batch);
+    CHECK(cudaEventRecord(b.copied[step % 2]));
+    return batch;
+}
+
+void loader(Batches& b, unsigned step) {
+    unsigned* batch = load(b, step);
+    b.launch(batch, LAUNCHES);
+    if (step % 8 == 7) b.expect(b.device, b.sum_of(b.data.data()));
+}
+
+void changed(Batches& b, unsigned step) {
+    unsigned* batch = load(b, step);
+    b.launch(batch, 5);
+    if (step % 3 == 2) {
+        Lists lists = {b.count, {}};
+        lists.unused[7] = batch;
+        change<<<1, 32>>>(lists, b.words(), step);
+        for (size_t i = 0; i < b.words(); i += 8 * 1024) b.data[i + 1] += step;
+    }
+    if (step % 2 == 0) CHECK(cudaDeviceSynchronize());
+    else b.expect(batch, b.sum_of(b.data.data()));
+    // What the device changed is there, and what is written next to it does not undo it.
+    for (size_t i = 0; i < b.words(); i += 8 * 1024) {
+        EXPECT(batch[i + 1] == b.data[i + 1]);
+        batch[i + 2] = b.data[i + 2] = step;
+    }
+    b.expect(batch, b.sum_of(b.data.data()));
+}
+
 int main(int argc, char** argv) {
     struct {
         const char* name;
         void (*step)(Batches&, unsigned);
-    } kinds[] = {{"given", given}, {"read", read}, {"ahead", ahead}, {"words", words}, {"number", number}};
+    } kinds[] = {{"given", given}, {"read", read}, {"ahead", ahead}, {"words", words}, {"number", number}, {"loader", loader}, {"changed", changed}};
     const char* wanted = argc > 1 ? argv[1] : "all";
     const int steps = argc > 2 ? atoi(argv[2]) : 6;
     const size_t pages = argc > 3 ? atoi(argv[3]) : 256;

@@ -1,6 +1,7 @@
 // The multiprocessors that kernels really run on: no more than the device says it has, whatever stream they are in.
 //
 // `portion COUNT` expects the device to say so many; `portion time` says how long a kernel that only computes takes, in milliseconds.
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -17,9 +18,12 @@ __global__ void where(unsigned* seen, unsigned rounds) {
     if (threadIdx.x == 0) seen[blockIdx.x] = id + (value == 1 ? 1u << 30 : 0);
 }
 
+// Rounds that take about as long on few multiprocessors as on the many of a large GPU.
+static unsigned rounds;
+
 static size_t used(cudaStream_t stream, unsigned* memory) {
     std::vector<unsigned> seen(BLOCKS);
-    where<<<BLOCKS, 128, 0, stream>>>(memory, 2000);
+    where<<<BLOCKS, 128, 0, stream>>>(memory, rounds);
     CHECK(cudaGetLastError());
     CHECK(cudaMemcpyAsync(seen.data(), memory, BLOCKS * sizeof(unsigned), cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamSynchronize(stream));
@@ -33,8 +37,8 @@ static void order(unsigned* memory) {
     cudaStream_t heeding;
     CHECK(cudaStreamCreate(&heeding));
     unsigned last = 99;
-    for (int round = 0; round < 20; round++) {
-        where<<<BLOCKS, 128>>>(memory, 2000);
+    for (int turn = 0; turn < 20; turn++) {
+        where<<<BLOCKS, 128>>>(memory, rounds);
         CHECK(cudaMemsetAsync(memory, 0, sizeof(unsigned), heeding));
         CHECK(cudaMemcpy(&last, memory, sizeof last, cudaMemcpyDeviceToHost));
         EXPECT(last == 0);
@@ -77,6 +81,7 @@ int main(int count, char** args) {
         printf("%d multiprocessors: %.1f ms\n", prop.multiProcessorCount, took);
         return 0;
     }
+    rounds = std::min(2000, 100 * prop.multiProcessorCount);
     if (count == 2) EXPECT(prop.multiProcessorCount == atoi(args[1]));
     cudaStream_t blocking, not_blocking, urgent;
     CHECK(cudaStreamCreate(&blocking));

@@ -39,7 +39,7 @@ static void reservations() {
     CHECK_DRIVER(DRIVER(cuMemAddressReserve)(&anywhere, bytes, 0, 0, 0));
     show("reserved", reinterpret_cast<void*>(anywhere), bytes);
     CHECK_DRIVER(DRIVER(cuMemAddressFree)(anywhere, bytes));
-    CUdeviceptr wanted = anywhere + (1LL << 40);
+    CUdeviceptr wanted = anywhere + (128LL << 30);
     CHECK_DRIVER(DRIVER(cuMemAddressReserve)(&there, bytes, 0, wanted, 0));
     show(there == wanted ? "reserved_there" : "reserved_elsewhere", reinterpret_cast<void*>(there), bytes);
 

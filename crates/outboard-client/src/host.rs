@@ -27,6 +27,8 @@ pub(crate) struct HostMemory {
     arena: (AtomicU64, AtomicU64),
     /// The same for memory that the worker has, too.
     shared: (AtomicU64, AtomicU64),
+    /// From the first to the last address of registered memory that the worker has, too; bytes, 0 while there is none.
+    files: (AtomicU64, AtomicU64),
     /// From the first to the last address of other page-locked memory; bytes, 0 while there is none.
     others: (AtomicU64, AtomicU64),
     state: Mutex<State>,
@@ -60,6 +62,22 @@ const SIZES: [u64; 3] = [1 << 40, 256 << 30, 32 << 30];
 /// Allocations from this size on begin at multiples of it, so that large pages can be used.
 const LARGE: u64 = 2 << 20;
 
+/// Whether an address is in a range, by its first address and its bytes.
+#[inline]
+fn within((base, bytes): &(AtomicU64, AtomicU64), address: HostPtr) -> bool {
+    address.0.wrapping_sub(base.load(Ordering::Relaxed)) < bytes.load(Ordering::Relaxed)
+}
+
+/// Has a range include these addresses, too.
+fn widen((base, span): &(AtomicU64, AtomicU64), HostPtr(address): HostPtr, bytes: u64) {
+    let (old, len) = (base.load(Ordering::Relaxed), span.load(Ordering::Relaxed));
+    let start = if len == 0 { address } else { old.min(address) };
+    let end = (old + len).max(address + bytes);
+    // In between, another thread could miss an address, but not one that it got from this registration.
+    base.store(start, Ordering::Relaxed);
+    span.store(end - start, Ordering::Relaxed);
+}
+
 fn out_of_memory<E>(_: E) -> CUresult {
     CUresult::CUDA_ERROR_OUT_OF_MEMORY
 }
@@ -69,6 +87,7 @@ impl HostMemory {
         HostMemory {
             arena: (AtomicU64::new(0), AtomicU64::new(0)),
             shared: (AtomicU64::new(0), AtomicU64::new(0)),
+            files: (AtomicU64::new(0), AtomicU64::new(0)),
             others: (AtomicU64::new(0), AtomicU64::new(0)),
             state: Mutex::new(State { tried: false, free: BTreeMap::new(), pinned: BTreeMap::new() }),
         }
@@ -81,10 +100,7 @@ impl HostMemory {
     /// Whether a number may be an address of page-locked memory.
     #[inline]
     pub(crate) fn may_contain(&self, address: HostPtr) -> bool {
-        let within = |(base, bytes): &(AtomicU64, AtomicU64)| {
-            address.0.wrapping_sub(base.load(Ordering::Relaxed)) < bytes.load(Ordering::Relaxed)
-        };
-        within(&self.arena) || within(&self.others)
+        within(&self.arena, address) || within(&self.others, address)
     }
 
     /// Whether there is any page-locked memory.
@@ -111,7 +127,7 @@ impl HostMemory {
                 let pinned = Pinned { bytes: bytes as u64, registered: false, shared: false, mapped: None };
                 state.pinned.insert(HostPtr::of(memory), pinned);
                 if place.is_none() {
-                    self.widen(HostPtr::of(memory), pages);
+                    widen(&self.others, HostPtr::of(memory), pages);
                 }
                 Ok(memory.cast())
             }
@@ -170,7 +186,7 @@ impl HostMemory {
     /// Whether these bytes lie in one piece of memory that the device has by its address.
     #[inline]
     pub(crate) fn is_shared(&self, address: HostPtr, bytes: u64) -> bool {
-        if address.0.wrapping_sub(self.shared.0.load(Ordering::Relaxed)) >= self.shared.1.load(Ordering::Relaxed) {
+        if !within(&self.shared, address) && !within(&self.files, address) {
             return false;
         }
         self.find(address).is_some_and(|(base, pinned)| {
@@ -220,7 +236,7 @@ impl HostMemory {
     pub(crate) fn register(&self, memory: *mut u8, bytes: usize) {
         let pinned = Pinned { bytes: bytes as u64, registered: true, shared: false, mapped: None };
         self.state().pinned.insert(HostPtr::of(memory), pinned);
-        self.widen(HostPtr::of(memory), bytes as u64);
+        widen(&self.others, HostPtr::of(memory), bytes as u64);
     }
 
     /// Forgets memory of the program.
@@ -242,6 +258,16 @@ impl HostMemory {
     pub(crate) fn set_mapped(&self, base: HostPtr, mapped: Option<ContextId>) {
         if let Some(pinned) = self.state().pinned.get_mut(&base) {
             pinned.mapped = mapped;
+            // Whoever maps registered memory anew does not find its file again.
+            pinned.shared &= mapped.is_some() || !pinned.registered;
+        }
+    }
+
+    /// Notes in which context the device has been given the pages of registered memory themselves.
+    pub(crate) fn set_shared(&self, base: HostPtr, ctx: ContextId) {
+        if let Some(pinned) = self.state().pinned.get_mut(&base) {
+            (pinned.shared, pinned.mapped) = (true, Some(ctx));
+            widen(&self.files, base, pinned.bytes);
         }
     }
 
@@ -250,17 +276,6 @@ impl HostMemory {
         let state = self.state();
         let of_it = state.pinned.iter().filter(|(_, pinned)| pinned.mapped == Some(ctx));
         of_it.map(|(base, pinned)| base.range(pinned.bytes)).collect()
-    }
-
-    /// Has the other addresses include these. They never become fewer: a number in between costs a look, no more.
-    fn widen(&self, HostPtr(address): HostPtr, bytes: u64) {
-        let (base, span) = &self.others;
-        let (old, len) = (base.load(Ordering::Relaxed), span.load(Ordering::Relaxed));
-        let start = if len == 0 { address } else { old.min(address) };
-        let end = (old + len).max(address + bytes);
-        // In between, a launch of another thread could miss an address, but not one that it got from this registration.
-        base.store(start, Ordering::Relaxed);
-        span.store(end - start, Ordering::Relaxed);
     }
 }
 

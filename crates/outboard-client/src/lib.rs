@@ -1,5 +1,6 @@
 //! The driver library's client half: shadow state and the connection to a server.
 
+mod arena;
 mod copies;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -8,6 +9,7 @@ mod host;
 mod host_calls;
 mod kernels;
 pub mod link;
+mod mapped_file;
 mod outstanding;
 mod pager;
 mod process;

@@ -17,7 +17,9 @@ const LEGACY: StreamId = StreamId::LEGACY;
 const ANYWHERE: usize = 0;
 /// Where those of legacy default streams count: of all contexts.
 const DEFAULT: usize = 1;
-const SLOTS: usize = 32;
+/// Streams share so many: a power of two, by which dividing costs an instruction.
+const STREAM_SLOTS: usize = 32;
+const SLOTS: usize = 2 + STREAM_SLOTS;
 const SHARDS: usize = 16;
 
 /// What is known, by the numbers of commands.
@@ -105,7 +107,7 @@ fn spread(name: u64) -> usize {
 }
 
 fn slot(stream: StreamId) -> usize {
-    if stream == LEGACY { DEFAULT } else { 2 + spread(stream.0) % (SLOTS - 2) }
+    if stream == LEGACY { DEFAULT } else { 2 + spread(stream.0) % STREAM_SLOTS }
 }
 
 impl Progress {

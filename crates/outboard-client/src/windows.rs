@@ -3,6 +3,7 @@
 use outboard_front::backend::ServerId;
 use outboard_transport::reserved::mappings;
 use outboard_wire::DecodeError;
+use outboard_wire::handshake::arena::{ARENA, Arena};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{HandshakeError, Welcome};
 use outboard_wire::window::Window;
@@ -34,14 +35,18 @@ fn free(maps: &str) -> Vec<Window> {
     free
 }
 
+/// A welcome that cannot be read.
+fn malformed(address: &str, error: DecodeError) -> ConnectError {
+    ConnectError::Handshake { address: address.to_owned(), error: HandshakeError::Malformed(error) }
+}
+
 /// The window that a welcome grants. Addresses that the process has not accepted could be its own.
 pub(crate) fn granted(
     welcome: &Welcome,
     accepted: Option<&[Window]>,
     address: &str,
 ) -> Result<Option<Window>, ConnectError> {
-    let malformed =
-        |error| ConnectError::Handshake { address: address.to_owned(), error: HandshakeError::Malformed(error) };
+    let malformed = |error| malformed(address, error);
     let window: Option<Window> = welcome.more.get(WINDOWS).map_err(malformed)?;
     match (window, accepted) {
         (Some(window), Some(accepted)) if !accepted.contains(&window) => {
@@ -51,6 +56,21 @@ pub(crate) fn granted(
         // Who accepts whatever comes is not told by a server of ours.
         (_, None) => Ok(None),
         (window, Some(_)) => Ok(window),
+    }
+}
+
+/// The part of the window that this process cuts, if there is one.
+pub(crate) fn arena(welcome: &Welcome, window: Option<Window>, address: &str) -> Result<Option<Arena>, ConnectError> {
+    let malformed = |error| malformed(address, error);
+    let arena: Option<Arena> = welcome.more.get(ARENA).map_err(malformed)?;
+    match (arena, window) {
+        (Some(arena), Some(window)) if !window.contains(arena.address, arena.bytes) => {
+            let what = "arena that is not in the session's window";
+            Err(malformed(DecodeError::Invalid { what, value: arena.address }))
+        }
+        // Addresses that are not kept for the session are the driver's to choose.
+        (_, None) => Ok(None),
+        (arena, Some(_)) => Ok(arena),
     }
 }
 

@@ -330,8 +330,7 @@ impl Backend for Cpu {
     }
 
     fn function_set_attribute(&self, _ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {
-        self.functions.get(function)?.set_attribute(attribute, value);
-        Ok(())
+        self.functions.get(function)?.set_attribute(attribute, value)
     }
 
     fn function_set_cache_config(&self, _ctx: ContextId, function: ObjectId, _config: u32) -> Result<()> {

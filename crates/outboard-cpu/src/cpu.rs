@@ -108,11 +108,10 @@ impl Cpu {
             let config = EngineConfig {
                 threads: Some(self.config.threads),
                 arena_bytes: self.config.memory,
-                addresses: EngineConfig::ADDRESSES / self.config.devices as u64,
+                addresses: EngineConfig::ADDRESSES,
                 compile_time: self.config.compile_time,
             };
-            let engines = (0..self.config.devices).map(|_| Engine::new(&config)).collect::<std::result::Result<_, _>>();
-            let engines = engines.map_err(|error| {
+            let engines = Engine::several(&config, self.config.devices).map_err(|error| {
                 self.log(&error);
                 CUresult::CUDA_ERROR_OUT_OF_MEMORY
             })?;
@@ -161,7 +160,8 @@ impl Cpu {
     /// A launch of a function, checked and numbered.
     pub(crate) fn grid(&self, function: &Function, ctx: ContextId, launch: &Launch<'_>) -> Result<Grid> {
         let number = self.launches.fetch_add(1, Ordering::Relaxed) + 1;
-        Grid::new(function.kernel.clone(), self.context(ctx)?, launch, number, self.config.log)
+        let context = self.context(ctx)?;
+        Grid::new(function.kernel.clone(), function.cluster(), context, launch, number, self.config.log)
     }
 
     /// Waits, lets printed text appear, and reports what became of the context.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, DeviceId, DevicePtr, MemoryKind, ObjectId, Result, Sharing, Token};
-use outboard_simt::{Access, Engine};
+use outboard_simt::Engine;
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -79,8 +79,8 @@ impl Opened {
     fn new(engine: Arc<Engine>, part: &Part) -> Result<Opened> {
         let file = part.open()?;
         let memory = engine.memory();
-        // Allocations begin at multiples of 512 of the arena, mappings at whole pages.
-        if !part.offset.is_multiple_of(512) {
+        // Allocations begin at multiples of 512 of the arena, parts of mappings at multiples of 256, mappings at whole pages.
+        if !part.offset.is_multiple_of(256) {
             return Err(INVALID);
         }
         let first = part.offset & !(PAGE - 1);
@@ -91,7 +91,7 @@ impl Opened {
             memory.unreserve(base);
             return Err(CUresult::CUDA_ERROR_MAP_FAILED);
         }
-        memory.set_access(address, bytes, Access::Kernels);
+        memory.open_part(address, bytes);
         Ok(Opened { engine, address, bytes, base })
     }
 }
@@ -99,7 +99,7 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         let memory = self.engine.memory();
-        memory.set_access(self.address, self.bytes, Access::None);
+        memory.close(self.address, self.bytes);
         memory.unmap(self.base, (self.address + self.bytes).next_multiple_of(PAGE) - self.base);
         memory.unreserve(self.base);
     }
@@ -183,8 +183,14 @@ static ARENAS: Mutex<BTreeMap<u64, Offer>> = Mutex::new(BTreeMap::new());
 impl Cpu {
     fn share_range(&self, engine: &Engine, address: u64, bytes: u64) -> Result<Token> {
         let memory = engine.memory();
-        let file = memory.file().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let offset = address.checked_sub(memory.base()).filter(|_| memory.check(address, bytes)).ok_or(INVALID)?;
+        self.share_part(engine, offset, bytes)
+    }
+
+    /// Names a part of the file of an engine.
+    fn share_part(&self, engine: &Engine, offset: u64, bytes: u64) -> Result<Token> {
+        let memory = engine.memory();
+        let file = memory.file().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let mut arenas = ARENAS.lock();
         let offer = match arenas.get(&memory.base()) {
             Some(offer) if offer.process == u64::from(std::process::id()) => *offer,
@@ -249,6 +255,9 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 impl Sharing for Cpu {
     fn share_memory(&self, ctx: ContextId, DevicePtr(address): DevicePtr, bytes: u64) -> Result<Token> {
         let context = self.context(ctx)?;
+        if let Some((engine, offset, bytes)) = self.mappings.allocation(address)? {
+            return self.share_part(&engine, offset, bytes);
+        }
         context.check_owned(address)?;
         self.share_range(&context.engine, address, bytes)
     }

@@ -26,18 +26,18 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// Fails where the blocks of a cluster are to work together: here each runs for itself.
+    /// Fails where the blocks of a cluster are to work together: here each runs for itself. `cluster` is what the function has been fixed to.
     pub(crate) fn new(
         kernel: Arc<Kernel>,
+        cluster: Option<[u32; 3]>,
         context: Arc<Context>,
         launch: &Launch<'_>,
         number: u64,
         log: bool,
     ) -> Outcome<Grid> {
-        let cluster = cluster(&kernel, launch);
-        if cluster.iter().any(|&blocks| blocks > 1) {
+        let asked = asked_cluster(launch);
+        if let Some([x, y, z]) = [cluster, asked].into_iter().flatten().find(|cluster| *cluster != [1; 3]) {
             if log {
-                let [x, y, z] = cluster;
                 let name = kernel.name();
                 eprintln!(
                     "outboard: kernel {name} asks for clusters of {x}x{y}x{z} blocks, which the software device does not have"
@@ -81,11 +81,10 @@ impl Grid {
     }
 }
 
-/// Blocks of a cluster in each dimension, as the launch or else the kernel has it.
-fn cluster(kernel: &Kernel, launch: &Launch<'_>) -> [u32; 3] {
+/// Blocks of a cluster in each dimension, if the launch says so.
+fn asked_cluster(launch: &Launch<'_>) -> Option<[u32; 3]> {
     let dimension = CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION.0;
-    let asked = launch.attributes.iter().find(|(id, _)| *id == dimension).map(|(_, value)| dimensions(value));
-    asked.or(kernel.info().required_cluster).unwrap_or([1; 3])
+    launch.attributes.iter().find(|(id, _)| *id == dimension).map(|(_, value)| dimensions(value))
 }
 
 fn dimensions(value: &[u8; 64]) -> [u32; 3] {

@@ -24,6 +24,13 @@ pub(crate) struct Module {
     pub(crate) kernels: Vec<String>,
 }
 
+/// What fixes the clusters of a function, by dimension.
+const REQUIRED_CLUSTER: [CUfunction_attribute_enum; 3] = [
+    CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+    CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+    CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+];
+
 /// A kernel that the front has named.
 pub(crate) struct Function {
     pub(crate) ctx: ContextId,
@@ -31,6 +38,8 @@ pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     /// Dynamic shared memory that a launch may ask for; bytes.
     most_shared: AtomicU32,
+    /// Blocks of a cluster in each dimension, where `cuFuncSetAttribute` has said so; 0 is not said.
+    cluster: [AtomicU32; 3],
 }
 
 /// A refusal: what the program gets, and why.
@@ -173,14 +182,28 @@ pub(crate) fn parse(text: &str) -> Outcome<ir::Module> {
 impl Function {
     pub(crate) fn new(ctx: ContextId, module: ObjectId, kernel: Arc<Kernel>) -> Function {
         let most_shared = device::SHARED.saturating_sub(kernel.info().shared_bytes);
-        Function { ctx, module, kernel, most_shared: AtomicU32::new(most_shared) }
+        Function { ctx, module, kernel, most_shared: AtomicU32::new(most_shared), cluster: Default::default() }
     }
 
     /// `cuFuncSetAttribute`, with what the front has checked. The other attributes advise what has no meaning here.
-    pub(crate) fn set_attribute(&self, attribute: u32, value: i32) {
+    pub(crate) fn set_attribute(&self, attribute: u32, value: i32) -> Result<()> {
+        let value = value.max(0) as u32;
         if attribute == CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.0 {
-            self.most_shared.store(value.max(0) as u32, Ordering::Relaxed);
+            self.most_shared.store(value, Ordering::Relaxed);
         }
+        if let Some(dimension) = REQUIRED_CLUSTER.iter().position(|required| required.0 == attribute) {
+            if self.kernel.info().required_cluster.is_some() {
+                return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+            }
+            self.cluster[dimension].store(value, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Blocks of a cluster in each dimension that every launch must have.
+    pub(crate) fn cluster(&self) -> Option<[u32; 3]> {
+        let set = self.cluster.each_ref().map(|blocks| blocks.load(Ordering::Relaxed));
+        self.kernel.info().required_cluster.or((set != [0; 3]).then_some(set))
     }
 
     /// Blocks of `threads` threads with `shared` bytes of dynamic shared memory that fit on a multiprocessor.

@@ -1,4 +1,4 @@
-//! Access between software devices: each has an arena of its own, and sees another's as it sees memory of the host.
+//! Access between software devices: each has memory of its own, and sees another's as it sees memory of the host.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,21 +1,26 @@
 //! Virtual memory of the software device.
 //!
-//! Addresses are reserved in the first device's arena, whichever devices will use them: only there do kernels reach them at full speed; other
-//! devices see them as they see memory of the host.
+//! Addresses are reserved in the arena that all devices share. What is mapped there is opened for each device that may use it: as a whole, or, once it is
+//! divided, part by part.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{DeviceId, DevicePtr, MemoryKind, ObjectId, Result, VirtualMemory};
-use outboard_simt::{Access, Engine, named_file};
+use outboard_front::backend::{DeviceId, DevicePtr, MemoryKind, ObjectId, PartChange, Result, VirtualMemory};
+use outboard_simt::{Engine, Memory, named_file};
 use parking_lot::Mutex;
 
 use crate::cpu::Cpu;
 
 /// Bytes of which sizes and addresses must be multiples, as on NVIDIA's devices.
 pub(crate) const GRANULE: u64 = 2 << 20;
+
+/// Bytes of which addresses of parts of mappings must be multiples.
+const PART_ALIGN: u64 = 256;
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// What the name of a file with physical memory begins with; the device follows.
 pub(crate) const FILE_NAME: &str = "physical-";
@@ -93,34 +98,89 @@ pub(crate) struct Mappings(Mutex<BTreeMap<u64, Mapping>>);
 struct Mapping {
     bytes: u64,
     /// Kept alive.
-    _memory: Arc<Physical>,
+    memory: Arc<Physical>,
+    /// Where in it the mapping begins.
+    offset: u64,
     devices: Vec<u32>,
+    /// If it is divided: addresses and bytes of what may be used.
+    parts: Option<BTreeMap<u64, u64>>,
 }
 
 impl Mapping {
     /// Takes access from all devices.
     fn close(&self, engines: &[Arc<Engine>], address: u64) {
-        for device in self.devices.iter().filter(|device| **device != 0) {
-            engines[*device as usize].memory().unregister_host(address);
-        }
+        self.each(engines, |memory| memory.close(address, self.bytes));
     }
 
     fn open(&self, engines: &[Arc<Engine>], address: u64) {
-        let access = match self.devices.as_slice() {
-            [] => Access::None,
-            devices if devices.contains(&0) => Access::Kernels,
-            _ => Access::Copies,
+        self.each(engines, |memory| match &self.parts {
+            None => memory.open(address, self.bytes),
+            Some(parts) => parts.iter().for_each(|(part, bytes)| memory.open_part(*part, *bytes)),
+        });
+    }
+
+    /// Does this to the memory of each device that may use it.
+    fn each(&self, engines: &[Arc<Engine>], change: impl Fn(&Memory)) {
+        self.devices.iter().for_each(|device| change(engines[*device as usize].memory()));
+    }
+
+    /// Divides it, if it is not divided and devices may use it.
+    fn divide(&mut self, engines: &[Arc<Engine>], address: u64) -> Result<()> {
+        if self.parts.is_some() || self.devices.is_empty() {
+            return Err(INVALID);
+        }
+        self.close(engines, address);
+        self.parts = Some(BTreeMap::new());
+        Ok(())
+    }
+
+    fn open_part(&mut self, engines: &[Arc<Engine>], address: u64, bytes: u64) -> Result<()> {
+        let parts = self.parts.as_mut().ok_or(INVALID)?;
+        let below = parts.range(..address + bytes).next_back();
+        if !address.is_multiple_of(PART_ALIGN) || below.is_some_and(|(start, len)| start + len > address) {
+            return Err(INVALID);
+        }
+        parts.insert(address, bytes);
+        self.each(engines, |memory| memory.open_part(address, bytes));
+        Ok(())
+    }
+
+    fn close_part(&mut self, engines: &[Arc<Engine>], address: u64, bytes: u64) -> Result<()> {
+        let parts = self.parts.as_mut().ok_or(INVALID)?;
+        if parts.get(&address) != Some(&bytes) {
+            return Err(INVALID);
+        }
+        parts.remove(&address);
+        self.each(engines, |memory| memory.close(address, bytes));
+        Ok(())
+    }
+}
+
+impl Mappings {
+    /// Where the allocation lies that starts at an address: the engine in whose file it is, and offset and bytes there. It is a part of a mapping, or one
+    /// that is not divided. `None` where nothing is mapped.
+    pub(crate) fn allocation(&self, address: u64) -> Result<Option<(Arc<Engine>, u64, u64)>> {
+        let mappings = self.0.lock();
+        let Some((base, mapping)) = mappings.range(..=address).next_back() else { return Ok(None) };
+        let within = address - base;
+        if within >= mapping.bytes {
+            return Ok(None);
+        }
+        let bytes = match &mapping.parts {
+            Some(parts) => *parts.get(&address).ok_or(INVALID)?,
+            None if within == 0 && !mapping.devices.is_empty() => mapping.bytes,
+            None => return Err(INVALID),
         };
-        engines[0].memory().set_access(address, self.bytes, access);
-        for device in self.devices.iter().filter(|device| **device != 0) {
-            // SAFETY: memory is mapped there until `close` takes it out again, which waits for what runs.
-            unsafe { engines[*device as usize].memory().register_host(address, self.bytes) };
+        match mapping.memory.place {
+            Place::Arena(place) => Ok(Some((mapping.memory.engine.clone(), place + mapping.offset + within, bytes))),
+            // It has a descriptor to be shared by.
+            Place::File(_) | Place::Imported(_) => Err(INVALID),
         }
     }
 }
 
 impl Cpu {
-    /// The arena in which addresses are reserved.
+    /// An engine whose memory stands for all, as they share the arena in which addresses are reserved.
     pub(crate) fn home(&self) -> Result<&Arc<Engine>> {
         self.engines()?.first().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
     }
@@ -177,7 +237,8 @@ impl VirtualMemory for Cpu {
         if !mapped {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        self.mappings.0.lock().insert(address, Mapping { bytes, _memory: physical, devices: Vec::new() });
+        let mapping = Mapping { bytes, memory: physical, offset, devices: Vec::new(), parts: None };
+        self.mappings.0.lock().insert(address, mapping);
         Ok(())
     }
 
@@ -219,5 +280,25 @@ impl VirtualMemory for Cpu {
             mapping.open(engines, *base);
         }
         Ok(())
+    }
+
+    fn vmm_divides(&self) -> bool {
+        true
+    }
+
+    fn vmm_part(&self, DevicePtr(address): DevicePtr, bytes: u64, change: PartChange) -> Result<()> {
+        let engines = self.engines()?;
+        let mut mappings = self.mappings.0.lock();
+        let (base, mapping) = mappings.range_mut(..=address).next_back().ok_or(INVALID)?;
+        let within = address - base;
+        if within >= mapping.bytes || bytes == 0 || bytes > mapping.bytes - within {
+            return Err(INVALID);
+        }
+        match change {
+            PartChange::Divide if bytes == mapping.bytes => mapping.divide(engines, address),
+            PartChange::Divide => Err(INVALID),
+            PartChange::Open => mapping.open_part(engines, address, bytes),
+            PartChange::Close => mapping.close_part(engines, address, bytes),
+        }
     }
 }

@@ -10,6 +10,12 @@ use arc_swap::ArcSwap;
 use outboard_wire::UnifiedPtr;
 use parking_lot::Mutex;
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has looked an address up.
+    pub(crate) static LOOK_UPS: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
+}
+
 /// Most ranges of a chunk.
 const CHUNK: usize = 64;
 /// No range begins there.
@@ -17,6 +23,7 @@ const LAST: UnifiedPtr = UnifiedPtr(u64::MAX);
 
 /// Ranges that do not overlap, in order: where each begins, and the rest of it. All in one place, as each look at a map of this size is a
 /// few misses of the cache.
+#[derive(Clone)]
 struct Chunk<T> {
     /// Behind the last one stands [`LAST`].
     bases: [UnifiedPtr; CHUNK],
@@ -45,6 +52,32 @@ impl<T: Copy> Chunk<T> {
             chunk.ranges[index] = Some((*bytes, *value));
         }
         Arc::new(chunk)
+    }
+
+    /// A copy that is changed.
+    fn changed(&self, change: impl FnOnce(&mut Chunk<T>)) -> Arc<Chunk<T>> {
+        let mut new = self.clone();
+        change(&mut new);
+        Arc::new(new)
+    }
+
+    /// How many ranges there are.
+    fn len(&self) -> usize {
+        self.bases.partition_point(|base| *base < LAST)
+    }
+
+    /// Puts a range in front of the one with this index, of `len`, of which there is room for another one.
+    fn insert(&mut self, index: usize, len: usize, base: UnifiedPtr, range: (u64, T)) {
+        self.bases.copy_within(index..len, index + 1);
+        self.ranges.copy_within(index..len, index + 1);
+        (self.bases[index], self.ranges[index]) = (base, Some(range));
+    }
+
+    /// Takes out the range with this index, of `len`.
+    fn remove(&mut self, index: usize, len: usize) {
+        self.bases.copy_within(index + 1..len, index);
+        self.ranges.copy_within(index + 1..len, index);
+        (self.bases[len - 1], self.ranges[len - 1]) = (LAST, None);
     }
 
     fn iter(&self) -> impl Iterator<Item = (UnifiedPtr, u64, T)> {
@@ -91,6 +124,8 @@ impl<T: Copy> Addresses<T> {
     /// Base, bytes and value of the range that holds `address`.
     #[inline]
     pub(crate) fn find(&self, address: UnifiedPtr) -> Option<(UnifiedPtr, u64, T)> {
+        #[cfg(test)]
+        LOOK_UPS.with(|count| count.set(count.get() + 1));
         let found = self.list.load().last_before(address.checked_add(1)?)?;
         (address.since(found.0) < found.1).then_some(found)
     }
@@ -163,23 +198,30 @@ impl<T: Copy> Addresses<T> {
     /// Sets what there is at `base`: bytes and value, by what there was.
     fn edit(&self, base: UnifiedPtr, change: impl FnOnce(Option<(u64, T)>) -> Option<(u64, T)>) {
         let _changing = self.change.lock();
-        let list = self.list.load_full();
+        let list = self.list.load();
         let at = list.chunk_of(base);
-        let mut ranges: Vec<(UnifiedPtr, u64, T)> = Vec::with_capacity(CHUNK + 1);
-        ranges.extend(list.chunks[at].load().iter());
-        let place = ranges.binary_search_by_key(&base, |(base, ..)| *base);
-        let changed = change(place.ok().map(|index| (ranges[index].1, ranges[index].2)));
-        match (place, changed) {
-            (Ok(index), Some((bytes, value))) => ranges[index] = (base, bytes, value),
-            (Err(index), Some((bytes, value))) => ranges.insert(index, (base, bytes, value)),
-            (Ok(index), None) => drop(ranges.remove(index)),
+        let chunk = list.chunks[at].load();
+        let len = chunk.len();
+        let place = chunk.bases[..len].binary_search(&base);
+        let known = place.ok().and_then(|index| chunk.ranges[index]);
+        let new = match (place, change(known)) {
+            (Ok(index), Some(range)) => chunk.changed(|chunk| chunk.ranges[index] = Some(range)),
+            (Err(index), Some(range)) if len < CHUNK => chunk.changed(|chunk| chunk.insert(index, len, base, range)),
+            // The first chunk stays, empty or not: its bound is where a search ends.
+            (Ok(index), None) if at == 0 || len > 1 => chunk.changed(|chunk| chunk.remove(index, len)),
+            (Err(index), Some((bytes, value))) => {
+                let mut ranges: Vec<_> = chunk.iter().collect();
+                ranges.insert(index, (base, bytes, value));
+                return self.replace(&list, at, &ranges);
+            }
+            (Ok(_), None) => return self.replace(&list, at, &[]),
             (Err(_), None) => return,
-        }
-        // The first chunk stays, empty or not: its bound is where a search ends.
-        if ranges.len() <= CHUNK && (at == 0 || !ranges.is_empty()) {
-            list.chunks[at].store(Chunk::of(&ranges));
-            return;
-        }
+        };
+        list.chunks[at].store(new);
+    }
+
+    /// Makes a list in which two chunks, or none, take the place of one.
+    fn replace(&self, list: &List<T>, at: usize, ranges: &[(UnifiedPtr, u64, T)]) {
         let mut new = List { bounds: Vec::with_capacity(list.bounds.len() + 1), chunks: Vec::new() };
         for (index, (bound, chunk)) in list.bounds.iter().zip(&list.chunks).enumerate() {
             if index != at {

@@ -10,8 +10,11 @@ use crate::several::one_server;
 
 pub(crate) use crate::parts::memory::{Allocation, Kind};
 
-/// Base, bytes and allocation that hold `address`.
-pub(crate) fn find(front: &'static Front, address: UnifiedPtr) -> Option<(UnifiedPtr, u64, Allocation)> {
+/// Base, bytes and allocation.
+pub(crate) type Found = (UnifiedPtr, u64, Allocation);
+
+/// What holds `address`.
+pub(crate) fn find(front: &'static Front, address: UnifiedPtr) -> Option<Found> {
     front.memory.map.find(address)
 }
 
@@ -66,14 +69,7 @@ pub(crate) fn insert_mapped(
 
 /// Sets whether synchronous operations on the allocation that holds `address` always wait. `false` if there is none.
 pub(crate) fn set_synchronous(front: &'static Front, address: UnifiedPtr, now: bool) -> bool {
-    front.memory.any_synchronous.fetch_or(now, std::sync::atomic::Ordering::Relaxed);
     front.memory.map.update(address, |allocation| allocation.synchronous = now)
-}
-
-/// Whether synchronous operations on what is at `address` always wait for the device.
-pub(crate) fn is_synchronous(front: &'static Front, address: DevicePtr) -> bool {
-    front.memory.any_synchronous.load(std::sync::atomic::Ordering::Relaxed)
-        && find(front, address.unified()).is_some_and(|(_, _, allocation)| allocation.synchronous)
 }
 
 /// Says whether the mapping at `base` may be used.
@@ -87,18 +83,26 @@ pub(crate) fn set_accessible(front: &'static Front, base: DevicePtr, now: bool) 
 
 /// Checks that `bytes` at `address` are device memory, all of one allocation or of mappings next to each other.
 pub(crate) fn check_device(front: &'static Front, address: DevicePtr, bytes: u64) -> Result<Allocation> {
-    let (map, address) = (&*front.memory.map, address.unified());
-    let (base, len, allocation) = map.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let mut covered = len - address.since(base);
+    // Not by `find`: this is inlined, and then nothing but the allocation is copied.
+    let found = front.memory.map.find(address.unified()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    check_found(front, &found, address.unified(), bytes)?;
+    Ok(found.2)
+}
+
+/// As [`check_device`], where what holds `address` is known. The map is asked only for mappings behind it.
+#[inline(always)]
+pub(crate) fn check_found(front: &'static Front, found: &Found, address: UnifiedPtr, bytes: u64) -> Result<()> {
+    let (base, len, allocation) = found;
+    let mut covered = len - address.since(*base);
     let mapped = matches!(allocation.kind, Kind::Mapped { .. });
     require(!matches!(allocation.kind, Kind::Mapped { accessible: false, .. }))?;
     while covered < bytes {
         require(mapped)?;
-        let (_, len, next) = map.find(address.offset(covered)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (_, len, next) = find(front, address.offset(covered)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         require(matches!(next.kind, Kind::Mapped { accessible: true, .. }))?;
         covered += len;
     }
-    Ok(allocation)
+    Ok(())
 }
 
 /// As [`check_device`], for work in a context: memory of another server is refused.

@@ -6,10 +6,11 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUcontext, CUdevice, CUfunction, CUmodule, CUresult, CUstream};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, DevicePtr, PartChange, VirtualMemory as _};
 use crate::border::{put, put_if};
 use crate::integrity;
 use crate::process::{Hooks, Library, Process};
@@ -62,6 +63,9 @@ const CUPTI: [(Id, usize); 3] = [
     ([0x2c, 0x8e, 0x0a, 0xd8, 0x07, 0x10, 0xab, 0x4e, 0x90, 0xdd, 0x54, 0x71, 0x9f, 0xe5, 0xf7, 0x4b], 12),
 ];
 
+/// Of a driver that checks every access: who cuts mappings into allocations tells it by this table what is allocated.
+const PARTS: Id = *b"outboard-parts-1";
+
 /// Counts that the tools table reports, and the sizes of its buffers: at least what the newest runtime seen wants, one word each.
 const RUNTIME_CALLBACKS: usize = 2048;
 const SYNC_CALLBACKS: usize = 64;
@@ -74,6 +78,12 @@ struct Tables(Vec<(Id, Box<[usize]>)>);
 
 /// The address of the table with this id.
 pub(crate) fn find<L: Library>(id: &Id) -> Option<*const c_void> {
+    if *id == PARTS {
+        if !L::process().backend.vmm_divides() {
+            return None;
+        }
+        L::process().vmm.is_cut.store(true, Ordering::Relaxed);
+    }
     let table = tables::<L>().0.iter().find(|(known, _)| known == id)?;
     Some(table.1.as_ptr().cast())
 }
@@ -128,6 +138,7 @@ fn tables<L: Library>() -> &'static Tables {
             ),
             (TABLE_1734, sized::<{ start(&TABLE_1734) }>(17, &[])),
             (MODULE_KERNELS, sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<L> as *const ())])),
+            (PARTS, sized::<{ start(&PARTS) }>(2, &[(1, change_part::<L> as *const ())])),
             (CUPTI[0].0, sized::<{ start(&CUPTI[0].0) }>(CUPTI[0].1, &[])),
             (CUPTI[1].0, sized::<{ start(&CUPTI[1].0) }>(CUPTI[1].1, &[])),
             (CUPTI[2].0, sized::<{ start(&CUPTI[2].0) }>(CUPTI[2].1, &[])),
@@ -195,6 +206,19 @@ unsafe extern "C" fn primary_context<L: Library>(out: *mut CUcontext, dev: CUdev
         let found = state::device(L::process(), dev).and_then(|(device, _)| context::primary(L::process(), device));
         // SAFETY: the runtime's out parameter.
         found.and_then(|context| unsafe { put(out, context.handle as CUcontext) })
+    })
+}
+
+/// Changes a part of a mapping: 2 divides the mapping, 1 opens the part, 0 closes it.
+extern "C" fn change_part<L: Library>(address: u64, bytes: u64, open: u32) -> CUresult {
+    crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
+        let change = match open {
+            0 => PartChange::Close,
+            1 => PartChange::Open,
+            2 => PartChange::Divide,
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        crate::calls::vmm::change_part(L::process(), DevicePtr(address), bytes, change)
     })
 }
 

@@ -2,8 +2,8 @@
 
 // Entry points are imported here and nowhere else in the tests.
 use crate::calls::array::{
-    cuArray3DCreate_v2, cuArrayDestroy, cuArrayGetPlane, cuMipmappedArrayCreate, cuMipmappedArrayDestroy,
-    cuMipmappedArrayGetLevel,
+    cuArray3DCreate_v2, cuArrayDestroy, cuArrayGetPlane, cuMemcpyDtoA_v2, cuMipmappedArrayCreate,
+    cuMipmappedArrayDestroy, cuMipmappedArrayGetLevel,
 };
 use crate::calls::capture::{
     cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamIsCapturing, cuThreadExchangeStreamCaptureMode,
@@ -14,7 +14,8 @@ use crate::calls::context::{
     cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxRetain,
 };
 use crate::calls::copy::{
-    cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2,
+    cuMemcpy2D_v2, cuMemcpy2DAsync_v2, cuMemcpy3D_v2, cuMemcpy3DAsync_v2, cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2,
+    cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2,
 };
 use crate::calls::device::{cuDeviceGet, cuDeviceGetAttribute, cuDeviceGetCount, cuDeviceTotalMem_v2};
 use crate::calls::event::{
@@ -81,9 +82,11 @@ mod program;
 
 mod capture;
 mod cases;
+mod copies;
 mod failures;
 mod forked;
 mod order;
+mod parts;
 mod processes;
 mod servers;
 mod sticky;

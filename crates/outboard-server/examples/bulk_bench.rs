@@ -85,7 +85,7 @@ impl Handler for Taker {
             for index in 0..cut.count() {
                 let from = self.memory.0.wrapping_add((index % cut.window() * cut.chunk()) as usize);
                 // SAFETY: the memory is never freed.
-                unsafe { bulk.send(transfer, index, from, cut.len_of(index), || ()) };
+                unsafe { bulk.send(transfer, index, from, cut.len_of(index), true, || ()) };
             }
         }
     }
@@ -297,7 +297,7 @@ fn with_server(lanes: u32) {
 /// Until the worker has all bytes.
 fn upload(link: &Link, memory: &[u8]) {
     let len = memory.len() as u64;
-    let upload = link.upload(len, link.chunk(Direction::Up, len)).expect("has room");
+    let upload = link.upload(len, link.chunk(Direction::Up, len)).expect("is there").expect("has room");
     announce(link, UPLOAD, upload.number(), len, upload.chunk());
     // SAFETY: the memory outlives the call.
     unsafe { upload.send(memory.as_ptr()) }.expect("is sent").wait().expect("arrives");
@@ -306,8 +306,8 @@ fn upload(link: &Link, memory: &[u8]) {
 fn download(link: &Link, memory: &mut [u8]) {
     let len = memory.len() as u64;
     // SAFETY: the memory outlives the wait.
-    let ticket =
-        unsafe { link.download(memory.as_mut_ptr(), len, link.chunk(Direction::Down, len)) }.expect("has room");
+    let ticket = unsafe { link.download(memory.as_mut_ptr(), len, link.chunk(Direction::Down, len), Vec::new()) }
+        .expect("has room");
     announce(link, DOWNLOAD, ticket.number(), len, ticket.chunk());
     ticket.wait().expect("comes");
 }

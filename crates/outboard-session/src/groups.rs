@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use outboard_wire::limits::WINDOW;
+
 use crate::chunks::Cut;
 
 /// Bytes of flags in front of a transfer's slots.
@@ -17,6 +19,8 @@ pub const FLAGS: usize = 4 << 10;
 const LARGEST: u64 = 2 << 20;
 /// A transfer on lanes has about so many groups, if they are not too large or smaller than a chunk.
 const PARTS: u64 = 8;
+/// Groups of a transfer that waits behind others are not larger, in bytes, unless a chunk is.
+const LARGEST_WAITING: u64 = 8 << 20;
 
 /// What a group costs beside its copy where both sides share memory, as bytes that would be copied meanwhile, to and from the device. One that waits
 /// for bytes takes some 20 microseconds to see that they are there.
@@ -59,7 +63,17 @@ pub struct Groups {
 impl Groups {
     /// The groups of a transfer that is cut this way.
     pub fn new(cut: Cut) -> Groups {
-        Groups::of_about(cut, cut.len() / PARTS)
+        Groups::of_about(cut, cut.len() / PARTS, LARGEST)
+    }
+
+    /// The groups of a transfer that waits behind others in its stream: few, since those keep the link and the device busy meanwhile.
+    pub fn waiting(cut: Cut) -> Groups {
+        let room = cut.staging().max(WINDOW) + LARGEST as usize;
+        [LARGEST_WAITING, LARGEST_WAITING / 2]
+            .map(|largest| Groups::of_about(cut, largest, largest))
+            .into_iter()
+            .find(|groups| groups.staging() < room)
+            .unwrap_or_else(|| Groups::new(cut))
     }
 
     /// The groups of one that goes through shared memory, where threads fill slots faster than the device empties them, or empty them faster than it
@@ -67,16 +81,16 @@ impl Groups {
     /// together least where a group is as large as the square root says. The slots are fewer, of at most [`SHARED`] bytes unless chunks are large.
     pub fn shared(cut: Cut, to_device: bool) -> Groups {
         let cost = if to_device { COSTS.0 } else { COSTS.1 };
-        let all = Groups::of_about(cut, cut.len().saturating_mul(cost).isqrt());
+        let all = Groups::of_about(cut, cut.len().saturating_mul(cost).isqrt(), LARGEST);
         let group = all.per as usize * cut.chunk() as usize;
         Groups { slots: all.slots.min((SHARED / group).max(2) as u32), ..all }
     }
 
     /// Groups of about so many bytes, as far as there may be such.
-    fn of_about(cut: Cut, bytes: u64) -> Groups {
+    fn of_about(cut: Cut, bytes: u64, largest: u64) -> Groups {
         let chunk = u64::from(cut.chunk());
         let window = cut.window().max(1);
-        let wanted = bytes.clamp(chunk, LARGEST.max(chunk)) / chunk;
+        let wanted = bytes.clamp(chunk, largest.max(chunk)) / chunk;
         // The staging memory must hold at least two, one for the link and one for the device, unless it holds all of the transfer.
         let most = if cut.count() > window { window / 2 } else { window };
         let per = (wanted as u32).clamp(1, most.max(1));
@@ -96,6 +110,11 @@ impl Groups {
     /// How many groups there are.
     pub fn count(&self) -> u32 {
         self.cut.count().div_ceil(self.per)
+    }
+
+    /// How many operations a stream holds for it: the copy of each group, and what tells of its slot.
+    pub fn operations(&self) -> usize {
+        2 * self.count() as usize + 1
     }
 
     /// How many have a slot at the same time.
@@ -161,7 +180,6 @@ impl Groups {
 
 #[cfg(test)]
 mod tests {
-    use outboard_wire::limits::WINDOW;
     use proptest::prelude::*;
 
     use super::*;
@@ -169,9 +187,10 @@ mod tests {
     proptest! {
         /// Groups cover the transfer once, what has a place at the same time does not overlap, and all places lie within the staging memory.
         #[test]
-        fn groups_cover_the_transfer(len in 1u64..(200 << 20), chunk in (64u32 << 10)..(8 << 20)) {
+        fn groups_cover_the_transfer(len in 1u64..(200 << 20), chunk in (64u32 << 10)..(8 << 20), waits: bool) {
             let cut = Cut::new(len, chunk).unwrap();
-            let groups = Groups::new(cut);
+            let groups = if waits { Groups::waiting(cut) } else { Groups::new(cut) };
+            prop_assert!(groups.count() <= Groups::new(cut).count());
             let mut end = 0;
             for group in 0..groups.count() {
                 let (start, bytes) = groups.bytes(group);
@@ -211,6 +230,17 @@ mod tests {
         assert_eq!(of(4 << 20, 256 << 10), (8, 512 << 10));
         assert_eq!(of(100 << 10, 128 << 10), (1, 100 << 10));
         assert_eq!(of(128 << 20, 8 << 20), (16, 8 << 20));
+    }
+
+    #[test]
+    fn transfers_that_wait_have_few() {
+        let of = |len: u64, chunk: u32| {
+            let groups = Groups::waiting(Cut::new(len, chunk).unwrap());
+            (groups.count(), groups.operations())
+        };
+        assert_eq!(of(1 << 20, 128 << 10), (1, 3));
+        assert_eq!(of(64 << 20, 2 << 20), (8, 17));
+        assert_eq!(of(128 << 20, 256 << 10), (16, 33));
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub struct EngineConfig {
     pub threads: Option<usize>,
     /// Size of device memory in bytes.
     pub arena_bytes: u64,
-    /// Addresses that the engine takes, in bytes, if its memory does not need more: programs may reserve those that are left.
+    /// Addresses that all engines of a process take together, in bytes, if their memory does not need more: programs may reserve those that are left, at
+    /// least half if the memory lets them.
     pub addresses: u64,
     /// The longest that compiling one program may take. It is looked at between functions.
     pub compile_time: Duration,
@@ -79,9 +80,18 @@ pub struct Engine {
 impl Engine {
     /// Reserves memory and starts the threads.
     pub fn new(config: &EngineConfig) -> Result<Arc<Engine>, EngineError> {
-        let isa = host_isa().map_err(EngineError::Processor)?;
-        let memory = Memory::new(config.arena_bytes, config.addresses)
+        Engine::several(config, 1).map(|mut engines| engines.remove(0))
+    }
+
+    /// So many engines, whose kernels all reach what is mapped into reservations.
+    pub fn several(config: &EngineConfig, count: usize) -> Result<Vec<Arc<Engine>>, EngineError> {
+        let memory = Memory::several(count, config.arena_bytes, config.addresses)
             .map_err(|source| EngineError::Reserve { bytes: config.arena_bytes, source })?;
+        memory.into_iter().map(|memory| Engine::over(config, memory)).collect()
+    }
+
+    fn over(config: &EngineConfig, memory: Memory) -> Result<Arc<Engine>, EngineError> {
+        let isa = host_isa().map_err(EngineError::Processor)?;
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or_else(available).max(1);
         let core = Arc::new(Core::new(memory, threads));

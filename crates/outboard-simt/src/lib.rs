@@ -28,6 +28,6 @@ pub mod texture;
 pub use engine::{Engine, EngineConfig, EngineError, Limit};
 pub use fault::{Fault, FaultKind, Space};
 pub use launch::{Launch, OutputSink, OutputStream};
-pub use memory::reserved::{Access, memory_file, named_file};
+pub use memory::reserved::{memory_file, named_file};
 pub use memory::{Memory, OutOfMemory, Saved};
 pub use program::{Kernel, KernelInfo, LoadError, ParamInfo, Program};

@@ -1,27 +1,31 @@
-//! Device memory: one reserved arena, an allocator over it, and the validity table that compiled code consults.
+//! Device memory: a part of a reserved arena, an allocator over it, and the validity table that compiled code consults.
 //!
-//! The arena is address space without backing (`MAP_NORESERVE`); pages get backing when touched. Its first part is device memory,
-//! the second belongs to the engine: shared and local memory of running blocks, kernel parameters. Both lie in one arena so that one
-//! range check covers generic addresses of every space.
+//! The arena is address space without backing (`MAP_NORESERVE`); pages get backing when touched. Of each engine's part, the first is device
+//! memory, the second belongs to the engine: shared and local memory of running blocks, kernel parameters. Both lie in one arena so that
+//! one range check covers generic addresses of every space.
 //!
 //! The validity table has one byte for each granule of 256 bytes, nonzero where memory is allocated. Compiled code checks an access
 //! with one comparison (range and alignment together) and one look-up in that table. Allocations are whole granules, and there is
 //! at least one free granule between neighbours, so running off the end of an array is found out.
 //!
-//! A third part of the arena is for ranges that programs reserve and map memory into: see [`reserved`].
+//! The last part of the arena is for ranges that programs reserve and map memory into: see [`reserved`]. All engines share it.
 
+mod arena;
 mod region;
 pub(crate) mod reserved;
 mod saved;
 
 pub use saved::Saved;
 
+use arena::Arena;
 use parking_lot::{Mutex, RwLock};
 use region::Region;
+use reserved::Open;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// log2 of the bytes one entry of the validity table stands for.
@@ -29,10 +33,6 @@ pub(crate) const GRANULE_SHIFT: u32 = 8;
 const GRANULE: u64 = 1 << GRANULE_SHIFT;
 /// Alignment of every allocation, as the CUDA allocator gives.
 const ALIGN: u64 = 512;
-/// Address space of the engine's own part.
-const INTERNAL_SPAN: u64 = 64 << 30;
-/// The least address space for reservations, beyond as much as there is memory.
-const LEAST_RESERVED: u64 = 1 << 30;
 /// Freed ranges from this size on give their pages back to the system.
 const RELEASE_THRESHOLD: u64 = 64 << 10;
 const PAGE: u64 = 4096;
@@ -51,16 +51,15 @@ pub struct OutOfMemory {
 
 /// Device memory of one engine.
 pub struct Memory {
-    arena: Mapping,
+    arena: Arc<Arena>,
+    /// First address of device memory.
+    base: u64,
     valid: Mapping,
     device: Mutex<Region>,
     internal: Mutex<Region>,
-    reserved: Mutex<Region>,
-    /// First address of the part for reservations.
-    reserved_base: u64,
-    /// Mapped ranges that copies may touch.
-    accessible: RwLock<BTreeMap<u64, u64>>,
-    /// Holds device memory, from the arena's base on.
+    /// Mapped ranges that may be used.
+    open: RwLock<BTreeMap<u64, Open>>,
+    /// Holds device memory, from its first address on.
     file: Option<OwnedFd>,
     host: RwLock<BTreeMap<u64, u64>>,
     /// Counts changes of `host`, so that what was looked up can be kept until the next one.
@@ -68,31 +67,27 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Takes the address space for `total` bytes of device memory: `addresses` bytes of it if these are enough. What the memory does not need is for
-    /// reservations.
-    pub(crate) fn new(total: u64, addresses: u64) -> Result<Memory, std::io::Error> {
-        let total = total.max(ALIGN).next_multiple_of(ALIGN);
-        // Twice the memory: fragmentation of addresses must not look like memory that is used up.
-        let span = (total * 2).next_multiple_of(1 << 30) + (1 << 30);
-        let reserved_span = addresses.saturating_sub(span + INTERNAL_SPAN).max(total + LEAST_RESERVED) & !(PAGE - 1);
-        let whole = span + INTERNAL_SPAN + reserved_span;
-        let arena = Mapping::new(whole)?;
-        let valid = Mapping::new(whole >> GRANULE_SHIFT)?;
-        let base = arena.base;
-        let reserved_base = base + span + INTERNAL_SPAN;
-        let file = reserved::share(&arena, span);
+    /// Memory of so many engines, each with `total` bytes of device memory: `addresses` bytes of address space in all if these are enough. What the memory
+    /// does not need is for reservations.
+    pub(crate) fn several(engines: usize, total: u64, addresses: u64) -> Result<Vec<Memory>, std::io::Error> {
+        let arena = Arena::new(engines as u64, total, addresses)?;
+        (0..engines as u64).map(|engine| Memory::in_arena(&arena, engine)).collect()
+    }
+
+    fn in_arena(arena: &Arc<Arena>, engine: u64) -> Result<Memory, std::io::Error> {
+        let base = arena.device_base(engine);
+        let (device_end, end) = (base + arena.device_span, base + arena.device_span + arena.internal_span);
         Ok(Memory {
-            reserved: Mutex::new(Region::new(reserved_base, reserved_base + reserved_span, reserved_span)),
-            reserved_base,
-            accessible: RwLock::new(BTreeMap::new()),
-            file,
-            arena,
-            valid,
+            open: RwLock::new(BTreeMap::new()),
+            file: reserved::share(base, arena.device_span),
+            valid: arena.validity()?,
             // The first granules stay free, so that base - 1 and base are never valid.
-            device: Mutex::new(Region::new(base + (1 << 20), base + span, total)),
-            internal: Mutex::new(Region::new(base + span, base + span + INTERNAL_SPAN, INTERNAL_SPAN)),
+            device: Mutex::new(Region::new(base + (1 << 20), device_end, arena.total())),
+            internal: Mutex::new(Region::new(device_end, end, arena.internal_span)),
             host: RwLock::new(BTreeMap::new()),
             host_changes: AtomicU64::new(0),
+            base,
+            arena: arena.clone(),
         })
     }
 
@@ -121,19 +116,24 @@ impl Memory {
         Some(bytes)
     }
 
-    /// First address of the arena.
+    /// First address of device memory.
     pub fn base(&self) -> u64 {
-        self.arena.base
+        self.base
+    }
+
+    /// First address of the arena.
+    pub(crate) fn arena_base(&self) -> u64 {
+        self.arena.base()
     }
 
     /// Bytes of address space in the arena.
-    pub fn span(&self) -> u64 {
-        self.arena.len
+    pub(crate) fn arena_span(&self) -> u64 {
+        self.arena.span()
     }
 
-    /// Whether `addr` lies in the arena, allocated or not.
+    /// Whether `addr` lies in the arena, allocated or not, of this engine or of another one.
     pub fn contains(&self, addr: u64) -> bool {
-        addr.wrapping_sub(self.arena.base) < self.arena.len
+        addr.wrapping_sub(self.arena.base()) < self.arena.span()
     }
 
     /// Size of device memory in bytes.
@@ -152,8 +152,11 @@ impl Memory {
         device.total - device.used
     }
 
-    /// The live allocation `addr` lies in: its start and its size as asked for.
+    /// The live allocation `addr` lies in, or the part of a mapping: its start and its size as asked for.
     pub fn range_of(&self, addr: u64) -> Option<(u64, u64)> {
+        if self.is_reservable(addr) {
+            return self.part_of(addr);
+        }
         let device = self.device.lock();
         let (&start, live) = device.live.range(..=addr).next_back()?;
         (addr - start < live.bytes).then_some((start, live.bytes))
@@ -161,8 +164,8 @@ impl Memory {
 
     /// Whether all of `addr .. addr + len` lies in one live allocation, or in ranges that are mapped and accessible.
     pub fn check(&self, addr: u64, len: u64) -> bool {
-        if self.contains(addr) && addr >= self.reserved_base {
-            return self.is_accessible(addr, len);
+        if self.is_reservable(addr) {
+            return self.is_open(addr, len);
         }
         self.range_of(addr).is_some_and(|(start, bytes)| len <= bytes - (addr - start))
     }
@@ -222,7 +225,7 @@ impl Memory {
 
     /// Marks part of an internal allocation valid (1) or invalid (0) for kernels; `addr` is a multiple of 256.
     pub(crate) fn mark(&self, addr: u64, bytes: u64, value: u8) {
-        let first = (addr - self.arena.base) >> GRANULE_SHIFT;
+        let first = (addr - self.arena.base()) >> GRANULE_SHIFT;
         let count = bytes.div_ceil(GRANULE);
         debug_assert!(first + count <= self.valid.len);
         // SAFETY: the granules of an allocation lie in the arena, so their entries lie in the table; compiled code and other threads
@@ -232,8 +235,8 @@ impl Memory {
 
     /// Whether an access of `size` bytes (a power of two up to 256, naturally aligned) hits allocated memory, as compiled code checks.
     pub(crate) fn is_valid(&self, addr: u64) -> bool {
-        let offset = addr.wrapping_sub(self.arena.base);
-        if offset >= self.arena.len {
+        let offset = addr.wrapping_sub(self.arena.base());
+        if offset >= self.arena.span() {
             return false;
         }
         // SAFETY: the offset lies in the arena, so the entry lies in the table.
@@ -245,21 +248,15 @@ impl Memory {
         self.valid.base
     }
 
-    /// Bytes of the part for device memory.
-    fn device_span(&self) -> u64 {
-        self.reserved_base - INTERNAL_SPAN - self.arena.base
-    }
-
     fn release_pages(&self, addr: u64, bytes: u64) {
         if bytes < RELEASE_THRESHOLD {
             return;
         }
         let (start, end) = (addr.next_multiple_of(PAGE), (addr + bytes) & !(PAGE - 1));
-        let offset = addr - self.arena.base;
         if start < end
-            && let Some(file) = self.file.as_ref().filter(|_| offset < self.device_span())
+            && let Some(file) = self.file.as_ref().filter(|_| addr - self.base < self.arena.device_span)
         {
-            reserved::punch(file, start - self.arena.base, end - start);
+            reserved::punch(file, start - self.base, end - start);
         } else if start < end {
             // SAFETY: whole pages inside a range of the arena that the caller is freeing; nothing else lies on them.
             let _ = unsafe { madvise(start as *mut c_void, (end - start) as usize, Advice::LinuxDontNeed) };
@@ -298,6 +295,13 @@ impl Drop for Mapping {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl Memory {
+        /// Memory of one engine.
+        pub(crate) fn new(total: u64, addresses: u64) -> Result<Memory, std::io::Error> {
+            Memory::several(1, total, addresses).map(|mut all| all.remove(0))
+        }
+    }
 
     fn memory() -> Memory {
         Memory::new(1 << 20, 1 << 40).expect("reserve")

@@ -20,7 +20,7 @@ use crate::segment::Segment;
 use crate::unix::{UnixServer, dial};
 use crate::{Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker};
 use handing::offer;
-pub use handing::{MOST_FILES, confirm, move_to, take_up};
+pub use handing::{MOST_FILES, confirm, give_file, move_to, take_file, take_up};
 
 /// Bytes of a ring: what the processor's own cache holds easily, and several batches of commands.
 const RING: usize = 256 << 10;

@@ -26,6 +26,7 @@ mod plain;
 pub mod platform;
 pub mod references;
 pub mod request;
+pub mod sum;
 pub mod token;
 pub mod types;
 pub mod window;

@@ -7,6 +7,9 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// Largest copy that travels inside a command or reply, in bytes; above it, bulk lanes carry it.
 pub const MAX_INLINE: usize = 64 << 10;
 
+/// Most bytes of mapped memory whose sums one answer compares.
+pub const MAX_COMPARED: usize = 4 << 20;
+
 /// Largest string in a message, in bytes. Mangled C++ kernel names reach tens of thousands of characters.
 pub const MAX_STRING: usize = 256 << 10;
 

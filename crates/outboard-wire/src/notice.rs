@@ -21,6 +21,9 @@ pub const REQUEST: u16 = 5;
 /// All the kernels of a module that has just been loaded: [`Kernels`].
 pub const KERNELS: u16 = 6;
 
+/// Another session needs memory: what the client keeps of freed memory is to be given back.
+pub const WANTED: u16 = 7;
+
 /// The session ends from the server's side: a sentence that says why. The connection goes next.
 pub const ENDED: u16 = 40;
 

@@ -1,6 +1,6 @@
 //! Servers for tests, each on a port of its own.
 
-use crate::{Driver, dist, within};
+use crate::{Driver, PATIENCE, dist, within};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -123,7 +123,14 @@ impl Server {
         signal(self.id(), rustix::process::Signal::USR2);
     }
 
-    /// How often it has become another program.
+    /// Waits until it has become another program this often, and panics if it does not in time. What a command was told by the next program may be
+    /// here before that program's line of the log, which a thread reads.
+    #[track_caller]
+    pub fn expect_upgrades(&self, times: u64) {
+        assert!(within(PATIENCE, || self.upgrades() == times), "{times} upgrades: {}", self.log());
+    }
+
+    /// How often it has become another program, by the lines of its log that have been read.
     pub fn upgrades(&self) -> u64 {
         // Who is not root may not look into it.
         let log = self.log();
@@ -181,6 +188,12 @@ impl Server {
     /// Its log so far, one JSON object a line.
     pub fn log(&self) -> String {
         self.log.lock().expect("no thread panics with the log").join("\n")
+    }
+
+    /// Waits until its log contains this, and panics if it does not in time: who has seen what the server did may be before the thread that reads its log.
+    #[track_caller]
+    pub fn expect_logged(&self, text: &str) {
+        assert!(within(PATIENCE, || self.log().contains(text)), "not logged: {text}\n{}", self.log());
     }
 
     /// Asks it to stop.

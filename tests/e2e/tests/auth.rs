@@ -326,7 +326,7 @@ fn certificates_show_both_sides_who_the_other_is() {
     assert!(listed.status.success(), "{}", said(&listed));
     let program = shown.iter().fold(Program::new("vector_add"), |program, (name, value)| program.env(name, value));
     program.through(&server).expect_success("with a certificate");
-    assert!(server.log().contains("\"owner\":\"carol\""), "{}", server.log());
+    server.expect_logged("\"owner\":\"carol\"");
     expect_code(&devices(&server, &[trusted]), "OB0401");
     let strange = [trusted, ("OUTBOARD_TLS_CERT", &mallory), ("OUTBOARD_TLS_KEY", &mallorys_key)];
     expect_code(&devices(&server, &strange), "OB0403");

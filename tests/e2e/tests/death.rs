@@ -74,6 +74,23 @@ fn deaths_are_noticed_in_shared_memory() {
     assert!(within(soon(), || server.workers().is_empty()), "the worker ended soon");
 }
 
+/// The software device touches pages that the file no longer has, and its worker dies of that; a driver that locks pages has kept them.
+#[test]
+fn a_file_whose_pages_are_taken_away_ends_its_own_session_at_most() {
+    let server = Server::start();
+    let mut neighbour = running(&server);
+    for _ in 0..3 {
+        let outcome = Program::new("truncated").sharing_memory().through(&server);
+        assert_eq!(outcome.status.code(), Some(0), "{}{}", outcome.stdout, outcome.stderr);
+        match Driver::chosen() {
+            Driver::Cpu => assert!(outcome.stdout.starts_with("cudaError"), "{}", outcome.stdout),
+            Driver::Nvidia => assert_eq!(outcome.stdout, "cudaSuccess\n"),
+        }
+    }
+    assert!(!neighbour.has_ended(), "the neighbour went on");
+    Program::new("vector_add").sharing_memory().through(&server).expect_success("a new client");
+}
+
 #[test]
 fn a_program_whose_worker_dies_under_a_host_function_gets_the_same_error() {
     let server = Server::start();

@@ -139,7 +139,7 @@ fn a_full_disk_costs_no_session() {
         Program::new("vector_add").through(&server).expect_success("a program while the disk is full");
     }
     assert_eq!(full.files(), (0, 0), "nothing is left of what did not fit");
-    assert!(server.log().contains("image cache"), "{}", server.log());
+    server.expect_logged("image cache");
     full.empty();
     // As soon as there is room, images are kept, and they are whole.
     Program::new("vector_add").through(&server).expect_success("a program with room");

@@ -14,6 +14,8 @@ use outboard_wire::{DevicePtr, ObjectId, StreamId, UnifiedPtr};
 const MIB: u64 = 1 << 20;
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: u32 = 2;
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: u32 = 801;
 
 /// A session with its context open, and the process that serves it.
 fn attacker(server: &Server) -> (RawClient, u32) {
@@ -203,6 +205,20 @@ fn page_locked_memory_counts() {
         .call(&MappedOpen { address: UnifiedPtr(AT), bytes: 192 * MIB }, |_| ())
         .expect("what was closed counts no longer");
     assert_eq!(client.alloc(128 * MIB), Err(OUT_OF_MEMORY));
+}
+
+/// A file that nobody has handed over is not there, whatever its number, and nothing is open where it was to be.
+#[test]
+fn files_that_did_not_come_are_refused() {
+    const AT: UnifiedPtr = UnifiedPtr(1 << 44);
+    let server = Server::start();
+    let (mut client, _) = attacker(&server);
+    for number in [0, 1, u64::MAX] {
+        let file = MappedFile { address: AT, bytes: MIB, number, offset: 0 };
+        assert_eq!(client.call(&file, |_| ()), Err(NOT_SUPPORTED));
+    }
+    assert!(client.call(&MappedClose { address: AT, bytes: MIB }, |_| ()).is_err());
+    client.call(&MappedOpen { address: AT, bytes: MIB }, |_| ()).expect("memory of the worker's own");
 }
 
 /// Each link has a thread of its own: a session has a few dozen, and is refused more as a device without memory would.

@@ -171,7 +171,7 @@ fn an_expired_token_starts_nothing_more() {
     assert!(within(LIMIT, || !devices().status.success()), "it expires");
     let refused = devices();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("OB0402"), "{refused:?}");
-    assert!(server.log().contains("\"state\":\"expired\""), "{}", server.log());
+    server.expect_logged("\"state\":\"expired\"");
     let started = started(&server);
     let late = known(Program::new("vector_add")).through(&server);
     assert!(!late.status.success(), "{}", late.stdout);

@@ -74,7 +74,7 @@ fn damaged_images_are_sent_again() {
         fs::write(image, bytes).expect("an image can be written");
     }
     assert_eq!(run(&server), first);
-    assert!(server.log().contains("damaged"), "{}", server.log());
+    server.expect_logged("damaged");
     assert_eq!(run(&server), (0, 0, first.0));
 }
 

@@ -183,4 +183,13 @@ fn before_initialisation_calls_say_so_and_tables_are_there() {
     }
     // SAFETY: valid arguments.
     assert_eq!(unsafe { get(&raw mut table, &[7; 16]) }, INVALID_VALUE, "an unknown table");
+    // SAFETY: valid arguments.
+    assert_eq!(unsafe { get(&raw mut table, b"outboard-parts-1") }, INVALID_VALUE, "for what checks accesses");
+    let library = load("cpu");
+    // SAFETY: the function has this type.
+    let get: Symbol<'_, GetExportTable> = unsafe { library.get(b"cuGetExportTable").unwrap() };
+    // SAFETY: valid arguments.
+    assert_eq!(unsafe { get(&raw mut table, b"outboard-parts-1") }, SUCCESS);
+    // SAFETY: the table's first word is its size in bytes.
+    assert_eq!(unsafe { *table.cast::<usize>() }, 2 * size_of::<usize>());
 }

@@ -117,7 +117,7 @@ fn a_device_that_there_is_not_holds_no_place() {
     let admin = format!("{socket}.admin");
     let args = ["--driver", "cpu", "--warm", "1", "--sharing", "exclusive", "--socket", socket, "--admin", &admin];
     let server = Server::start_with(&args, &[("OUTBOARD_LOG", "debug")]);
-    assert!(within(PATIENCE, || server.log().contains("\"message\":\"warm\"")), "{}", server.log());
+    server.expect_logged("\"message\":\"warm\"");
     let nowhere = format!("{}/7", server.address());
     let (well, said) = finish(run(&nowhere, &[], &["devices"]));
     assert!(!well && said.contains("no device 7"), "{said}");
@@ -263,12 +263,12 @@ fn idle_sessions_lend_their_memory_and_have_it_back_with_what_was_in_it() {
     assert_eq!(suspended(), 0);
     // There is no room for both at once.
     let mut second = Keeper::start(&server, BYTES);
-    assert_eq!(suspended(), 1, "{}", server.log());
+    assert!(within(PATIENCE, || suspended() == 1), "{}", server.log());
     for _ in 0..2 {
         first.ask();
         second.ask();
     }
-    assert_eq!(suspended(), 5, "they took turns");
+    assert!(within(PATIENCE, || suspended() == 5), "they took turns: {}", server.log());
     // Who has ended needs no turn.
     drop(second);
     first.ask();
@@ -297,11 +297,11 @@ fn a_session_whose_client_is_away_lends_its_memory_and_has_it_back() {
     while proxy.cut(None) > 0 {}
     // There is room for another although nobody can ask the first client.
     let mut second = Keeper::start(&server, BYTES);
-    assert_eq!(suspended(), 1, "{}", server.log());
+    assert!(within(PATIENCE, || suspended() == 1), "{}", server.log());
     proxy.close(false);
     // Coming back alone takes nothing from the second; asking does.
     first.ask();
-    assert_eq!(suspended(), 2, "{}", server.log());
+    assert!(within(PATIENCE, || suspended() == 2), "{}", server.log());
     second.ask();
     first.ask();
 }
@@ -315,12 +315,12 @@ fn suspended_sessions_go_on_with_the_next_server() {
     let mut server = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M"]);
     let mut first = Keeper::start(&server, BYTES);
     let mut second = Keeper::start(&server, BYTES);
-    assert!(server.log().contains("an idle session is suspended"), "{}", server.log());
+    server.expect_logged("an idle session is suspended");
     // Killed while the first one is suspended; the next one knows who holds what, and they take turns.
     server.kill();
     server.start_again();
     first.ask();
-    assert!(server.log().contains("a suspended session goes on"), "{}", server.log());
+    server.expect_logged("a suspended session goes on");
     second.ask();
     // A call that finds its session suspended and no server waits for the next one.
     server.kill();
@@ -332,7 +332,7 @@ fn suspended_sessions_go_on_with_the_next_server() {
         asking.join().expect("it has its memory back");
     });
     server.ask_to_upgrade();
-    assert!(within(PATIENCE, || server.upgrades() == 1), "{}", server.log());
+    server.expect_upgrades(1);
     second.ask();
     first.ask();
 }
@@ -346,7 +346,7 @@ fn a_session_is_not_suspended_if_the_host_has_no_room_for_it() {
     let mut first = Keeper::start(&server, 160 << 20);
     let large = Program::new("memory_limit").arg("hold").arg(&(160_u64 << 20).to_string()).through(&server);
     assert!(large.stdout.contains("OUT_OF_MEMORY"), "{}", large.stdout);
-    assert!(server.log().contains("the host has no room"), "{}", server.log());
+    server.expect_logged("the host has no room");
     first.ask();
 }
 

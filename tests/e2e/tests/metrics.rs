@@ -187,7 +187,7 @@ fn the_most_sessions_are_one_number_everywhere() {
     let arguments = ["--driver", "cpu", "--metrics", "0", "--max-sessions", "2", "--admin", &admin];
     let server = Server::start_with(&arguments, &[]);
     let address = address(&server);
-    assert!(server.log().contains("\"max_sessions\":2"), "{}", server.log());
+    server.expect_logged("\"max_sessions\":2");
     assert_eq!(sum(&scrape(&address), "outboard_sessions_limit", &[]), 2.0);
     let listed = outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");

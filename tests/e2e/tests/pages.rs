@@ -38,6 +38,22 @@ fn batches_go_in_few_messages() {
     assert_eq!(all["page_bytes_to_device"], 24 * 256 * 4096);
 }
 
+/// Batches whose addresses kernels are given and do not use: each goes to the device once, and nothing comes back.
+#[test]
+fn what_the_device_leaves_alone_does_not_come_back() {
+    let (steps, page, pages) = (96, 4096, 256);
+    let all = statistics("batches", &["loader", "96", "256", "1"]);
+    let number = |name: &str| all[name].as_u64().unwrap_or_else(|| panic!("no {name} in {all}"));
+    let (to, from) = (number("page_bytes_to_device"), number("page_bytes_from_device"));
+    assert!(to <= steps * pages * page && from <= 8 * pages * page, "{to} bytes went, {from} came");
+    assert!(number("page_faults") <= 4 * steps, "{all}");
+    // Questions whether a copy is done are the program's own; a few batches are asked for.
+    let functions = all["functions"].as_object().expect("functions are told");
+    let trips =
+        functions.keys().filter(|name| *name != "cuEventQuery").map(|name| round_trips(&all, name)).sum::<u64>();
+    assert!(trips <= steps, "{trips} round trips: {all}");
+}
+
 #[test]
 fn what_is_freed_where_nothing_is_left_to_do_is_not_waited_for() {
     let all = statistics("batches", &["given", "4", "16", "2"]);
@@ -45,7 +61,9 @@ fn what_is_freed_where_nothing_is_left_to_do_is_not_waited_for() {
         assert_eq!(round_trips(&all, function), 0, "{function}: {all}");
     }
     let all = statistics("virtual_memory", &[]);
-    assert_eq!(round_trips(&all, "cuMemAddressFree"), 0, "{all}");
+    for function in ["cuMemAddressFree", "cuMemMap"] {
+        assert_eq!(round_trips(&all, function), 0, "{function}: {all}");
+    }
 }
 
 /// Round trips of 40 steps of a loop of `answers`, by function, and the bytes of pages that they bring.
@@ -61,11 +79,15 @@ fn answers(kind: &str) -> (BTreeMap<String, u64>, u64) {
 /// A kernel writes to page-locked memory, the program waits, and reads: what it reads comes with the answer to the wait.
 #[test]
 fn what_is_read_after_a_wait_comes_with_its_answer() {
-    for (kind, waits) in [("number", 1), ("lines", 1), ("turns", 1), ("reply", 1), ("edges", 1), ("two", 2)] {
+    // Whether the second kernel of `two` has written before the first one is waited for is up to the device: then its page comes once more.
+    for (kind, waits, late) in
+        [("number", 1, 0), ("lines", 1, 0), ("turns", 1, 0), ("reply", 1, 0), ("edges", 1, 0), ("two", 2, 40)]
+    {
         let (trips, bytes) = answers(kind);
         let total: u64 = trips.values().sum();
-        assert!(total.abs_diff(40 * waits) <= 4, "40 steps of `{kind}` take {total} round trips: {trips:?}");
-        assert!(bytes <= 40 * 4 * 4096, "{bytes} bytes of pages came for 40 steps of `{kind}`");
+        let wanted = 40 * waits - 4..=40 * waits + 4 + late;
+        assert!(wanted.contains(&total), "40 steps of `{kind}` take {total} round trips: {trips:?}");
+        assert!(bytes <= 40 * waits * 4 * 4096, "{bytes} bytes of pages came for 40 steps of `{kind}`");
     }
 }
 
@@ -84,4 +106,19 @@ fn what_comes_along_in_vain_is_given_up() {
     // Four pages come for each touch.
     let touched = 40 * 4 * 4096;
     assert!(bytes < 2 * touched, "{bytes} bytes of pages came, for {touched} that were touched");
+}
+
+/// Registered memory of a file is the device's as it is: copies of it move no bytes between the processes. Other memory is copied.
+#[test]
+fn the_pages_of_a_registered_file_are_the_devices() {
+    let server = Server::start();
+    let (all_of_it, little) = (32 << 20, 4 << 20);
+    // A memfd, a file that has a name, one that has none any more; a private mapping of a file, the program's own memory.
+    for (kind, is_shared) in [("0", true), ("2", true), ("3", true), ("5", false), ("6", false)] {
+        let counted = Program::new("registered_memory").arg(kind).sharing_memory().statistics(&server);
+        let number = |name: &str| counted[name].as_u64().unwrap_or_else(|| panic!("no {name} in {counted}"));
+        let moved = number("bytes_to_device") + number("bytes_from_device");
+        let as_expected = if is_shared { moved < little } else { moved >= all_of_it };
+        assert!(as_expected, "memory of kind {kind}: {moved} bytes moved");
+    }
 }

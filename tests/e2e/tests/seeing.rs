@@ -34,16 +34,23 @@ fn sessions_are_listed_with_what_they_do() {
     assert!(sessions(&server).is_empty());
     let _first = endless(&server, "64", "tcp");
     let second = endless(&server, "16", "shm");
-    let listed = sessions(&server);
-    assert_eq!(listed.len(), 2, "{listed:?}");
+    let is_at_work = |session: &Value| {
+        let launches = number(&session["launches_per_second"]);
+        launches > 0.0 && number(&session["calls_per_second"]) > launches
+    };
+    let mut listed = Vec::new();
+    let both_at_work = within(PATIENCE, || {
+        // A machine with much to do may run one of them for none of the time that is looked at.
+        listed = sessions(&server);
+        listed.len() == 2 && listed.iter().all(is_at_work)
+    });
+    assert!(both_at_work, "{listed:?}");
     for (session, transport, mebibytes) in [(&listed[0], "tcp", 64), (&listed[1], "shm", 16)] {
         assert_eq!(session["state"], "serving", "{session}");
         assert_eq!(session["transport"], transport, "{session}");
         assert!(session["client"].as_str().is_some_and(|client| client.starts_with("endless (")), "{session}");
         assert!(session["owner"].as_str().is_some_and(|owner| !owner.is_empty()), "{session}");
         assert!(number(&session["commands"]["launch"]) >= 20.0 && number(&session["waits"]) >= 1.0, "{session}");
-        assert!(number(&session["launches_per_second"]) > 0.0, "{session}");
-        assert!(number(&session["calls_per_second"]) > number(&session["launches_per_second"]), "{session}");
         assert!(number(&session["bytes_to_device"]["commands"]) > 20.0 * 16.0, "{session}");
         assert!(number(&session["memory"][0]["bytes"]) >= f64::from(mebibytes << 20), "{session}");
     }
@@ -89,6 +96,7 @@ fn sessions_are_killed_by_owner_or_all_together() {
     let both = json(&["kill", "--owner", &owner, "--json", "--server", server.address()]);
     assert_eq!(both["ended"].as_array().map(Vec::len), Some(2), "{both}");
     assert_eq!((one.finish().status.code(), two.finish().status.code()), (Some(3), Some(3)));
+    assert!(within(PATIENCE, || sessions(&server).is_empty()), "both are gone");
     let three = endless(&server, "1", "tcp");
     let all = json(&["kill", "--all", "--json", "--server", server.address()]);
     assert_eq!(all["ended"].as_array().map(Vec::len), Some(1), "{all}");

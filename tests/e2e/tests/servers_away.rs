@@ -131,12 +131,12 @@ fn a_session_that_lends_its_memory_holds_up_no_other() {
     // This one is never idle, so that the session which made room for it waits until it has ended.
     let mut other = Program::new("endless").arg("160").start_through(&second);
     other.wait_for_line("running");
-    assert!(second.log().contains("an idle session is suspended"), "{}", second.log());
+    second.expect_logged("an idle session is suspended");
     fs::remove_file(rest).expect("it is there");
     rounds.only_the_first_goes_on();
     other.kill();
     rounds.both_go_on();
-    assert!(second.log().contains("a suspended session goes on"), "{}", second.log());
+    second.expect_logged("a suspended session goes on");
     assert!(!first.log().contains("suspended"), "{}", first.log());
     rounds.finish();
 }
@@ -147,7 +147,7 @@ fn a_server_that_is_replaced_holds_up_no_other() {
     let proxy = Proxy::start(second.address());
     let rounds = Rounds::start([first.address(), proxy.address()], "tcp", &[]);
     second.ask_to_upgrade();
-    assert!(within(PATIENCE, || second.upgrades() == 1), "{}", second.log());
+    second.expect_upgrades(1);
     rounds.both_go_on();
     second.kill();
     rounds.both_go_on();

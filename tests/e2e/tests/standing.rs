@@ -105,7 +105,7 @@ fn a_stopping_server_lets_a_program_finish_and_says_why_it_takes_no_other() {
     };
     assert!(within(PATIENCE, refused), "{}", server.log());
     assert!(!program.has_ended(), "the program went on");
-    assert!(server.log().contains("waiting for sessions to end"), "{}", server.log());
+    server.expect_logged("waiting for sessions to end");
     end_well(program, &end, "the program");
     let status = server.ended(Duration::from_secs(60));
     assert_eq!(status.and_then(|status| status.code()), Some(0), "{}", server.log());
@@ -133,7 +133,7 @@ fn no_program_fails_while_its_server_is_upgraded() {
             .collect();
         for upgrade in 1..=UPGRADES {
             server.ask_to_upgrade();
-            assert!(within(PATIENCE, || server.upgrades() == upgrade), "upgrade {upgrade}: {}", server.log());
+            server.expect_upgrades(upgrade);
         }
         done.store(true, Ordering::Relaxed);
         others.into_iter().map(|other| other.join().expect("no program failed")).sum::<u64>()
@@ -207,7 +207,7 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
     // One that cannot serve is not taken.
     install(&outboard, Some("echo this is no server >&2\nexit 1"));
     server.ask_to_upgrade();
-    assert!(within(PATIENCE, || server.log().contains("this is no server")), "{}", server.log());
+    server.expect_logged("this is no server");
     assert_eq!((server.upgrades(), inode(&runs)), (0, first));
     let (upgraded, said) = upgrade(&server, &[]);
     assert!(!upgraded && said.contains("OB0801") && said.contains("this is no server"), "{said}");
@@ -217,7 +217,7 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
     install(&outboard, None);
     let (upgraded, said) = upgrade(&server, &[]);
     assert!(upgraded && said.contains("what now lies at") && said.contains("The one session went on"), "{said}");
-    assert_eq!(server.upgrades(), 1, "{}", server.log());
+    server.expect_upgrades(1);
     assert!(inode(&runs) == inode(&outboard) && inode(&runs) != first);
     Program::new("vector_add").through(&server).expect_success("a program with the new release");
     end_well(program, &end, "the program of the old release");
@@ -236,7 +236,7 @@ fn whoever_asks_for_an_upgrade_is_told_what_became_of_it() {
     let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
     assert!(upgraded && said["same_program"] == true && said["process"] == server.id(), "{said}");
     assert_eq!((&said["sessions"], &said["went_on"], &said["unanswered"]), (&2.into(), &2.into(), &0.into()), "{said}");
-    assert_eq!(server.upgrades(), 2);
+    server.expect_upgrades(2);
     for (program, end) in programs.into_iter().zip(&ends) {
         end_well(program, end, "a program during upgrades");
     }
@@ -249,7 +249,8 @@ fn a_service_manager_asks_by_process() {
     let output = asked(server.id());
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     assert!(output.status.success() && said["process"] == server.id(), "{said}");
-    assert_eq!((server.upgrades(), other.upgrades()), (1, 0));
+    server.expect_upgrades(1);
+    assert_eq!(other.upgrades(), 0);
     let output = asked(std::process::id());
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("OB0901"), "{output:?}");
 }
@@ -329,7 +330,7 @@ fn settings_that_would_end_the_server_are_found_before_it_takes_them() {
     set(&(driver + "metrics = \"192.0.2.1:1\"\n"));
     let (upgraded, said) = upgrade(&server, &[]);
     assert!(upgraded && said.contains("The one session went on"), "{said}");
-    assert!(server.log().contains("OB0906"), "{}", server.log());
+    server.expect_logged("OB0906");
     Program::new("vector_add").through(&server).expect_success("a new program");
     end_well(program, &end, "the program");
     let _ = fs::remove_dir_all(&folder);

@@ -48,6 +48,8 @@ const SHARED: &[&str] = &[
     "memset_copy",
     "order",
     "pointer_attributes",
+    "queued_copies",
+    "registered_memory",
 ];
 
 fn compare(case: &Case, shared: bool, server: &Server) -> Result<(), Failed> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Hostile, Outcome, PATIENCE, Program, RawClient, Running, Server, dist, within};
+use outboard_e2e::{Driver, Folder, Hostile, Outcome, Program, RawClient, Running, Server, dist, within};
 use outboard_wire::Encode;
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{Extensions, Purpose, RefusalCode, Welcome};
@@ -167,7 +167,7 @@ fn a_worker_with_few_addresses_of_its_own_serves_without_a_window() {
     folder.allow("serve", 0o700);
     let server = Server::start_program(script.as_ref(), &["--driver", "cpu", "--warm", "1"], &[]);
     assert_eq!(run(program(&[]), &server).window, None);
-    assert!(server.log().contains("cannot be kept to a window"), "{}", server.log());
+    server.expect_logged("cannot be kept to a window");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn devices_that_are_too_large_for_a_window_are_served_without() {
     }
     let server = serve(&["--warm", "1"], &[("OUTBOARD_CPU_DEVICES", "16"), ("OUTBOARD_CPU_MEMORY", "64G")]);
     Program::new("vector_add").through(&server).expect_success("vector_add");
-    assert!(server.log().contains("does not keep to a window"), "{}", server.log());
+    server.expect_logged("does not keep to a window");
 }
 
 /// What a client says that accepts these.
@@ -302,7 +302,7 @@ fn a_session_keeps_its_window_with_the_next_server() {
     let (mut server, folder) = (serve(&["--warm", "1"], &[]), Folder::create());
     let run = waiting_program(&folder, server.address());
     server.ask_to_upgrade();
-    assert!(within(PATIENCE, || server.upgrades() == 1), "{}", server.log());
+    server.expect_upgrades(1);
     server.kill();
     server.start_again();
     go_on(run, &folder);

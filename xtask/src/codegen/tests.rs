@@ -136,6 +136,7 @@ fn bad_methods_are_refused_in_sentences() {
             "context = false\nservers = \"each\"\nreturns = \"u32\"",
             "it cannot fail, so several servers cannot say that one is not there",
         ),
+        ("local = true", "it has a message, so it is for servers, too, and not `local`"),
         ("result = \"u64\"\nreturns = \"u64\"", "it has both `result` and `returns`"),
         ("read = \"reply.watts\"", "it is posted, so there is no reply to read a result from"),
     ] {
@@ -169,5 +170,14 @@ fn bad_traits_are_refused_in_sentences() {
     assert_eq!(
         said_of(PING, &with("name = \"light\"\nsend = \"call\"")),
         "the method light says how it is sent, but has no message: it belongs beside one in api/wire/"
+    );
+    assert_eq!(
+        said_of(PING, &with("name = \"light\"\nlocal = true")),
+        "the method light is not for servers (`local`), so it needs a `default`"
+    );
+    let local = "name = \"light\"\nlocal = true\ndefault = \"CUDA_ERROR_NOT_SUPPORTED\"";
+    assert_eq!(
+        said_of(PING, &with(local)),
+        "the method light: it is not for servers (`local`), so nothing tells which of them it is for"
     );
 }

@@ -1,26 +1,62 @@
-//! Copies between the program's memory and the device.
+//! Copies between the program's memory and the device: described once ([`description`]), planned in one place ([`plan`]), and done by one of the
+//! ways that their bytes may take ([`inline`], [`staged`], and lanes [`up`] and [`down`]).
 
 pub(crate) mod late;
 pub(crate) mod under_way;
 
-mod boxes;
-mod fetches;
-mod linear;
-mod sending;
+mod description;
+mod down;
+mod inline;
+mod plan;
 mod staged;
+mod up;
 
-pub(crate) use boxes::HostBox;
+pub(crate) use description::HostCopy;
 
 use std::ops::Range;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, HostPtr, StreamId};
+use outboard_front::backend::{ContextId, HostPtr, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::messages as msg;
+use plan::{Facts, Way, plan};
 
+use crate::link::bulk::Direction;
 use crate::session::Session;
 
 impl Session {
+    /// Does a copy between the program's memory and the device, or queues it.
+    ///
+    /// # Safety
+    /// The program's memory is readable or writable, in the rows of the copy, for as long as `copy.mode` says.
+    pub(crate) unsafe fn copy(&self, ctx: ContextId, copy: &HostCopy) -> Result<()> {
+        let sizes = copy.sizes()?;
+        let to_device = copy.direction == Direction::Up;
+        let host = copy.host.range(sizes.span);
+        let facts = Facts {
+            direction: copy.direction,
+            bytes: sizes.bytes,
+            mode: copy.mode,
+            shares_memory: self.link().memory().is_some(),
+            is_written_before: to_device && self.source_is_written_before(&host, copy.mode),
+        };
+        let way = plan(&facts);
+        if to_device && way != Way::Late {
+            self.settle_source(ctx, copy, &host)?;
+        }
+        // SAFETY: by the contract above.
+        unsafe {
+            match way {
+                Way::Inline if to_device => self.copy_in_inline(ctx, copy, sizes),
+                Way::Inline => self.copy_out_inline(ctx, copy, sizes),
+                Way::Staged => self.copy_staged(ctx, copy),
+                Way::Lanes if to_device => self.copy_up(ctx, copy, sizes, false),
+                Way::Lanes => self.copy_down(ctx, copy, sizes),
+                Way::Late => self.copy_up(ctx, copy, sizes, true),
+            }
+        }
+    }
+
     /// Why a copy has failed whose bytes did not come or go: its own failure, or a fault, of which the worker has told, or will before the stream's end.
     /// Without such word it is what became of the bytes.
     #[cold]
@@ -69,4 +105,23 @@ fn chunk_of_rows(suggested: u32, width: u64) -> u32 {
 fn pieces(bytes: u64, row: u64) -> impl Iterator<Item = Range<u64>> {
     let largest = if row < LARGEST_TRANSFER { LARGEST_TRANSFER - LARGEST_TRANSFER % row } else { LARGEST_TRANSFER };
     (0..bytes.div_ceil(largest)).map(move |index| index * largest..((index + 1) * largest).min(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::bulk::suggested_chunk;
+    use outboard_session::chunks::Cut;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever its rows, a box can be cut, and chunks of whole rows are not tiny.
+        #[test]
+        fn every_box_can_be_cut(bytes in 65_537u64..(128 << 20), width in 1u64..(64 << 20)) {
+            let suggested = suggested_chunk(bytes);
+            let chunk = chunk_of_rows(suggested, width);
+            prop_assert!(Cut::new(bytes, chunk).is_ok());
+            prop_assert!(u64::from(chunk).is_multiple_of(width) || chunk == suggested);
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! Large copies under way: what their bytes must wait for, and who must wait for their bytes.
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,8 +22,6 @@ pub(crate) struct Copies {
 struct State {
     downloads: Vec<Copy>,
     uploads: Vec<Copy>,
-    /// Numbers of the downloads that the device has done.
-    done: HashSet<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -33,16 +30,31 @@ struct Copy {
     ticket: Arc<Ticket>,
     /// The program may know that it is done.
     queued: Arc<Queued>,
-    /// What remains to be done when its bytes are here.
-    aside: Arc<Mutex<Option<Aside>>>,
+    /// What remains to be done when its bytes are here, of a copy that is put aside.
+    aside: Option<Arc<Mutex<Option<Aside>>>>,
+    /// Whether the device has said that it has done it.
+    done: bool,
 }
 
-/// Bytes of a copy that are put in their place only when it is known to be done: an earlier copy to the same memory is under way, and lanes
-/// overtake each other.
+/// Copies to the host under way that write memory to which another one is to be queued.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// Transfers of those of its stream: their bytes must be there first.
+    pub(crate) in_stream: Vec<u64>,
+    /// Whether there are any of another stream, or that put their bytes aside. Which are done first only the device knows.
+    pub(crate) elsewhere: bool,
+}
+
+/// Bytes of a copy that are put in their place only when it is known to be done: an earlier copy of another stream to the same memory is under
+/// way, and lanes overtake each other.
 #[derive(Debug)]
 pub(crate) struct Aside {
     bytes: Box<[u8]>,
     place: Place,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Aside {
@@ -68,26 +80,29 @@ impl Copy {
         let own = Arc::clone(&ticket);
         // Once the program knows that the copy is done, its memory is left alone.
         let queued = outstanding.begin_with(ctx, stream, Some(Box::new(move || own.is_known_to_be_done())));
-        Copy { host, ticket, queued: Arc::new(queued), aside: Arc::new(Mutex::new(aside)) }
+        let aside = aside.map(|aside| Arc::new(Mutex::new(Some(aside))));
+        Copy { host, ticket, queued: Arc::new(queued), aside, done: false }
     }
 
     fn overlaps(&self, host: &Range<HostPtr>) -> bool {
         self.host.start < host.end && host.start < self.host.end
     }
 
-    fn aside(&self) -> MutexGuard<'_, Option<Aside>> {
-        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether its bytes are aside, or come there.
+    fn is_aside(&self) -> bool {
+        self.aside.as_ref().is_some_and(|aside| lock(aside).is_some())
     }
 
     fn is_over(&self) -> bool {
-        self.ticket.has_ended() && self.aside().is_none()
+        self.ticket.has_ended() && !self.is_aside()
     }
 
     /// Waits until its bytes are where they belong.
     fn finish(&self) {
         // A cancelled or lost one has ended too; who asks next is told why.
         let came = self.ticket.wait().is_ok();
-        let mut aside = self.aside();
+        let Some(aside) = &self.aside else { return };
+        let mut aside = lock(aside);
         if let Some(Aside { bytes, place }) = aside.take()
             && came
         {
@@ -99,7 +114,7 @@ impl Copy {
 
 impl Copies {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A copy to `host` goes on in the background, in this order. Its command's number is to be told.
@@ -127,10 +142,8 @@ impl Copies {
     pub(crate) fn copied(&self, number: u64) {
         let mut state = self.state();
         // What is said of a copy that is not under way is of no use, however often it is said.
-        if !state.downloads.iter().any(|copy| copy.ticket.number() == number) {
-            return;
-        }
-        state.done.insert(number);
+        let Some(copy) = state.downloads.iter_mut().find(|copy| copy.ticket.number() == number) else { return };
+        copy.done = true;
         drop(state);
         self.owed.store(true, Ordering::Release);
     }
@@ -143,10 +156,8 @@ impl Copies {
         loop {
             let next = {
                 let mut state = self.state();
-                let State { downloads, done, .. } = &mut *state;
-                downloads.retain(|copy| !copy.is_over());
-                done.retain(|number| downloads.iter().any(|copy| copy.ticket.number() == *number));
-                let next = downloads.iter().find(|copy| done.contains(&copy.ticket.number())).cloned();
+                state.downloads.retain(|copy| !copy.is_over());
+                let next = state.downloads.iter().find(|copy| copy.done).cloned();
                 if next.is_none() {
                     self.owed.store(false, Ordering::Release);
                 }
@@ -168,6 +179,20 @@ impl Copies {
     /// Whether a download writes to `host`.
     pub(crate) fn is_download_under_way(&self, host: &Range<HostPtr>) -> bool {
         self.state().downloads.iter().any(|copy| copy.overlaps(host) && !copy.is_over())
+    }
+
+    /// The downloads that write to `host` while one more is queued in a stream.
+    pub(crate) fn earlier_downloads(&self, host: &Range<HostPtr>, ctx: ContextId, stream: StreamId) -> Earlier {
+        let mut earlier = Earlier::default();
+        for copy in self.state().downloads.iter().filter(|copy| copy.overlaps(host) && !copy.is_over()) {
+            let (of_ctx, of_stream, _) = copy.queued.place();
+            if (of_ctx, of_stream) == (ctx, stream) && !copy.is_aside() {
+                earlier.in_stream.push(copy.ticket.number());
+            } else {
+                earlier.elsewhere = true;
+            }
+        }
+        earlier
     }
 
     /// Waits until no download writes to `host`: before its bytes are read for a copy that is queued behind.

@@ -213,7 +213,8 @@ mod tests {
         let (say, heard) = mpsc::channel();
         let notices = Box::new(move |_, payload: &[u8]| drop(say.send(payload.to_vec())));
         let link =
-            Link::assemble(client, Config::default(), notices, Bulk::new(Some(dial), 1, None), None, None).unwrap();
+            Link::assemble(client, Config::default(), notices, Bulk::new(Some(dial), 1, None, false), None, None)
+                .unwrap();
         let worker = Worker { stream, outgoing: Outgoing::new(false), incoming: Incoming::new() };
         Fixture { link, heard, worker, lane }
     }

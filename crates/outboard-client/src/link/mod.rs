@@ -31,13 +31,16 @@ mod stats;
 mod write;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use outboard_front::profile;
-use outboard_transport::{Memory, Stream, Transport, tcp};
+use outboard_transport::{Memory, Stream, Transport, shm, tcp, unix};
 use outboard_wire::handshake::beats::{BEATS, Beats};
+use outboard_wire::handshake::files::{FILES, Files};
+use outboard_wire::handshake::queued::{QUEUED, Queued};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Hello, Welcome};
@@ -55,13 +58,16 @@ pub use stats::Stats;
 
 use bulk::Bulk;
 use connection::Resume;
-use shared::Shared;
+use shared::{Shared, WhenIdle};
 
 /// The connection to one server.
 #[derive(Debug)]
 pub struct Link {
     shared: Arc<Shared>,
     process: u32,
+    /// Whether the worker maps files of the program, and how many it has been given.
+    takes_files: bool,
+    files: AtomicU64,
 }
 
 /// The answer to a call.
@@ -118,17 +124,22 @@ impl Link {
         let beats: Option<Beats> = again::part(&welcome, BEATS, address)?;
         // Two of them may be late.
         let silence = beats.map(|beats| (3 * beats.period).max(tcp::keepalive()));
+        let queued: Option<Queued> = again::part(&welcome, QUEUED, address)?;
         let config = Config { silence, ..config };
         let dial = again::dial(transport.clone(), address, hello, &welcome, secured.clone(), &config);
         let resume = again::resume(transport.clone(), address, hello, &welcome, secured, memory.is_some())?;
-        let bulk = Bulk::new(Some(dial), welcome.lanes as usize, resume.as_ref().map(|resume| resume.grace));
-        let link = Link::assemble(stream, config, notices, bulk, memory, resume).map_err(ConnectError::Local)?;
+        let grace = resume.as_ref().map(|resume| resume.grace);
+        let bulk = Bulk::new(Some(dial), welcome.lanes as usize, grace, queued.is_some());
+        let files: Option<Files> = again::part(&welcome, FILES, address)?;
+        let takes_files = files.is_some() && memory.is_some();
+        let mut link = Link::assemble(stream, config, notices, bulk, memory, resume).map_err(ConnectError::Local)?;
+        link.takes_files = takes_files;
         Ok((link, welcome))
     }
 
     /// Starts a link without bulk lanes on a stream whose handshake is done.
     pub fn start(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler) -> io::Result<Link> {
-        Link::assemble(stream, config, notices, Bulk::new(None, 0, None), None, None)
+        Link::assemble(stream, config, notices, Bulk::new(None, 0, None, false), None, None)
     }
 
     fn assemble(
@@ -142,7 +153,7 @@ impl Link {
         let shared = Arc::new(Shared::new(stream, config, notices, bulk, memory, resume)?);
         sender::start(Arc::clone(&shared))?;
         fork::register(&shared);
-        Ok(Link { shared, process: std::process::id() })
+        Ok(Link { shared, process: std::process::id(), takes_files: false, files: AtomicU64::new(0) })
     }
 
     /// Appends a command that is not waited for, and returns its number. Blocks only while the queue is full.
@@ -162,6 +173,16 @@ impl Link {
         Ok(reply)
     }
 
+    /// Has the thread that writes commands do this whenever there are none to write. It may post.
+    pub(crate) fn when_idle(&self, look: WhenIdle) {
+        let _ = self.shared.when_idle.set(look);
+    }
+
+    /// Has that thread do so soon.
+    pub(crate) fn look_when_idle(&self) {
+        self.shared.wake_sender();
+    }
+
     /// Sends everything posted so far, and looks for a sign that memory shows, for as long as waits are worth spinning for, but not longer than `most`.
     /// Whether it was seen; then
     /// everything has been taken in that the worker had said by then.
@@ -176,9 +197,18 @@ impl Link {
 
     /// Opens a transfer of `len` bytes to the worker, in chunks of `chunk` bytes
     /// ([`bulk::suggested_chunk`], [`CHUNK_BYTES`](outboard_wire::limits::CHUNK_BYTES)). Blocks while the worker's
-    /// staging memory is taken by other transfers.
-    pub fn upload(&self, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
+    /// staging memory is taken by other transfers; `None` if none of them moves and the worker takes [queued](Self::upload_queued) ones.
+    pub fn upload(&self, len: u64, chunk: u32) -> Result<Option<Upload<'_>>, LinkError> {
         let upload = profile::stalled(|| bulk::open_upload(&self.shared, len, chunk))?;
+        if profile::is_on() && upload.is_some() {
+            profile::moved(len, 0);
+        }
+        Ok(upload)
+    }
+
+    /// Opens a transfer to the worker that has no staging memory: its bytes can be sent only when the worker asks for them.
+    pub fn upload_queued(&self, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
+        let upload = bulk::open_queued_upload(&self.shared, len, chunk)?;
         if profile::is_on() {
             profile::moved(len, 0);
         }
@@ -186,13 +216,19 @@ impl Link {
     }
 
     /// Opens a transfer of `len` bytes from the worker to `to`; the command that announces it must be posted
-    /// afterwards. Blocks while the worker's staging memory is taken by other transfers.
+    /// afterwards. Its bytes are written once the transfers `behind` which it is have ended.
     ///
     /// # Safety
     /// The memory must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
-    pub unsafe fn download(&self, to: impl Into<bulk::Place>, len: u64, chunk: u32) -> Result<Ticket, LinkError> {
+    pub unsafe fn download(
+        &self,
+        to: impl Into<bulk::Place>,
+        len: u64,
+        chunk: u32,
+        behind: Vec<u64>,
+    ) -> Result<Ticket, LinkError> {
         // SAFETY: the caller promises the same.
-        let ticket = profile::stalled(|| unsafe { bulk::open_download(&self.shared, to.into(), len, chunk) })?;
+        let ticket = profile::stalled(|| unsafe { bulk::open_download(&self.shared, to.into(), len, chunk, behind) })?;
         if profile::is_on() {
             profile::moved(0, len);
         }
@@ -259,6 +295,24 @@ impl Link {
     /// The memory that the server's worker shares with this process, if it is on the same machine.
     pub fn memory(&self) -> Option<&Memory> {
         self.shared.memory.as_ref()
+    }
+
+    /// Whether the worker maps files of the program.
+    pub fn takes_files(&self) -> bool {
+        self.takes_files
+    }
+
+    /// Whether the server could open this process's files by itself: it belongs to the process's own user, or to root.
+    pub fn server_sees_our_files(&self) -> bool {
+        let stream = self.shared.connection.current().stream;
+        let user = stream.descriptor().filter(|socket| unix::is_unix(*socket)).and_then(unix::user);
+        user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
+    }
+
+    /// Hands the worker a file, which a command then names by the number that is returned.
+    pub fn give_file(&self, file: BorrowedFd<'_>) -> io::Result<u64> {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        shm::give_file(&*self.shared.connection.current().stream, number, file).map(|()| number)
     }
 
     /// Which transport, and the peer's address.

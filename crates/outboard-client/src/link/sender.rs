@@ -120,6 +120,7 @@ fn pause_until(time: Instant) {
 /// reading to them, and to the listener while there is one: to be woken by each of their replies would slow them down.
 fn sleep(shared: &Shared, calls: &mut u64) {
     shared.asleep.store(true, Ordering::Relaxed);
+    let look = shared.when_idle.get().and_then(|look| look(Instant::now()));
     if shared.is_idle() {
         let made = shared.counters.calls.get();
         let (interest, timeout) = if made == *calls && !shared.listening.is_on() {
@@ -131,6 +132,7 @@ fn sleep(shared: &Shared, calls: &mut u64) {
         let current = shared.connection.current();
         // While bytes are under way, the system does not probe an idle peer.
         let timeout = if current.stream.is_unanswered() { timeout.or(Some(PEER_CHECK)) } else { timeout };
+        let timeout = timeout.into_iter().chain(look).min();
         let waited = current.stream.wait(interest, Some(&shared.waker), timeout);
         let checked =
             |ready| if ready == Readiness::default() { current.stream.check_peer().map(|()| ready) } else { Ok(ready) };

@@ -18,6 +18,9 @@ use super::stats::Counters;
 use super::write::Writing;
 use super::{Config, LinkError, NoticeHandler, Reply, Stats};
 
+/// Is told the time, and says in how long it wants to be told again, if nothing is posted before.
+pub(crate) type WhenIdle = Box<dyn Fn(Instant) -> Option<Duration> + Send + Sync>;
+
 pub(super) struct Shared {
     pub(super) connection: Connection,
     /// Looking for bytes, and writing some, costs next to nothing.
@@ -46,6 +49,8 @@ pub(super) struct Shared {
     /// The sender sleeps, or is about to. Set by it before it looks at the queue a last time under the lock, so that
     /// whoever appends after that look sees it.
     pub(super) asleep: AtomicBool,
+    /// What the sender does before it sleeps.
+    pub(super) when_idle: OnceLock<WhenIdle>,
     pub(super) waker: Waker,
     /// The process is ending, or the link is.
     pub(super) leaving: AtomicBool,
@@ -169,6 +174,7 @@ impl Shared {
             calls: Mutex::new(Calls::default()),
             pending: Apart::default(),
             asleep: AtomicBool::new(false),
+            when_idle: OnceLock::new(),
             waker: Waker::new()?,
             leaving: AtomicBool::new(false),
             lost: OnceLock::new(),

@@ -1,7 +1,9 @@
 //! What comes along with the answer to a wait, as the device has it then: pages that the program is likely to touch when it has waited, and
 //! edges, whose touches nobody would notice.
 //!
-//! They are of use only if nothing has changed between the question and the answer: no page of their region was opened or sent meanwhile, and
+//! Of regions that the device leaves alone nothing comes but whether it still has done so.
+//!
+//! Both are of use only if nothing has changed between the question and the answer: no page of their region was opened or sent meanwhile, and
 //! no other wait has ended, since the program may then know of work that the bytes are older than.
 
 use std::time::Instant;
@@ -11,6 +13,7 @@ use super::region::MOST_ALONG;
 use super::store::Kind;
 use super::{GLIMPSE, PAGE};
 use outboard_wire::UnifiedPtr;
+use outboard_wire::limits::MAX_COMPARED;
 
 /// Edges that come with one answer, at most: each is less than a page.
 const MOST_EDGES: usize = 16;
@@ -24,6 +27,18 @@ pub(crate) struct Wait {
     number: u64,
     /// Addresses and lengths of what is to come with the answer.
     places: Vec<(UnifiedPtr, u32)>,
+    seed: u64,
+    /// Regions that are to be compared: their addresses, lengths and sums.
+    known: Vec<(UnifiedPtr, u32, u64)>,
+}
+
+/// What has come with the answer to a wait.
+#[derive(Debug, Default)]
+pub(crate) struct Brought<'a> {
+    /// The bytes of its places, one after the other.
+    pub(crate) data: &'a [u8],
+    /// Of each region that was to be compared, whether the device has what is here.
+    pub(crate) same: Vec<bool>,
 }
 
 impl Wait {
@@ -35,6 +50,21 @@ impl Wait {
     /// Addresses and lengths of what is to come with the answer.
     pub(crate) fn places(&self) -> &[(UnifiedPtr, u32)] {
         &self.places
+    }
+
+    /// The seed of sums.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Addresses, lengths and sums of what is to be compared for the answer.
+    pub(crate) fn known(&self) -> &[(UnifiedPtr, u32, u64)] {
+        &self.known
+    }
+
+    /// Whether anything is to come with the answer.
+    pub(crate) fn brings(&self) -> bool {
+        !self.places.is_empty() || !self.known.is_empty()
     }
 
     /// What has come, by address; nothing if that is not what was asked for.
@@ -54,14 +84,22 @@ impl Inner {
     /// Chooses what is to come with the answer to a wait that begins.
     pub(super) fn expect(&mut self, wait: &mut Wait) {
         let mut pages: Vec<(u32, UnifiedPtr, usize)> = Vec::new();
+        let mut room = MAX_COMPARED;
+        let number = self.waits + 1;
         for (base, region) in self.regions.iter_mut().filter(|(_, region)| region.home.kind == Kind::Mapped) {
-            pages.extend(region.likely().map(|(page, times)| (times, *base, page)));
+            match region.compares(room) {
+                Some((bytes, sum)) => {
+                    room -= bytes;
+                    region.coming = Some(number);
+                    wait.known.push((*base, bytes as u32, sum));
+                }
+                None => pages.extend(region.likely().map(|(page, times)| (times, *base, page))),
+            }
         }
-        if pages.is_empty() && self.edges.is_empty() {
+        if pages.is_empty() && self.edges.is_empty() && wait.known.is_empty() {
             return;
         }
-        self.waits += 1;
-        wait.number = self.waits;
+        (self.waits, wait.number, wait.seed) = (number, number, self.seed);
         // Those that were touched last.
         pages.sort_unstable();
         pages.truncate(MOST_ALONG);
@@ -96,7 +134,7 @@ impl Inner {
 
     /// The regions of which what comes with the answer to this wait is as they are.
     pub(super) fn current(&self, wait: &Wait) -> Vec<UnifiedPtr> {
-        if wait.places.is_empty() {
+        if !wait.brings() {
             return Vec::new();
         }
         let current =
@@ -104,14 +142,20 @@ impl Inner {
         self.regions.iter().filter_map(current).collect()
     }
 
-    /// Takes in the pages that have come with the answer to a wait, for those regions that are as they were.
-    pub(super) fn take_along(&mut self, wait: &Wait, data: &[u8], current: &[UnifiedPtr]) {
+    /// Takes in what has come with the answer to a wait, for those regions that are as they were.
+    pub(super) fn take_along(&mut self, wait: &Wait, brought: &Brought<'_>, current: &[UnifiedPtr]) {
         let Inner { regions, moved, outstanding, .. } = self;
         let (busy, mut came) = (!outstanding.is_empty(), false);
-        for (address, part) in wait.parts(data) {
+        let pages = wait.parts(brought.data).map(|(address, part)| (address, Ok(part)));
+        let compared = wait.known.iter().zip(&brought.same).map(|((address, ..), same)| (*address, Err(*same)));
+        for (address, what) in pages.chain(compared) {
             let region = regions.range_mut(..=address).next_back().map(|(_, region)| region);
             let Some(region) = region.filter(|region| region.range().contains(&address)) else { continue };
-            region.came(address, part, !current.contains(&region.range().start), moved);
+            let late = !current.contains(&region.range().start);
+            match what {
+                Ok(part) => region.came(address, part, late, moved),
+                Err(same) => region.compared(same, late),
+            }
             came = true;
             if busy {
                 // Work that goes on may write to it at any time.

@@ -63,7 +63,7 @@ impl Edge {
     pub(super) fn bring(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<()> {
         let mut now = vec![0; self.twin.len()];
         // SAFETY: bytes of this function.
-        unsafe { store.fetch(self.home, self.address, now.as_mut_ptr(), now.len()) }?;
+        unsafe { store.fetch(self.home, self.address, now.as_mut_ptr(), now.len(), None) }?;
         self.take(now, moved);
         Ok(())
     }

@@ -24,8 +24,10 @@ pub(super) struct Inner {
     /// Of these, the ones that are no more, though an event can still tell when their work is done.
     ended: BTreeSet<StreamName>,
     pub(super) work: u64,
-    /// Waits that bring pages along.
+    /// Waits that bring pages along, or compare.
     pub(super) waits: u64,
+    /// Of sums.
+    pub(super) seed: u64,
     /// Where events were recorded last: the stream, and its latest work by then.
     pub(super) events: BTreeMap<ObjectId, (StreamName, u64)>,
     /// How often managed memory was sent from each context's regions, and which of it streams wait for.
@@ -46,6 +48,7 @@ impl Inner {
             ended: BTreeSet::new(),
             work: 0,
             waits: 0,
+            seed: 0,
             events: BTreeMap::new(),
             sent: BTreeMap::new(),
             joined: BTreeMap::new(),
@@ -80,18 +83,27 @@ impl Inner {
 
     /// Sends what the program has written to some of the regions.
     pub(super) fn flush(&mut self, store: &dyn Store, which: impl Fn(&Region) -> bool) -> Result<()> {
-        let Inner { regions, edges, sent, moved, .. } = self;
-        let mut armed = false;
+        let Inner { regions, edges, sent, moved, outstanding, .. } = self;
+        let (mut armed, mut later) = (false, false);
         for region in regions.values_mut().filter(|region| region.has_open_pages() && which(region)) {
             if !armed {
                 let _ = fault::arm();
                 armed = true;
             }
+            if outstanding.is_empty() {
+                // Nothing has run since the device was known to have what is here.
+                region.trust();
+            }
             if region.flush(store, moved)? && region.home.kind == Kind::Managed {
                 *sent.entry(region.home.ctx).or_default() += 1;
             }
+            later |= region.due.is_some();
         }
-        edges.iter_mut().try_for_each(|edge| edge.flush(store, moved))
+        let outcome = edges.iter_mut().try_for_each(|edge| edge.flush(store, moved));
+        if later {
+            self.ring();
+        }
+        outcome
     }
 
     /// Has a stream wait for the managed memory that was sent.

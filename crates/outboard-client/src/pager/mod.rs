@@ -35,7 +35,7 @@ use fault::Service;
 use inner::Inner;
 use region::Region;
 
-pub(crate) use along::Wait;
+pub(crate) use along::{Brought, Wait};
 pub(crate) use pages::PAGE;
 pub(crate) use region::Moved;
 pub(crate) use store::{Home, Kind, Store};
@@ -88,6 +88,7 @@ impl Pager {
     /// Where the device's bytes are to be had; told once, before any memory is tracked.
     pub(crate) fn connect(&self, store: Box<dyn Store>) {
         let _ = self.store.set(store);
+        self.lock().seed = outboard_transport::random().map_or(0, u64::from_le_bytes);
     }
 
     /// Whether any memory is tracked.
@@ -138,9 +139,14 @@ impl Pager {
         let started = Instant::now();
         // A failure is one of the context or the connection, which the program's next call reports.
         let _ = region.fault(store, address, write, moved);
+        let differed = region.take_differed();
         if busy && region.home.kind == Kind::Mapped {
             let now = Instant::now();
             region.due = region.due.max(Some(now + GLIMPSE.max(GLIMPSES * (now - started))));
+            if differed {
+                // The program learns from it how far the device has come: what is taken to be as it was may have changed before.
+                regions.values_mut().for_each(|region| region.distrust(store, moved));
+            }
         }
     }
 
@@ -154,7 +160,11 @@ impl Pager {
             if !inner.outstanding.is_empty() {
                 let _ = inner.flush(store, is_due);
             }
-            inner.regions.values_mut().filter(|region| is_due(region)).for_each(|region| region.due = None);
+            inner
+                .regions
+                .values_mut()
+                .filter(|region| is_due(region))
+                .for_each(|region| region.due = region.kept_until());
         }
         inner.regions.values().filter_map(|region| region.due).min().map(|due| due.saturating_duration_since(now))
     }

@@ -22,11 +22,19 @@ pub(crate) struct Home {
 
 /// The device's side of tracked memory. Its addresses are those of the program.
 pub(crate) trait Store: Send + Sync {
-    /// Reads bytes as they are now.
+    /// Reads bytes as they are now. Whether they differ from what was there before; of managed memory, that is taken to be so. With a `seed`, mapped
+    /// memory is likely not to: its sum with that seed is asked for first.
     ///
     /// # Safety
-    /// `to` is valid for a write of `bytes`.
-    unsafe fn fetch(&self, home: Home, address: UnifiedPtr, to: *mut u8, bytes: usize) -> Result<()>;
+    /// `to` is valid for reads and writes of `bytes`.
+    unsafe fn fetch(
+        &self,
+        home: Home,
+        address: UnifiedPtr,
+        to: *mut u8,
+        bytes: usize,
+        seed: Option<u64>,
+    ) -> Result<bool>;
 
     /// Writes bytes: for managed memory before all work that [`Store::join`] is called for afterwards, for mapped memory at once.
     ///

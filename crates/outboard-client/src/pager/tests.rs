@@ -2,6 +2,7 @@
 
 mod along;
 mod mapped;
+mod quiet;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -65,15 +66,17 @@ impl Device {
 }
 
 impl Store for &'static Device {
-    unsafe fn fetch(&self, _: Home, address: UnifiedPtr, to: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn fetch(&self, home: Home, address: UnifiedPtr, to: *mut u8, bytes: usize, _: Option<u64>) -> Result<bool> {
         self.fetches.fetch_add(1, Ordering::Relaxed);
         let data = self.read(address.0, bytes);
         if self.slow.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(50));
         }
         // SAFETY: by the trait's contract.
-        unsafe { to.copy_from_nonoverlapping(data.as_ptr(), bytes) };
-        Ok(())
+        let here = unsafe { std::slice::from_raw_parts_mut(to, bytes) };
+        let differs = home.kind == Kind::Managed || here != data;
+        here.copy_from_slice(&data);
+        Ok(differs)
     }
 
     unsafe fn push(&self, _: Home, address: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()> {
@@ -155,7 +158,7 @@ fn kernel(run: impl FnOnce()) {
     run();
     PAGER.after_work(CTX, STREAM);
     let wait = PAGER.before_wait(false);
-    PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &[]);
+    PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &Brought::default());
 }
 
 fn moved_by(run: impl FnOnce()) -> Moved {
@@ -240,7 +243,7 @@ fn many_threads_touch_what_comes_and_goes() {
             PAGER.before_work(CTX, STREAM).unwrap();
             PAGER.after_work(CTX, STREAM);
             let wait = PAGER.before_wait(false);
-            PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &[]);
+            PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &Brought::default());
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -262,7 +265,7 @@ fn allocations_side_by_side_do_not_disturb_each_other() {
     DEVICE.write(b.start, &[9]);
     PAGER.after_work(CTX, STREAM);
     let wait = PAGER.before_wait(false);
-    PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &[]);
+    PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &Brought::default());
     assert_eq!((get(a.end - PAGE), get(b.start), get(b.start + PAGE)), (2, 9, 1));
     PAGER.refresh(&both(&b));
     assert_eq!(get(b.start), 0);

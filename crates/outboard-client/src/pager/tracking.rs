@@ -102,12 +102,13 @@ impl Pager {
         edge(range.start, first);
         edge(last, range.end);
         let bytes = last.since(first) as usize;
+        let seed = inner.seed;
         // Writes that come while the pages are copied wait, by the pager's lock, until the new pages are there.
         inner.publish_with(Some((first, last)));
         let made = pages::protect(first.host(), bytes, pages::Access::Read).and_then(|()| {
             // SAFETY: by the contract above; the pages cannot be written to now.
             unsafe {
-                let mut region = Region::mapped(home, first, bytes)?;
+                let mut region = Region::mapped(home, first, bytes, seed)?;
                 region.show(in_children)?;
                 Ok(region)
             }

@@ -6,7 +6,7 @@ use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr}
 
 use super::inner::Inner;
 use super::store::Kind;
-use super::{Pager, StreamName, Wait, fault};
+use super::{Brought, Pager, StreamName, Wait, fault};
 
 /// What a program has waited for.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +50,8 @@ impl Pager {
         wait
     }
 
-    /// The program has waited: what the work that this was for has written is there for it from now on. `data` is what came with the answer.
-    pub(crate) fn after_wait(&self, done: Done, wait: &Wait, data: &[u8]) {
+    /// The program has waited: what the work that this was for has written is there for it from now on.
+    pub(crate) fn after_wait(&self, done: Done, wait: &Wait, brought: &Brought<'_>) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         if inner.outstanding.is_empty() {
@@ -59,12 +59,12 @@ impl Pager {
         }
         // Protections are only of use with our handler in place.
         let _ = fault::arm();
-        let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
         let current = inner.current(wait);
-        inner.take_edges(wait, data);
+        let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+        inner.take_edges(wait, brought.data);
         inner.invalidate(store);
         inner.finish(done, wait.latest);
-        inner.take_along(wait, data, &current);
+        inner.take_along(wait, brought, &current);
         let Inner { wanted, regions, moved, outstanding, .. } = &mut *inner;
         wanted.retain(|(stream, range)| {
             if outstanding.contains_key(stream) {

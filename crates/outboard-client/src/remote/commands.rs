@@ -52,12 +52,6 @@ impl Remote {
         self.post_to(ctx, stream, message)
     }
 
-    /// As [`Remote::post_to`]; returns the command's number.
-    #[inline]
-    pub(super) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: StreamId, message: &M) -> Result<u64> {
-        self.session()?.post_counted(ctx, stream, message)
-    }
-
     /// Queues what puts work into no stream.
     pub(super) fn post_idle<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<()> {
         self.session()?.post_numbered(ctx, message).map(drop)

@@ -43,6 +43,9 @@ impl Remote {
         self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())?;
         session.context_opened(ctx);
         session.reuse().context_opened(ctx, device);
+        if let Some(arena) = session.arena() {
+            arena.context_opened(ctx, device);
+        }
         Ok(())
     }
 
@@ -51,6 +54,7 @@ impl Remote {
         self.end_shared_memory(ctx);
         let session = self.session()?;
         session.reuse().end_context(ctx, |block| session.give_back(block));
+        let arena = session.arena().map(|arena| (arena, arena.context_ends(ctx)));
         let outcome = if session.link().is_leaving() {
             // A static runtime does this after main. A device that several processes leave at once takes a second.
             self.call(ctx, &msg::ContextLeave {}, |_| ())
@@ -58,6 +62,9 @@ impl Remote {
             self.call(ctx, &msg::ContextClose {}, |_| ())
         };
         session.context_ended(ctx);
+        if let Some((arena, blocks)) = arena {
+            arena.ended(blocks);
+        }
         outcome
     }
 

@@ -1,18 +1,19 @@
 //! Copies of boxes, and what is made ready for large copies.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{BoxCopy, ContextId, CopyMode, Memory, Result, Side, StreamId};
+use outboard_front::backend::{BoxCopy, ContextId, CopyMode, HostPtr, Layout, Memory, Result, Side, StreamId};
 use outboard_wire::boxes::{Region, Storage};
 use outboard_wire::messages as msg;
 
 use super::Remote;
-use crate::copies::HostBox;
+use crate::copies::HostCopy;
+use crate::link::bulk::Direction;
 use crate::pager::Tracked;
 
 /// A side on the device, as it is named on the wire; or where it is on the host.
-fn region(side: &Side) -> std::result::Result<Region, HostBox> {
+fn region(side: &Side) -> std::result::Result<Region, (HostPtr, Layout)> {
     let storage = match side.memory {
-        Memory::Host(address) => return Err(HostBox { address, layout: side.layout }),
+        Memory::Host(address) => return Err((address, side.layout)),
         Memory::Device(address) => Storage::Linear(address),
         Memory::Array(id) => Storage::Array(id),
     };
@@ -58,15 +59,14 @@ impl Remote {
     /// As of `BoxCopies::copy_box`.
     unsafe fn queue_box(&self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
         let (session, extent) = (self.session()?, copy.extent);
+        let (direction, device, (host, layout)) = match (region(&copy.dst), region(&copy.src)) {
+            (Ok(dst), Ok(src)) => return session.post_to(ctx, stream, &msg::CopyBox { dst, src, extent, stream }),
+            (Ok(dst), Err(src)) => (Direction::Up, dst, src),
+            (Err(dst), Ok(src)) => (Direction::Down, src, dst),
+            (Err(_), Err(_)) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
         // SAFETY: by the contract of this method.
-        unsafe {
-            match (region(&copy.dst), region(&copy.src)) {
-                (Ok(dst), Ok(src)) => session.post_to(ctx, stream, &msg::CopyBox { dst, src, extent, stream }),
-                (Ok(dst), Err(src)) => session.copy_box_in(ctx, dst, src, extent, stream, mode),
-                (Err(dst), Ok(src)) => session.copy_box_out(ctx, dst, src, extent, stream, mode),
-                (Err(_), Err(_)) => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-            }
-        }
+        unsafe { session.copy(ctx, &HostCopy { direction, device, extent, host, layout, stream, mode }) }
     }
 
     /// A side in memory that the program and the device both use, as the device knows it.

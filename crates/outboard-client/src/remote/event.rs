@@ -40,7 +40,7 @@ impl Remote {
         let message = msg::EventRecord { event: id, stream, flags };
         let post = |idle| match idle {
             true => session.post_numbered(ctx, &message),
-            false => self.post_counted(ctx, stream, &message),
+            false => session.post_counted(ctx, stream, &message),
         };
         session.progress().record(id, ctx, stream, post)?;
         if self.pager.is_active() {

@@ -136,7 +136,7 @@ impl Remote {
         // Among its nodes may be records of events.
         let post = || {
             session.progress().record_unnamed(|| {
-                let seq = self.post_counted(ctx, stream, &message)?;
+                let seq = session.post_counted(ctx, stream, &message)?;
                 if let Some(launch) = &launch {
                     launch.is(seq);
                 }

@@ -26,6 +26,14 @@ impl Remote {
 }
 
 impl Remote {
+    pub(super) fn share_memory(&self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
+        let token = self.call(ctx, &msg::ShareMemory { address, bytes }, |reply| encode(Kind::Memory, reply.token))?;
+        if let Some(arena) = self.session()?.arena() {
+            arena.exported(address);
+        }
+        Ok(token)
+    }
+
     pub(super) fn open_event(&self, ctx: ContextId, event: ObjectId, token: &Token) -> Result<()> {
         let token = decode(Kind::Event, token)?;
         self.session()?.progress().share_event(event);

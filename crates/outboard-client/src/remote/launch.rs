@@ -27,7 +27,7 @@ impl Remote {
         if !message.attributes.is_empty() {
             // An event may be among them.
             let session = self.session()?;
-            let post = || session.progress().record_unnamed(|| self.post_counted(ctx, stream, &message));
+            let post = || session.progress().record_unnamed(|| session.post_counted(ctx, stream, &message));
             return self.work(ctx, stream, post);
         }
         self.work(ctx, stream, || self.post_to(ctx, stream, &message))

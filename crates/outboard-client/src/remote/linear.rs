@@ -6,6 +6,8 @@ use outboard_wire::messages as msg;
 use super::Remote;
 use super::seen::{SMALL, Slot};
 use super::shared::TouchedCopy;
+use crate::copies::HostCopy;
+use crate::link::bulk::Direction;
 
 /// Bytes in one piece, as a copy on the device has them.
 pub(super) fn row(bytes: u64) -> Rect {
@@ -29,7 +31,9 @@ impl Remote {
             return self.copy_pinned(ctx, (dst.unified(), HostPtr::of(src).unified()), bytes, stream, mode);
         }
         // SAFETY: by the contract above.
-        let plain = || unsafe { self.session()?.copy_to_device(ctx, dst, src, bytes, stream, mode) };
+        let plain = || unsafe {
+            self.session()?.copy(ctx, &HostCopy::row(Direction::Up, dst, HostPtr::of(src), bytes, stream, mode))
+        };
         if !self.pager.is_active() {
             return plain();
         }
@@ -55,7 +59,9 @@ impl Remote {
             return self.copy_pinned(ctx, (HostPtr::of(dst).unified(), src.unified()), bytes, stream, mode);
         }
         // SAFETY: by the contract above.
-        let plain = || unsafe { self.session()?.copy_to_host(ctx, dst, src, bytes, stream, mode) };
+        let plain = || unsafe {
+            self.session()?.copy(ctx, &HostCopy::row(Direction::Down, src, HostPtr::of(dst), bytes, stream, mode))
+        };
         if !self.pager.is_active() {
             if bytes <= SMALL && mode != CopyMode::Pinned {
                 let queue = |slot: Slot| self.post_copy(ctx, slot.bytes().unified(), src.unified(), row(bytes), stream);

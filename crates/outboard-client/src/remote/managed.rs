@@ -39,6 +39,26 @@ impl Remote {
         }
     }
 
+    /// Memory of the device for managed memory.
+    fn device_side(&self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
+        let session = self.session()?;
+        // Only the driver knows how several devices share it.
+        if session.has_one_device()
+            && let Some(address) = session.allocate(ctx, bytes)?
+        {
+            return Ok(address.unified());
+        }
+        self.call(ctx, &msg::ManagedAlloc { bytes }, |reply| reply.address)
+    }
+
+    /// Frees it; no work uses it any more.
+    fn free_device_side(&self, ctx: ContextId, address: DevicePtr) -> Result<()> {
+        match self.session()?.free(address) {
+            true => Ok(()),
+            false => self.call(ctx, &msg::MemoryFree { address }, |_| ()),
+        }
+    }
+
     /// Managed memory of the device at addresses that nothing has here: its address there, and the pages.
     fn managed_block(
         &'static self,
@@ -51,7 +71,7 @@ impl Remote {
         let mut found = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let mut ask = room.max(bytes);
         for _ in 0..TRIES {
-            let device = match self.call(ctx, &msg::ManagedAlloc { bytes: ask }, |reply| reply.address) {
+            let device = match self.device_side(ctx, ask) {
                 Ok(device) => device,
                 Err(error) => {
                     found = Err(error);
@@ -63,7 +83,7 @@ impl Remote {
             if range.end > device.offset(ask) {
                 // Not on a page's start: there must be room to find one. Both at once may be more than the device has.
                 ask = bytes + PAGE;
-                self.call(ctx, &msg::MemoryFree { address: device.device() }, |_| ())?;
+                self.free_device_side(ctx, device.device())?;
                 continue;
             }
             match self.pager.add_managed(ctx, base, bytes as usize, true, (!shared).then(|| range.clone())) {
@@ -80,7 +100,7 @@ impl Remote {
             }
         }
         for address in useless {
-            let _ = self.call(ctx, &msg::MemoryFree { address }, |_| ());
+            let _ = self.free_device_side(ctx, address);
         }
         let (device, range) = found?;
         // As the program sees it: zeros.
@@ -119,7 +139,7 @@ impl Remote {
         match slabs.free(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? {
             Freed::Block(address, range) => {
                 self.pager.remove(&range, false);
-                waited.and(self.call(ctx, &msg::MemoryFree { address }, |_| ()))
+                waited.and(self.free_device_side(ctx, address))
             }
             Freed::Part(range) => {
                 self.pager.refresh(&range);

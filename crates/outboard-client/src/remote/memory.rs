@@ -7,12 +7,40 @@ use outboard_wire::messages as msg;
 use super::Remote;
 
 impl Remote {
+    pub(super) fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)> {
+        let (free, total) = self.call_idle(ctx, &msg::MemoryInfo {}, |reply| (reply.free, reply.total))?;
+        // What is kept is there for the asking.
+        let kept = self.session()?.arena().map_or(0, |arena| arena.kept_beside(ctx));
+        Ok((free.saturating_add(kept).min(total), total))
+    }
+
     pub(super) fn memory_alloc(&self, ctx: ContextId, bytes: u64) -> Result<DevicePtr> {
         self.expect_copies(bytes)?;
-        self.session()?.with_memory(|| self.call_idle(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address))
+        let session = self.session()?;
+        if let Some(address) = session.allocate(ctx, bytes)? {
+            return Ok(address);
+        }
+        self.call_idle(ctx, &msg::MemoryAlloc { bytes }, |reply| reply.address)
+    }
+
+    /// Frees an allocation in the arena, if it is one, once no work can use it any more.
+    fn free_in_arena(&self, address: DevicePtr) -> Result<Option<()>> {
+        let session = self.session()?;
+        let Some(users) = session.arena().and_then(|arena| arena.users_of(address)) else { return Ok(None) };
+        let busy = |ctx: &ContextId| !session.link().is_leaving() && !session.progress().is_context_idle(*ctx);
+        let mut outcome = session.wait_for_nothing();
+        for ctx in users.into_iter().filter(busy) {
+            // A fault is no reason to keep the memory.
+            outcome = outcome.and(self.context_synchronize(ctx));
+        }
+        session.free(address);
+        outcome.map(Some)
     }
 
     pub(super) fn memory_free(&self, ctx: ContextId, address: DevicePtr) -> Result<()> {
+        if let Some(()) = self.free_in_arena(address)? {
+            return Ok(());
+        }
         let session = self.session()?;
         session.reuse().release(address);
         if self.post_if_idle(ctx, &msg::MemoryFreeIdle { address })? {
@@ -30,7 +58,7 @@ impl Remote {
 
     pub(super) fn memory_free_async(&self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
         let session = self.session()?;
-        if session.reuse().keep(ctx, stream, address) {
+        if session.reuse().keep(ctx, stream, address) || session.free_late(address) {
             return Ok(());
         }
         session.free_in_order(ctx, address, stream)
@@ -47,9 +75,10 @@ impl Remote {
         unsafe { self.free_host(memory) }
     }
 
-    pub(super) fn host_register(&self, _ctx: ContextId, memory: *mut u8, bytes: usize, _flags: u32) -> Result<()> {
-        // Nothing is done to it until a kernel is given its address.
+    pub(super) fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, _flags: u32) -> Result<()> {
         self.host.register(memory, bytes);
+        // Where it cannot be shared, nothing is done to it until a kernel is given its address.
+        self.share_registered(ctx, HostPtr::of(memory), bytes as u64);
         Ok(())
     }
 

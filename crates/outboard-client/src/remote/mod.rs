@@ -20,6 +20,7 @@ mod pool;
 mod seen;
 mod shared;
 mod stream;
+mod vmm;
 
 mod generated {
     mod forward;

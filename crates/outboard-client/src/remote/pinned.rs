@@ -1,5 +1,7 @@
 //! Page-locked memory whose pages the worker has too, at the same addresses: copies from and to it are the device's own, and nothing travels.
 
+use std::os::fd::AsFd;
+
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, CopyMode, HostPtr, Memory, Result, Side, StreamId, UnifiedPtr};
 use outboard_wire::messages as msg;
@@ -7,6 +9,7 @@ use outboard_wire::messages as msg;
 use super::Remote;
 use super::linear::row;
 use crate::host::Pinned;
+use crate::mapped_file::MappedFile;
 use crate::pager::PAGE;
 
 impl Remote {
@@ -51,6 +54,23 @@ impl Remote {
         let file = self.session()?.link().memory().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: by the contract above.
         unsafe { self.host.free_shared(memory, file) }
+    }
+
+    /// Has the worker use the pages of memory that the program registers, if they are a file's and it can have them.
+    pub(super) fn share_registered(&self, ctx: ContextId, memory: HostPtr, bytes: u64) {
+        let Ok(session) = self.session() else { return };
+        let link = session.link();
+        if !link.takes_files() {
+            return;
+        }
+        // A server gets no more of the program's bytes than it could read by itself, or than are registered.
+        let may_have = |mapped: &MappedFile| mapped.is_whole || link.server_sees_our_files();
+        let Some(mapped) = MappedFile::at(memory.0..memory.0 + bytes).filter(may_have) else { return };
+        let Ok(number) = link.give_file(mapped.file.as_fd()) else { return };
+        let message = msg::MappedFile { address: memory.unified(), bytes, number, offset: mapped.offset };
+        if self.call_idle(ctx, &message, |_| ()).is_ok() {
+            self.host.set_shared(memory, ctx);
+        }
     }
 
     /// A copy one side of which is such memory.

@@ -17,7 +17,7 @@ impl Remote {
         ctx: ContextId,
         bytes: u64,
         stream: StreamId,
-        allocate: impl Fn() -> Result<DevicePtr>,
+        allocate: impl FnOnce() -> Result<DevicePtr>,
     ) -> Result<DevicePtr> {
         let session = self.session()?;
         let reuse = session.reuse();
@@ -27,7 +27,7 @@ impl Remote {
             return Ok(address);
         }
         reuse.make_room(pool, bytes, |block| session.give_back(block));
-        let address = session.with_memory(allocate)?;
+        let address = allocate()?;
         reuse.allocated(pool, ctx, address, bytes);
         Ok(address)
     }

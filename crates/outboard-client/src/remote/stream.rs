@@ -59,9 +59,9 @@ impl Remote {
         event: ObjectId,
         flags: u32,
     ) -> Result<()> {
-        let message = msg::StreamWaitEvent { stream, event, flags };
-        let seq = self.post_counted(ctx, stream, &message)?;
-        self.session()?.progress().joined(ctx, stream, event, seq);
+        let session = self.session()?;
+        let seq = session.post_counted(ctx, stream, &msg::StreamWaitEvent { stream, event, flags })?;
+        session.progress().joined(ctx, stream, event, seq);
         Ok(())
     }
 

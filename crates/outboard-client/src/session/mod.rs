@@ -1,5 +1,6 @@
 //! The process's session with its server.
 
+mod memory;
 mod notices;
 mod open;
 mod output;
@@ -16,6 +17,7 @@ use outboard_wire::handshake::Local;
 use outboard_wire::messages as msg;
 use outboard_wire::window::Window;
 
+use crate::arena::Arena;
 use crate::copies::late::LateCopies;
 use crate::copies::under_way::Copies;
 use crate::graphs::{GraphHosts, Launch};
@@ -58,6 +60,8 @@ pub(crate) struct Session {
     /// Where clients on the server's machine find it, if it says so.
     local: Option<Local>,
     window: Option<Window>,
+    arena: Option<Arena>,
+    devices: usize,
     started: Instant,
 }
 
@@ -105,15 +109,13 @@ impl Session {
     /// Sends a command, which may put work into any stream, and waits for its answer. What it returns is the command's own outcome: a caller that was
     /// told of another command's failure would not know what this one has done.
     pub(crate) fn call<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Vec<u8>> {
-        let reply = self.exchange(ctx, message)?;
-        self.progress.posted(reply.seq);
-        self.finish(reply).map(|(_, payload)| payload)
+        let note = |reply: &Reply| self.progress.posted(reply.seq);
+        self.exchange_with_memory(ctx, message, note).map(|(_, payload)| payload)
     }
 
     /// As [`Session::call`], for a command that leaves no work in any stream. Also returns its number.
     pub(crate) fn call_idle<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
-        let reply = self.exchange(ctx, message)?;
-        self.finish(reply)
+        self.exchange_with_memory(ctx, message, |_| ())
     }
 
     /// As [`Session::call_idle`], for a command that does nothing but wait, or ask. The failure of an earlier posted command that nobody knows of yet comes
@@ -121,6 +123,24 @@ impl Session {
     pub(crate) fn wait<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
         let answer = self.call_idle(ctx, message)?;
         self.pending.take().map(|()| answer)
+    }
+
+    /// Sends a command and waits for its answer; once more without the memory that is kept, if it fails for want of some.
+    fn exchange_with_memory<M: msg::Call>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        note: impl Fn(&Reply),
+    ) -> Result<(u64, Vec<u8>)> {
+        let attempt = || {
+            let reply = self.exchange(ctx, message)?;
+            note(&reply);
+            self.finish(reply)
+        };
+        match attempt() {
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.give_all() => attempt(),
+            outcome => outcome,
+        }
     }
 
     fn exchange<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Reply> {
@@ -195,14 +215,6 @@ impl Session {
         self.reuse.before_wait(|block| self.give_back(block));
     }
 
-    /// Does what may fail for want of memory: with less that is kept, if need be.
-    pub(crate) fn with_memory<T>(&self, allocate: impl Fn() -> Result<T>) -> Result<T> {
-        match allocate() {
-            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.reuse.give_all(|block| self.give_back(block)) => allocate(),
-            outcome => outcome,
-        }
-    }
-
     /// What is known to be done.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
@@ -274,6 +286,11 @@ impl Session {
     /// Whether both are with one server, as far as it can be told.
     pub(crate) fn has_server_of(&self, other: &Session) -> bool {
         matches!((&self.local, &other.local), (Some(one), Some(other)) if one.host != 0 && one == other)
+    }
+
+    /// Whether the session has one device of the server.
+    pub(crate) fn has_one_device(&self) -> bool {
+        self.devices == 1
     }
 
     /// The connection.

@@ -1,12 +1,12 @@
 //! What the server says unasked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 use outboard_front::fault::is_sticky;
-use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST};
+use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST, WANTED};
 use outboard_wire::request::Request;
 use outboard_wire::{Code, Reader, plain};
 
@@ -49,6 +49,8 @@ pub(super) struct Notices {
     pub(super) copies: Arc<Copies>,
     pub(super) requests: Arc<Requests>,
     pub(super) kernels: Arc<KnownKernels>,
+    /// Whether memory that is kept is wanted back.
+    pub(super) memory_wanted: Arc<AtomicBool>,
 }
 
 impl Notices {
@@ -84,6 +86,7 @@ impl Notices {
                     self.kernels.told(told);
                 }
             }
+            WANTED => self.memory_wanted.store(true, Ordering::Release),
             _ => {}
         }
     }
@@ -99,7 +102,14 @@ impl Default for Taken {
         let copies = Arc::new(Copies::default());
         let requests = Requests::new(Arc::clone(&copies), Vec::new());
         let fault = Box::new(|_, _| {});
-        Taken(Notices { pending: Arc::default(), fault, copies, requests, kernels: Arc::default() })
+        Taken(Notices {
+            pending: Arc::default(),
+            fault,
+            copies,
+            requests,
+            kernels: Arc::default(),
+            memory_wanted: Arc::default(),
+        })
     }
 }
 

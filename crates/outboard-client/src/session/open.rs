@@ -6,6 +6,7 @@ use std::time::Instant;
 use outboard_abi::CUresult;
 use outboard_front::backend::{Faults, Result, ServerId};
 use outboard_transport::Any;
+use outboard_wire::handshake::arena;
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{Extensions, Hello, Local, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
 use outboard_wire::platform::Platform;
@@ -14,6 +15,7 @@ use outboard_wire::{Code, Reader, plain_lines};
 
 use super::notices::{Notices, Pending};
 use super::{ImageCounters, Session};
+use crate::arena::Arena;
 use crate::copies::late::LateCopies;
 use crate::copies::under_way::Copies;
 use crate::graphs::GraphHosts;
@@ -95,6 +97,7 @@ fn connect(
     let graphs = Arc::new(GraphHosts::new(Arc::clone(progress.outstanding())));
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());
+    let memory_wanted = Arc::default();
     let config = Config::from_env();
     let requests = Requests::new(Arc::clone(&copies), answerers);
     let told = Notices {
@@ -103,9 +106,10 @@ fn connect(
         copies: Arc::clone(&copies),
         requests: Arc::clone(&requests),
         kernels: Arc::clone(&kernels),
+        memory_wanted: Arc::clone(&memory_wanted),
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
-    let Opened { link, platform, window, local } =
+    let Opened { link, platform, window, arena, local } =
         open_link(target, config, notices, windows.as_deref(), |devices| Purpose::Session { devices })?;
     if window.is_none() && targets.servers().len() > 1 {
         return Err(OpenError::NoWindow(target.address.to_string()));
@@ -133,9 +137,13 @@ fn connect(
         server: target.address.to_string(),
         local,
         window,
+        arena: arena.map(|terms| Arena::new(terms, memory_wanted)),
+        devices: platform.devices.len(),
         started,
     };
-    Ok((Arc::new(session), platform))
+    let session = Arc::new(session);
+    session.watch_what_is_kept();
+    Ok((session, platform))
 }
 
 /// A connection, and what the server has said of itself.
@@ -144,6 +152,8 @@ pub(crate) struct Opened {
     pub(crate) platform: Platform,
     /// The session's, one of those that were acceptable.
     pub(crate) window: Option<Window>,
+    /// The part of it that this process cuts.
+    pub(crate) arena: Option<arena::Arena>,
     /// Where clients on its machine find it: no two servers are found in one place.
     pub(crate) local: Option<Local>,
 }
@@ -170,7 +180,8 @@ pub(crate) fn open_link(
     let platform: Platform = reader.get()?;
     reader.finish()?;
     let window = windows::granted(&welcome, windows, &address)?;
-    Ok(Opened { link, platform, window, local: welcome.local })
+    let arena = windows::arena(&welcome, window, &address)?;
+    Ok(Opened { link, platform, window, arena, local: welcome.local })
 }
 
 /// The variable of a process that is part of a trace.

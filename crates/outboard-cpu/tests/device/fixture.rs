@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use outboard_abi::CUresult;
 use outboard_cpu::Cpu;
 use outboard_front::backend::{
-    Backend, ContextId, CopyMode, DevicePtr, Image, JitLog, JitOptions, Launch, ObjectId, Result, StreamId,
+    Backend, ContextId, CopyMode, DeviceId, DevicePtr, Image, JitLog, JitOptions, Launch, ObjectId, Result, StreamId,
 };
 use outboard_wire::platform::KernelInfo;
 
 static CONTEXTS: AtomicU32 = AtomicU32::new(1);
 static OBJECTS: AtomicU64 = AtomicU64::new(1);
 
-/// A context on the first device.
+/// A context of one test.
 pub(crate) struct Context {
     pub(crate) cpu: &'static Cpu,
     pub(crate) id: ContextId,
@@ -30,10 +30,14 @@ pub(crate) fn fresh() -> ObjectId {
 
 impl Context {
     pub(crate) fn new() -> Context {
+        Context::on(0)
+    }
+
+    pub(crate) fn on(device: u32) -> Context {
         let id = ContextId(CONTEXTS.fetch_add(1, Ordering::Relaxed));
         let cpu = Cpu::get();
         cpu.platform().unwrap();
-        cpu.context_open(id, outboard_front::backend::DeviceId::new(0), 0, false).unwrap();
+        cpu.context_open(id, DeviceId::new(device), 0, false).unwrap();
         Context { cpu, id }
     }
 

@@ -1,7 +1,7 @@
 //! Images: what loads, what is refused and why.
 
-use outboard_abi::{CUlaunchAttributeID_enum, CUresult};
-use outboard_front::backend::{Backend, DevicePtr, StreamId};
+use outboard_abi::{CUfunction_attribute, CUlaunchAttributeID_enum, CUresult};
+use outboard_front::backend::{Backend, DevicePtr, ObjectId, StreamId};
 
 use crate::fixture::{Context, KERNELS, fresh};
 
@@ -136,5 +136,22 @@ fn clusters_of_more_than_one_block_are_refused() {
     };
     assert_eq!(ctx.launch_with(&any, 1, &[], StreamId::LEGACY, &asking(2)), refused);
     assert_eq!(ctx.launch_with(&any, 1, &[], StreamId::LEGACY, &asking(1)), Ok(()));
+    // A launch cannot have other clusters than its kernel.
+    assert_eq!(ctx.launch_with(&two, 1, &[], StreamId::LEGACY, &asking(1)), refused);
+    // A program may fix them, too, but not anew.
+    let fix = |function: ObjectId, blocks: [i32; 3]| -> Result<(), CUresult> {
+        let attributes = [
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+        ];
+        let mut each = attributes.iter().zip(blocks);
+        each.try_for_each(|(attribute, blocks)| ctx.cpu.function_set_attribute(ctx.id, function, attribute.0, blocks))
+    };
+    assert_eq!(fix(two.id, [1, 1, 1]), Err(CUresult::CUDA_ERROR_NOT_PERMITTED));
+    for (blocks, outcome) in [([1, 2, 1], refused), ([1, 1, 1], Ok(())), ([1, 0, 0], refused), ([0, 0, 0], Ok(()))] {
+        assert_eq!(fix(any.id, blocks), Ok(()));
+        assert_eq!(ctx.launch(&any, 1, &[], StreamId::LEGACY), outcome, "{blocks:?}");
+    }
     assert_eq!(ctx.synchronize(), Ok(()));
 }

@@ -37,7 +37,7 @@ pub use pool::PoolKind;
 pub(crate) use recorder::Recorder;
 pub use stream::MemoryOperation;
 pub use tensormap::Im2colMap;
-pub use vmm::MemoryKind;
+pub use vmm::{MemoryKind, PartChange};
 
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
 pub type Result<T> = std::result::Result<T, CUresult>;
@@ -48,14 +48,22 @@ pub type Token = [u8; 64];
 /// What a copy between host and device promises when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyMode {
-    /// `cuMemcpyHtoD`, `cuMemcpyDtoH`: in the stream's order. To the device, the bytes are there on return if there are more than 64 KiB, and the
-    /// source may be reused in any case; to the host, the bytes are there on return.
+    /// `cuMemcpyHtoD`, `cuMemcpyDtoH`: in the stream's order. To the device, the bytes are there on return if there are more than
+    /// [`CopyMode::EARLY`], and the source may be reused in any case; to the host, the bytes are there on return.
     Synchronous,
     /// An asynchronous copy from or to pageable memory: as [`CopyMode::Synchronous`], but a copy to the device need not have reached it.
     Pageable,
     /// An asynchronous copy from or to pinned memory: returns at once; the memory is read or written when the stream comes to it.
     Pinned,
 }
+
+impl CopyMode {
+    /// A synchronous copy to the device that is not larger may return before its bytes are there, as CUDA documents of pageable memory.
+    pub const EARLY: u64 = 64 << 10;
+}
+
+// What a command can carry is another number, which may be smaller: the client does not wait for copies that travel so.
+const _: () = assert!(outboard_wire::limits::MAX_INLINE as u64 <= CopyMode::EARLY);
 
 /// A launch whose configuration has been checked.
 #[derive(Clone, Copy, Debug)]

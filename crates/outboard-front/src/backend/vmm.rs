@@ -14,3 +14,14 @@ pub struct MemoryKind {
     /// `CU_MEM_CREATE_USAGE_*`.
     pub usage: u32,
 }
+
+/// What becomes of a part of a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PartChange {
+    /// Of a whole mapping, only parts may be used from now on: none to begin with.
+    Divide,
+    /// It may be used as an allocation of exactly these bytes.
+    Open,
+    /// It may not be used any more.
+    Close,
+}

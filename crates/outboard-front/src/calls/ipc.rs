@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::os::fd::IntoRawFd;
+use std::sync::atomic::Ordering;
 
 use outboard_abi::{
     CUdeviceptr, CUevent, CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType, CUmemAllocationProp,
@@ -34,8 +35,16 @@ pub unsafe fn cuIpcGetMemHandle<B: Backend>(
     require(!out.is_null())?;
     let (base, bytes, allocation) =
         memory::find(process, UnifiedPtr(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    require(allocation.kind == Kind::Device)?;
-    let token = here.note(process.backend.share_memory(allocation.ctx, base.device(), bytes))?;
+    let token = match allocation.kind {
+        Kind::Device => process.backend.share_memory(allocation.ctx, base.device(), bytes),
+        // Programs may not, as natively; but an allocation cut from it is one.
+        Kind::Mapped { accessible: true, .. } if process.vmm.is_cut.load(Ordering::Relaxed) => {
+            let left = bytes - UnifiedPtr(address).since(base);
+            process.backend.share_memory(here.id, DevicePtr(address), left)
+        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    let token = here.note(token)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUipcMemHandle { reserved: to_chars(token) }) }
 }

@@ -8,7 +8,7 @@ use outboard_abi::{
     CUresult,
 };
 
-use crate::backend::{Backend, DeviceId, DevicePtr, MemoryKind, Result};
+use crate::backend::{Backend, DeviceId, DevicePtr, MemoryKind, PartChange, Result};
 use crate::border::{put, require, slice};
 use crate::process::{Front, Process};
 use crate::several::one_server;
@@ -231,6 +231,20 @@ pub unsafe fn cuMemSetAccess<B: Backend>(
         memory::set_accessible(process, base, !mapping.access.is_empty());
     }
     Ok(())
+}
+
+/// Divides the mapping that has this part, or opens or closes the part.
+pub(crate) fn change_part<B: Backend>(
+    process: &'static Process<B>,
+    address: DevicePtr,
+    bytes: u64,
+    change: PartChange,
+) -> Result<()> {
+    ready(process)?;
+    let space = process.vmm.space.lock();
+    let (base, len, _) = space.mappings.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    require(bytes > 0 && bytes <= len - address.since(base))?;
+    process.backend.vmm_part(address, bytes, change)
 }
 
 pub unsafe fn cuMemGetAccess<B: Backend>(

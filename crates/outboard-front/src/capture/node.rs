@@ -12,8 +12,9 @@ use outboard_wire::graph::{Edge, FillNode, HostNode, KernelNode, NodeParams};
 use outboard_wire::launch::names_event;
 
 use super::state::{Mark, Member, active, join};
-use crate::backend::{Backend, BoxCopy, DevicePtr, Fill, Launch, MemoryOperation, ObjectId, Result, StreamId};
+use crate::backend::{Backend, DevicePtr, Fill, Launch, MemoryOperation, ObjectId, Result, StreamId};
 use crate::context::Here;
+use crate::copy::Sides;
 use crate::event::Object;
 use crate::graph::model::{Given, Plain, World, world};
 use crate::graph::node::ATTRIBUTES;
@@ -162,10 +163,10 @@ pub(crate) fn fill(front: &'static Front, here: &Here, stream: StreamId, fill: &
 
 /// A copy.
 #[inline]
-pub(crate) fn copy(front: &'static Front, here: &Here, stream: StreamId, copy: &BoxCopy) -> Option<Result<()>> {
+pub(crate) fn copy(front: &'static Front, here: &Here, stream: StreamId, sides: &Sides) -> Option<Result<()>> {
     take(front, here, stream, || {
-        let given = Given::Copy(Box::new(Plain(params::structure(copy))), here.context.handle);
-        Ok((NodeParams::Copy(params::copy(front, here.id, copy)?), given))
+        let given = Given::Copy(Box::new(Plain(params::structure(&sides.as_box()))), here.context.handle);
+        Ok((NodeParams::Copy(params::copy(front, here.id, sides)?), given))
     })
 }
 

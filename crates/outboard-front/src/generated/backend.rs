@@ -4,9 +4,9 @@
 
 use crate::backend::{
     ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Faults, Fill, HostCall, Im2colMap, Image,
-    Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind, MemoryOperation, ObjectId, PoolKind, Rect,
-    ReferenceSetting, Resource, Result, Sampler, Share, SparseProperties, Split, SplitRequest, StreamId, TiledMap,
-    Token, UnifiedPtr, Updated, View,
+    Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind, MemoryOperation, ObjectId, PartChange, PoolKind,
+    Rect, ReferenceSetting, Resource, Result, Sampler, Share, SparseProperties, Split, SplitRequest, StreamId,
+    TiledMap, Token, UnifiedPtr, Updated, View,
 };
 use outboard_abi::CUresult;
 use outboard_wire::device_id::DeviceId;
@@ -381,7 +381,7 @@ pub trait HostCalls: Sized {
 
 /// The part of a [`Backend`] for memory and events shared among processes. A token or descriptor may come from anywhere: what is none of this backend's is `CUDA_ERROR_INVALID_VALUE`.
 pub trait Sharing: Sized {
-    /// Names the allocation of `bytes` that starts at `address`. Call.
+    /// Names the allocation of `bytes` that starts at `address`; of a mapping, the part that starts there, or all of it if it is not divided. Call.
     fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token>;
     /// Maps an allocation of another process: its address, the same at each time, and its bytes. Call.
     fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)>;
@@ -537,6 +537,14 @@ pub trait TensorMaps: Sized {
 
 /// The part of a [`Backend`] for the virtual-memory calls. None of it needs a context; `home` is a device of the server that has the memory or the addresses. The front has checked that ranges lie in reservations, do not overlap mappings, or are whole mappings, as each asks.
 pub trait VirtualMemory: Sized {
+    /// Whether mappings can be divided into parts: what checks every access has to be told what of a mapping is allocated.
+    fn vmm_divides(&'static self) -> bool {
+        false
+    }
+    /// Divides a mapping, or opens or closes a part of one, which nothing queued uses any more.
+    fn vmm_part(&'static self, address: DevicePtr, bytes: u64, change: PartChange) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
     /// Bytes of which sizes and addresses must be multiples. Call.
     fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64>;
     /// Reserves addresses, at a multiple of `align` (0: any), at `hint` if that is free. Call.
@@ -547,7 +555,7 @@ pub trait VirtualMemory: Sized {
     fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()>;
     /// Frees physical memory, which is mapped nowhere. Posted.
     fn vmm_release(&'static self, home: DeviceId, memory: ObjectId) -> Result<()>;
-    /// Maps `bytes` of physical memory from `offset` on. Call.
+    /// Maps `bytes` of physical memory from `offset` on. A failure may come from `vmm_set_access`. Posted.
     fn vmm_map(
         &'static self,
         home: DeviceId,

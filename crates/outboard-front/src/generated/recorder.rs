@@ -5,9 +5,9 @@
 use crate::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Devices,
     Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect,
-    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
-    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools,
+    Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split,
+    SplitRequest, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -17,7 +17,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 140] = [
+pub(crate) const METHODS: [&str; 142] = [
     "attach",
     "platform",
     "all_hidden",
@@ -150,6 +150,8 @@ pub(crate) const METHODS: [&str; 140] = [
     "stream_copy_attributes",
     "stream_batch",
     "tensor_map_im2col",
+    "vmm_divides",
+    "vmm_part",
     "vmm_granularity",
     "vmm_reserve",
     "vmm_free",
@@ -973,6 +975,14 @@ impl TensorMaps for Recorder {
 }
 
 impl VirtualMemory for Recorder {
+    fn vmm_divides(&'static self) -> bool {
+        self.answer("vmm_divides", format_args!(""))
+    }
+
+    fn vmm_part(&'static self, address: DevicePtr, bytes: u64, change: PartChange) -> Result<()> {
+        self.outcome("vmm_part", format_args!("address: {address:?}, bytes: {bytes:?}, change: {change:?}"))
+    }
+
     fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64> {
         self.outcome("vmm_granularity", format_args!("kind: {kind:?}, recommended: {recommended:?}"))
     }

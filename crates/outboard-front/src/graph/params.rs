@@ -7,10 +7,10 @@ use outboard_abi::{
 use outboard_wire::graph::{BatchNode, CopyNode, FillNode, KernelNode, MemoryOperation, NodeParams, Place, Rows};
 
 use super::model::{Given, INVALID, Plain};
-use crate::backend::{self, Backend, BoxCopy, ContextId, DevicePtr, Extent, Layout, Memory, Result, Side};
+use crate::backend::{self, Backend, BoxCopy, ContextId, DevicePtr, Extent, Layout, Memory, Result};
 use crate::border::{require, slice};
 use crate::context::{self, Here};
-use crate::copy::Structure;
+use crate::copy::{Resolved, Sides, Structure};
 use crate::memory::check_for;
 use crate::process::{Front, Process};
 
@@ -49,34 +49,23 @@ pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
 }
 
 /// Where a side of a copy is, checked if it is on the device.
-fn place(front: &'static Front, ctx: ContextId, side: &Side, extent: Extent) -> Result<Place> {
+fn place(front: &'static Front, ctx: ContextId, resolved: &Resolved, extent: Extent) -> Result<Place> {
+    resolved.check(front, ctx, extent)?;
+    let side = resolved.side;
     let Layout { pitch, slice } = side.layout;
     let height = slice.checked_div(pitch).unwrap_or(0);
-    let bytes = || {
-        let last = (0, extent.height - 1, extent.depth - 1);
-        side.layout.offset(last).and_then(|offset| offset.checked_add(extent.width)).ok_or(INVALID)
-    };
-    match side.memory {
-        Memory::Host(address) => {
-            bytes()?;
-            Ok(Place::Host(Rows { address, pitch, height }))
-        }
-        Memory::Device(address) => {
-            check_for(front, ctx, address, bytes()?)?;
-            Ok(Place::Device(Rows { address, pitch, height }))
-        }
-        Memory::Array(array) => {
-            let (x, y, z) = side.at;
-            Ok(Place::Array { array, at: [x, y, z], level: 0 })
-        }
-    }
+    Ok(match side.memory {
+        Memory::Host(address) => Place::Host(Rows { address, pitch, height }),
+        Memory::Device(address) => Place::Device(Rows { address, pitch, height }),
+        Memory::Array(array) => Place::Array { array, at: [side.at.0, side.at.1, side.at.2], level: 0 },
+    })
 }
 
 /// A copy as a node has it.
-pub(crate) fn copy(front: &'static Front, ctx: ContextId, copy: &BoxCopy) -> Result<CopyNode> {
-    let extent = copy.extent;
+pub(crate) fn copy(front: &'static Front, ctx: ContextId, sides: &Sides) -> Result<CopyNode> {
+    let extent = sides.extent;
     require(!extent.is_empty())?;
-    let (dst, src) = (place(front, ctx, &copy.dst, extent)?, place(front, ctx, &copy.src, extent)?);
+    let (dst, src) = (place(front, ctx, &sides.dst, extent)?, place(front, ctx, &sides.src, extent)?);
     Ok(CopyNode { ctx, dst, src, extent: [extent.width, extent.height, extent.depth] })
 }
 
@@ -88,7 +77,7 @@ pub(crate) fn context(front: &'static Front, ctx: CUcontext) -> Result<Here> {
 /// The parameters of a copy node.
 pub(crate) fn copy_node(front: &'static Front, c: &CUDA_MEMCPY3D, ctx: CUcontext) -> Result<(NodeParams, Given)> {
     let here = context(front, ctx)?;
-    let sides = c.describe(front)?.ok_or(INVALID)?.sides(front, here.id)?;
+    let sides = c.describe(front)?.ok_or(INVALID)?.resolve(front, here.id)?;
     Ok((NodeParams::Copy(copy(front, here.id, &sides)?), Given::Copy(Box::new(Plain(*c)), here.context.handle)))
 }
 

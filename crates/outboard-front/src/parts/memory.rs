@@ -1,7 +1,7 @@
 //! Device memory, and the map of what is allocated.
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use crate::addresses::Addresses;
 use crate::backend::{ContextId, ServerId};
@@ -57,17 +57,11 @@ pub(crate) enum Kind {
 pub(crate) struct Allocations {
     pub(crate) map: LazyLock<Addresses<Allocation>>,
     pub(crate) next_id: AtomicU64,
-    /// Whether any has ever been made synchronous: hardly any program does, and then copies need not ask.
-    pub(crate) any_synchronous: AtomicBool,
 }
 
 impl Allocations {
     pub(crate) const fn new() -> Allocations {
-        Allocations {
-            map: LazyLock::new(Addresses::new),
-            next_id: AtomicU64::new(1),
-            any_synchronous: AtomicBool::new(false),
-        }
+        Allocations { map: LazyLock::new(Addresses::new), next_id: AtomicU64::new(1) }
     }
 
     /// For tests: how many there are.

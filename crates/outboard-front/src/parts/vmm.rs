@@ -1,6 +1,7 @@
 //! Virtual memory: address ranges, physical memory, and which is mapped where.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use outboard_abi::CUmemAllocationProp;
 use parking_lot::Mutex;
@@ -59,6 +60,8 @@ pub(crate) struct Vmm {
     pub(crate) space: Mutex<Space>,
     /// What granularities were asked for, minimal or recommended, and the answers in bytes: they do not change.
     pub(crate) granularities: Mutex<Vec<((MemoryKind, bool), u64)>>,
+    /// Whether the process has asked for the table by which it cuts mappings into allocations: then it may share these as such.
+    pub(crate) is_cut: AtomicBool,
 }
 
 impl Vmm {
@@ -67,6 +70,7 @@ impl Vmm {
             memory: Table::new(Kind::Memory),
             space: Mutex::new(Space { reservations: Ranges::new(), mappings: Ranges::new() }),
             granularities: Mutex::new(Vec::new()),
+            is_cut: AtomicBool::new(false),
         }
     }
 

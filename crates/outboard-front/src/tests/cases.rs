@@ -30,7 +30,7 @@ macro_rules! cases {
     };
 }
 
-const GRANULE: usize = 2 << 20;
+pub(super) const GRANULE: usize = 2 << 20;
 const BYTES: usize = 4096;
 
 /// Host memory of the test's, which stays.
@@ -87,7 +87,7 @@ fn link(program: Program) -> Result<CUlinkState> {
     call!(program, cuLinkCreate_v2, 0, null_mut(), null_mut(), &raw mut link).map(|()| link)
 }
 
-fn on_device() -> CUmemLocation {
+pub(super) fn on_device() -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType_enum::CU_MEM_LOCATION_TYPE_DEVICE, id: 0 }
 }
 
@@ -98,7 +98,7 @@ fn pool(program: Program) -> Result<CUmemoryPool> {
     ask!(program, cuMemPoolCreate, &raw const props)
 }
 
-fn physical(program: Program) -> Result<CUmemGenericAllocationHandle> {
+pub(super) fn physical(program: Program) -> Result<CUmemGenericAllocationHandle> {
     let mut prop: CUmemAllocationProp = nothing();
     prop.type_ = CUmemAllocationType_enum::CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.location = on_device();
@@ -106,7 +106,7 @@ fn physical(program: Program) -> Result<CUmemGenericAllocationHandle> {
 }
 
 /// Address space, which is a multiple of the granule.
-fn reserved(program: Program) -> CUdeviceptr {
+pub(super) fn reserved(program: Program) -> CUdeviceptr {
     program.recorder.answer_with("vmm_reserve", DevicePtr(1 << 40));
     ask!(program, cuMemAddressReserve, GRANULE, 0, 0, 0).expect("the recorder has addresses")
 }

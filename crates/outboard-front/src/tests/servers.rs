@@ -7,7 +7,7 @@ use outboard_abi::{CUdevice_P2PAttribute, CUmemAccessDesc, CUmemAllocationProp, 
 
 use super::program::{nothing, prepare};
 use super::*;
-use crate::backend::{DevicePtr, Recorder, Result, ServerId};
+use crate::backend::{DevicePtr, Recorder, Result, ServerId, VirtualMemory as _};
 use crate::process::Process;
 use crate::several::{Member, Several};
 
@@ -258,4 +258,13 @@ fn what_nobody_says_the_server_of_is_asked_everywhere() {
     machine.servers[0].fail("resource_describe", 1, unknown);
     let asked = machine.asked_by(|| assert_eq!(describe(), Ok(())));
     assert_eq!(asked, [["resource_describe"], ["resource_describe"]]);
+}
+
+#[test]
+fn servers_are_not_told_of_parts() {
+    let machine = Machine::ready();
+    for server in machine.servers {
+        server.answer_with("vmm_divides", true);
+    }
+    assert!(!machine.process.backend.vmm_divides());
 }

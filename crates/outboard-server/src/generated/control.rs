@@ -51,6 +51,8 @@ pub(crate) enum ToWorker {
     Suspend,
     /// The driver goes on, or was not suspended.
     Resume,
+    /// Another session needs memory: the client is to give back what it only keeps.
+    Wanted,
     /// Something that a supervisor of another release says.
     Unknown(u8),
 }
@@ -112,6 +114,7 @@ impl Encode for ToWorker {
             }
             ToWorker::Suspend => writer.u8(50),
             ToWorker::Resume => writer.u8(51),
+            ToWorker::Wanted => writer.u8(52),
             ToWorker::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -137,6 +140,7 @@ impl<'a> Decode<'a> for ToWorker {
             42 => ToWorker::Trace { on: reader.get()?, root: reader.get()? },
             50 => ToWorker::Suspend,
             51 => ToWorker::Resume,
+            52 => ToWorker::Wanted,
             tag => {
                 reader.take_rest();
                 ToWorker::Unknown(tag)
@@ -180,6 +184,8 @@ pub(crate) enum ToSupervisor {
     Room { request: u64, device: u32, bytes: u64, failed: bool },
     /// No more than that is needed of a device.
     Holds { device: u32, bytes: u64 },
+    /// The driver has no room on a device: others are to give back what they only keep. Answered with something if any other session has memory there.
+    Scarce { request: u64, device: u32 },
     /// Something that a worker of another release says.
     Unknown(u8),
 }
@@ -249,6 +255,11 @@ impl Encode for ToSupervisor {
                 writer.put(device);
                 writer.put(bytes);
             }
+            ToSupervisor::Scarce { request, device } => {
+                writer.u8(54);
+                writer.put(request);
+                writer.put(device);
+            }
             ToSupervisor::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -286,6 +297,7 @@ impl<'a> Decode<'a> for ToSupervisor {
                 failed: reader.get()?,
             },
             53 => ToSupervisor::Holds { device: reader.get()?, bytes: reader.get()? },
+            54 => ToSupervisor::Scarce { request: reader.get()?, device: reader.get()? },
             tag => {
                 reader.take_rest();
                 ToSupervisor::Unknown(tag)
@@ -410,6 +422,33 @@ impl<'a> Decode<'a> for Secure {
 impl std::fmt::Debug for Secure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secure(..)")
+    }
+}
+
+/// An allocation in a block of memory, whose descriptor comes along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedBlock {
+    pub bytes: u64,
+    /// Bytes from the block's beginning to the allocation's.
+    pub offset: u64,
+    /// Bytes of the block.
+    pub block: u64,
+    /// The ordinal of its device.
+    pub device: u32,
+}
+
+impl Encode for SharedBlock {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.bytes);
+        writer.put(&self.offset);
+        writer.put(&self.block);
+        writer.put(&self.device);
+    }
+}
+
+impl<'a> Decode<'a> for SharedBlock {
+    fn decode(reader: &mut Reader<'a>) -> Result<SharedBlock, DecodeError> {
+        Ok(SharedBlock { bytes: reader.get()?, offset: reader.get()?, block: reader.get()?, device: reader.get()? })
     }
 }
 

@@ -69,6 +69,8 @@ pub(crate) trait CopyCommands {
     fn copy_box_out_bulk(&mut self, message: CopyBoxOutBulk) -> Outcome;
     /// Does `copy_staged`.
     fn copy_staged(&mut self, message: CopyStaged) -> Outcome;
+    /// Does `copy_box_in_queued`.
+    fn copy_box_in_queued(&mut self, message: CopyBoxInQueued) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/device.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -229,6 +231,12 @@ pub(crate) trait ManagedCommands {
     fn mapped_close_idle(&mut self, message: MappedCloseIdle) -> Outcome;
     /// Does `wait_reading` and answers, at once or later.
     fn wait_reading(&mut self, message: WaitReading, answer: Answer<WaitReading>);
+    /// Does `mapped_read_changed` and answers, at once or later.
+    fn mapped_read_changed(&mut self, message: MappedReadChanged, answer: Answer<MappedReadChanged>);
+    /// Does `wait_comparing` and answers, at once or later.
+    fn wait_comparing(&mut self, message: WaitComparing, answer: Answer<WaitComparing>);
+    /// Does `mapped_file` and answers, at once or later.
+    fn mapped_file(&mut self, message: MappedFile, answer: Answer<MappedFile>);
 }
 
 /// What a worker does for the messages of api/wire/memory.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -245,6 +253,12 @@ pub(crate) trait MemoryCommands {
     fn memory_info(&mut self, message: MemoryInfo, answer: Answer<MemoryInfo>);
     /// Does `memory_free_idle`.
     fn memory_free_idle(&mut self, message: MemoryFreeIdle) -> Outcome;
+    /// Does `memory_map` and answers, at once or later.
+    fn memory_map(&mut self, message: MemoryMap, answer: Answer<MemoryMap>);
+    /// Does `memory_part`.
+    fn memory_part(&mut self, message: MemoryPart) -> Outcome;
+    /// Does `memory_unmap`.
+    fn memory_unmap(&mut self, message: MemoryUnmap) -> Outcome;
 }
 
 /// What a worker does for the messages of api/wire/module.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -401,6 +415,8 @@ pub(crate) trait VmmCommands {
     fn vmm_unmap(&mut self, message: VmmUnmap, answer: Answer<VmmUnmap>);
     /// Does `vmm_unreserve`.
     fn vmm_unreserve(&mut self, message: VmmUnreserve) -> Outcome;
+    /// Does `vmm_place`.
+    fn vmm_place(&mut self, message: VmmPlace) -> Outcome;
 }
 
 /// Decodes one command and does it. `None` when there is no such message.
@@ -1308,6 +1324,50 @@ pub(crate) fn dispatch(
             let message = reader.get()?;
             reader.finish()?;
             commands.wait_reading(message, incoming.answer());
+            Ok(())
+        }
+        156 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.memory_map(message, incoming.answer());
+            Ok(())
+        }
+        157 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.memory_part(message)
+        }
+        158 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.memory_unmap(message)
+        }
+        159 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mapped_read_changed(message, incoming.answer());
+            Ok(())
+        }
+        160 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.wait_comparing(message, incoming.answer());
+            Ok(())
+        }
+        161 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.vmm_place(message)
+        }
+        162 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.copy_box_in_queued(message)
+        }
+        163 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.mapped_file(message, incoming.answer());
             Ok(())
         }
         _ => return Ok(None),

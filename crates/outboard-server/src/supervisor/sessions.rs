@@ -26,7 +26,7 @@ use super::sharing::{Lending, Queue, Shared};
 use super::totals::Totals;
 use super::traces::{Traces, Trail};
 use super::workers::Worker;
-use crate::board::Board;
+use crate::board::{self, Board};
 use crate::control::{Start, ToWorker, kept};
 use crate::meter::{Meter, Reading};
 use crate::number::Number;
@@ -313,6 +313,20 @@ impl Sessions {
 }
 
 impl Table {
+    /// Has the clients of other sessions that have memory on a device give back what they only keep; whether there are any.
+    fn want_memory(&self, session: u64, device: u32) -> bool {
+        let holds = |shown: &board::Session| shown.held.get(device as usize).is_some_and(|held| *held > 0);
+        let workers: Vec<u32> = self.board.sessions().iter().filter(|shown| holds(shown)).map(|s| s.worker).collect();
+        let mut any = false;
+        for (other, entry) in self.sessions.borrow().iter() {
+            if *other != session && workers.contains(&entry.worker) {
+                // It may be ending.
+                any |= entry.orders.send(ToWorker::Wanted).is_ok();
+            }
+        }
+        any
+    }
+
     /// How long nothing has been heard of a session's client.
     fn idle(&self, session: u64) -> Option<Duration> {
         self.sessions.borrow().get(&session).map(|entry| entry.read().idle())

@@ -15,6 +15,9 @@ type Pool = Handle<outboard_abi::CUmemPoolHandle_st>;
 /// How long a request that does not fit waits for work that may give memory back.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// How long other clients have to give back what they only keep, mostly a connection's way there and back: pauses between tries, in milliseconds.
+const GIVING: [u64; 4] = [5, 20, 75, 200];
+
 /// Bytes for output or for `malloc` in kernels that a context has without asking.
 const USUAL: u64 = 16 << 20;
 /// Bytes of stack of a thread that it has so.
@@ -198,8 +201,30 @@ impl Worker {
                 self.ask_for_room(device, bytes, true)?;
                 allocate(self)
             }
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => self.allocate_once_others_have_given(device, allocate),
             outcome => outcome,
         }
+    }
+
+    /// Allocates from a driver that has no room, with what other sessions only keep given back, if there are any.
+    fn allocate_once_others_have_given<T>(
+        &mut self,
+        device: u32,
+        allocate: &mut impl FnMut(&mut Worker) -> Result<T, CUresult>,
+    ) -> Result<T, CUresult> {
+        let mut outcome = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let registry = self.replier.as_ref().map(|replier| replier.registry());
+        if !registry.is_some_and(|registry| registry.scarce(device).unwrap_or(false)) {
+            return outcome;
+        }
+        for pause in GIVING {
+            std::thread::sleep(std::time::Duration::from_millis(pause));
+            outcome = allocate(self);
+            if !matches!(outcome, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)) {
+                break;
+            }
+        }
+        outcome
     }
 
     /// Memory of a device, of which `bytes` are asked for: the driver's, if the session may have it.
@@ -240,7 +265,7 @@ impl Worker {
         Kind::Allocation.room(self.allocations.len())?;
         let limit = self.budget.limit().unwrap_or(u64::MAX);
         if limit == u64::MAX && !self.lends() {
-            return allocate(self);
+            return self.allocate(device, bytes, &mut allocate);
         }
         if bytes > limit {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);

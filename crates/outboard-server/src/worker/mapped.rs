@@ -1,7 +1,11 @@
 //! Page-locked memory of the client's program that kernels use: this process has pages under the same addresses, which the device can reach. They
-//! are its own, and the client sends what its program writes and asks for what kernels have written; or, of a client on this machine, the client's.
+//! are its own, and the client sends what its program writes and asks for what kernels have written; or, of a client on this machine, the client's, or
+//! those of files of its program.
 //!
 //! Its addresses are the client's choice, so they are only ever taken where nothing else is, or where this process keeps the place from others.
+
+mod compared;
+mod files;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -18,6 +22,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
 use super::bounds::Kind;
 use super::budget::Pinned;
+use files::Origin;
 
 const PAGE: u64 = 4096;
 const WORD: usize = 4;
@@ -32,11 +37,21 @@ pub(crate) struct Mapped {
     addresses: Arc<Reserved>,
     /// What the client has opened: bytes and context, by first address.
     open: BTreeMap<u64, (u64, ContextId)>,
-    /// The pages below: bytes and how many of `open` use them, by first address. Each run is registered with the driver as one.
-    runs: BTreeMap<u64, (u64, u32)>,
+    /// The pages below, by first address. Each run is registered with the driver as one.
+    runs: BTreeMap<u64, Run>,
     /// What runs count for, by first address, if their pages are this process's own.
     pinned: BTreeMap<u64, Arc<Pinned>>,
     bytes: u64,
+}
+
+/// Pages that follow each other.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    bytes: u64,
+    /// How many of what is open use them.
+    users: u32,
+    /// Where in which of the program's files they are, if they are there.
+    origin: Option<Origin>,
 }
 
 /// Where pages come from.
@@ -44,8 +59,10 @@ pub(crate) struct Mapped {
 enum Pages<'a> {
     /// Fresh ones, zeroed.
     Own,
-    /// Those of a file, from a byte on.
+    /// Those of the session's file, from a byte on.
     Of(BorrowedFd<'a>, u64),
+    /// Those of a file of the program.
+    OfProgram(BorrowedFd<'a>, Origin),
 }
 
 /// Pages that nobody uses any more.
@@ -132,6 +149,14 @@ impl Mapped {
         if clash {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
+        let origin = match source {
+            Pages::OfProgram(_, origin) => Some(origin),
+            Pages::Own | Pages::Of(..) => None,
+        };
+        // The program's bytes are not to be written over, and a page is one memory for all who use it.
+        if self.runs_in(&range).any(|(_, run)| run.origin != origin) {
+            return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+        }
         let missing = self.missing(&range);
         let more: u64 = missing.iter().map(|run| run.end - run.start).sum();
         if self.bytes + more > limit() {
@@ -148,16 +173,16 @@ impl Mapped {
         let made: Vec<u64> = made
             .into_iter()
             .map(|run| {
-                self.runs.insert(run.start, (run.end - run.start, 0));
+                self.runs.insert(run.start, Run { bytes: run.end - run.start, users: 0, origin });
                 run.start
             })
             .collect();
-        for (base, (len, users)) in self.runs_in(&range) {
-            if *users == 0 && !made.contains(base) {
+        for (base, run) in self.runs_in(&range) {
+            if run.users == 0 && run.origin.is_none() && !made.contains(base) {
                 // SAFETY: pages of ours, which nobody has: what was there before has been closed.
-                unsafe { core::ptr::write_bytes(*base as *mut u8, 0, *len as usize) };
+                unsafe { core::ptr::write_bytes(*base as *mut u8, 0, run.bytes as usize) };
             }
-            *users += 1;
+            run.users += 1;
         }
         self.bytes += more;
         self.open.insert(address, (bytes, ctx));
@@ -169,11 +194,11 @@ impl Mapped {
         let mut missing = Vec::new();
         let mut at = range.start;
         let before = self.runs.range(..range.start).next_back();
-        for (base, (len, _)) in before.into_iter().chain(self.runs.range(range.clone())) {
+        for (base, run) in before.into_iter().chain(self.runs.range(range.clone())) {
             if *base > at {
                 missing.push(at..*base);
             }
-            at = at.max(base + len);
+            at = at.max(base + run.bytes);
         }
         if at < range.end {
             missing.push(at..range.end);
@@ -181,9 +206,9 @@ impl Mapped {
         missing
     }
 
-    fn runs_in(&mut self, range: &Range<u64>) -> impl Iterator<Item = (&u64, &mut (u64, u32))> {
+    fn runs_in(&mut self, range: &Range<u64>) -> impl Iterator<Item = (&u64, &mut Run)> {
         let (start, end) = (range.start, range.end);
-        self.runs.range_mut(..end).filter(move |(base, (len, _))| **base + *len > start)
+        self.runs.range_mut(..end).filter(move |(base, run)| **base + run.bytes > start)
     }
 
     /// Forgets what was opened at an address. Its pages stay until [`Mapped::take_unused`].
@@ -191,8 +216,8 @@ impl Mapped {
         let Some((len, _)) = self.open.get(&address).filter(|(len, _)| *len == bytes) else { return Err(INVALID) };
         let range = pages(address, *len)?;
         self.open.remove(&address);
-        for (_, (_, users)) in self.runs_in(&range) {
-            *users -= 1;
+        for (_, run) in self.runs_in(&range) {
+            run.users -= 1;
         }
         Ok(())
     }
@@ -200,7 +225,7 @@ impl Mapped {
     /// The pages that nobody uses, which are to be given to [`unmap`] once the device is done with them.
     pub(crate) fn take_unused(&mut self) -> Unused {
         let unused: Vec<_> =
-            self.runs.extract_if(.., |_, (_, users)| *users == 0).map(|(base, (len, _))| base..base + len).collect();
+            self.runs.extract_if(.., |_, run| run.users == 0).map(|(base, run)| base..base + run.bytes).collect();
         self.bytes -= unused.iter().map(|run| run.end - run.start).sum::<u64>();
         let counted = unused.iter().filter_map(|run| self.pinned.remove(&run.start)).collect();
         self.unused(unused, counted)
@@ -286,6 +311,9 @@ fn map(table: &Table, addresses: &Reserved, run: &Range<u64>, source: Pages<'_>)
         match source {
             Pages::Own => mmap_anonymous(at, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED),
             Pages::Of(file, offset) => mmap(at, bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, offset),
+            Pages::OfProgram(file, origin) => {
+                mmap(at, bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, origin.offset(run.start))
+            }
         }
     };
     let outcome = mapped.map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED).and_then(|_| register(table, at, bytes));
@@ -318,80 +346,4 @@ pub(crate) fn unmap(table: &Table, unused: &Unused) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_are_shared_by_ranges_and_nothing_else_can_be_named() {
-        let mut mapped = Mapped::default();
-        mapped.runs.insert(0x10000, (0x2000, 1));
-        mapped.bytes = 0x2000;
-        mapped.open.insert(0x10800, (0x1000, ContextId(1)));
-        assert_eq!(mapped.missing(&(0xf000..0x14000)), [0xf000..0x10000, 0x12000..0x14000]);
-        assert_eq!(mapped.missing(&(0x10000..0x11000)), []);
-        assert_eq!(mapped.missing(&(0x11000..0x13000)), std::slice::from_ref(&(0x12000..0x13000)));
-        assert!(mapped.check(0x10800, 0x1000).is_ok());
-        for (address, bytes) in [(0x10800, 0x1001), (0x10700, 1), (0x11800, 1), (0x10fff, usize::MAX), (0, 1)] {
-            assert!(mapped.check(address, bytes).is_err(), "{address:#x} {bytes:#x}");
-        }
-        assert!(mapped.close(0x10800, 1).is_err() && mapped.close(0x10000, 0x1000).is_err());
-        assert_eq!(mapped.take_unused().runs, []);
-        mapped.close(0x10800, 0x1000).unwrap();
-        assert!(mapped.check(0x10800, 1).is_err());
-        assert_eq!(mapped.take_unused().runs, std::slice::from_ref(&(0x10000..0x12000)));
-        assert_eq!((mapped.take_unused().runs, mapped.bytes), (Vec::new(), 0));
-        for (address, bytes) in [(0, 10), (100, 10), (0x1000, 0), (u64::MAX - 10, 100), (u64::MAX - 10, 5)] {
-            assert!(pages(address, bytes).is_err(), "{address:#x} {bytes:#x}");
-        }
-    }
-
-    #[test]
-    fn pages_that_were_kept_are_zeros_when_they_are_opened_again() {
-        // SAFETY: no function is found, so that none is called.
-        let table = unsafe { Table::load(|_| core::ptr::null()) };
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let memory = unsafe { mmap_anonymous(core::ptr::null_mut(), 0x1000, access, MapFlags::PRIVATE) }.unwrap();
-        let address = memory as u64;
-        let mut mapped = Mapped::default();
-        mapped.runs.insert(address, (0x1000, 1));
-        mapped.open.insert(address, (0x1000, ContextId(1)));
-        mapped.write(address, &[], &[7; 8]).unwrap();
-        mapped.close(address, 0x1000).unwrap();
-        for _ in 0..2 {
-            assert!(
-                mapped.add(&table, ContextId(1), address, 0x1000, Pages::Own).unwrap().is_empty(),
-                "no pages are made"
-            );
-            assert_eq!(mapped.read(address, 8).unwrap(), [0; 8]);
-            mapped.write(address, &[], &[8; 8]).unwrap();
-            mapped.close(address, 0x1000).unwrap();
-        }
-    }
-
-    #[test]
-    fn words_are_written_by_mask() {
-        let memory = Box::new([0u32; 16]);
-        let address = memory.as_ptr() as u64;
-        let mut mapped = Mapped::default();
-        mapped.open.insert(address, (64, ContextId(1)));
-        mapped.write(address + 4, &[0b101], &[1; 12]).unwrap();
-        assert_eq!(mapped.read(address, 20).unwrap(), [0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0]);
-        // Eight words whose bits are all set go together; those of the next eight do not.
-        mapped.write(address + 16, &[0xff, 0b10], &[2; 40]).unwrap();
-        assert_eq!(mapped.read(address + 12, 44).unwrap(), [&[1; 4][..], &[2; 32], &[0; 4], &[2; 4]].concat());
-        mapped.write(address + 1, &[], &[9]).unwrap();
-        assert_eq!(mapped.read(address, 2).unwrap(), [0, 9]);
-        assert!(mapped.write(address + 2, &[1], &[1; 4]).is_err(), "words are aligned");
-        assert!(mapped.write(address, &[1], &[1; 64]).is_err(), "a mask that is too short");
-        assert!(mapped.write(address + 60, &[], &[1; 5]).is_err() && mapped.read(address, 65).is_err());
-        assert_eq!(
-            mapped.read_all(&[(UnifiedPtr(address + 20), 4), (UnifiedPtr(address), 2)], 6).unwrap(),
-            [2, 2, 2, 2, 0, 9]
-        );
-        for (places, most) in [([(address, 4), (address + 60, 5)], 64), ([(address, 4), (address, 4)], 7)] {
-            let places = places.map(|(address, bytes)| (UnifiedPtr(address), bytes));
-            assert!(mapped.read_all(&places, most).is_err(), "{places:?}");
-        }
-    }
-}
+mod tests;

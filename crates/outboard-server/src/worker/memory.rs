@@ -34,6 +34,11 @@ impl Allocations {
         self.0.len()
     }
 
+    /// Bytes of the allocation that starts at `base`.
+    pub(crate) fn bytes_at(&self, base: DevicePtr) -> Result<u64, CUresult> {
+        self.0.get(&base).map(|(bytes, _)| *bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
     /// Takes out the allocation that starts at `base`.
     pub(crate) fn remove(&mut self, base: DevicePtr) -> Result<(), CUresult> {
         self.0.remove(&base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)

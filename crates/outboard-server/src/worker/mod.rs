@@ -6,6 +6,7 @@
 
 mod address_map;
 pub(crate) mod answer;
+mod arena;
 mod bounds;
 mod boxes;
 mod budget;
@@ -31,6 +32,7 @@ mod memory;
 mod modules;
 mod objects;
 mod offer;
+mod opened;
 mod order;
 mod output;
 pub(crate) mod part;
@@ -90,9 +92,10 @@ pub struct Worker {
     objects: Objects,
     allocations: Allocations,
     space: Space,
+    arena: arena::Arena,
     shared: Shared,
-    /// Memory of other sessions, by address: how often it has been opened.
-    opened: HashMap<DevicePtr, u32>,
+    /// Memory of other sessions, by address.
+    opened: HashMap<DevicePtr, opened::Opened>,
     mapped: Mapped,
     slots: Slots,
     parcels: Parcels,
@@ -147,7 +150,7 @@ pub struct Worker {
 impl Worker {
     /// Serves a client with the devices that it may see.
     fn new(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
-        let Prepared { setup, table, mut platform, output, mut kept, addresses, .. } = prepared;
+        let Prepared { setup, table, mut platform, output, mut kept, addresses, arena, .. } = prepared;
         offer::choose(&mut platform, &start.devices)?;
         let portions = offer::portions(table, &mut platform, start)?;
         let budget = offer::limit(&mut platform, &start.identity.limits);
@@ -156,6 +159,12 @@ impl Worker {
         if !portions.is_empty() {
             // The order between streams is seen to launch by launch, and graphs' kernels would not be in the part.
             chains.stop(table);
+        }
+        // A session that only asks questions allocates nothing.
+        let arena = arena.filter(|_| !start.only_questions).and_then(|arena| arena.suiting(table, &platform));
+        let mut space = Space::default();
+        if let Some(terms) = arena.map(|offer| offer.terms) {
+            space.reserve(DevicePtr(terms.address), terms.bytes);
         }
         let wanted = |ordinal| platform.devices.iter().any(|device| device.id.ordinal() as i32 == ordinal);
         kept.give_back(table, |ordinal| !start.only_questions && wanted(ordinal));
@@ -170,7 +179,8 @@ impl Worker {
             kept,
             objects: Objects::new(),
             allocations: Allocations::default(),
-            space: Space::default(),
+            space,
+            arena: arena::Arena::new(arena),
             shared: Shared::default(),
             opened: HashMap::new(),
             mapped: Mapped::new(addresses),
@@ -264,6 +274,10 @@ impl Handler for Worker {
         writer.into_vec()
     }
 
+    fn arena(&self) -> Option<outboard_wire::handshake::arena::Arena> {
+        self.arena.terms()
+    }
+
     fn answering(&mut self) {
         // Who has an answer may ask NVML next, over another connection.
         self.show();
@@ -324,10 +338,8 @@ impl Worker {
     /// Tells the client that a posted command has failed, in the context at hand.
     fn report(&self, op: u16, error: CUresult) {
         tracing::debug!(message = outboard_wire::messages::name(op), error = error.0, "a posted command failed");
-        meter::page().failed(error);
-        let failure = outboard_wire::notice::Failure { ctx: self.ctx, status: error.0 };
         if let Some(replier) = &self.replier {
-            let _ = replier.notice(outboard_wire::notice::FAILURE, |writer| failure.encode(writer));
+            replier.failed(self.ctx, error);
         }
     }
 

@@ -14,6 +14,7 @@ use outboard_wire::{Code, Encode, Writer};
 
 use crate::image_cache::ImageCache;
 
+use super::arena::Offer;
 use super::io::{Build, ContextMemory, Gauge, Start, Warm};
 use super::output::Output;
 use super::warm::{self, Kept, Measures};
@@ -75,6 +76,8 @@ pub struct Prepared {
     pub(super) addresses: Arc<Reserved>,
     /// ... and those that it keeps to.
     pub(super) window: Option<Window>,
+    /// The part of the window that the client may cut.
+    pub(super) arena: Option<Offer>,
     /// What the contexts that are kept take.
     pub(super) contexts: Vec<ContextMemory>,
 }
@@ -112,14 +115,15 @@ impl Prepared {
                 address_map::occupy_the_rest(addresses, window).inspect_err(failed).is_ok()
                     && address_map::is_kept_to(table, window)
             });
+            prepared.arena = prepared.window.and_then(|window| Offer::reserve(table, &prepared.platform, window));
         }
         Ok(prepared)
     }
 
     /// A driver that is there, whose addresses are its own choice.
     pub(super) fn of(setup: Setup, table: &'static Table, platform: Platform, output: Output) -> Prepared {
-        let (kept, addresses, window, contexts) = (Kept::default(), Arc::default(), None, Vec::new());
-        Prepared { setup, table, platform, output, kept, addresses, window, contexts }
+        let (kept, addresses, window, arena, contexts) = (Kept::default(), Arc::default(), None, None, Vec::new());
+        Prepared { setup, table, platform, output, kept, addresses, window, arena, contexts }
     }
 
     /// Gives the window up if the driver does not keep to it.

@@ -58,6 +58,11 @@ impl Shared {
         self.named.get(&what).copied()
     }
 
+    /// Whether a token is for something of this session's own.
+    pub(crate) fn is_named(&self, token: Token) -> bool {
+        self.named.values().any(|named| *named == number(token))
+    }
+
     /// The token of something of which the client makes one more descriptor.
     pub(crate) fn give_again(&mut self, what: Thing) -> Option<u128> {
         let token = self.get(what)?;
@@ -84,8 +89,13 @@ impl Shared {
     }
 }
 
-fn number((high, low): Token) -> u128 {
+pub(crate) fn number((high, low): Token) -> u128 {
     u128::from(high) << 64 | u128::from(low)
+}
+
+/// What a session has shared, as the worker that shared it has written it.
+pub(crate) fn read<T: for<'a> Decode<'a>>(payload: &[u8]) -> Result<T, CUresult> {
+    decode_all(payload).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
 }
 
 pub(crate) fn token(number: u128) -> Token {
@@ -163,11 +173,16 @@ impl Worker {
         kind: Kind,
         token: Token,
     ) -> Result<(T, Option<OwnedFd>), CUresult> {
+        let (payload, descriptor) = self.find_payload(kind, token)?;
+        Ok((read(&payload)?, descriptor))
+    }
+
+    /// The same, for [`read`].
+    pub(crate) fn find_payload(&self, kind: Kind, token: Token) -> Result<(Vec<u8>, Option<OwnedFd>), CUresult> {
         let found = self.registry()?.find(number(token), kind as u8).map_err(|error| {
             tracing::warn!(%error, "the supervisor does not say what is shared");
             CUresult::CUDA_ERROR_UNKNOWN
         })?;
-        let (payload, descriptor) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        Ok((decode_all(&payload).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)?, descriptor))
+        found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Mapping {
     /// Memory that has been released is there as long as it is mapped.
     #[expect(dead_code, reason = "kept for what ends with it")]
     pub(crate) charge: Option<Arc<Charge>>,
+    /// Why the driver has not mapped it, which the client does not know yet.
+    pub(crate) failure: Option<CUresult>,
 }
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -134,6 +136,11 @@ impl Space {
         if at == end { Ok(all) } else { Err(INVALID) }
     }
 
+    /// `Ok` if the driver has what is mapped at `base`.
+    pub(crate) fn check_mapped(&self, base: DevicePtr) -> Result<(), CUresult> {
+        self.mappings.get(&base).and_then(|(mapping, _)| mapping.failure).map_or(Ok(()), Err)
+    }
+
     /// Notes whether a device may use the mapping at `base`.
     pub(crate) fn note_access(&mut self, base: DevicePtr, device: u32, allowed: bool) {
         if let Some((_, devices)) = self.mappings.get_mut(&base) {
@@ -164,8 +171,9 @@ mod tests {
         {
             assert!(space.check_free(DevicePtr(address), bytes).is_err(), "{address:#x} {bytes:#x}");
         }
-        space.add_mapping(DevicePtr(0x1400), Mapping { bytes: 0x400, charge: None });
-        space.add_mapping(DevicePtr(0x1800), Mapping { bytes: 0x400, charge: None });
+        let mapping = || Mapping { bytes: 0x400, charge: None, failure: None };
+        space.add_mapping(DevicePtr(0x1400), mapping());
+        space.add_mapping(DevicePtr(0x1800), mapping());
         assert!(
             space.check_free(DevicePtr(0x1000), 0x400).is_ok() && space.check_free(DevicePtr(0x1c00), 0x400).is_ok()
         );

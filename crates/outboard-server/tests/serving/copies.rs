@@ -1,6 +1,6 @@
 //! Large copies over the lanes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outboard_client::link::bulk::suggested_chunk;
 use outboard_client::link::{Link, LinkError, Ticket, handshake};
@@ -47,7 +47,7 @@ fn sum(link: &Link, transfer: u64) -> u64 {
 
 /// Uploads and waits until the device has the bytes.
 pub(crate) fn upload(link: &Link, len: usize, chunk: u32) {
-    let upload = link.upload(len as u64, chunk).unwrap();
+    let upload = link.upload(len as u64, chunk).unwrap().unwrap();
     let transfer = upload.number();
     let source = bytes(transfer, len);
     announce(link, UPLOAD, transfer, len, chunk, NORMAL);
@@ -59,7 +59,7 @@ pub(crate) fn upload(link: &Link, len: usize, chunk: u32) {
 /// Starts a download into `to`, which must outlive the ticket.
 pub(crate) fn start_download(link: &Link, to: &mut [u8], chunk: u32, how: u8) -> Ticket {
     // SAFETY: all tests keep `to` until they have waited for the ticket.
-    let ticket = unsafe { link.download(to.as_mut_ptr(), to.len() as u64, chunk) }.unwrap();
+    let ticket = unsafe { link.download(to.as_mut_ptr(), to.len() as u64, chunk, Vec::new()) }.unwrap();
     announce(link, DOWNLOAD, ticket.number(), to.len(), chunk, how);
     ticket
 }
@@ -93,7 +93,7 @@ fn copies_in_the_background_arrive() {
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
     let len = WINDOW + (5 << 20);
     let chunk = 1 << 20;
-    let started = link.upload(len as u64, chunk).unwrap();
+    let started = link.upload(len as u64, chunk).unwrap().unwrap();
     let transfer = started.number();
     let source = bytes(transfer, len);
     announce(&link, UPLOAD, transfer, len, chunk, HOLD);
@@ -128,7 +128,7 @@ fn a_held_upload_holds_up_nothing_else() {
     let server = serve();
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
     let len = 2 * WINDOW;
-    let held = link.upload(len as u64, 2 << 20).unwrap();
+    let held = link.upload(len as u64, 2 << 20).unwrap().unwrap();
     let transfer = held.number();
     announce(&link, UPLOAD, transfer, len, 2 << 20, HOLD);
     let source = bytes(transfer, len);
@@ -155,7 +155,7 @@ fn bytes_before_their_command_are_kept() {
     let (len, chunk) = (6 << 20, 1 << 20);
     let uploads: Vec<_> = (0..3)
         .map(|_| {
-            let upload = link.upload(len as u64, chunk).unwrap();
+            let upload = link.upload(len as u64, chunk).unwrap().unwrap();
             let source = bytes(upload.number(), len);
             let transfer = upload.number();
             // SAFETY: the source is kept until the ticket has been waited for.
@@ -167,7 +167,7 @@ fn bytes_before_their_command_are_kept() {
         ticket.wait().unwrap();
     }
     // All bytes have left, and nothing has been announced: they are parked, and the lanes are free.
-    let last = link.upload(len as u64, chunk).unwrap();
+    let last = link.upload(len as u64, chunk).unwrap().unwrap();
     let (transfer, source) = (last.number(), bytes(last.number(), len));
     announce(&link, UPLOAD, transfer, len, chunk, NORMAL);
     // SAFETY: the source outlives the call.
@@ -186,7 +186,7 @@ fn staging_memory_is_waited_for() {
     let source = vec![0; WINDOW];
     let held: Vec<Ticket> = (0..UPLOADS / WINDOW)
         .map(|_| {
-            let upload = link.upload(WINDOW as u64, chunk).unwrap();
+            let upload = link.upload(WINDOW as u64, chunk).unwrap().unwrap();
             announce(&link, UPLOAD, upload.number(), WINDOW, chunk, HOLD);
             // SAFETY: the source outlives all waits below.
             unsafe { upload.send_in_background(source.as_ptr()) }
@@ -195,18 +195,15 @@ fn staging_memory_is_waited_for() {
     for ticket in &held {
         ticket.wait().unwrap();
     }
-    std::thread::scope(|scope| {
-        let next = scope.spawn(|| upload(&link, 1 << 20, 1 << 20));
-        // It cannot even start: the only commands are those before it.
-        let last = link.last();
-        for _ in 0..20 {
-            link.call(ECHO, ContextId::NONE, |_| ()).unwrap();
-        }
-        assert_eq!(link.last(), last + 20);
-        assert!(!next.is_finished());
-        link.post(RELEASE, ContextId::NONE, |_| ()).unwrap();
-        next.join().unwrap();
-    });
+    // Nothing gives any back: whoever has another copy is told that it is to be queued, and told so at once the next time.
+    assert!(link.upload(1 << 20, 1 << 20).unwrap().is_none());
+    let asked = Instant::now();
+    assert!(link.upload(1 << 20, 1 << 20).unwrap().is_none() && asked.elapsed() < Duration::from_millis(15));
+    link.post(RELEASE, ContextId::NONE, |_| ()).unwrap();
+    link.call(ECHO, ContextId::NONE, |_| ()).unwrap();
+    let next = || link.upload(1 << 20, 1 << 20).unwrap().map(|upload| upload.number());
+    wait_until("an upload that finds room", || next().is_some());
+    upload(&link, 1 << 20, 1 << 20);
 }
 
 fn refused_transfers_end_and_leave_no_trace() {
@@ -216,7 +213,7 @@ fn refused_transfers_end_and_leave_no_trace() {
     let source = vec![1; len];
     // More than fit into the staging memory at once, if it were not given back.
     for _ in 0..2 * UPLOADS / WINDOW {
-        let upload = link.upload(len as u64, chunk).unwrap();
+        let upload = link.upload(len as u64, chunk).unwrap().unwrap();
         announce(&link, UPLOAD, upload.number(), len, chunk, REFUSE);
         // SAFETY: the source outlives the call.
         let sent = unsafe { upload.send(source.as_ptr()) }.unwrap();
@@ -239,12 +236,12 @@ fn a_lost_worker_ends_all_transfers() {
     let mut to = vec![0; len];
     let is_lost = |result: Result<(), LinkError>| matches!(result, Err(LinkError::Lost(_)));
     std::thread::scope(|scope| {
-        let upload = link.upload(len as u64, 1 << 20).unwrap();
+        let upload = link.upload(len as u64, 1 << 20).unwrap().unwrap();
         announce(&link, UPLOAD, upload.number(), len, 1 << 20, HOLD);
         // SAFETY: the source outlives the call.
         let sending = scope.spawn(|| unsafe { upload.send(source.as_ptr()) }.map(drop));
         // SAFETY: `to` outlives the wait below. It is never announced, so nothing ever comes.
-        let never = unsafe { link.download(to.as_mut_ptr(), len as u64, 1 << 20) }.unwrap();
+        let never = unsafe { link.download(to.as_mut_ptr(), len as u64, 1 << 20, Vec::new()) }.unwrap();
         wait_until("a full window", || link.stats().bulk_sent >= WINDOW as u64);
         kill(worker, libc::SIGKILL);
         assert!(is_lost(sending.join().unwrap()));
@@ -278,7 +275,7 @@ fn an_upload_not_started_gives_its_room_back() {
     let server = serve();
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
     for _ in 0..3 * UPLOADS / WINDOW {
-        drop(link.upload(WINDOW as u64, 8 << 20).unwrap());
+        drop(link.upload(WINDOW as u64, 8 << 20).unwrap().unwrap());
     }
     upload(&link, 1 << 20, 1 << 20);
 }

@@ -176,7 +176,7 @@ fn download(transfer: u64, cut: Cut, how: u8, bulk: Bulk) {
             let bytes = pattern(transfer, cut.offset(index), len as usize);
             let from = bytes.as_ptr();
             // SAFETY: the bytes live until the closure is dropped, which happens after it was called.
-            unsafe { bulk.send(transfer, index, from, len, move || drop(bytes)) };
+            unsafe { bulk.send(transfer, index, from, len, true, move || drop(bytes)) };
         }
         if how == REFUSE {
             bulk.cancel(transfer, 1);

@@ -14,10 +14,12 @@ mod shared;
 mod standing;
 mod warm;
 
-use std::panic::catch_unwind;
-use std::process::ExitCode;
+use std::fs::{self, File};
+use std::num::NonZero;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use outboard_client::link::Choice;
 use outboard_server::supervisor::warm::Bounds;
 
@@ -37,29 +39,41 @@ fn main() -> ExitCode {
         Some("client") => parts::client(&args[1], Choice::Tcp),
         Some("leaving-client") => parts::leaving_client(&args[1]),
         Some("shm-client") => parts::client(&args[1], Choice::Shm),
-        _ => run(&args),
+        Some("scenario") => scenario(&args[1]),
+        _ => run(),
     }
 }
 
-/// Runs the scenarios whose names contain one of the arguments, in the manner of the standard harness.
-fn run(args: &[String]) -> ExitCode {
-    let wanted: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    let mut failed = 0;
-    for (name, scenario) in scenarios::ALL
-        .iter()
-        .chain(copies::ALL)
-        .chain(warm::ALL)
-        .chain(shared::ALL)
-        .chain(secure::ALL)
-        .chain(standing::ALL)
-        .chain(cuts::ALL)
-        .chain(peers::ALL)
-    {
-        if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {
-            let result = catch_unwind(*scenario);
-            println!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" });
-            failed += u32::from(result.is_err());
-        }
-    }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// A process of its own for each scenario, as they set what holds for a whole process.
+fn run() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // Most of their time they wait for time to pass.
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    arguments.test_threads.get_or_insert(4 * processors);
+    let trial = |(name, _): &(&'static str, fn())| Trial::test(*name, || in_process(name));
+    libtest_mimic::run(&arguments, all().map(trial).collect()).exit_code()
+}
+
+fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
+    let parts =
+        [scenarios::ALL, copies::ALL, warm::ALL, shared::ALL, secure::ALL, standing::ALL, cuts::ALL, peers::ALL];
+    parts.into_iter().flatten()
+}
+
+/// Has a process of this program act a scenario. What it says goes into a file: a worker that it leaves behind would keep a pipe open.
+fn in_process(name: &str) -> Result<(), Failed> {
+    let path = std::env::temp_dir().join(format!("outboard-serving-{name}-{}.said", std::process::id()));
+    let said = File::create(&path)?;
+    let mut process = Command::new(std::env::current_exe()?);
+    process.args(["scenario", name]).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+    let status = process.status()?;
+    let said = fs::read(&path)?;
+    fs::remove_file(&path)?;
+    if status.success() { Ok(()) } else { Err(format!("{status}\n{}", String::from_utf8_lossy(&said)).into()) }
+}
+
+fn scenario(name: &str) -> ExitCode {
+    let (_, act) = all().find(|(one, _)| *one == name).expect("there is such a scenario");
+    act();
+    ExitCode::SUCCESS
 }

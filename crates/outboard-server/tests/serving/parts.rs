@@ -329,7 +329,16 @@ pub(crate) fn connect(address: &str, devices: Vec<u32>) -> Result<(Link, u32), C
 
 /// A session, and its worker's process.
 pub(crate) fn connect_by(choice: Choice, address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
-    let config = LinkConfig { timeout: PATIENCE, transport: choice, ..LinkConfig::default() };
+    connect_with(LinkConfig { transport: choice, ..LinkConfig::default() }, address, devices)
+}
+
+/// A session that tries so long to go on when its connection is lost, and its worker's process.
+pub(crate) fn connect_trying(reconnect: Duration, address: &str) -> Result<(Link, u32), ConnectError> {
+    connect_with(LinkConfig { transport: Choice::Tcp, reconnect, ..LinkConfig::default() }, address, vec![])
+}
+
+fn connect_with(config: LinkConfig, address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
+    let config = LinkConfig { timeout: PATIENCE, ..config };
     let hello = hello(Purpose::Session { devices });
     let (link, welcome) = Link::connect(&Any, address, &hello, config, Box::new(|_, _| ()))?;
     Ok((link, process(&welcome)))

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outboard_client::link::{ConnectError, Link, LinkError, handshake};
 use outboard_transport::tcp::Tcp;
@@ -305,7 +305,7 @@ fn sigterm_stops_all_and_exits_with_success() {
 
 fn workers_die_with_a_killed_supervisor() {
     let server = serve();
-    let (link, worker) = connect(&server.first_line, vec![]).unwrap();
+    let (link, worker) = connect_trying(Duration::from_secs(1), &server.first_line).unwrap();
     link.post(STUCK, ContextId::NONE, |_| ()).unwrap();
     server.signal(libc::SIGKILL);
     wait_until("the worker's end", || !runs(worker));

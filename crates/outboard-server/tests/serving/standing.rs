@@ -94,6 +94,8 @@ fn a_second_signal_ends_sessions_at_once() {
 fn sessions_end_when_their_time_is_up() {
     let mut server = serve_draining(1);
     let (link, worker) = connect(&server.first_line, vec![]).unwrap();
+    // Who is served is told of the end, and tries no longer to go on.
+    works(&link);
     let asked = Instant::now();
     server.signal(libc::SIGTERM);
     let status = server.child.wait().unwrap();
@@ -309,6 +311,9 @@ fn a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_
     }
     works(&link);
     assert!(runs(worker));
+    // The goodbye goes through the proxy, which ends with this process.
+    drop(link);
+    wait_until("the worker's end", || !runs(worker));
 }
 
 fn a_worker_that_turns_from_its_server_is_ended() {

@@ -192,7 +192,7 @@ pub(crate) fn load(
         places,
         runtime,
         constants,
-        arena_span: core.memory.span(),
+        arena_span: core.memory.arena_span(),
         has_fma: has_fma(isa),
         frontend: isa.frontend_config(),
     };

@@ -159,7 +159,7 @@ impl Grid {
             workspace: self.workspace,
             shared_base: slot.shared(),
             shared_size: self.layout.shared_bytes,
-            arena_base: self.core.memory.base(),
+            arena_base: self.core.memory.arena_base(),
             table: self.core.memory.table(),
             state,
         }

@@ -1,6 +1,7 @@
 //! Address ranges without memory of their own, into which memory is mapped: what the virtual-memory calls and memory of other processes need.
 //!
-//! They lie in a part of the arena of their own, so that kernels reach what is mapped there as they reach everything else.
+//! They lie in a part of the arena of their own, so that kernels of all its engines reach what is mapped there as they reach everything else.
+//! What is mapped may be used as a whole, together with its neighbours, or divided into parts, each used as if it were an allocation.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,24 +9,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
-use super::{Mapping, Memory, OutOfMemory, PAGE};
+use super::{Memory, OutOfMemory, PAGE};
 
-/// What may be done with a mapped range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Nothing.
-    None,
-    /// Copies and fills.
-    Copies,
-    /// Copies, fills, and kernels of this memory's engine.
-    Kernels,
+/// A mapped range that may be used.
+pub(super) struct Open {
+    bytes: u64,
+    /// Whether an access may run on into the next one.
+    joins: bool,
 }
 
 /// Makes device memory a file, which other processes can map too. Without one it stays as it is: private.
-pub(super) fn share(arena: &Mapping, bytes: u64) -> Option<OwnedFd> {
+pub(super) fn share(base: u64, bytes: u64) -> Option<OwnedFd> {
     let file = named_file("outboard-arena", bytes).ok()?;
-    // SAFETY: the range lies in a mapping of our own that nothing uses yet.
-    unsafe { place(arena.base, bytes, file.as_fd(), 0) }.ok()?;
+    // SAFETY: the range lies in an arena of our own, and nothing uses it yet.
+    unsafe { place(base, bytes, file.as_fd(), 0) }.ok()?;
     Some(file)
 }
 
@@ -58,7 +55,7 @@ pub(super) fn punch(file: &OwnedFd, offset: u64, bytes: u64) {
 impl Memory {
     /// Reserves `bytes` (whole pages) of addresses at a multiple of `align`, at `hint` if that is free.
     pub fn reserve(&self, bytes: u64, align: u64, hint: u64) -> Result<u64, OutOfMemory> {
-        let mut reserved = self.reserved.lock();
+        let mut reserved = self.arena.reserved.lock();
         if hint != 0
             && hint.is_multiple_of(align.max(PAGE))
             && let Ok(address) = reserved.alloc_at(hint, bytes)
@@ -70,7 +67,7 @@ impl Memory {
 
     /// Gives a reservation back, in which nothing is mapped any more. Whether there was one at `address`.
     pub fn unreserve(&self, address: u64) -> bool {
-        let mut reserved = self.reserved.lock();
+        let mut reserved = self.arena.reserved.lock();
         let there = reserved.live.contains_key(&address);
         reserved.free(address);
         there
@@ -78,12 +75,12 @@ impl Memory {
 
     /// Whether all of this lies in one reservation.
     pub fn is_reserved(&self, address: u64, bytes: u64) -> bool {
-        let reserved = self.reserved.lock();
+        let reserved = self.arena.reserved.lock();
         let below = reserved.live.range(..=address).next_back();
         below.is_some_and(|(start, live)| address - start < live.bytes && bytes <= live.bytes - (address - start))
     }
 
-    /// Maps whole pages of a file into a reservation. Nobody may use them before [`Memory::set_access`]. `false` outside of reservations.
+    /// Maps whole pages of a file into a reservation, for all engines. Nobody may use them before [`Memory::open`]. `false` outside of reservations.
     pub fn map(&self, address: u64, bytes: u64, file: BorrowedFd<'_>, offset: u64) -> std::io::Result<bool> {
         if bytes == 0 || !address.is_multiple_of(PAGE) || !self.is_reserved(address, bytes) {
             return Ok(false);
@@ -93,20 +90,35 @@ impl Memory {
         Ok(true)
     }
 
-    /// Says what may be done with a range that [`Memory::map`] made, whole.
-    pub fn set_access(&self, address: u64, bytes: u64, access: Access) {
-        let mut accessible = self.accessible.write();
-        if access == Access::None {
-            accessible.remove(&address);
-        } else {
-            accessible.insert(address, bytes);
-        }
-        self.mark(address, bytes, u8::from(access == Access::Kernels));
+    /// Lets kernels of this engine, copies and fills use a range of what [`Memory::map`] made. They may run on into ranges next to it.
+    pub fn open(&self, address: u64, bytes: u64) {
+        self.open_as(address, Open { bytes, joins: true });
     }
 
-    /// Undoes [`Memory::map`]; nothing running uses the range.
+    /// As [`Memory::open`], for a part (at a multiple of 256) that is used as an allocation of just these bytes.
+    pub fn open_part(&self, address: u64, bytes: u64) {
+        self.open_as(address, Open { bytes, joins: false });
+    }
+
+    fn open_as(&self, address: u64, range: Open) {
+        let bytes = range.bytes;
+        self.open.write().insert(address, range);
+        self.mark(address, bytes, 1);
+    }
+
+    /// Takes back all that was opened in a range.
+    pub fn close(&self, address: u64, bytes: u64) {
+        let mut open = self.open.write();
+        let bases: Vec<u64> = open.range(address..address + bytes).map(|(base, _)| *base).collect();
+        for base in bases {
+            open.remove(&base);
+        }
+        self.mark(address, bytes, 0);
+    }
+
+    /// Undoes [`Memory::map`]; nothing running uses the range, which other engines have closed.
     pub fn unmap(&self, address: u64, bytes: u64) {
-        self.set_access(address, bytes, Access::None);
+        self.close(address, bytes);
         if !self.is_reserved(address, bytes) {
             return;
         }
@@ -116,35 +128,50 @@ impl Memory {
         let _ = unsafe { mmap_anonymous(address as *mut c_void, bytes as usize, access, how) };
     }
 
-    /// Whether all of this is mapped and accessible, in one piece or in several next to each other.
-    pub(super) fn is_accessible(&self, address: u64, bytes: u64) -> bool {
-        let accessible = self.accessible.read();
+    /// Whether this address is one for reservations.
+    pub(super) fn is_reservable(&self, address: u64) -> bool {
+        self.contains(address) && address >= self.arena.reserved_base
+    }
+
+    /// Whether all of this is mapped and may be used: in one part, or in ranges next to each other.
+    pub(super) fn is_open(&self, address: u64, bytes: u64) -> bool {
+        let open = self.open.read();
         let Some(end) = address.checked_add(bytes) else { return false };
-        let Some((&start, &len)) = accessible.range(..=address).next_back() else { return false };
-        let mut covered = start + len;
+        let Some((start, mut last)) = open.range(..=address).next_back() else { return false };
+        let mut covered = start + last.bytes;
         if address >= covered {
             return false;
         }
         while covered < end {
-            let Some(len) = accessible.get(&covered) else { return false };
-            covered += len;
+            match open.get(&covered) {
+                Some(next) if last.joins && next.joins => last = next,
+                _ => return false,
+            }
+            covered += last.bytes;
         }
         true
     }
 
+    /// The part of a mapping that holds an address.
+    pub(super) fn part_of(&self, address: u64) -> Option<(u64, u64)> {
+        let open = self.open.read();
+        let (start, part) = open.range(..=address).next_back()?;
+        (!part.joins && address - start < part.bytes).then_some((*start, part.bytes))
+    }
+
     /// Allocates device memory that has no address for kernels but those at which it is mapped, and returns its place in [`Memory::file`].
     pub fn alloc_physical(&self, bytes: u64) -> Result<u64, OutOfMemory> {
-        Ok(self.device.lock().alloc(bytes, PAGE)? - self.arena.base)
+        Ok(self.device.lock().alloc(bytes, PAGE)? - self.base)
     }
 
     /// Frees what [`Memory::alloc_physical`] gave.
     pub fn free_physical(&self, offset: u64) {
-        self.free(self.arena.base + offset);
+        self.free(self.base + offset);
     }
 
     /// The part of the arena that device memory is allocated in: its first address and its bytes.
     pub fn device_part(&self) -> (u64, u64) {
-        (self.arena.base, self.device_span())
+        (self.base, self.arena.device_span)
     }
 
     /// Counts memory that lies elsewhere as device memory.
@@ -162,7 +189,7 @@ impl Memory {
         self.device.lock().used -= bytes;
     }
 
-    /// The file that holds device memory, from the arena's first address on; `None` where the system has no such files.
+    /// The file that holds device memory, from its first address on; `None` where the system has no such files.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
@@ -187,10 +214,10 @@ mod tests {
         assert!(memory.map(range + 2 * MIB, 2 * MIB, file, place).expect("map"));
         assert!(!memory.map(range + 8 * MIB, 4096, file, place).expect("map"), "outside of the reservation");
         assert!(!memory.check(range, 1), "mapped is not accessible");
-        memory.set_access(range, 2 * MIB, Access::Kernels);
-        memory.set_access(range + 2 * MIB, 2 * MIB, Access::Copies);
+        memory.open(range, 2 * MIB);
+        memory.open(range + 2 * MIB, 2 * MIB);
         assert!(memory.check(range, 4 * MIB) && !memory.check(range, 4 * MIB + 1) && !memory.check(range + 4 * MIB, 1));
-        assert!(memory.is_valid(range) && !memory.is_valid(range + 2 * MIB));
+        assert!(memory.is_valid(range) && memory.is_valid(range + 2 * MIB) && memory.range_of(range).is_none());
         // SAFETY: both are mapped, and nobody else uses them.
         unsafe {
             (range as *mut u32).write_volatile(77);
@@ -202,6 +229,64 @@ mod tests {
         memory.free_physical(place);
         assert!(memory.unreserve(range) && !memory.unreserve(range));
         assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn a_part_is_used_as_an_allocation() {
+        let memory = Memory::new(8 * MIB, TIB).expect("reserve");
+        let place = memory.alloc_physical(4 * MIB).expect("memory");
+        let block = memory.reserve(8 * MIB, 2 * MIB, 0).expect("addresses");
+        let file = memory.file().expect("a file");
+        assert!(memory.map(block, 4 * MIB, file, place).expect("map"));
+        memory.open(block + 2 * MIB, 2 * MIB);
+        let (one, next, last) = (block, block + 1024, block + 2 * MIB - 256);
+        memory.open_part(one, 700);
+        memory.open_part(next, 512);
+        memory.open_part(next + 512, 256);
+        memory.open_part(last, 256);
+        assert!(
+            memory.check(one, 700)
+                && memory.check(one + 699, 1)
+                && !memory.check(one, 701)
+                && !memory.check(one + 700, 1)
+        );
+        assert!(memory.is_valid(one) && memory.is_valid(one + 767) && !memory.is_valid(one + 768));
+        assert!(memory.check(next, 512) && !memory.check(next, 513), "not even into a part that is next to it");
+        assert!(!memory.check(last, 257) && memory.check(last + 256, 2 * MIB), "nor into a range");
+        assert_eq!((memory.range_of(next + 511), memory.range_of(one + 700)), (Some((next, 512)), None));
+        memory.close(next, 512);
+        assert!(!memory.check(next, 1) && !memory.is_valid(next) && memory.range_of(next).is_none());
+        assert!(memory.check(one, 700) && memory.check(next + 512, 256) && memory.is_valid(next + 512));
+        memory.unmap(block, 2 * MIB);
+        assert!(
+            !memory.check(one, 1) && !memory.is_valid(one) && !memory.check(last, 1) && memory.check(last + 256, 1)
+        );
+        memory.open_part(one + 256, 1);
+        assert!(!memory.check(one, 1), "what was there is forgotten");
+    }
+
+    #[test]
+    fn engines_share_the_addresses_and_each_opens_for_itself() {
+        let all = Memory::several(3, 8 * MIB, TIB).expect("reserve");
+        let [first, second, third] = &all[..] else { panic!("three") };
+        let (own, others) = (second.alloc(4096, 1).expect("memory"), third.alloc(4096, 1).expect("memory"));
+        assert!(second.is_valid(own) && second.check(own, 4096) && !first.is_valid(own) && !first.check(own, 1));
+        assert!(second.contains(others) && !second.check(others, 1) && !second.is_valid(others));
+        let range = first.reserve(4 * MIB, 2 * MIB, 0).expect("addresses");
+        assert!(third.is_reserved(range, 4 * MIB) && third.reserve(4 * MIB, 0, range) != Ok(range));
+        let place = third.alloc_physical(2 * MIB).expect("memory");
+        assert!(second.map(range, 2 * MIB, third.file().expect("a file"), place).expect("map"));
+        second.open_part(range, 2 * MIB);
+        assert!(
+            second.is_valid(range) && second.check(range, 2 * MIB) && !first.is_valid(range) && !first.check(range, 1)
+        );
+        // SAFETY: all of it is mapped, and nobody else uses it.
+        unsafe {
+            (range as *mut u32).write_volatile(91);
+            assert_eq!(((third.base() + place) as *const u32).read_volatile(), 91);
+        }
+        second.unmap(range, 2 * MIB);
+        assert!(first.unreserve(range) && !second.is_valid(range));
     }
 
     #[test]
@@ -219,7 +304,7 @@ mod tests {
     #[test]
     fn what_memory_does_not_need_is_for_reservations() {
         let memory = Memory::new(MIB, TIB).expect("reserve");
-        assert_eq!(memory.span(), TIB);
+        assert_eq!(memory.arena_span(), TIB);
         let far = memory.base() + TIB - 100 * MIB;
         assert_eq!(memory.reserve(64 * MIB, 0, far), Ok(far));
         let small = Memory::new(64 * MIB, 0).expect("reserve");

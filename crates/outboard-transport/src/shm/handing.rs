@@ -66,3 +66,31 @@ pub fn confirm(stream: &dyn Stream) -> io::Result<()> {
     let socket = stream.descriptor().ok_or(io::ErrorKind::NotConnected)?;
     passing::send(socket, &[1], &[])
 }
+
+/// Files that came before the one that is looked for, at most: those of commands that have failed before they took theirs.
+const MOST_PASSED_OVER: usize = 64;
+
+/// Hands a file to the process at the other end of a stream of this kind, which [takes](take_file) it by its number. Does not wait.
+pub fn give_file(stream: &dyn Stream, number: u64, file: BorrowedFd<'_>) -> io::Result<()> {
+    passing::send(socket_beside(stream)?, &number.to_le_bytes(), &[file])
+}
+
+/// Takes the file that the other process has handed over with this number, and lets go of those before it. Does not wait.
+pub fn take_file(stream: &dyn Stream, number: u64) -> io::Result<OwnedFd> {
+    let socket = socket_beside(stream)?;
+    for _ in 0..=MOST_PASSED_OVER {
+        let mut named = [0; size_of::<u64>()];
+        let files = passing::receive(socket, &mut named, Instant::now())?;
+        if u64::from_le_bytes(named) == number {
+            let [file] = <[OwnedFd; 1]>::try_from(files).map_err(|_| io::ErrorKind::InvalidData)?;
+            return Ok(file);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// The socket of a stream whose bytes go through memory.
+fn socket_beside(stream: &dyn Stream) -> io::Result<BorrowedFd<'_>> {
+    let socket = stream.descriptor().filter(|_| stream.capabilities().shares_memory);
+    socket.ok_or_else(|| io::ErrorKind::Unsupported.into())
+}

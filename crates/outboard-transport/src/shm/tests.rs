@@ -144,3 +144,35 @@ fn descriptors_that_come_with_the_answer_to_an_offer_are_closed() {
     assert!(ended[0].revents().contains(PollFlags::HUP), "the client holds the other end");
     drop(stream);
 }
+
+#[test]
+fn files_are_taken_by_their_numbers() {
+    let server = UnixServer::bind(&test_path()).unwrap();
+    let client = offer(dial(server.path().as_ref(), PATIENCE).unwrap(), &[]).unwrap();
+    let worker = take_up(server.take().unwrap(), Instant::now() + PATIENCE).unwrap().0;
+    assert_eq!(take_file(&*worker, 0).unwrap_err().kind(), io::ErrorKind::TimedOut, "nothing has come");
+    let ends: Vec<_> = (0..4).map(|_| rustix::pipe::pipe().unwrap()).collect();
+    let ended = |number: usize| {
+        let mut end = [PollFd::new(&ends[number].0, PollFlags::IN)];
+        poll(&mut end, Some(&Timespec::default())).unwrap() == 1
+    };
+    for (number, (_, file)) in ends.iter().enumerate().take(3) {
+        give_file(&client, number as u64, file.as_fd()).unwrap();
+    }
+    // The first is that of a command that has failed.
+    let file = take_file(&*worker, 1).unwrap();
+    rustix::io::write(&file, b"x").unwrap();
+    assert!(ended(1) && !ended(0) && !ended(2));
+    assert!(take_file(&*worker, 1).is_err(), "it is taken once");
+    assert_eq!(take_file(&*worker, 2).unwrap_err().kind(), io::ErrorKind::TimedOut, "what was passed over is gone");
+    // A number without a file, and more before it than anybody leaves.
+    passing::send(client.socket.fd(), &3_u64.to_le_bytes(), &[]).unwrap();
+    assert_eq!(take_file(&*worker, 3).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    for number in 10..10 + 66 {
+        passing::send(client.socket.fd(), &u64::to_le_bytes(number), &[]).unwrap();
+    }
+    assert_eq!(take_file(&*worker, 0).unwrap_err().kind(), io::ErrorKind::NotFound);
+    // What is not this kind of stream has no such socket.
+    let plain = crate::unix::from_descriptor(dial(server.path().as_ref(), PATIENCE).unwrap()).unwrap();
+    assert_eq!(give_file(&*plain, 0, ends[3].1.as_fd()).unwrap_err().kind(), io::ErrorKind::Unsupported);
+}

@@ -7141,6 +7141,388 @@ impl Call for WaitReading {
     type Reply<'a> = WaitReadingReply<'a>;
 }
 
+/// The message `memory_map`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryMap {
+    /// `address`, see `api/wire/`.
+    pub address: DevicePtr,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for MemoryMap {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MemoryMap {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MemoryMap { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for MemoryMap {
+    const OP: u16 = 156;
+}
+
+/// The answer to [`MemoryMap`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryMapReply {}
+
+impl Encode for MemoryMapReply {
+    #[inline]
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for MemoryMapReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MemoryMapReply {})
+    }
+}
+
+impl Call for MemoryMap {
+    type Reply<'a> = MemoryMapReply;
+}
+
+/// The message `memory_part`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryPart {
+    /// `address`, see `api/wire/`.
+    pub address: DevicePtr,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `open`, see `api/wire/`.
+    pub open: bool,
+}
+
+impl Encode for MemoryPart {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 17];
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        head[16..17].copy_from_slice(&[u8::from(self.open)]);
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MemoryPart {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MemoryPart { address: reader.get()?, bytes: reader.get()?, open: reader.get()? })
+    }
+}
+
+impl Message for MemoryPart {
+    const OP: u16 = 157;
+}
+
+/// The message `memory_unmap`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryUnmap {
+    /// `address`, see `api/wire/`.
+    pub address: DevicePtr,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+}
+
+impl Encode for MemoryUnmap {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 16];
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MemoryUnmap {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MemoryUnmap { address: reader.get()?, bytes: reader.get()? })
+    }
+}
+
+impl Message for MemoryUnmap {
+    const OP: u16 = 158;
+}
+
+/// The message `mapped_read_changed`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedReadChanged {
+    /// `address`, see `api/wire/`.
+    pub address: UnifiedPtr,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u32,
+    /// `seed`, see `api/wire/`.
+    pub seed: u64,
+    /// `sum`, see `api/wire/`.
+    pub sum: u64,
+}
+
+impl Encode for MappedReadChanged {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 28];
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
+        head[8..12].copy_from_slice(&self.bytes.to_le_bytes());
+        head[12..20].copy_from_slice(&self.seed.to_le_bytes());
+        head[20..28].copy_from_slice(&self.sum.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MappedReadChanged {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedReadChanged { address: reader.get()?, bytes: reader.get()?, seed: reader.get()?, sum: reader.get()? })
+    }
+}
+
+impl Message for MappedReadChanged {
+    const OP: u16 = 159;
+}
+
+/// The answer to [`MappedReadChanged`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedReadChangedReply<'a> {
+    /// `data`, see `api/wire/`.
+    pub data: &'a [u8],
+}
+
+impl Encode for MappedReadChangedReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data);
+    }
+}
+
+impl<'a> Decode<'a> for MappedReadChangedReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedReadChangedReply { data: reader.get()? })
+    }
+}
+
+impl Call for MappedReadChanged {
+    type Reply<'a> = MappedReadChangedReply<'a>;
+}
+
+/// The message `wait_comparing`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitComparing {
+    /// `what`, see `api/wire/`.
+    pub what: u8,
+    /// `name`, see `api/wire/`.
+    pub name: u64,
+    /// `ask`, see `api/wire/`.
+    pub ask: bool,
+    /// `places`, see `api/wire/`.
+    pub places: Vec<(UnifiedPtr, u32)>,
+    /// `seed`, see `api/wire/`.
+    pub seed: u64,
+    /// `known`, see `api/wire/`.
+    pub known: Vec<(UnifiedPtr, u32, u64)>,
+}
+
+impl Encode for WaitComparing {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 10];
+        head[0..1].copy_from_slice(&self.what.to_le_bytes());
+        head[1..9].copy_from_slice(&self.name.to_le_bytes());
+        head[9..10].copy_from_slice(&[u8::from(self.ask)]);
+        writer.fixed(&head);
+        writer.put(&self.places);
+        writer.put(&self.seed);
+        writer.put(&self.known);
+    }
+}
+
+impl<'a> Decode<'a> for WaitComparing {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(WaitComparing {
+            what: reader.get()?,
+            name: reader.get()?,
+            ask: reader.get()?,
+            places: reader.get()?,
+            seed: reader.get()?,
+            known: reader.get()?,
+        })
+    }
+}
+
+impl Message for WaitComparing {
+    const OP: u16 = 160;
+}
+
+/// The answer to [`WaitComparing`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitComparingReply<'a> {
+    /// `data`, see `api/wire/`.
+    pub data: &'a [u8],
+    /// `same`, see `api/wire/`.
+    pub same: Vec<bool>,
+}
+
+impl Encode for WaitComparingReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.data);
+        writer.put(&self.same);
+    }
+}
+
+impl<'a> Decode<'a> for WaitComparingReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(WaitComparingReply { data: reader.get()?, same: reader.get()? })
+    }
+}
+
+impl Call for WaitComparing {
+    type Reply<'a> = WaitComparingReply<'a>;
+}
+
+/// The message `vmm_place`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VmmPlace {
+    /// `address`, see `api/wire/`.
+    pub address: DevicePtr,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `offset`, see `api/wire/`.
+    pub offset: u64,
+    /// `memory`, see `api/wire/`.
+    pub memory: ObjectId,
+}
+
+impl Encode for VmmPlace {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 32];
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        head[16..24].copy_from_slice(&self.offset.to_le_bytes());
+        head[24..32].copy_from_slice(&self.memory.0.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for VmmPlace {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(VmmPlace { address: reader.get()?, bytes: reader.get()?, offset: reader.get()?, memory: reader.get()? })
+    }
+}
+
+impl Message for VmmPlace {
+    const OP: u16 = 161;
+}
+
+/// The message `copy_box_in_queued`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CopyBoxInQueued {
+    /// `dst`, see `api/wire/`.
+    pub dst: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `stream`, see `api/wire/`.
+    pub stream: StreamId,
+    /// `from`, see `api/wire/`.
+    pub from: u64,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `transfer`, see `api/wire/`.
+    pub transfer: u64,
+    /// `chunk`, see `api/wire/`.
+    pub chunk: u32,
+}
+
+impl Encode for CopyBoxInQueued {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.dst);
+        writer.put(&self.extent);
+        writer.put(&self.stream);
+        writer.put(&self.from);
+        writer.put(&self.bytes);
+        writer.put(&self.transfer);
+        writer.put(&self.chunk);
+    }
+}
+
+impl<'a> Decode<'a> for CopyBoxInQueued {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(CopyBoxInQueued {
+            dst: reader.get()?,
+            extent: reader.get()?,
+            stream: reader.get()?,
+            from: reader.get()?,
+            bytes: reader.get()?,
+            transfer: reader.get()?,
+            chunk: reader.get()?,
+        })
+    }
+}
+
+impl Message for CopyBoxInQueued {
+    const OP: u16 = 162;
+}
+
+/// The message `mapped_file`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedFile {
+    /// `address`, see `api/wire/`.
+    pub address: UnifiedPtr,
+    /// `bytes`, see `api/wire/`.
+    pub bytes: u64,
+    /// `number`, see `api/wire/`.
+    pub number: u64,
+    /// `offset`, see `api/wire/`.
+    pub offset: u64,
+}
+
+impl Encode for MappedFile {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 32];
+        head[0..8].copy_from_slice(&self.address.0.to_le_bytes());
+        head[8..16].copy_from_slice(&self.bytes.to_le_bytes());
+        head[16..24].copy_from_slice(&self.number.to_le_bytes());
+        head[24..32].copy_from_slice(&self.offset.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for MappedFile {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedFile { address: reader.get()?, bytes: reader.get()?, number: reader.get()?, offset: reader.get()? })
+    }
+}
+
+impl Message for MappedFile {
+    const OP: u16 = 163;
+}
+
+/// The answer to [`MappedFile`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MappedFileReply {}
+
+impl Encode for MappedFileReply {
+    #[inline]
+    fn encode(&self, _writer: &mut Writer) {}
+}
+
+impl<'a> Decode<'a> for MappedFileReply {
+    fn decode(_reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(MappedFileReply {})
+    }
+}
+
+impl Call for MappedFile {
+    type Reply<'a> = MappedFileReply;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -7299,6 +7681,14 @@ pub fn name(op: u16) -> Option<&'static str> {
         153 => "vmm_unreserve",
         154 => "context_leave",
         155 => "wait_reading",
+        156 => "memory_map",
+        157 => "memory_part",
+        158 => "memory_unmap",
+        159 => "mapped_read_changed",
+        160 => "wait_comparing",
+        161 => "vmm_place",
+        162 => "copy_box_in_queued",
+        163 => "mapped_file",
         _ => return None,
     })
 }
@@ -7463,6 +7853,14 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         153 => writer.put(&reader.get::<VmmUnreserve>()?),
         154 => writer.put(&reader.get::<ContextLeave>()?),
         155 => writer.put(&reader.get::<WaitReading>()?),
+        156 => writer.put(&reader.get::<MemoryMap>()?),
+        157 => writer.put(&reader.get::<MemoryPart>()?),
+        158 => writer.put(&reader.get::<MemoryUnmap>()?),
+        159 => writer.put(&reader.get::<MappedReadChanged>()?),
+        160 => writer.put(&reader.get::<WaitComparing>()?),
+        161 => writer.put(&reader.get::<VmmPlace>()?),
+        162 => writer.put(&reader.get::<CopyBoxInQueued>()?),
+        163 => writer.put(&reader.get::<MappedFile>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

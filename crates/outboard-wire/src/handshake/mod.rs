@@ -4,10 +4,13 @@
 //! any two versions can at least tell each other why they don't get along.
 
 mod answer;
+pub mod arena;
 pub mod auth;
 pub mod beats;
 mod extensions;
+pub mod files;
 mod hello;
+pub mod queued;
 mod refusal;
 pub mod resume;
 pub mod sharing;

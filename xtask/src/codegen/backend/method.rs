@@ -25,6 +25,9 @@ pub(in crate::codegen) struct Described {
     pub(super) home: bool,
     /// What several servers do with it, if no argument tells which one it is for.
     pub(super) servers: Option<Servers>,
+    /// Whether only a back end whose devices are in the process has it: of a method without a message, and with a default.
+    #[serde(default)]
+    pub(super) local: bool,
     /// The other arguments, if they are not the message's fields.
     pub(super) arguments: Option<Vec<String>>,
     /// What `Ok` holds, if not what the reply does.
@@ -69,6 +72,8 @@ pub(super) enum Route {
     Of(String),
     /// It is of none.
     Process(Servers),
+    /// No server has it.
+    Nowhere,
 }
 
 /// The expression for the server of an argument, if it is of one.
@@ -139,6 +144,9 @@ impl Method {
         if sends || !described.fill.is_empty() || described.using.is_some() {
             bail!("the method {name} says how it is sent, but has no message: it belongs beside one in api/wire/");
         }
+        if described.local && described.default.is_none() {
+            bail!("the method {name} is not for servers (`local`), so it needs a `default`");
+        }
         let arguments = arguments(described, Vec::new()).with_context(place)?;
         Method::new(name.clone(), described, described.class, arguments, "()".to_owned(), None, known)
             .with_context(place)
@@ -150,6 +158,9 @@ impl Method {
         let method = || {
             if described.class.is_some() {
                 bail!("its class is the message's, and is not said again");
+            }
+            if described.local {
+                bail!("it has a message, so it is for servers, too, and not `local`");
             }
             let fields = message.described_fields.iter().map(|(name, ty)| (name.clone(), argument_type(ty)));
             let arguments = arguments(described, fields.collect())?;
@@ -185,6 +196,8 @@ impl Method {
             }
         }
         let route = match (arguments.iter().find_map(|(name, ty)| server_of(name, ty)), described.servers) {
+            (None, None) if described.local => Route::Nowhere,
+            _ if described.local => bail!("it is not for servers (`local`), so nothing tells which of them it is for"),
             (Some(server), None) => Route::Of(server),
             (None, Some(servers)) => Route::Process(servers),
             (Some(_), Some(_)) => bail!("an argument tells which server it is for, so `servers` has no effect"),
@@ -192,7 +205,8 @@ impl Method {
                 "no argument tells which of several servers it is for: it takes a context, a `home`, or says in `servers` what several do"
             ),
         };
-        if matches!(returned, Returned::Plain(_)) && !matches!(route, Route::Process(Servers::First | Servers::Own)) {
+        let can_miss = matches!(route, Route::Of(_) | Route::Process(Servers::Each | Servers::All));
+        if matches!(returned, Returned::Plain(_)) && can_miss {
             bail!("it cannot fail, so several servers cannot say that one is not there");
         }
         Ok(Method {

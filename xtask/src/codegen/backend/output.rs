@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::method::{Method, Returned, Route, Servers, names, server_of};
-use super::{Backends, HEADER};
+use super::{Backends, HEADER, Trait};
 use crate::codegen::wire::Class;
 
 /// The module of `outboard_front` that has the plain types.
@@ -65,7 +65,7 @@ impl Backends {
         );
         for one in &self.traits {
             let _ = writeln!(out, "impl {} for Remote {{", one.name);
-            for method in &one.methods {
+            for method in one.of_servers() {
                 let _ = match &method.sent {
                     Some(sent) => writeln!(out, "{} {{\n{}\n}}\n", method.head(), sent.expression),
                     None => writeln!(out, "#[inline]\n{} {{\n{}\n}}\n", method.head(), method.passed_on()),
@@ -79,12 +79,12 @@ impl Backends {
     /// What `Several` does for each method: has the server do it whose context or device it is about.
     pub(crate) fn several(&self) -> String {
         let mut out = format!(
-            "{HEADER}#![deny(unconditional_recursion)]\n#![allow(clippy::too_many_arguments)]\n\n{}use crate::several::{{Member, Several, one_server}};\n\n",
+            "{HEADER}#![deny(unconditional_recursion)]\n#![allow(unused_imports, clippy::too_many_arguments)]\n\n{}use crate::several::{{Member, Several, one_server}};\n\n",
             self.uses("crate::backend", &self.trait_names())
         );
         for one in &self.traits {
             let _ = writeln!(out, "impl<S: Member> {} for Several<S> {{", one.name);
-            for method in &one.methods {
+            for method in one.of_servers() {
                 let _ = writeln!(out, "#[inline]\n{} {{\n{}\n}}\n", method.head(), method.routed());
             }
             out.push_str("}\n\n");
@@ -156,6 +156,12 @@ impl Backends {
     }
 }
 
+impl Trait {
+    fn of_servers(&self) -> impl Iterator<Item = &Method> {
+        self.methods.iter().filter(|method| !matches!(method.route, Route::Nowhere))
+    }
+}
+
 impl Method {
     /// Its declaration, without a body.
     fn head(&self) -> String {
@@ -186,7 +192,7 @@ impl Method {
             Route::Process(Servers::First) => self.call("self.first()"),
             Route::Process(Servers::Each) => format!("self.each(|server| {})", self.call("server")),
             Route::Process(Servers::All) => format!("self.everywhere(|server| {})", self.call("server")),
-            Route::Process(Servers::Own) => self.call("self"),
+            Route::Process(Servers::Own) | Route::Nowhere => self.call("self"),
         }
     }
 

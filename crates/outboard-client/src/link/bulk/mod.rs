@@ -5,6 +5,7 @@
 //! waits for its upload writes chunks itself: a small copy needs no other thread.
 
 mod count;
+mod downloads;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod lane;
@@ -43,6 +44,8 @@ pub(super) struct Bulk {
     dial: Option<Dial>,
     /// For how long a lost lane tries to go on, if it can.
     grace: Option<Duration>,
+    /// Whether the worker takes transfers that have no staging memory.
+    queues: bool,
     /// The lanes; those that are open are there.
     lanes: Box<[OnceLock<Lane>]>,
     /// How many lanes there are to be.
@@ -63,11 +66,12 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    pub(super) fn new(dial: Option<Dial>, lanes: usize, grace: Option<Duration>) -> Bulk {
+    pub(super) fn new(dial: Option<Dial>, lanes: usize, grace: Option<Duration>, queues: bool) -> Bulk {
         let lanes = lanes.clamp(1, outboard_wire::limits::MAX_LANES);
         Bulk {
             dial,
             grace,
+            queues,
             lanes: (0..lanes).map(|_| OnceLock::new()).collect(),
             count: Mutex::new(Count::new(lanes)),
             opening: Mutex::default(),
@@ -138,7 +142,7 @@ impl Bulk {
     }
 
     fn set_eager(&self, table: &Table) {
-        self.eager.store(table.downloads_pending(), Ordering::Relaxed);
+        self.eager.store(table.downloads.is_any(), Ordering::Relaxed);
     }
 
     /// Takes in what transfers that have ended say of the link. Whether it is to have more lanes.
@@ -195,24 +199,80 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
     lanes::answer(shared, request, status, body)
 }
 
-/// Opens an upload of `len` bytes in chunks of `chunk`; waits for staging memory.
-pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
+/// How long an upload waits for staging memory while no other transfer gives any back.
+const STUCK: Duration = Duration::from_millis(20);
+
+/// Opens an upload of `len` bytes in chunks of `chunk`; waits for staging memory. `None` if none comes free and the worker queues it all the same.
+pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<Option<Upload<'_>>, LinkError> {
     let cut = cut(len, chunk)?;
     lanes::open(shared)?;
     let (outcome, taken) = (Arc::new(Outcome::default()), Arc::new(Outcome::default()));
-    let transfer = when_there_is_room(shared, |table| table.open_upload(cut, &outcome, &taken))?;
+    let bulk = &shared.bulk;
+    let pause = if bulk.queues { STUCK } else { PEER_CHECK };
+    let mut table = lock(&bulk.table);
+    loop {
+        if table.is_lost() {
+            return Err(shared.lost());
+        }
+        if let Some(transfer) = table.open_upload(cut, &outcome, &taken) {
+            return Ok(Some(Upload { shared, transfer, cut, outcome, taken, goes_on: false }));
+        }
+        if bulk.queues && table.is_stuck() {
+            return Ok(None);
+        }
+        let released = table.released();
+        // Other changes are told of, too.
+        let still = |table: &mut Table| table.released() == released && !table.is_lost();
+        let (again, waited) =
+            bulk.changed.wait_timeout_while(table, pause, still).unwrap_or_else(PoisonError::into_inner);
+        table = again;
+        if !waited.timed_out() {
+            continue;
+        }
+        if bulk.queues {
+            table.set_stuck();
+        } else {
+            drop(table);
+            shared.look_for_life(PEER_CHECK);
+            table = lock(&bulk.table);
+        }
+    }
+}
+
+/// Opens an upload that has no staging memory.
+pub(super) fn open_queued_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
+    let cut = cut(len, chunk)?;
+    let (outcome, taken) = (Arc::new(Outcome::default()), Arc::new(Outcome::default()));
+    let mut table = lock(&shared.bulk.table);
+    if table.is_lost() {
+        return Err(shared.lost());
+    }
+    let transfer = table.open_queued_upload(cut, &outcome, &taken);
+    drop(table);
     Ok(Upload { shared, transfer, cut, outcome, taken, goes_on: false })
 }
 
-/// Opens a download to `to`; waits for staging memory.
+/// Opens a download to `to`, behind those of `behind` that are under way.
 ///
 /// # Safety
 /// The bytes there must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
-pub(super) unsafe fn open_download(shared: &Arc<Shared>, to: Place, len: u64, chunk: u32) -> Result<Ticket, LinkError> {
+pub(super) unsafe fn open_download(
+    shared: &Arc<Shared>,
+    to: Place,
+    len: u64,
+    chunk: u32,
+    behind: Vec<u64>,
+) -> Result<Ticket, LinkError> {
     let cut = cut(len, chunk)?;
     lanes::open(shared)?;
     let outcome = Arc::new(Outcome::default());
-    let transfer = when_there_is_room(shared, |table| table.open_download(cut, to, &outcome))?;
+    let mut table = lock(&shared.bulk.table);
+    if table.is_lost() {
+        return Err(shared.lost());
+    }
+    let transfer = table.open_download(cut, to, behind, &outcome);
+    shared.bulk.set_eager(&table);
+    drop(table);
     Ok(Ticket { shared: Arc::clone(shared), transfer, cut, outcome })
 }
 
@@ -221,26 +281,5 @@ pub(super) fn cut(len: u64, chunk: u32) -> Result<Cut, LinkError> {
         Ok(cut) if !cut.is_empty() => Ok(cut),
         Ok(_) => Err(LinkError::Transfer(ChunkError::Cut { len, chunk })),
         Err(error) => Err(LinkError::Transfer(error)),
-    }
-}
-
-fn when_there_is_room(shared: &Shared, mut open: impl FnMut(&mut Table) -> Option<u64>) -> Result<u64, LinkError> {
-    let bulk = &shared.bulk;
-    let mut table = lock(&bulk.table);
-    loop {
-        if table.is_lost() {
-            return Err(shared.lost());
-        }
-        if let Some(transfer) = open(&mut table) {
-            bulk.set_eager(&table);
-            return Ok(transfer);
-        }
-        let (again, waited) = bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner);
-        table = again;
-        if waited.timed_out() {
-            drop(table);
-            shared.look_for_life(PEER_CHECK);
-            table = lock(&bulk.table);
-        }
     }
 }

@@ -47,7 +47,7 @@ impl Place {
     ///
     /// # Safety
     /// They are valid for reads, as the promise says.
-    pub(super) unsafe fn read(self, len: usize, scratch: &mut Vec<u8>) -> &[u8] {
+    pub(crate) unsafe fn read(self, len: usize, scratch: &mut Vec<u8>) -> &[u8] {
         if let Some(address) = self.contiguous() {
             // SAFETY: by the contract above.
             return unsafe { std::slice::from_raw_parts(address.cast_const(), len) };

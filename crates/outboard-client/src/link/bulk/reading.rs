@@ -1,15 +1,17 @@
 //! What comes on a lane.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use outboard_transport::lane::read_numbered;
-use outboard_transport::{Stream, read_exact_unless_silent};
+use outboard_transport::{PEER_CHECK, Stream, read_exact_unless_silent};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::super::shared::{Shared, lock};
+use super::Bulk;
+use super::downloads::{Early, Room};
 use super::lane::{Body, Lane};
 use super::lanes::begin;
 
@@ -69,7 +71,9 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
                 true
             }
             LaneKind::Cancelled => {
-                lock(&bulk.table).cancel_download(header.transfer, header.index);
+                lock(&bulk.table).downloads.cancel(header.transfer, header.index);
+                let free = lock(&bulk.table).downloads.take_free();
+                place(bulk, free);
                 true
             }
             LaneKind::Acknowledge if bulk.is_resumable() => continue,
@@ -101,27 +105,69 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
     }
 }
 
-/// Reads one chunk to where it belongs. Whether that ends its download.
+/// Reads one chunk to where it belongs, or puts it aside. Whether that ends a download.
 fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &mut Vec<u8>) -> io::Result<bool> {
     let bulk = &shared.bulk;
-    let place = lock(&bulk.table).begin_chunk(header.transfer, header.index, header.len);
-    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let place = place
-        .ok_or_else(|| invalid("bytes came for a transfer that is not known".to_owned()))?
-        .map_err(|error| invalid(error.to_string()))?;
+    let LaneHeader { transfer, index, len, .. } = *header;
     let read = |to: &mut [u8]| read_exact_unless_silent(stream, to, shared.config.silence);
     // Whoever opened the download promised that its memory is valid for writes and otherwise left alone until
     // it has ended. The table has checked that the chunk lies within it, gives each chunk to one thread only, and
     // does not end the download before `end_chunk` below.
-    let result = match place.contiguous() {
-        // SAFETY: as above.
-        Some(address) => read(unsafe { std::slice::from_raw_parts_mut(address, header.len as usize) }),
-        None => {
-            scratch.resize(header.len as usize, 0);
-            // SAFETY: as above.
-            read(scratch).map(|()| unsafe { place.write(scratch) })
+    let result = match room(shared, header)? {
+        Room::Aside => {
+            let mut bytes = vec![0; len as usize];
+            let result = read(&mut bytes);
+            if result.is_ok() {
+                let free = lock(&bulk.table).downloads.put_aside(transfer, index, bytes);
+                return Ok(free.is_some_and(|early| place(bulk, vec![early])));
+            }
+            result
         }
+        Room::Here(to) => match to.contiguous() {
+            // SAFETY: as above.
+            Some(address) => read(unsafe { std::slice::from_raw_parts_mut(address, len as usize) }),
+            None => {
+                scratch.resize(len as usize, 0);
+                // SAFETY: as above.
+                read(scratch).map(|()| unsafe { to.write(scratch) })
+            }
+        },
     };
-    let ended = lock(&bulk.table).end_chunk(header.transfer, header.index, result.is_ok());
+    let ended = lock(&bulk.table).downloads.end_chunk(transfer, index, result.is_ok());
+    if ended {
+        let free = lock(&bulk.table).downloads.take_free();
+        place(bulk, free);
+    }
     result.map(|()| ended)
+}
+
+/// Where a chunk goes; waits while too much is put aside.
+fn room(shared: &Shared, header: &LaneHeader) -> io::Result<Room> {
+    let bulk = &shared.bulk;
+    let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let mut table = lock(&bulk.table);
+    loop {
+        let begun = table.downloads.begin_chunk(header.transfer, header.index, header.len);
+        let begun = begun.ok_or_else(|| invalid("bytes came for a transfer that is not known".to_owned()))?;
+        if let Some(room) = begun.map_err(|error| invalid(error.to_string()))? {
+            return Ok(room);
+        }
+        table = bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// Copies chunks that were put aside to their places, and those that this makes room for. Whether that ends a download.
+fn place(bulk: &Bulk, mut chunks: Vec<Early>) -> bool {
+    let mut ended = false;
+    while !chunks.is_empty() {
+        for Early { transfer, index, to, bytes } in chunks {
+            // SAFETY: as in `receive`.
+            unsafe { to.write(&bytes) };
+            ended |= lock(&bulk.table).downloads.end_chunk(transfer, index, true);
+        }
+        // Lanes may wait for room to put more aside.
+        bulk.changed.notify_all();
+        chunks = lock(&bulk.table).downloads.take_free();
+    }
+    ended
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use outboard_session::chunks::{ChunkError, Cut, Expected};
+use outboard_session::chunks::Cut;
 use outboard_wire::limits::UPLOADS;
 
 use super::Direction;
+use super::downloads::Downloads;
 use super::place::Place;
 
 /// How a transfer ended; shared with whoever waits for it.
@@ -32,7 +33,7 @@ impl Outcome {
         }
     }
 
-    fn set(&self, end: End) {
+    pub(super) fn set(&self, end: End) {
         self.0.store(end as u8, Ordering::Release);
     }
 }
@@ -63,22 +64,12 @@ struct Upload {
 }
 
 #[derive(Debug)]
-struct Download {
-    expected: Expected,
-    to: Place,
-    reading: u32,
-    /// How many chunks will come if the worker has given the transfer up.
-    cancelled_after: Option<u32>,
-    outcome: Arc<Outcome>,
-}
-
-#[derive(Debug)]
 struct Reserved {
     bytes: usize,
-    /// Of an upload: told when the device has taken it.
-    taken: Option<Arc<Outcome>>,
+    /// Told when the device has taken the upload.
+    taken: Arc<Outcome>,
     cut: Cut,
-    /// When its first byte could go, or came.
+    /// When its first byte could go.
     since: Option<Instant>,
 }
 
@@ -96,10 +87,13 @@ pub(super) struct Table {
     uploads: HashMap<u64, Upload>,
     /// Uploads that have chunks left to start, in turn.
     turns: VecDeque<u64>,
-    downloads: HashMap<u64, Download>,
-    /// What each transfer has of the worker's staging memory.
+    pub(super) downloads: Downloads,
+    /// What each upload has of the worker's staging memory.
     reserved: HashMap<u64, Reserved>,
     used: usize,
+    /// How many uploads have given their staging memory back, and how many had when one last waited in vain.
+    released: u64,
+    stuck_at: Option<u64>,
     measured: Vec<Measured>,
     lost: bool,
 }
@@ -109,39 +103,42 @@ impl Table {
         self.lost
     }
 
-    /// A new transfer's number, if its staging memory is to be had now.
-    fn reserve(&mut self, cut: Cut, taken: Option<&Arc<Outcome>>) -> Option<u64> {
-        let staging = cut.staging();
-        if self.used + staging > UPLOADS {
-            return None;
-        }
-        self.used += staging;
+    fn next_number(&mut self) -> u64 {
         self.last += 1;
-        self.reserved.insert(self.last, Reserved { bytes: staging, taken: taken.cloned(), cut, since: None });
-        Some(self.last)
+        self.last
     }
 
-    /// The worker's staging memory for a transfer is free again; of an upload, its bytes are where they belong if it ended `well`.
+    /// The worker's staging memory for an upload is free again; its bytes are where they belong if it ended `well`.
     pub(super) fn release(&mut self, transfer: u64, well: bool) {
         let Some(reserved) = self.reserved.remove(&transfer) else { return };
         self.used -= reserved.bytes;
-        let direction = if reserved.taken.is_some() { Direction::Up } else { Direction::Down };
+        self.released += u64::from(reserved.bytes > 0);
         if let (true, Some(since)) = (well, reserved.since) {
-            self.measured.push(Measured { direction, cut: reserved.cut, time: since.elapsed() });
+            self.measured.push(Measured { direction: Direction::Up, cut: reserved.cut, time: since.elapsed() });
         }
         if well && let Some(upload) = self.uploads.get_mut(&transfer) {
             // All has come, whether or not every lane has said so.
             upload.done = upload.cut.count();
             self.settle_upload(transfer);
         }
-        if let Some(taken) = reserved.taken {
-            taken.set(if well { End::Complete } else { End::Cancelled });
-        }
+        reserved.taken.set(if well { End::Complete } else { End::Cancelled });
     }
 
-    /// Opens an upload. `outcome` is told when its bytes have been read, `taken` when the device has them.
+    /// Opens an upload, if there is staging memory for it. `outcome` is told when its bytes have been read, `taken` when the device has them.
     pub(super) fn open_upload(&mut self, cut: Cut, outcome: &Arc<Outcome>, taken: &Arc<Outcome>) -> Option<u64> {
-        let transfer = self.reserve(cut, Some(taken))?;
+        let fits = self.used + cut.staging() <= UPLOADS;
+        fits.then(|| self.open_counted(cut, cut.staging(), outcome, taken))
+    }
+
+    /// Opens an upload to which the worker gives staging memory by itself, before it asks for the bytes.
+    pub(super) fn open_queued_upload(&mut self, cut: Cut, outcome: &Arc<Outcome>, taken: &Arc<Outcome>) -> u64 {
+        self.open_counted(cut, 0, outcome, taken)
+    }
+
+    fn open_counted(&mut self, cut: Cut, staging: usize, outcome: &Arc<Outcome>, taken: &Arc<Outcome>) -> u64 {
+        self.used += staging;
+        let transfer = self.next_number();
+        self.reserved.insert(transfer, Reserved { bytes: staging, taken: Arc::clone(taken), cut, since: None });
         let upload = Upload {
             cut,
             from: None,
@@ -153,15 +150,29 @@ impl Table {
             outcome: Arc::clone(outcome),
         };
         self.uploads.insert(transfer, upload);
-        Some(transfer)
+        transfer
     }
 
-    pub(super) fn open_download(&mut self, cut: Cut, to: Place, outcome: &Arc<Outcome>) -> Option<u64> {
-        let transfer = self.reserve(cut, None)?;
-        let expected = Expected::new(cut, cut.count());
-        let download = Download { expected, to, reading: 0, cancelled_after: None, outcome: Arc::clone(outcome) };
-        self.downloads.insert(transfer, download);
-        Some(transfer)
+    /// How many uploads have given staging memory back.
+    pub(super) fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// Whether an upload has waited for staging memory in vain, and none has been given back since.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck_at == Some(self.released)
+    }
+
+    /// An upload has waited for staging memory in vain.
+    pub(super) fn set_stuck(&mut self) {
+        self.stuck_at = Some(self.released);
+    }
+
+    /// Opens a download behind those of `behind` that are under way. `outcome` is told when its bytes have been written.
+    pub(super) fn open_download(&mut self, cut: Cut, to: Place, behind: Vec<u64>, outcome: &Arc<Outcome>) -> u64 {
+        let transfer = self.next_number();
+        self.downloads.open(transfer, cut, to, behind, outcome);
+        transfer
     }
 
     /// The application's bytes are at `from`: the upload takes its turns from now on.
@@ -276,7 +287,7 @@ impl Table {
             upload.done = upload.cut.count();
             self.settle_upload(transfer);
         }
-        Some(!self.downloads.contains_key(&transfer))
+        Some(!self.downloads.is_under_way(transfer))
     }
 
     /// Ends an upload whose end has come.
@@ -297,66 +308,11 @@ impl Table {
         self.uploads.remove(&transfer);
     }
 
-    /// A chunk of a download begins to come: where its bytes go. `None` if the download is not known.
-    pub(super) fn begin_chunk(&mut self, transfer: u64, index: u32, len: u32) -> Option<Result<Place, ChunkError>> {
-        let download = self.downloads.get_mut(&transfer)?;
-        if let Some(reserved) = self.reserved.get_mut(&transfer) {
-            reserved.since.get_or_insert_with(Instant::now);
-        }
-        Some(download.expected.begin(index, len).map(|offset| {
-            download.reading += 1;
-            download.to.at(offset)
-        }))
-    }
-
-    /// The chunk that began has come whole, or not over this connection. Whether that ends its download.
-    pub(super) fn end_chunk(&mut self, transfer: u64, index: u32, whole: bool) -> bool {
-        let Some(download) = self.downloads.get_mut(&transfer) else { return true };
-        download.reading -= 1;
-        if whole {
-            download.expected.finish();
-        } else {
-            download.expected.broke_off(index);
-        }
-        self.settle_download(transfer);
-        !self.downloads.contains_key(&transfer)
-    }
-
-    /// The worker has sent `sent` chunks, some of which may still be on their way on other lanes.
-    pub(super) fn cancel_download(&mut self, transfer: u64, sent: u32) {
-        if let Some(download) = self.downloads.get_mut(&transfer) {
-            download.cancelled_after = Some(sent);
-            self.settle_download(transfer);
-        }
-    }
-
-    /// Ends a download whose end has come: never while a thread still writes to its memory.
-    fn settle_download(&mut self, transfer: u64) {
-        let Some(download) = self.downloads.get(&transfer) else { return };
-        let end = if download.expected.is_complete() {
-            End::Complete
-        } else if download.cancelled_after.is_some_and(|sent| download.expected.finished() >= sent) {
-            End::Cancelled
-        } else if self.lost {
-            End::Lost
-        } else {
-            return;
-        };
-        if download.reading == 0 {
-            download.outcome.set(end);
-            self.downloads.remove(&transfer);
-            self.release(transfer, end == End::Complete);
-        }
-    }
-
     /// What transfers that have ended since the last time took.
     pub(super) fn take_measured(&mut self) -> Vec<Measured> {
-        std::mem::take(&mut self.measured)
-    }
-
-    /// Whether any download is still to come.
-    pub(super) fn downloads_pending(&self) -> bool {
-        !self.downloads.is_empty()
+        let mut measured = std::mem::take(&mut self.measured);
+        measured.append(&mut self.downloads.take_measured());
+        measured
     }
 
     /// The lanes are gone. What no thread works on ends now, the rest when its thread lets go.
@@ -366,11 +322,9 @@ impl Table {
         for transfer in self.uploads.keys().copied().collect::<Vec<_>>() {
             self.settle_upload(transfer);
         }
-        for transfer in self.downloads.keys().copied().collect::<Vec<_>>() {
-            self.settle_download(transfer);
-        }
-        for taken in self.reserved.values().filter_map(|reserved| reserved.taken.as_ref()) {
-            taken.set(End::Lost);
+        self.downloads.lose();
+        for reserved in self.reserved.values() {
+            reserved.taken.set(End::Lost);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod ahead;
 mod along;
 mod moving;
+mod quiet;
 
 use std::io;
 use std::ops::Range;
@@ -17,6 +18,7 @@ use super::store::{Home, Kind, Store};
 use ahead::{Ahead, MOST, Opens};
 use along::Along;
 pub(in crate::pager) use along::MOST as MOST_ALONG;
+use quiet::Quiet;
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +70,15 @@ pub(in crate::pager) struct Region {
     unsent: usize,
     /// Pages that are clean or kept.
     same: usize,
+    /// Pages that are kept.
+    kept: usize,
     /// The bytes that are the program's, ascending; others in the pages are left alone.
     spans: Vec<Range<UnifiedPtr>>,
     ahead: Ahead,
     along: Along,
+    quiet: Quiet,
+    /// What came from the device was not what was here; [`Region::take_differed`] takes that.
+    differed: bool,
     /// The wait with whose answer pages of this region are to come, unless any page changes before.
     pub(in crate::pager) coming: Option<u64>,
     /// When it is to be closed again, mapped memory that was opened while the device worked.
@@ -100,7 +107,7 @@ impl Region {
     ///
     /// # Safety
     /// The whole pages are readable.
-    pub(in crate::pager) unsafe fn mapped(home: Home, base: UnifiedPtr, bytes: usize) -> io::Result<Region> {
+    pub(in crate::pager) unsafe fn mapped(home: Home, base: UnifiedPtr, bytes: usize, seed: u64) -> io::Result<Region> {
         let memory = Shared::hidden(base.host(), bytes)?;
         let zeros = [0u8; PAGE as usize];
         for at in (0..bytes).step_by(PAGE as usize) {
@@ -115,6 +122,7 @@ impl Region {
         let spans = std::iter::once(base.range(bytes as u64)).collect();
         let mut region = Region::new(home, base, bytes, memory, State::Dirty, spans);
         region.twin = Some(Own::zeroed(bytes)?);
+        region.quiet = Quiet::new(seed);
         Ok(region)
     }
 
@@ -140,10 +148,26 @@ impl Region {
         spans: Vec<Range<UnifiedPtr>>,
     ) -> Region {
         let pages = bytes / PAGE as usize;
-        let (ahead, along) = (Ahead::default(), Along::default());
+        let (ahead, along, quiet) = (Ahead::default(), Along::default(), Quiet::new(0));
         let (states, unsent) = (vec![state; pages], pages);
-        let (twin, same, coming, due) = (None, 0, None, None);
-        Region { base, home, memory, twin, states, unsent, same, spans, ahead, along, coming, due }
+        let (twin, same, kept, differed, coming, due) = (None, 0, 0, false, None, None);
+        Region {
+            base,
+            home,
+            memory,
+            twin,
+            states,
+            unsent,
+            same,
+            kept,
+            spans,
+            ahead,
+            along,
+            quiet,
+            differed,
+            coming,
+            due,
+        }
     }
 
     pub(in crate::pager) fn range(&self) -> Range<UnifiedPtr> {
@@ -197,14 +221,20 @@ impl Region {
     }
 
     fn count(&mut self, pages: &Range<usize>, state: State) {
-        let class =
-            |state: State| (matches!(state, State::Fresh | State::Dirty), matches!(state, State::Clean | State::Kept));
-        let new = class(state);
+        let classes = |state: State| {
+            let unsent = matches!(state, State::Fresh | State::Dirty);
+            [unsent, matches!(state, State::Clean | State::Kept), state == State::Kept].map(usize::from)
+        };
+        let new = classes(state);
         self.coming = None;
+        if new[0] > 0 {
+            self.quiet.written();
+        }
         for old in &mut self.states[pages.clone()] {
-            let was = class(*old);
-            self.unsent = self.unsent + usize::from(new.0) - usize::from(was.0);
-            self.same = self.same + usize::from(new.1) - usize::from(was.1);
+            let was = classes(*old);
+            self.unsent = self.unsent + new[0] - was[0];
+            self.same = self.same + new[1] - was[1];
+            self.kept = self.kept + new[2] - was[2];
             *old = state;
         }
     }
@@ -229,7 +259,7 @@ impl Region {
         let limits = self.pages(&self.span_of(address));
         let limit = limits.end.max(page + 1);
         let what = match &self.twin {
-            Some(_) if self.states[page] == State::Kept => Opens::Known,
+            Some(_) if self.states[page] == State::Kept && self.quiet.seed().is_none() => Opens::Known,
             _ if !write => Opens::Read,
             Some(_) => Opens::Compared,
             None => Opens::Sent,
@@ -242,12 +272,17 @@ impl Region {
         let first = self.ahead.first(what, page, self.states.len()).max(limits.start).min(page);
         let start = (first..page).rev().find(|at| self.states[*at] != state).map_or(first, |at| at + 1);
         self.ahead.opened(end - start);
+        self.quiet.touched();
         match state {
             State::Stale => self.along.fetched(&(start..end)),
             State::Kept => self.along.touched(&(start..end)),
             _ => {}
         }
-        self.open(store, &(start..end), write, moved)
+        self.open(store, &(start..end), write, moved)?;
+        if state == State::Stale && self.unsent + self.same == self.states.len() {
+            self.quiet.trust();
+        }
+        Ok(())
     }
 
     /// Opens pages of one state for reading, or for writing too.
@@ -313,15 +348,24 @@ impl Region {
 
     /// Whether anything would be sent, or for mapped memory, closed.
     pub(in crate::pager) fn has_open_pages(&self) -> bool {
-        self.unsent > 0 || (self.home.kind == Kind::Mapped && self.same > 0)
+        // What is kept is closed, and stays so while the device is trusted to leave it alone.
+        let mapped = || self.same > self.kept || (self.kept > 0 && self.quiet.trusted().is_none());
+        self.unsent > 0 || (self.home.kind == Kind::Mapped && mapped())
     }
 
     /// The device may have written to any page: what is not the program's alone is fetched when it is touched.
     pub(in crate::pager) fn invalidate(&mut self) {
-        self.ahead.begin_anew();
+        self.begin_anew();
+        self.quiet.distrust();
         for run in self.runs(|state| matches!(state, State::Clean | State::Kept)) {
             let _ = self.set(&run, State::Stale);
         }
+    }
+
+    /// Pages are closed: what was learnt while they were open counts.
+    fn begin_anew(&mut self) {
+        self.ahead.begin_anew();
+        self.quiet.begin_anew();
     }
 
     /// The program's addresses get pages of its own again, with the bytes that are here.

@@ -1,6 +1,7 @@
 //! How a region's bytes come from the device and go there.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{Result, UnifiedPtr};
@@ -15,12 +16,20 @@ const PIECE: usize = 1 << 20;
 
 impl Region {
     /// Brings the device's bytes of pages that the program cannot touch meanwhile.
-    pub(super) fn fetch(&self, store: &dyn Store, pages: &Range<usize>, moved: &mut Moved) -> Result<()> {
+    pub(super) fn fetch(&mut self, store: &dyn Store, pages: &Range<usize>, moved: &mut Moved) -> Result<()> {
+        let seed = self.quiet.seed();
         for span in self.spans_of(&bytes(pages)) {
             let (at, len) = (span.start.since(self.base) as usize, span.end.since(span.start) as usize);
             // SAFETY: the library's view has these bytes.
-            unsafe { store.fetch(self.home, span.start, self.memory.inner(at), len) }?;
-            moved.fetched += len as u64;
+            let differs = unsafe { store.fetch(self.home, span.start, self.memory.inner(at), len, seed) }?;
+            if differs {
+                self.quiet.written();
+                self.differed = true;
+            }
+            if differs || seed.is_none() {
+                moved.fetched += len as u64;
+            }
+            self.quiet.asked(!differs);
         }
         Ok(())
     }
@@ -62,7 +71,52 @@ impl Region {
         }
         // SAFETY: the library's view has these pages, which the program cannot touch now.
         unsafe { self.memory.inner(bytes(&pages).start).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        self.quiet.written();
         self.count(&pages, State::Kept);
+    }
+
+    /// The number and the sum of all bytes, if they are at most `room` and the wait that begins is to compare them.
+    pub(in crate::pager) fn compares(&mut self, room: usize) -> Option<(usize, u64)> {
+        let bytes = self.states.len() * PAGE as usize;
+        if bytes > room || !self.quiet.compares() || self.has_open_pages() {
+            return None;
+        }
+        // SAFETY: the library's view has these bytes, and the program cannot write to them now.
+        let here = unsafe { std::slice::from_raw_parts(self.memory.inner(0).cast_const(), bytes) };
+        Some((bytes, self.quiet.sum(here)))
+    }
+
+    /// The wait that compared is over. If pages have changed meanwhile, what it found is `late`, and of no use.
+    pub(in crate::pager) fn compared(&mut self, same: bool, late: bool) {
+        self.quiet.compared(same);
+        if same && !late {
+            self.count(&(0..self.states.len()), State::Kept);
+            self.quiet.trust();
+        }
+    }
+
+    /// The device has had, until now, what is in pages that are not stale.
+    pub(in crate::pager) fn trust(&mut self) {
+        self.quiet.trust();
+    }
+
+    /// The device has changed something else: what it is taken to have left alone may be older.
+    pub(in crate::pager) fn distrust(&mut self, store: &dyn Store, moved: &mut Moved) {
+        if self.quiet.distrust() {
+            // What cannot be sent now is the next call's to report.
+            let _ = self.flush(store, moved);
+            self.invalidate();
+        }
+    }
+
+    /// Whether the device had something new when it was asked since this was asked last.
+    pub(in crate::pager) fn take_differed(&mut self) -> bool {
+        std::mem::take(&mut self.differed)
+    }
+
+    /// When pages that are kept while the device works are to be fetched again.
+    pub(in crate::pager) fn kept_until(&self) -> Option<Instant> {
+        self.quiet.trusted().filter(|_| self.kept > 0)
     }
 
     /// The address of a page.
@@ -75,8 +129,8 @@ impl Region {
     pub(in crate::pager) fn flush(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<bool> {
         let before = moved.pushed;
         if self.home.kind == Kind::Mapped {
-            self.ahead.begin_anew();
-            self.due = None;
+            self.begin_anew();
+            self.due = self.quiet.trusted();
         }
         let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
         // What is written from here on is noticed, so that no write is lost.
@@ -91,6 +145,7 @@ impl Region {
         }
         let after = match self.home.kind {
             Kind::Managed => State::Kept,
+            Kind::Mapped if self.due.is_some() => State::Kept,
             Kind::Mapped => State::Stale,
         };
         for run in self.runs(|state| state != State::Stale) {

@@ -1,11 +1,13 @@
 //! Pages that come along with the answer to a wait.
 
+use outboard_wire::sum::sum;
+
 use super::*;
 
-const OTHER: StreamId = StreamId(8);
+pub(super) const OTHER: StreamId = StreamId(8);
 
 /// A wait under way.
-fn begin() -> Wait {
+pub(super) fn begin() -> Wait {
     PAGER.before_wait(true)
 }
 
@@ -14,11 +16,23 @@ fn answer(wait: &Wait) -> Vec<u8> {
     wait.places().iter().flat_map(|(address, bytes)| DEVICE.read(address.0, *bytes as usize)).collect()
 }
 
-fn end(stream: StreamId, wait: &Wait, data: &[u8]) {
-    PAGER.after_wait(Done::Stream((CTX, stream)), wait, data);
+/// Whether the device has what is here, at this moment.
+pub(super) fn compared(wait: &Wait) -> Vec<bool> {
+    let same = |(address, bytes, known): &(UnifiedPtr, u32, u64)| {
+        sum(wait.seed(), &DEVICE.read(address.0, *bytes as usize)) == *known
+    };
+    wait.known().iter().map(same).collect()
 }
 
-fn launch(stream: StreamId) {
+fn end(stream: StreamId, wait: &Wait, data: &[u8]) {
+    end_with(stream, wait, data, compared(wait));
+}
+
+pub(super) fn end_with(stream: StreamId, wait: &Wait, data: &[u8], same: Vec<bool>) {
+    PAGER.after_wait(Done::Stream((CTX, stream)), wait, &Brought { data, same });
+}
+
+pub(super) fn launch(stream: StreamId) {
     PAGER.before_work(CTX, stream).unwrap();
     PAGER.after_work(CTX, stream);
 }
@@ -33,7 +47,7 @@ fn answered(address: u64, value: u8) -> usize {
     data.len()
 }
 
-fn fetches_by(run: impl FnOnce()) -> u64 {
+pub(super) fn fetches_by(run: impl FnOnce()) -> u64 {
     let before = DEVICE.fetches.load(Ordering::Relaxed);
     run();
     DEVICE.fetches.load(Ordering::Relaxed) - before
@@ -149,7 +163,7 @@ fn what_comes_while_the_device_works_is_not_kept() {
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(get(range.start), 5);
     let wait = PAGER.before_wait(false);
-    PAGER.after_wait(Done::Context(CTX), &wait, &[]);
+    PAGER.after_wait(Done::Context(CTX), &wait, &Brought::default());
     PAGER.remove(&both(&range), true);
 }
 

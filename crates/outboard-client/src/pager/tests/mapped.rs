@@ -17,7 +17,7 @@ fn sides_of_mapped_memory_share_pages() {
             DEVICE.write(word(i - 1), &[6]);
         }
         let wait = PAGER.before_wait(false);
-        PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &[]);
+        PAGER.after_wait(Done::Stream((CTX, STREAM)), &wait, &Brought::default());
         for i in 0..3999 {
             assert_eq!(get(word(i)), if i % 2 == 0 { 6 } else { 5 }, "{i}");
         }
@@ -63,7 +63,10 @@ fn a_batch_that_is_written_slowly_is_brought_once() {
     let _turn = turn();
     let range = mapped(64, 0);
     let fill = |value: u8| (0..64).for_each(|page| set(range.start + page * PAGE, value));
-    (1..4).for_each(|round| kernel(|| fill(round)));
+    for round in 1..4 {
+        kernel(|| fill(round));
+        DEVICE.write(range.start + 8, &[round]);
+    }
     PAGER.before_work(CTX, STREAM).unwrap();
     PAGER.after_work(CTX, STREAM);
     DEVICE.slow.store(true, Ordering::Relaxed);
@@ -80,7 +83,7 @@ fn a_batch_that_is_written_slowly_is_brought_once() {
         assert!(start.elapsed() < Duration::from_secs(20), "what was written is not sent while the device works");
     }
     let wait = PAGER.before_wait(false);
-    PAGER.after_wait(Done::Context(CTX), &wait, &[]);
+    PAGER.after_wait(Done::Context(CTX), &wait, &Brought::default());
     PAGER.remove(&both(&range), true);
 }
 
@@ -105,6 +108,6 @@ fn flags_in_mapped_memory_can_be_polled() {
         }
     });
     let wait = PAGER.before_wait(false);
-    PAGER.after_wait(Done::Context(CTX), &wait, &[]);
+    PAGER.after_wait(Done::Context(CTX), &wait, &Brought::default());
     PAGER.remove(&both(&range), true);
 }

@@ -8,9 +8,9 @@ use outboard_wire::messages as msg;
 use outboard_front::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Devices,
     Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, Peers, PoolKind, Pools, Rect,
-    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
-    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools,
+    Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split,
+    SplitRequest, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -123,8 +123,9 @@ impl Backend for Remote {
         self.call_idle(ctx, &msg::ContextSetLimit { limit, value }, |_| ())
     }
 
+    #[inline]
     fn memory_info(&'static self, ctx: ContextId) -> Result<(u64, u64)> {
-        self.call_idle(ctx, &msg::MemoryInfo {}, |reply| (reply.free, reply.total))
+        self.memory_info(ctx)
     }
 
     #[inline]
@@ -615,8 +616,9 @@ impl HostCalls for Remote {
 }
 
 impl Sharing for Remote {
+    #[inline]
     fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
-        self.call(ctx, &msg::ShareMemory { address, bytes }, |reply| encode(Kind::Memory, reply.token))
+        self.share_memory(ctx, address, bytes)
     }
 
     fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)> {
@@ -907,12 +909,14 @@ impl VirtualMemory for Remote {
         )
     }
 
+    #[inline]
     fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
-        self.call_idle(NO_CONTEXT, &msg::VmmReserve { bytes, align, hint }, |reply| reply.address)
+        self.vmm_reserve(bytes, align, hint)
     }
 
+    #[inline]
     fn vmm_free(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
-        self.post_idle(NO_CONTEXT, &msg::VmmUnreserve { address, bytes })
+        self.vmm_free(address, bytes)
     }
 
     fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
@@ -943,7 +947,7 @@ impl VirtualMemory for Remote {
         offset: u64,
         memory: ObjectId,
     ) -> Result<()> {
-        self.call_idle(NO_CONTEXT, &msg::VmmMap { address, bytes, offset, memory }, |_| ())
+        self.post_idle(NO_CONTEXT, &msg::VmmPlace { address, bytes, offset, memory })
     }
 
     fn vmm_unmap(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {

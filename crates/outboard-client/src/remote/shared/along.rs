@@ -4,12 +4,12 @@ use outboard_front::backend::{ContextId, Result};
 use outboard_wire::Reader;
 use outboard_wire::messages as msg;
 
-use crate::pager::{Done, Wait};
+use crate::pager::{Brought, Done, Wait};
 use crate::session::Session;
 
 /// Stands for the wait's own message where there is something to bring along.
 pub(in crate::remote) struct Along {
-    message: msg::WaitReading,
+    message: msg::WaitComparing,
     answer: Vec<u8>,
 }
 
@@ -20,7 +20,14 @@ impl Along {
             Done::Stream((_, stream)) => (1, stream.0),
             Done::Event(event) => (2, event.0),
         };
-        let message = msg::WaitReading { what, name, ask, places: wait.places().to_vec() };
+        let message = msg::WaitComparing {
+            what,
+            name,
+            ask,
+            places: wait.places().to_vec(),
+            seed: wait.seed(),
+            known: wait.known().to_vec(),
+        };
         Along { message, answer: Vec::new() }
     }
 
@@ -33,7 +40,11 @@ impl Along {
     }
 
     /// What has come along.
-    pub(super) fn data(&self) -> &[u8] {
-        Reader::new(&self.answer).get().map_or(&[], |reply: msg::WaitReadingReply<'_>| reply.data)
+    pub(super) fn brought(&self) -> Brought<'_> {
+        let reply = Reader::new(&self.answer).get();
+        reply.map_or_else(
+            |_| Brought::default(),
+            |msg::WaitComparingReply { data, same }: msg::WaitComparingReply<'_>| Brought { data, same },
+        )
     }
 }

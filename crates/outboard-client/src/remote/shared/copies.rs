@@ -2,6 +2,8 @@
 
 use outboard_front::backend::{ContextId, CopyMode, DevicePtr, HostPtr, Result, StreamId};
 
+use crate::copies::HostCopy;
+use crate::link::bulk::Direction;
 use crate::pager::{Done, Tracked};
 use crate::remote::Remote;
 use crate::remote::linear::row;
@@ -64,10 +66,12 @@ impl Remote {
         unsafe {
             if to_device {
                 let data = std::slice::from_raw_parts(host.pointer::<u8>(), len).to_vec();
-                return session.copy_to_device(ctx, device, data.as_ptr(), bytes, stream, mode);
+                let host = HostPtr::of(data.as_ptr());
+                return session.copy(ctx, &HostCopy::row(Direction::Up, device, host, bytes, stream, mode));
             }
             let mut data = vec![0; len];
-            session.copy_to_host(ctx, data.as_mut_ptr(), device, bytes, stream, mode)?;
+            let copied = HostPtr::of(data.as_mut_ptr());
+            session.copy(ctx, &HostCopy::row(Direction::Down, device, copied, bytes, stream, mode))?;
             host.pointer::<u8>().copy_from_nonoverlapping(data.as_ptr(), len);
         }
         Ok(())

@@ -68,8 +68,9 @@ impl Remote {
         }
         self.host.set_mapped(base, None);
         let (address, bytes) = (base.unified(), range.end.since(range.start));
-        // The context may be gone or faulted; then so is the memory there.
-        if !self.post_if_idle(ctx, &msg::MappedCloseIdle { address, bytes }).unwrap_or(false) {
+        // The context may be gone or faulted; then so is the memory there. The program's own pages are gone when this returns.
+        let at_once = pinned.registered && pinned.shared;
+        if at_once || !self.post_if_idle(ctx, &msg::MappedCloseIdle { address, bytes }).unwrap_or(false) {
             let _ = self.call_idle(ctx, &msg::MappedClose { address, bytes }, |_| ());
         }
     }

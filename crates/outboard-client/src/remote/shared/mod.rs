@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
 use super::Remote;
-use crate::pager::{Done, Tracked};
+use crate::pager::{Brought, Done, Tracked};
 
 pub(super) use along::Along;
 pub(super) use copies::TouchedCopy;
@@ -37,7 +37,7 @@ impl Remote {
         }
         let begun = self.pager.before_wait(false);
         let result = wait()?;
-        self.pager.after_wait(done, &begun, &[]);
+        self.pager.after_wait(done, &begun, &Brought::default());
         Ok(result)
     }
 
@@ -53,14 +53,14 @@ impl Remote {
             return wait(None);
         }
         let begun = self.pager.before_wait(true);
-        if begun.places().is_empty() {
+        if !begun.brings() {
             wait(None)?;
-            self.pager.after_wait(done, &begun, &[]);
+            self.pager.after_wait(done, &begun, &Brought::default());
             return Ok(());
         }
         let mut along = Along::new(done, ask, &begun);
         wait(Some(&mut along))?;
-        self.pager.after_wait(done, &begun, along.data());
+        self.pager.after_wait(done, &begun, &along.brought());
         Ok(())
     }
 

@@ -3,10 +3,12 @@
 use std::sync::PoisonError;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, ObjectId, Result, StreamId, UnifiedPtr};
+use outboard_front::backend::{ContextId, CopyMode, HostPtr, ObjectId, Result, StreamId, UnifiedPtr};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
+use crate::copies::HostCopy;
+use crate::link::bulk::Direction;
 use crate::pager::{Home, Kind, Store};
 use crate::remote::Remote;
 use crate::remote::stream::NON_BLOCKING;
@@ -42,47 +44,75 @@ impl Remote {
 
 /// Moves the pager's bytes over the session. Managed memory moves in a stream of its own, which no other work holds up.
 impl Store for &'static Remote {
-    unsafe fn fetch(&self, home: Home, address: UnifiedPtr, to: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn fetch(
+        &self,
+        home: Home,
+        address: UnifiedPtr,
+        to: *mut u8,
+        bytes: usize,
+        seed: Option<u64>,
+    ) -> Result<bool> {
+        let mut differs = home.kind == Kind::Managed;
         let most = match home.kind {
             Kind::Managed if bytes > MAX_INLINE => {
                 let stream = self.pager_stream(home.ctx)?;
+                let copy = HostCopy::row(
+                    Direction::Down,
+                    address.device(),
+                    HostPtr::of(to),
+                    bytes as u64,
+                    stream,
+                    CopyMode::Synchronous,
+                );
                 // SAFETY: by the trait's contract.
-                return unsafe { self.session()?.bring(home.ctx, to, address.device(), bytes as u64, stream) };
+                unsafe { self.session()?.copy(home.ctx, &copy) }?;
+                return Ok(true);
             }
             Kind::Managed => MAX_INLINE,
             Kind::Mapped => PIECE,
         };
         for at in (0..bytes).step_by(most) {
             let (src, bytes) = (address.offset(at as u64), most.min(bytes - at));
-            let put = |data: &[u8]| {
+            // SAFETY: by the trait's contract.
+            let here = unsafe { std::slice::from_raw_parts_mut(to.add(at), bytes) };
+            let put = |here: &mut [u8], data: &[u8]| {
                 let fits = data.len() == bytes;
-                if fits {
-                    // SAFETY: by the trait's contract, and the lengths agree.
-                    unsafe { to.add(at).copy_from_nonoverlapping(data.as_ptr(), bytes) };
+                let differs = fits && here != data;
+                if differs {
+                    here.copy_from_slice(data);
                 }
-                if fits { Ok(()) } else { Err(CUresult::CUDA_ERROR_UNKNOWN) }
+                if fits { Ok(differs) } else { Err(CUresult::CUDA_ERROR_UNKNOWN) }
             };
-            match home.kind {
-                Kind::Managed => {
+            differs |= match (home.kind, seed) {
+                (Kind::Managed, _) => {
                     let message =
                         msg::CopyOut { src: src.device(), stream: self.pager_stream(home.ctx)?, bytes: bytes as u32 };
-                    self.session()?.ask(home.ctx, &message, |reply| put(reply.data))??;
+                    self.session()?.ask(home.ctx, &message, |reply| put(here, reply.data))??
                 }
-                Kind::Mapped => {
+                (Kind::Mapped, None) => {
                     let message = msg::MappedRead { address: src, bytes: bytes as u32 };
-                    self.session()?.ask(home.ctx, &message, |reply| put(reply.data))??;
+                    self.session()?.ask(home.ctx, &message, |reply| put(here, reply.data))??
                 }
-            }
+                (Kind::Mapped, Some(seed)) => {
+                    let sum = outboard_wire::sum::sum(seed, here);
+                    let message = msg::MappedReadChanged { address: src, bytes: bytes as u32, seed, sum };
+                    self.session()?.ask(home.ctx, &message, |reply| match reply.data {
+                        [] => Ok(false),
+                        data => put(here, data),
+                    })??
+                }
+            };
         }
-        Ok(())
+        Ok(differs)
     }
 
     unsafe fn push(&self, home: Home, address: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()> {
         if home.kind == Kind::Managed {
             let (session, stream) = (self.session()?, self.pager_stream(home.ctx)?);
+            let (device, host, mode) = (address.device(), HostPtr::of(from), CopyMode::Pageable);
             // SAFETY: by the trait's contract.
             return unsafe {
-                session.copy_to_device(home.ctx, address.device(), from, bytes as u64, stream, CopyMode::Pageable)
+                session.copy(home.ctx, &HostCopy::row(Direction::Up, device, host, bytes as u64, stream, mode))
             };
         }
         // SAFETY: by the trait's contract.

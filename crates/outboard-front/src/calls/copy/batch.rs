@@ -11,8 +11,8 @@ use crate::array;
 use crate::backend::{Backend, Extent, Result, StreamId, UnifiedPtr};
 use crate::border::{put_if, require, slice};
 use crate::copy::describe::{in_array, in_memory};
-use crate::copy::path::{Copy, End, Operand};
-use crate::copy_queue::{Queue, Wait};
+use crate::copy::{Copy, End, Operand, Wait};
+use crate::copy_queue::Queue;
 use crate::process::{Front, Process};
 use crate::stream::find;
 

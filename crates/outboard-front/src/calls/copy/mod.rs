@@ -8,8 +8,8 @@ use outboard_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D
 use outboard_abi::{CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 
 use crate::backend::{Backend, DevicePtr, HostPtr, Result, UnifiedPtr};
-use crate::copy::{Copy, Operand, Structure};
-use crate::copy_queue::{Queue, Wait, queue, queue_default};
+use crate::copy::{Copy, Operand, Structure, Wait};
+use crate::copy_queue::{Queue, queue, queue_default};
 use crate::process::Process;
 use crate::stream::{DefaultStream, find, resolve_default};
 

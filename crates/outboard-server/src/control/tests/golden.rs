@@ -88,6 +88,7 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
         ("trace", ToWorker::Trace { on: true, root: 0x0102_0304_0506_0708 }),
         ("suspend", ToWorker::Suspend),
         ("resume", ToWorker::Resume),
+        ("wanted", ToWorker::Wanted),
         ("unknown", ToWorker::Unknown(200)),
     ]
 }
@@ -137,6 +138,7 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         ("wake", ToSupervisor::Wake),
         ("room", ToSupervisor::Room { request: 0x0102, device: 0x0304, bytes: 0x0506, failed: true }),
         ("holds", ToSupervisor::Holds { device: 0x0102, bytes: 0x0304 }),
+        ("scarce", ToSupervisor::Scarce { request: 0x0102, device: 0x0304 }),
         ("unknown", ToSupervisor::Unknown(200)),
     ]
 }
@@ -148,6 +150,7 @@ fn payloads() -> String {
     let physical = SharedPhysical { bytes: 0x0102, kind: [3, 4, 5, 0x0607] };
     [
         payload("SharedMemory", &memory),
+        payload("SharedBlock", &SharedBlock { bytes: 0x0102, offset: 0x0304, block: 0x0506, device: 7 }),
         payload("SharedEvent", &event),
         payload("SharedPhysical", &physical),
         payload("SharedPool", &SharedPool { device: 0x0102 }),

@@ -142,6 +142,10 @@ impl Attendant<'_> {
             ToSupervisor::Holds { device, bytes } => table.lending.holds(session, device, bytes),
             ToSupervisor::Wake => self.wake(),
             ToSupervisor::Room { request, device, bytes, failed } => self.make_room(request, device, bytes, failed),
+            ToSupervisor::Scarce { request, device } => {
+                let asked = table.want_memory(session, device);
+                self.reply(request, asked.then_some((&[], None)));
+            }
             ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
                 tracing::error!(session = %Number(session), "a worker says that its supervisor has gone");
             }

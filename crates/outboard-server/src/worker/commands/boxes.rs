@@ -65,6 +65,11 @@ impl Worker {
         self.start_copy_in(m.stream, sizes, target, None)
     }
 
+    pub(super) fn copy_queued_box_in(&mut self, m: &CopyBoxInQueued) -> Outcome {
+        let target = |worker: &Worker| worker.target(m.dst, m.extent, m.from, m.bytes);
+        self.start_copy_in_queued(m.stream, (m.transfer, m.bytes, m.chunk), target)
+    }
+
     /// Starts a small copy to the host, into a buffer that the answer is made from.
     fn start_copy_box_out(
         &mut self,

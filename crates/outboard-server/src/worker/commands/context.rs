@@ -8,12 +8,21 @@ use outboard_wire::{ContextId, DevicePtr};
 use super::{Context, Handle, Wait, Worker, current};
 use crate::generated::dispatch::ContextCommands;
 use crate::worker::answer::Answer;
+use crate::worker::arena::Gone;
 use crate::worker::bounds::Kind;
 use crate::worker::budget::{Charge, What};
+use crate::worker::opened::Place;
 use crate::worker::portion::Portion;
 
 /// Bytes of a device that a process may hold when it ends without their being free at once: the next program may need more. Natively all are.
 const MUCH: u64 = 256 << 20;
+
+/// Memory of a context that does not end with it.
+struct Left {
+    memory: Vec<DevicePtr>,
+    blocks: Vec<Gone>,
+    opened: Vec<Place>,
+}
 
 impl Worker {
     fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
@@ -70,10 +79,15 @@ impl Worker {
     }
 
     /// Forgets a context, and gives what its memory counts for until it is gone.
-    fn close(&mut self) -> Result<(Context, Vec<DevicePtr>, Vec<Charge>), CUresult> {
+    fn close(&mut self) -> Result<(Context, Left, Vec<Charge>), CUresult> {
         let context = self.objects.context(self.ctx)?;
         // The driver frees what a context has with it, but for what is another one's as well.
-        let left = if context.green.is_some() && !context.primary { self.allocations.of(self.ctx) } else { Vec::new() };
+        let blocks = self.blocks_end();
+        let memory =
+            if context.green.is_some() && !context.primary { self.allocations.of(self.ctx) } else { Vec::new() };
+        let ctx = self.ctx;
+        let opened = self.opened.extract_if(|_, opened| opened.ctx == ctx).map(|(_, opened)| opened.place).collect();
+        let left = Left { memory, blocks, opened };
         self.stop_looking();
         self.waits.forget(self.ctx);
         self.order.forget(self.table, self.ctx);
@@ -85,7 +99,6 @@ impl Worker {
         self.surfaces.retain(|(ctx, _)| *ctx != self.ctx);
         self.allocations.forget(self.ctx);
         self.parcels.forget(self.ctx);
-        self.opened.retain(|address, _| self.allocations.check(*address, 1).is_ok());
         self.mapped.forget(self.ctx);
         self.slots.forget(self.ctx);
         if let Some(pool) = self.pools.remove(&self.ctx) {
@@ -110,7 +123,7 @@ impl Worker {
                 context,
                 answer,
                 move |table| {
-                    for address in left {
+                    for address in left.memory {
                         let _ = call!(table, cuMemFree_v2(address.0));
                     }
                     call!(table, cuCtxSetCurrent(core::ptr::null_mut()))?;
@@ -125,6 +138,12 @@ impl Worker {
                             None => call!(table, cuCtxDestroy_v2(current(&context))),
                         }
                     };
+                    for block in left.blocks {
+                        block.unmap(table);
+                    }
+                    for place in left.opened {
+                        place.unmap(table);
+                    }
                     drop(charges);
                     outcome
                 },

@@ -20,7 +20,7 @@ const LARGE: u64 = 1 << 20;
 
 impl Worker {
     /// Device memory has been allocated: has staging memory made ready meanwhile, if there is none yet.
-    pub(super) fn expect_copies(&mut self, bytes: u64) {
+    pub(in crate::worker) fn expect_copies(&mut self, bytes: u64) {
         if bytes < LARGE {
             return;
         }
@@ -50,29 +50,27 @@ impl Worker {
     pub(super) fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
         let context = self.objects.context(self.ctx)?;
         let pool = self.pools.entry(self.ctx).or_insert_with(|| staging::Pool::new(&self.staging));
-        let bulk = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?.bulk();
-        let watcher = &self.watcher;
-        Ok(staging::Place { table: self.table, context: current(&context), stream, pool, bulk, watcher })
+        let replier = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        let (ctx, watcher) = (self.ctx, &self.watcher);
+        Ok(staging::Place { table: self.table, context: current(&context), stream, pool, replier, ctx, watcher })
     }
 
     /// Starts a large copy to the device. `reached` is called when its stream has come to it, from another thread.
     pub(super) fn start_copy_in(
         &mut self,
         stream: StreamId,
-        (transfer, bytes, chunk): (u64, u64, u32),
+        sizes: (u64, u64, u32),
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
         reached: Option<Reached>,
     ) -> Outcome {
-        let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let place = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
-        let started = place.map_err(Failed::NotStarted).and_then(|(target, stream)| {
-            let place = self.place(stream).map_err(Failed::NotStarted)?;
-            staging::copy_in(&place, transfer, cut, &target, reached)
-        });
-        self.started(started, |worker| {
+        let transfer = sizes.0;
+        self.start_bulk(
+            (stream, sizes),
+            target,
+            |place, cut, target| staging::copy_in(place, transfer, cut, target, reached),
             // The bytes are on their way all the same.
-            worker.discard(transfer, cut);
-        })
+            |worker, cut| worker.discard(transfer, cut),
+        )
     }
 
     /// As [`Worker::start_copy_in`], with bytes that the client sends when it is asked to.
@@ -82,42 +80,83 @@ impl Worker {
         sizes: (u64, u64, u32),
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
     ) -> Outcome {
+        let ask = self.asking(sizes.0)?;
+        // To be asked twice does no harm.
+        self.start_copy_in(stream, sizes, target, Some(Box::new(ask.clone()))).inspect_err(|_| ask())
+    }
+
+    /// As [`Worker::start_copy_in_late`], but staging memory is taken when the stream has come to the copy, too.
+    pub(super) fn start_copy_in_queued(
+        &mut self,
+        stream: StreamId,
+        sizes: (u64, u64, u32),
+        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+    ) -> Outcome {
+        let transfer = sizes.0;
+        let ask = self.asking(transfer)?;
+        let asks = Box::new(ask.clone());
+        self.start_bulk(
+            (stream, sizes),
+            target,
+            |place, cut, target| staging::copy_in_queued(place, transfer, cut, target, asks),
+            |worker, cut| {
+                worker.discard(transfer, cut);
+                ask();
+            },
+        )
+    }
+
+    /// What asks the client for the bytes of a transfer.
+    fn asking(&self, transfer: u64) -> Result<impl Fn() + Clone + Send + use<>, CUresult> {
         let (replier, copies) = (self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?, self.copies.clone());
         let ctx = self.ctx;
-        let send = move || {
+        Ok(move || {
             // What the device copied to the same memory before is sent after it has come.
             copies.tell(&replier);
-            let _ = replier.order(SEND, ctx, &sizes.0.to_le_bytes());
-        };
-        // To be asked twice does no harm.
-        self.start_copy_in(stream, sizes, target, Some(Box::new(send.clone()))).inspect_err(|_| send())
+            let _ = replier.order(SEND, ctx, &transfer.to_le_bytes());
+        })
     }
 
     /// Starts a large copy to the host.
     pub(super) fn start_copy_out_bulk(
         &mut self,
         stream: StreamId,
-        (transfer, bytes, chunk): (u64, u64, u32),
+        sizes: (u64, u64, u32),
         target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
     ) -> Outcome {
+        let transfer = sizes.0;
+        let out = self.start_bulk(
+            (stream, sizes),
+            |worker| {
+                // A program that only copies never waits for anything else: what is to be told of would pile up.
+                worker.copies_told();
+                target(worker)
+            },
+            |place, cut, target| staging::copy_out(place, transfer, cut, target),
+            |worker, _| worker.cancel(transfer),
+        )?;
+        self.copies.add(transfer, &out);
+        Ok(())
+    }
+
+    /// Starts a large copy of a transfer: its number, its bytes and those of a chunk. If nothing comes of it, `end` ends it on the client's side.
+    fn start_bulk<T>(
+        &mut self,
+        (stream, (_, bytes, chunk)): (StreamId, (u64, u64, u32)),
+        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+        start: impl FnOnce(&staging::Place<'_>, Cut, &Target) -> Result<T, Failed>,
+        end: impl FnOnce(&Worker, Cut),
+    ) -> Result<T, CUresult> {
         let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        // A program that only copies never waits for anything else: what is to be told of would pile up.
-        self.copies_told();
         let place = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
         let started = place.map_err(Failed::NotStarted).and_then(|(target, stream)| {
             let place = self.place(stream).map_err(Failed::NotStarted)?;
-            staging::copy_out(&place, transfer, cut, &target)
+            start(&place, cut, &target)
         });
-        let started = started.map(|out| self.copies.add(transfer, &out));
-        self.started(started, |worker| worker.cancel(transfer))
-    }
-
-    /// What became of the start of a large copy; if nothing, `end` ends it on the client's side.
-    fn started(&self, started: Result<(), Failed>, end: impl FnOnce(&Worker)) -> Outcome {
         started.map_err(|failed| match failed {
             Failed::BrokeOff(error) => error,
             Failed::NotStarted(error) => {
-                end(self);
+                end(self, cut);
                 error
             }
             Failed::Violation(error) => {
@@ -281,6 +320,10 @@ impl CopyCommands for Worker {
 
     fn copy_box_in_bulk(&mut self, m: CopyBoxInBulk) -> Outcome {
         self.copy_large_box_in(&m)
+    }
+
+    fn copy_box_in_queued(&mut self, m: CopyBoxInQueued) -> Outcome {
+        self.copy_queued_box_in(&m)
     }
 
     fn copy_box_out(&mut self, m: CopyBoxOut, answer: Answer<CopyBoxOut>) {

@@ -10,11 +10,12 @@ use outboard_wire::messages::*;
 use outboard_wire::{ContextId, DevicePtr, ObjectId};
 
 use super::{Handle, Worker};
-use crate::control::{SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled};
+use crate::control::{SharedBlock, SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled};
 use crate::generated::dispatch::IpcCommands;
 use crate::worker::answer::{Answer, Outcome};
-use crate::worker::budget::What;
-use crate::worker::shares::{Kind, Thing, Token, token};
+use crate::worker::budget::{Charge, What};
+use crate::worker::opened::{Opened, Place};
+use crate::worker::shares::{Kind, Thing, Token, number, read, token};
 
 const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
@@ -42,32 +43,90 @@ impl Worker {
         if let Some(known) = self.shared.get(Thing::Memory(m.address)) {
             return Ok(token(known));
         }
-        let mut handle = CUipcMemHandle { reserved: [0; 64] };
-        call!(self.table, cuIpcGetMemHandle(&raw mut handle, m.address.0))?;
-        let shared = SharedMemory { handle: bytes(handle.reserved), bytes: m.bytes };
-        self.share(Thing::Memory(m.address), &shared, None)
+        let token = match self.arena.block_of(m.address, m.bytes).filter(|_| !self.arena.is_told()) {
+            Some(block) => self.share_in_block(block, m),
+            None => {
+                let mut handle = CUipcMemHandle { reserved: [0; 64] };
+                call!(self.table, cuIpcGetMemHandle(&raw mut handle, m.address.0))?;
+                let shared = SharedMemory { handle: bytes(handle.reserved), bytes: m.bytes };
+                self.share(Thing::Memory(m.address), &shared, None)
+            }
+        }?;
+        self.arena.shared(m.address);
+        Ok(token)
+    }
+
+    /// Shares an allocation in a block. The driver has no handle for such memory, but a descriptor of all of the block.
+    fn share_in_block(&mut self, (base, block): (DevicePtr, u64), m: &ShareMemory) -> Result<Token, CUresult> {
+        let device = self.device_here()?;
+        let mut handle = 0;
+        call!(self.table, cuMemRetainAllocationHandle(&raw mut handle, base.0 as *mut c_void))?;
+        let mut fd: c_int = -1;
+        let exported = call!(self.table, cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0));
+        let _ = call!(self.table, cuMemRelease(handle));
+        exported?;
+        let fd = owned(fd)?;
+        let shared = SharedBlock { bytes: m.bytes, offset: m.address.since(base), block, device };
+        self.share(Thing::Memory(m.address), &shared, Some(fd.as_fd()))
     }
 
     fn open_memory_of(&mut self, m: &OpenMemory) -> Result<OpenMemoryReply, CUresult> {
         self.enter()?;
         crate::worker::bounds::Kind::Opened.room(self.opened.len())?;
-        let (SharedMemory { handle, bytes }, _) = self.find_shared(Kind::Memory, m.token)?;
-        let device = self.device_here()?;
-        let (address, charge) = self.hold(device, bytes, |worker| {
-            let mut address = 0;
-            let handle = CUipcMemHandle { reserved: chars(handle) };
-            // Peers are enabled as they are needed: the only flag there is, and one that must be given.
-            call!(worker.table, cuIpcOpenMemHandle_v2(&raw mut address, handle, m.flags & 1))?;
-            Ok(DevicePtr(address))
-        })?;
-        let opened = self.opened.entry(address).or_default();
-        *opened += 1;
-        // However often it has been opened, it is there once.
-        if *opened == 1 {
-            self.budget.keep(self.ctx, What::At(address), charge);
+        if self.shared.is_named(m.token) {
+            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
+        let (payload, descriptor) = self.find_payload(Kind::Memory, m.token)?;
+        let (token, ctx) = (number(m.token), self.ctx);
+        // However often it is opened, it is there once.
+        let known = self.opened.iter_mut().find(|(_, opened)| (opened.token, opened.ctx) == (token, ctx));
+        if let Some((address, opened)) = known {
+            opened.times += 1;
+            return Ok(OpenMemoryReply { address: *address, bytes: self.allocations.bytes_at(*address)? });
+        }
+        let device = self.device_here()?;
+        let (address, bytes, place, charge) = match descriptor {
+            Some(descriptor) => self.open_block(&payload, &descriptor, device)?,
+            None => {
+                let SharedMemory { handle, bytes } = read(&payload)?;
+                let (address, charge) = self.hold(device, bytes, |worker| {
+                    let mut address = 0;
+                    let handle = CUipcMemHandle { reserved: chars(handle) };
+                    // Peers are enabled as they are needed: the only flag there is, and one that must be given.
+                    call!(worker.table, cuIpcOpenMemHandle_v2(&raw mut address, handle, m.flags & 1))?;
+                    Ok(DevicePtr(address))
+                })?;
+                (address, bytes, Place::Driver(address), charge)
+            }
+        };
+        self.opened.insert(address, Opened { token, ctx, times: 1, place });
+        self.budget.keep(self.ctx, What::At(address), charge);
         self.allocations.insert(address, bytes, self.ctx);
         Ok(OpenMemoryReply { address, bytes })
+    }
+
+    /// Maps the block of another session's allocation.
+    fn open_block(
+        &mut self,
+        payload: &[u8],
+        descriptor: &OwnedFd,
+        here: u32,
+    ) -> Result<(DevicePtr, u64, Place, Charge), CUresult> {
+        let SharedBlock { bytes, offset, block, device } = read(payload)?;
+        if offset > block || bytes > block - offset {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let devices: Vec<u32> = if device == here { vec![here] } else { vec![here, device] };
+        let (place, charge) = self.hold(here, bytes, |worker| {
+            let mut handle = 0;
+            let given = descriptor.as_raw_fd() as usize as *mut c_void;
+            call!(worker.table, cuMemImportFromShareableHandle(&raw mut handle, given, DESCRIPTOR))?;
+            let place = Place::map(worker.table, handle, block, &devices);
+            let _ = call!(worker.table, cuMemRelease(handle));
+            place
+        })?;
+        let Place::Block(base, _) = place else { return Err(CUresult::CUDA_ERROR_UNKNOWN) };
+        Ok((base.offset(offset), bytes, place, charge))
     }
 
     fn share_event_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
@@ -187,22 +246,21 @@ impl IpcCommands for Worker {
             Ok(context) => context,
             Err(error) => return answer.error(error),
         };
-        let mut charge = None;
-        match self.opened.get_mut(&m.address) {
-            None => return answer.error(CUresult::CUDA_ERROR_INVALID_VALUE),
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) => {
-                self.opened.remove(&m.address);
-                let _ = self.allocations.remove(m.address);
-                charge = self.budget.release(self.ctx, What::At(m.address));
-            }
+        let Some(opened) = self.opened.get_mut(&m.address) else {
+            return answer.error(CUresult::CUDA_ERROR_INVALID_VALUE);
+        };
+        opened.times -= 1;
+        let mut last = None;
+        if opened.times == 0 {
+            last = self.opened.remove(&m.address).map(|opened| opened.place);
+            let _ = self.allocations.remove(m.address);
         }
-        // The driver waits for work that may use it.
+        let charge = last.and_then(|_| self.budget.release(self.ctx, What::At(m.address)));
         self.on_helper(
             context,
             answer,
             move |table| {
-                let outcome = call!(table, cuIpcCloseMemHandle(m.address.0));
+                let outcome = last.map_or(Ok(()), |place| place.close(table));
                 drop(charge);
                 outcome
             },

@@ -1,5 +1,7 @@
 //! Memory that the client's program and the device both use.
 
+use std::os::fd::AsFd;
+
 use outboard_abi::CUresult;
 use outboard_driver::call;
 use outboard_wire::messages::*;
@@ -55,6 +57,16 @@ impl Worker {
         Ok(())
     }
 
+    fn map_file(&mut self, m: &MappedFile) -> Result<(), CUresult> {
+        // Whatever else becomes of the command, the file does not stay for the next one.
+        let file = self.replier.as_ref().and_then(|replier| replier.take_file(m.number).ok());
+        self.enter()?;
+        let file = file.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        self.mapped.share_file(self.table, self.ctx, (m.address.0, m.bytes), file.as_fd(), m.offset)?;
+        self.allocations.insert(m.address.device(), m.bytes, self.ctx);
+        Ok(())
+    }
+
     fn close_mapped(&mut self, address: UnifiedPtr, bytes: u64) -> Result<Context, CUresult> {
         let context = self.enter()?;
         self.mapped.close(address.0, bytes)?;
@@ -63,31 +75,45 @@ impl Worker {
     }
 
     /// What a client waits for.
-    fn awaited(&mut self, m: &WaitReading) -> Result<Wait, CUresult> {
-        match m.what {
+    fn awaited(&mut self, what: u8, name: u64) -> Result<Wait, CUresult> {
+        match what {
             0 => Ok(Wait::Context),
-            1 => self.stream_so_far(StreamId(m.name)).map(|stream| Wait::Stream(Handle::new(stream))),
+            1 => self.stream_so_far(StreamId(name)).map(|stream| Wait::Stream(Handle::new(stream))),
             2 => self
                 .enter()
-                .and_then(|_| self.objects.event(ObjectId(m.name)))
+                .and_then(|_| self.objects.event(ObjectId(name)))
                 .map(|event| Wait::Event(Handle::new(event))),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
+
+    /// Waits, or asks, and then answers with what memory holds.
+    fn wait_with_memory<M: Call + 'static>(
+        &mut self,
+        (what, name, ask): (u8, u64, bool),
+        answer: Answer<M>,
+        reply: impl FnOnce(Answer<M>, Option<&Mapped>) + Send + 'static,
+    ) {
+        let wait = match self.awaited(what, name) {
+            Ok(wait) => wait,
+            Err(error) => return answer.error(error),
+        };
+        let finish = move |answer: Answer<M>, outcome: Outcome, mapped: Option<&Mapped>| match outcome {
+            Ok(()) => reply(answer, mapped),
+            Err(error) => answer.error(error),
+        };
+        if !ask {
+            return self.wait_and_read(wait, answer, finish);
+        }
+        let outcome = wait.query(self.table);
+        self.copies_told();
+        finish(answer, outcome, Some(&self.mapped));
+    }
 }
 
-/// Answers a wait with what memory holds now.
-fn answer_reading(
-    answer: Answer<WaitReading>,
-    outcome: Outcome,
-    mapped: Option<&Mapped>,
-    places: &[(UnifiedPtr, u32)],
-) {
-    let read = |mapped: &Mapped| mapped.read_all(places, MOST_READ).ok();
-    match outcome {
-        Ok(()) => answer.ok(&WaitReadingReply { data: &mapped.and_then(read).unwrap_or_default() }),
-        Err(error) => answer.error(error),
-    }
+/// What memory holds now, in several places; nothing if any cannot be had.
+fn read_all(mapped: Option<&Mapped>, places: &[(UnifiedPtr, u32)]) -> Vec<u8> {
+    mapped.and_then(|mapped| mapped.read_all(places, MOST_READ).ok()).unwrap_or_default()
 }
 
 impl ManagedCommands for Worker {
@@ -104,6 +130,11 @@ impl ManagedCommands for Worker {
     fn mapped_share(&mut self, m: MappedShare, answer: Answer<MappedShare>) {
         let outcome = self.share_mapped(&m);
         answer.result(outcome.map(|()| MappedShareReply {}));
+    }
+
+    fn mapped_file(&mut self, m: MappedFile, answer: Answer<MappedFile>) {
+        let outcome = self.map_file(&m);
+        answer.result(outcome.map(|()| MappedFileReply {}));
     }
 
     fn mapped_close(&mut self, m: MappedClose, answer: Answer<MappedClose>) {
@@ -152,18 +183,32 @@ impl ManagedCommands for Worker {
         }
     }
 
-    fn wait_reading(&mut self, m: WaitReading, answer: Answer<WaitReading>) {
-        let wait = match self.awaited(&m) {
-            Ok(wait) => wait,
-            Err(error) => return answer.error(error),
+    fn mapped_read_changed(&mut self, m: MappedReadChanged, answer: Answer<MappedReadChanged>) {
+        let (address, bytes) = (m.address.0, m.bytes as usize);
+        let outcome = if bytes > MOST_READ {
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        } else {
+            self.mapped.sum(address, bytes, m.seed).and_then(|now| match now == m.sum {
+                true => Ok(Vec::new()),
+                false => self.mapped.read(address, bytes),
+            })
         };
-        if !m.ask {
-            return self.wait_and_read(wait, answer, move |answer, outcome, mapped| {
-                answer_reading(answer, outcome, mapped, &m.places);
-            });
+        match outcome {
+            Ok(data) => answer.ok(&MappedReadChangedReply { data: &data }),
+            Err(error) => answer.error(error),
         }
-        let outcome = wait.query(self.table);
-        self.copies_told();
-        answer_reading(answer, outcome, Some(&self.mapped), &m.places);
+    }
+
+    fn wait_reading(&mut self, m: WaitReading, answer: Answer<WaitReading>) {
+        self.wait_with_memory((m.what, m.name, m.ask), answer, move |answer, mapped| {
+            answer.ok(&WaitReadingReply { data: &read_all(mapped, &m.places) });
+        });
+    }
+
+    fn wait_comparing(&mut self, m: WaitComparing, answer: Answer<WaitComparing>) {
+        self.wait_with_memory((m.what, m.name, m.ask), answer, move |answer, mapped| {
+            let same = mapped.and_then(|mapped| mapped.compare(m.seed, &m.known).ok()).unwrap_or_default();
+            answer.ok(&WaitComparingReply { data: &read_all(mapped, &m.places), same });
+        });
     }
 }

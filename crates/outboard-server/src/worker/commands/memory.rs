@@ -108,6 +108,19 @@ impl MemoryCommands for Worker {
         Ok(())
     }
 
+    fn memory_map(&mut self, message: MemoryMap, answer: Answer<MemoryMap>) {
+        let outcome = self.map_block(message.address, message.bytes);
+        answer.result(outcome.map(|()| MemoryMapReply {}));
+    }
+
+    fn memory_unmap(&mut self, message: MemoryUnmap) -> Outcome {
+        self.unmap_block(message.address, message.bytes)
+    }
+
+    fn memory_part(&mut self, message: MemoryPart) -> Outcome {
+        self.part_block(message.address, message.bytes, message.open)
+    }
+
     fn memory_alloc_async(&mut self, message: MemoryAllocAsync, answer: Answer<MemoryAllocAsync>) {
         let outcome = self.alloc_async(&message);
         answer.result(outcome.map(|address| MemoryAllocAsyncReply { address }));

@@ -21,7 +21,7 @@ mod reference;
 mod stream;
 mod tensormap;
 mod texture;
-mod vmm;
+pub(super) mod vmm;
 
 use outboard_abi::{CUresult, CUstream};
 use outboard_driver::{Table, call};

@@ -18,14 +18,16 @@ const MOST_OPERATIONS: usize = 256;
 impl Worker {
     fn enable(&mut self, peer: ContextId) -> Outcome {
         self.enter()?;
-        let peer = self.objects.context(peer)?;
-        call!(self.table, cuCtxEnablePeerAccess(current(&peer), 0))
+        let context = self.objects.context(peer)?;
+        call!(self.table, cuCtxEnablePeerAccess(current(&context), 0))?;
+        self.peer_opens(peer)
     }
 
     fn disable(&mut self, peer: ContextId) -> Outcome {
         self.enter()?;
-        let peer = self.objects.context(peer)?;
-        call!(self.table, cuCtxDisablePeerAccess(current(&peer)))
+        let context = self.objects.context(peer)?;
+        call!(self.table, cuCtxDisablePeerAccess(current(&context)))?;
+        self.peer_closes(peer)
     }
 
     fn way(&self, src: DeviceId, dst: DeviceId) -> Result<(c_int, c_int), CUresult> {

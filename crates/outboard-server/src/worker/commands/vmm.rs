@@ -24,7 +24,7 @@ impl Worker {
         if self.platform.devices.iter().all(|offered| offered.id != device) {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
         }
-        Ok(CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.ordinal() as i32 })
+        Ok(location(device))
     }
 
     fn memory_kind(
@@ -34,11 +34,7 @@ impl Worker {
         compression: u32,
         usage: u32,
     ) -> Result<CUmemAllocationProp, CUresult> {
-        // SAFETY: a plain structure of numbers and a pointer, all of which may be zero.
-        let mut prop: CUmemAllocationProp = unsafe { std::mem::zeroed() };
-        prop.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        prop.location = self.offered(device)?;
-        prop.requestedHandleTypes = posix(handle_types)?;
+        let mut prop = memory_kind(self.offered(device)?, posix(handle_types)?.0, false);
         prop.allocFlags.compressionType = u8::try_from(compression).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         prop.allocFlags.usage = u16::try_from(usage).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         Ok(prop)
@@ -73,12 +69,26 @@ impl Worker {
         Ok(())
     }
 
-    fn map(&mut self, m: &VmmMap) -> Outcome {
+    /// Has the driver map memory at addresses where the client may have it.
+    fn map_there(&self, m: &VmmPlace) -> Outcome {
         let handle = self.space.memory(m.memory)?;
+        call!(self.table, cuMemMap(m.address.0, m.bytes as usize, m.offset as usize, handle, 0))
+    }
+
+    fn map(&mut self, m: &VmmPlace) -> Outcome {
         self.space.check_free(m.address, m.bytes)?;
-        call!(self.table, cuMemMap(m.address.0, m.bytes as usize, m.offset as usize, handle, 0))?;
+        self.map_there(m)?;
         let charge = self.space.charge(m.memory);
-        self.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge });
+        self.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge, failure: None });
+        Ok(())
+    }
+
+    /// As [`Worker::map`], for a client that takes the memory to be there.
+    fn map_unless_refused(&mut self, m: &VmmPlace) -> Outcome {
+        self.space.check_free(m.address, m.bytes)?;
+        let failure = self.map_there(m).err();
+        let charge = self.space.charge(m.memory).filter(|_| failure.is_none());
+        self.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge, failure });
         Ok(())
     }
 
@@ -87,6 +97,7 @@ impl Worker {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let whole = self.space.whole(m.address, m.bytes)?;
+        whole.iter().try_for_each(|(base, _)| self.space.check_mapped(*base))?;
         let mut desc = Vec::with_capacity(m.access.len());
         for (device, flags) in &m.access {
             if !matches!(flags, 0 | 1 | 3) {
@@ -106,6 +117,21 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+pub(in crate::worker) fn location(device: DeviceId) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.ordinal() as i32 }
+}
+
+/// Memory of a device: which handles it may have, and whether network adapters may use it.
+pub(in crate::worker) fn memory_kind(location: CUmemLocation, handle_types: u32, direct: bool) -> CUmemAllocationProp {
+    // SAFETY: a plain structure of numbers and a pointer, all of which may be zero.
+    let mut prop: CUmemAllocationProp = unsafe { std::mem::zeroed() };
+    prop.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location = location;
+    prop.requestedHandleTypes = CUmemAllocationHandleType(handle_types);
+    prop.allocFlags.gpuDirectRDMACapable = u8::from(direct);
+    prop
 }
 
 /// Handle types that a client may ask for: descriptors, which never leave the server.
@@ -156,8 +182,13 @@ impl VmmCommands for Worker {
     }
 
     fn vmm_map(&mut self, m: VmmMap, answer: Answer<VmmMap>) {
-        let outcome = self.map(&m);
+        let VmmMap { address, bytes, offset, memory } = m;
+        let outcome = self.map(&VmmPlace { address, bytes, offset, memory });
         answer.result(outcome.map(|()| VmmMapReply {}));
+    }
+
+    fn vmm_place(&mut self, m: VmmPlace) -> Outcome {
+        self.map_unless_refused(&m)
     }
 
     fn vmm_unmap(&mut self, m: VmmUnmap, answer: Answer<VmmUnmap>) {
@@ -165,8 +196,11 @@ impl VmmCommands for Worker {
             Ok(whole) => whole,
             Err(error) => return answer.error(error),
         };
-        let mut gone = Vec::with_capacity(whole.len());
-        for (base, _) in whole {
+        let (mut gone, mut parts) = (Vec::with_capacity(whole.len()), Vec::new());
+        for (base, bytes) in whole {
+            if self.space.check_mapped(base).is_ok() {
+                parts.push((base, bytes));
+            }
             gone.push(self.space.remove_mapping(base));
             // It is not there if no device had access.
             let _ = self.allocations.remove(base);
@@ -175,7 +209,11 @@ impl VmmCommands for Worker {
         self.on_free_helper(
             answer,
             move |table| {
-                let outcome = call!(table, cuMemUnmap(m.address.0, m.bytes as usize));
+                let unmap = |address: DevicePtr, bytes: u64| call!(table, cuMemUnmap(address.0, bytes as usize));
+                let outcome = match parts.len() == gone.len() {
+                    true => unmap(m.address, m.bytes),
+                    false => parts.into_iter().try_for_each(|(base, bytes)| unmap(base, bytes)),
+                };
                 drop(gone);
                 outcome
             },

@@ -27,7 +27,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outboard_transport::{tcp, write_all};
+use outboard_wire::handshake::arena::{ARENA, Arena};
 use outboard_wire::handshake::beats::BEATS;
+use outboard_wire::handshake::files::{FILES, Files};
+use outboard_wire::handshake::queued::{QUEUED, Queued};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
@@ -56,6 +59,11 @@ use secure::Secure;
 pub trait Handler {
     /// What the client is told of the platform in the welcome, encoded.
     fn snapshot(&mut self) -> Vec<u8>;
+
+    /// The addresses that the client may give to memory.
+    fn arena(&self) -> Option<Arena> {
+        None
+    }
 
     /// Carries out one command. Commands come in the session's order, each once. If it
     /// [`wants_reply`](Command::wants_reply), exactly one reply must follow, now or later.
@@ -201,8 +209,13 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let grace = start.grace.filter(|_| on_this_machine.is_none());
     let mut more = Extensions::default();
     more.set(BEATS, &watch::beats());
+    more.set(QUEUED, &Queued);
+    more.set(FILES, &Files);
     if let Some(window) = window {
         more.set(WINDOWS, &window);
+        if let Some(arena) = handler.arena() {
+            more.set(ARENA, &arena);
+        }
     }
     if let Some(grace) = grace {
         more.set(RESUME, &Terms { grace: grace.silent });

@@ -106,6 +106,11 @@ impl Registry {
         Ok(granted)
     }
 
+    /// Has other sessions give back what they only keep of a device's memory; whether any has memory there.
+    pub(crate) fn scarce(&self, device: u32) -> io::Result<bool> {
+        self.ask(|request| ToSupervisor::Scarce { request, device }, None, PATIENCE).map(|answer| answer.is_some())
+    }
+
     /// This session needs no more of a device than that.
     pub(crate) fn holds(&self, device: u32, bytes: u64) {
         self.waiting().granted.insert(device, bytes);

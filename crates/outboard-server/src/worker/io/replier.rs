@@ -2,16 +2,18 @@
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use outboard_abi::CUresult;
 use outboard_session::server::Outgoing;
 use outboard_session::{ProtocolError, TooLong};
-use outboard_transport::{Interest, Memory, PEER_CHECK, Readiness, Stream};
-use outboard_wire::notice::REQUEST;
+use outboard_transport::{Interest, Memory, PEER_CHECK, Readiness, Stream, shm};
+use outboard_wire::notice::{FAILURE, Failure, REQUEST};
 use outboard_wire::request::Request;
-use outboard_wire::{ContextId, Writer};
+use outboard_wire::{ContextId, Encode, Writer};
 
 use super::connection::{Connection, Current, End};
 use super::{Asked, Bulk, Registry};
@@ -112,6 +114,13 @@ impl Replier {
         let taken = self.replies.taken.load(Ordering::Relaxed).max(seq);
         self.push(DISPATCHES.get(), |outgoing| outgoing.reply(seq, status, taken, encode))
     }
+    /// Tells the client that what it posted has failed.
+    pub(crate) fn failed(&self, ctx: ContextId, error: CUresult) {
+        meter::page().failed(error);
+        let failure = Failure { ctx, status: error.0 };
+        // A client that is gone need not know.
+        let _ = self.notice(FAILURE, |writer| failure.encode(writer));
+    }
 
     /// Tells the client something it did not ask for. It arrives before every reply that is made later.
     pub fn notice(&self, code: u16, encode: impl FnOnce(&mut Writer)) -> Result<(), TooLong> {
@@ -147,6 +156,11 @@ impl Replier {
     /// The memory that the client shares, if it is on this machine.
     pub fn memory(&self) -> Option<&Arc<Memory>> {
         self.memory.as_ref()
+    }
+
+    /// The file that the client has handed over with this number, if it is on this machine.
+    pub fn take_file(&self, number: u64) -> io::Result<OwnedFd> {
+        shm::take_file(&*self.replies.connection.current().stream, number)
     }
 
     /// What sessions of the server share.

@@ -169,6 +169,10 @@ impl Further {
                     gate.open();
                 }
             }
+            (ToWorker::Wanted, _) => {
+                // A client that is away keeps what it has until it is back, or its time is up.
+                let _ = self.replier.notice(outboard_wire::notice::WANTED, |_| ());
+            }
             (ToWorker::Trace { on, root }, _) => crate::worker::spans::set(on, root, control),
             (ToWorker::End { sentence }, _) => {
                 // A client that closes the connection then is not waited for.

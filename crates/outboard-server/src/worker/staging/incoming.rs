@@ -3,23 +3,40 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use outboard_session::chunks::Cut;
-use outboard_session::groups::{Flag, Groups};
+use outboard_abi::CUresult;
+use outboard_session::groups::Flag;
 
-use super::watch::{Step, Watched, What};
-use super::{Failed, Place, Target, Transfer};
+use super::memory::Held;
+use super::watch::{Moving, Step, Watched};
+use super::{Target, Transfer};
 use crate::worker::io::Sink;
 
 /// What is run when a stream has come to a copy, or will not any more.
 pub(crate) type Reached = Box<dyn FnOnce() + Send>;
 
 /// A copy to the device, as lane threads see it.
-struct In {
+pub(super) struct In {
     transfer: Transfer,
     /// For each slot, how many chunks of the group that has it have come.
     come: Vec<AtomicU32>,
     /// Queueing it broke off: its bytes go nowhere.
     broken: AtomicBool,
+}
+
+impl In {
+    pub(super) fn new(transfer: Transfer) -> Arc<In> {
+        let come = (0..transfer.groups.slots()).map(|_| AtomicU32::new(0)).collect();
+        Arc::new(In { transfer, come, broken: AtomicBool::new(false) })
+    }
+
+    /// Queues it, while its bytes may be on their way already. If it is `late`, a flag is set when the stream has come to it.
+    pub(super) fn queue(&self, dst: &Target, late: bool) -> Result<(), CUresult> {
+        self.transfer.copy_in(dst, late).inspect_err(|_| {
+            self.broken.store(true, Ordering::Release);
+            self.transfer.let_pass();
+            self.transfer.watcher.nudge();
+        })
+    }
 }
 
 // SAFETY: a chunk is granted once the device has emptied its group's slot, or will not touch it any more.
@@ -46,12 +63,26 @@ unsafe impl Sink for In {
 }
 
 /// The watcher's part of it.
-struct Emptying {
+pub(super) struct Emptying {
     copy: Arc<In>,
     reached: Option<Reached>,
     /// Groups that the device has taken.
     taken: u32,
     gave_up: bool,
+    /// What the program's stream holds for it.
+    _held: Option<Held>,
+}
+
+impl Emptying {
+    pub(super) fn new(copy: Arc<In>, reached: Option<Reached>, held: Option<Held>) -> Emptying {
+        Emptying { copy, reached, taken: 0, gave_up: false, _held: held }
+    }
+}
+
+impl Moving for Emptying {
+    fn is_copied(&self) -> bool {
+        self.taken == self.copy.transfer.groups.count()
+    }
 }
 
 impl Watched for Emptying {
@@ -108,28 +139,4 @@ impl Watched for Emptying {
     fn give_up(&mut self) {
         self.gave_up = true;
     }
-}
-
-/// Takes the bytes of a copy to the device, and queues it. `reached` is run when its stream has come to it, or will not any more.
-pub(crate) fn copy_in(
-    place: &Place<'_>,
-    number: u64,
-    cut: Cut,
-    dst: &Target,
-    reached: Option<Reached>,
-) -> Result<(), Failed> {
-    let transfer = place.transfer(number, Groups::new(cut), None).map_err(Failed::NotStarted)?;
-    let come = (0..transfer.groups.slots()).map(|_| AtomicU32::new(0)).collect();
-    let late = reached.is_some();
-    let copy = Arc::new(In { transfer, come, broken: AtomicBool::new(false) });
-    // Bytes may come while the copy is being queued.
-    place.bulk.receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>).map_err(Failed::Violation)?;
-    let queued = copy.transfer.copy_in(dst, late);
-    if queued.is_err() {
-        copy.broken.store(true, Ordering::Release);
-        copy.transfer.let_pass();
-    }
-    let what = What { to_device: true, way: "lanes", bytes: cut.len() };
-    place.watcher.add(Box::new(Emptying { copy, reached, taken: 0, gave_up: false }), what);
-    queued.map_err(Failed::BrokeOff)
 }

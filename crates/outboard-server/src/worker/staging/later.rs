@@ -1,8 +1,9 @@
-//! Copies to the host that find no staging memory when they are queued.
+//! Copies that cannot be queued whole: those to the host that find no staging memory, those to the device for which the client had none left, and
+//! those to whose stream so much has been given that the driver would have the dispatcher wait.
 //!
-//! Their stream says when it has come to them, and stands still. Then they get memory in turn, the bytes are copied into it in a stream of ours, and
-//! when these are there the copy's own stream goes on. So a client that does not read holds up its own streams and nothing else, and a stream that
-//! stands still for another reason holds no memory.
+//! Their stream says when it has come to them, and stands still. Then they get memory in turn, the bytes are copied from or into it in a stream of
+//! ours, and when that is done the copy's own stream goes on. So a client that does not read or send holds up its own streams and nothing else, and a
+//! stream that stands still for another reason holds no memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,11 +14,12 @@ use outboard_session::chunks::Cut;
 use outboard_session::groups::Groups;
 
 use super::account::{Share, Ticket};
+use super::incoming::{Emptying, In, Reached};
 use super::memory::Piece;
 use super::outgoing::{Copied, Filling, Out};
-use super::watch::{Step, Watched, What};
-use super::{Failed, Place, Queue, Target, Transfer};
-use crate::worker::io::Bulk;
+use super::watch::{Moving, Step, Watched, What};
+use super::{Failed, Failing, Place, Queue, Target, Transfer};
+use crate::worker::io::{Bulk, Sink};
 use crate::worker::memops::{self, Operation};
 
 /// Words of its flags: the stream has come to it; its bytes are in staging memory; the stream has gone on.
@@ -25,9 +27,27 @@ const REACHED: usize = 0;
 const COPIED: usize = 1;
 const PASSED: usize = 2;
 
+/// How the bytes of a copy to the device come.
+pub(super) enum Coming {
+    /// The client sends them at once, to staging memory of its own.
+    Now,
+    /// When this asks for them.
+    Asked(Reached),
+}
+
+/// What becomes of the bytes of a copy.
+enum Bytes {
+    ToHost,
+    /// They come to memory that they have already.
+    Coming(Arc<In>),
+    /// What asks the client for them, once.
+    Asked(Mutex<Option<Reached>>),
+}
+
 /// Such a copy.
-pub(super) struct Later {
+struct Later {
     number: u64,
+    bytes: Bytes,
     /// The copy in the stream of ours, but for that stream and its memory.
     queue: Queue,
     flags: Piece,
@@ -36,10 +56,11 @@ pub(super) struct Later {
     watcher: Arc<super::Watcher>,
     pool: Arc<super::Pool>,
     copied: AtomicBool,
+    failing: Failing,
 }
 
-/// What has come of its start.
-type Started = Arc<Mutex<Option<Result<Arc<Out>, CUresult>>>>;
+/// A copy that has been started, or that it could not be.
+type Started = Arc<Mutex<Option<Result<Box<dyn Moving>, ()>>>>;
 
 /// The part of the watcher.
 struct Waiting {
@@ -52,7 +73,7 @@ enum Phase {
     /// For its stream, and for memory.
     Asked(Target),
     Starting(Started),
-    Sending(Filling),
+    Moving(Box<dyn Moving>),
     /// The stream is to go on.
     Leaving,
 }
@@ -64,7 +85,7 @@ struct Say {
 }
 
 impl Say {
-    fn say(&self, result: Result<Arc<Out>, CUresult>) {
+    fn say(&self, result: Result<Box<dyn Moving>, ()>) {
         self.started.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(result);
         self.later.watcher.nudge();
     }
@@ -72,7 +93,7 @@ impl Say {
 
 impl Drop for Say {
     fn drop(&mut self) {
-        self.say(Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        self.say(Err(()));
     }
 }
 
@@ -89,24 +110,69 @@ impl Later {
     }
 
     /// Queues the copy in a stream of ours. Called on a helper thread.
-    fn start(&self, target: &Target, share: Share, say: &Say) -> Result<(), CUresult> {
-        let Queue { groups, table, context, .. } = self.queue;
-        call!(table, cuCtxSetCurrent(context.get()))?;
-        let stream = self.pool.own_stream(table)?;
+    fn start(&self, target: &Target, share: Option<Share>, say: &Say) -> Result<(), CUresult> {
+        call!(self.queue.table, cuCtxSetCurrent(self.queue.context.get()))?;
+        // Bytes may move while the copy is being queued.
+        let emptying = |copy: &Arc<In>| say.say(Ok(Box::new(Emptying::new(Arc::clone(copy), None, None))));
+        match &self.bytes {
+            Bytes::ToHost => {
+                let copy = Out::new(self.transfer(false, share)?);
+                say.say(Ok(Box::new(Filling::new(Arc::clone(&copy), None))));
+                copy.queue(target)
+            }
+            Bytes::Coming(copy) => {
+                emptying(copy);
+                copy.queue(target, false)
+            }
+            Bytes::Asked(ask) => {
+                let copy = In::new(self.transfer(true, share)?);
+                self.bulk.place(self.number, Arc::clone(&copy) as Arc<dyn Sink>);
+                emptying(&copy);
+                if let Some(ask) = take(ask) {
+                    ask();
+                }
+                copy.queue(target, false)
+            }
+        }
+    }
+
+    /// The copy in a stream of ours, with memory.
+    fn transfer(&self, to_device: bool, share: Option<Share>) -> Result<Transfer, CUresult> {
+        let (table, groups) = (self.queue.table, self.queue.groups);
+        let stream = self.pool.own_stream(table, to_device)?;
         let piece = self.pool.take(table, groups.staging())?;
-        let out = Out::new(Transfer {
+        Ok(Transfer {
             number: self.number,
             queue: Queue { view: piece.view(), stream, ..self.queue },
             bulk: self.bulk.clone(),
             watcher: Arc::clone(&self.watcher),
             pool: Arc::clone(&self.pool),
             piece,
-            _share: Some(share),
-        });
-        // Bytes may go while the copy is being queued.
-        say.say(Ok(Arc::clone(&out)));
-        out.queue(target)
+            _share: share,
+        })
     }
+
+    /// It has come to nothing before it was started: no bytes go, and those that come go nowhere.
+    fn abandon(&self) {
+        let all = self.queue.groups.cut().count();
+        match &self.bytes {
+            Bytes::ToHost => self.bulk.cancel(self.number, 0),
+            Bytes::Coming(_) => {
+                self.bulk.grant(self.number, all);
+                self.bulk.done(self.number, false);
+            }
+            Bytes::Asked(ask) => {
+                self.bulk.grant(self.number, all);
+                if let Some(ask) = take(ask) {
+                    self.watcher.helpers().run(ask);
+                }
+            }
+        }
+    }
+}
+
+fn take(ask: &Mutex<Option<Reached>>) -> Option<Reached> {
+    ask.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 impl Copied for Later {
@@ -122,65 +188,72 @@ impl Waiting {
         if !later.is_set(REACHED) {
             return Step::ForDevice;
         }
-        let Some(share) = later.ticket.turn(later.queue.groups.staging(), &later.watcher) else {
-            return Step::ForBytes;
+        let share = match &later.bytes {
+            Bytes::Coming(_) => None,
+            Bytes::ToHost | Bytes::Asked(_) => match later.ticket.turn(later.queue.groups.staging(), &later.watcher) {
+                None => return Step::ForBytes,
+                share => share,
+            },
         };
         let started = Started::default();
         let say = Say { started: Arc::clone(&started), later: Arc::clone(later) };
         if let Phase::Asked(target) = std::mem::replace(&mut self.phase, Phase::Starting(started)) {
-            let job = move || {
+            later.watcher.helpers().run(move || {
                 if let Err(error) = say.later.start(&target, share, &say) {
-                    tracing::debug!(error = error.0, "a copy that waited for staging memory was not queued");
+                    say.later.failing.tell(error);
                 }
-            };
-            later.watcher.helpers().run(job);
+            });
         }
+        Step::Moved
+    }
+
+    /// The stream is to go on.
+    fn leave(&mut self) -> Step {
+        self.later.let_on();
+        self.phase = Phase::Leaving;
         Step::Moved
     }
 }
 
 impl Watched for Waiting {
     fn step(&mut self) -> Step {
-        let later = Arc::clone(&self.later);
         match &mut self.phase {
             Phase::Asked(_) if self.gave_up => {
-                later.bulk.cancel(later.number, 0);
-                later.let_on();
-                self.phase = Phase::Leaving;
-                Step::Moved
+                self.later.abandon();
+                self.leave()
             }
             Phase::Asked(_) => self.begin(),
             Phase::Starting(started) => {
                 let result = started.lock().unwrap_or_else(PoisonError::into_inner).take();
                 match result {
-                    None => return Step::ForDevice,
-                    Some(Ok(out)) => self.phase = Phase::Sending(Filling::new(out)),
-                    Some(Err(_)) => {
-                        later.bulk.cancel(later.number, 0);
-                        later.let_on();
-                        self.phase = Phase::Leaving;
+                    None => Step::ForDevice,
+                    Some(Ok(moving)) => {
+                        self.phase = Phase::Moving(moving);
+                        Step::Moved
+                    }
+                    Some(Err(())) => {
+                        self.later.abandon();
+                        self.leave()
                     }
                 }
-                Step::Moved
             }
-            Phase::Sending(filling) => {
+            Phase::Moving(moving) => {
                 if self.gave_up {
-                    filling.give_up();
+                    moving.give_up();
                 }
-                let step = filling.step();
-                if step == Step::Ended || filling.is_copied() {
-                    later.let_on();
+                let step = moving.step();
+                if step == Step::Ended {
+                    return self.leave();
                 }
-                if step != Step::Ended {
-                    return step;
+                if moving.is_copied() {
+                    self.later.let_on();
                 }
-                self.phase = Phase::Leaving;
-                Step::Moved
+                step
             }
-            Phase::Leaving if later.is_set(PASSED) => Step::Ended,
+            Phase::Leaving if self.later.is_set(PASSED) => Step::Ended,
             Phase::Leaving if self.gave_up => {
                 // A device that comes to it yet finds what it waits for.
-                later.flags.lose();
+                self.later.flags.lose();
                 Step::Ended
             }
             Phase::Leaving => Step::ForDevice,
@@ -196,8 +269,56 @@ impl Watched for Waiting {
     }
 }
 
-/// Queues what a copy without memory needs of its stream.
-pub(super) fn copy_later(place: &Place<'_>, number: u64, cut: Cut, src: &Target) -> Result<Arc<dyn Copied>, Failed> {
+/// Queues a copy to the host.
+pub(super) fn copy_out_later(
+    place: &Place<'_>,
+    number: u64,
+    cut: Cut,
+    src: &Target,
+) -> Result<Arc<dyn Copied>, Failed> {
+    let later: Arc<dyn Copied> = queue(place, number, Groups::new(cut), src, Bytes::ToHost)?;
+    Ok(later)
+}
+
+/// Queues a copy to the device.
+pub(super) fn copy_in_later(
+    place: &Place<'_>,
+    number: u64,
+    cut: Cut,
+    dst: &Target,
+    coming: Coming,
+) -> Result<(), Failed> {
+    let groups = Groups::new(cut);
+    let bytes = match coming {
+        Coming::Now => {
+            let stream = place.pool.own_stream(place.table, true).map_err(Failed::NotStarted)?;
+            let own = Place { stream: stream.get(), ..*place };
+            let copy = In::new(own.transfer(number, groups, None).map_err(Failed::NotStarted)?);
+            place.bulk().receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>).map_err(Failed::Violation)?;
+            Bytes::Coming(copy)
+        }
+        Coming::Asked(ask) => {
+            place.bulk().expect(number, cut).map_err(Failed::Violation)?;
+            Bytes::Asked(Mutex::new(Some(ask)))
+        }
+    };
+    let comes = matches!(bytes, Bytes::Coming(_));
+    match queue(place, number, groups, dst, bytes) {
+        Err(Failed::NotStarted(error)) if comes => {
+            // They go on coming, and go nowhere.
+            place.bulk().grant(number, cut.count());
+            place.bulk().done(number, false);
+            Err(Failed::BrokeOff(error))
+        }
+        queued => queued.map(drop),
+    }
+}
+
+/// Queues what such a copy needs of its stream.
+fn queue(place: &Place<'_>, number: u64, groups: Groups, target: &Target, bytes: Bytes) -> Result<Arc<Later>, Failed> {
+    if !groups.fit() {
+        return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
+    }
     let ticket = place.pool.account().ticket();
     let flags = place.pool.take(place.table, 0).map_err(Failed::NotStarted)?;
     let view = flags.view();
@@ -211,17 +332,20 @@ pub(super) fn copy_later(place: &Place<'_>, number: u64, cut: Cut, src: &Target)
         flags.lose();
         return Err(Failed::NotStarted(error));
     }
+    let what = What { to_device: !matches!(bytes, Bytes::ToHost), way: "lanes", bytes: groups.cut().len() };
     let later = Arc::new(Later {
         number,
-        queue: place.queue(Groups::new(cut), view),
+        bytes,
+        queue: place.queue(groups, view),
         flags,
         ticket,
-        bulk: place.bulk.clone(),
+        bulk: place.bulk().clone(),
         watcher: Arc::clone(place.watcher),
         pool: Arc::clone(place.pool),
         copied: AtomicBool::new(false),
+        failing: Failing { replier: place.replier.clone(), ctx: place.ctx },
     });
-    let waiting = Waiting { later: Arc::clone(&later), phase: Phase::Asked(*src), gave_up: false };
-    place.watcher.add(Box::new(waiting), What { to_device: false, way: "lanes", bytes: cut.len() });
+    let waiting = Waiting { later: Arc::clone(&later), phase: Phase::Asked(*target), gave_up: false };
+    place.watcher.add(Box::new(waiting), what);
     Ok(later)
 }

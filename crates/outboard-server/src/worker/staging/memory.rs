@@ -3,12 +3,15 @@
 //! Page-locking costs milliseconds for a block, mostly for finding the pages. So a context's first block is made ahead, by a helper thread, when
 //! the program allocates device memory that large copies may go to; the pages are huge ones where the system has them.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::{CUresult, CUstream, CUstream_flags};
 use outboard_driver::{Table, call};
-use outboard_session::groups::FLAGS;
+use outboard_session::chunks::Cut;
+use outboard_session::groups::{FLAGS, Groups};
 use outboard_session::ranges::Ranges;
 use outboard_wire::DevicePtr;
 use outboard_wire::limits::WINDOW;
@@ -192,12 +195,36 @@ impl Drop for Warming {
     }
 }
 
+/// Operations that a stream holds at most for copies whose turn has not come. The driver has a caller wait whose stream holds about a thousand of any kind.
+const MOST_OPERATIONS: usize = 512;
+
+/// Operations that a stream holds for a copy, while this lives.
+pub(super) struct Held {
+    pool: Arc<Pool>,
+    stream: usize,
+    operations: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        if let Entry::Occupied(mut held) = state.held.entry(self.stream) {
+            *held.get_mut() -= self.operations;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
+    /// Operations that streams hold for copies.
+    held: HashMap<usize, usize>,
     blocks: Vec<Arc<Block>>,
     warming: bool,
-    /// For copies that waited for memory.
-    own: Option<Handle<outboard_abi::CUstream_st>>,
+    /// For copies that waited for memory: to the host, and to the device.
+    own: [Option<Handle<outboard_abi::CUstream_st>>; 2],
 }
 
 impl Pool {
@@ -213,18 +240,37 @@ impl Pool {
         &self.account
     }
 
-    /// A stream that copies to the host and nothing else uses, before others: what they wait for must not be behind them. It ends with the context,
-    /// which is current.
-    pub(super) fn own_stream(&self, table: &Table) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
+    /// How a copy in a stream is best divided, and what the stream then holds for it. `None` if it holds enough already.
+    pub(super) fn hold(self: &Arc<Pool>, stream: CUstream, cut: Cut) -> Option<(Groups, Held)> {
+        let stream = stream as usize;
         let mut state = self.state();
-        if let Some(own) = state.own {
-            return Ok(own);
+        let held = state.held.entry(stream).or_default();
+        let groups = if *held == 0 { Groups::new(cut) } else { Groups::waiting(cut) };
+        let operations = groups.operations();
+        if *held > 0 && *held + operations > MOST_OPERATIONS {
+            return None;
+        }
+        *held += operations;
+        Some((groups, Held { pool: Arc::clone(self), stream, operations }))
+    }
+
+    /// A stream that copies of one direction that waited for memory use and nothing else, before others: what they wait for must not be behind them.
+    /// It ends with the context, which is current.
+    pub(super) fn own_stream(
+        &self,
+        table: &Table,
+        to_device: bool,
+    ) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
+        let mut state = self.state();
+        let own = &mut state.own[usize::from(to_device)];
+        if let Some(own) = own {
+            return Ok(*own);
         }
         let (mut least, mut greatest) = (0, 0);
         call!(table, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
         let (mut stream, flags): (CUstream, _) = (core::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING.0);
         call!(table, cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
-        Ok(*state.own.insert(Handle::new(stream)))
+        Ok(*own.insert(Handle::new(stream)))
     }
 
     /// Gives blocks back that nobody uses. A context is current.

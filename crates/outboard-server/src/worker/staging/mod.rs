@@ -10,6 +10,7 @@ mod later;
 mod memory;
 mod outgoing;
 mod shared;
+mod start;
 mod watch;
 
 use std::sync::Arc;
@@ -20,28 +21,32 @@ use outboard_driver::{Table, call};
 use outboard_session::chunks::ChunkError;
 use outboard_session::groups::{Flag, Groups};
 use outboard_wire::boxes::Extent;
-use outboard_wire::{DevicePtr, HostPtr};
+use outboard_wire::{ContextId, DevicePtr, HostPtr};
 
 use super::boxes::{self, Placed};
-use super::io::Bulk;
+use super::io::{Bulk, Replier};
 use super::memops::{self, Operation};
 use super::objects::Handle;
 pub(crate) use account::Account;
 use account::Share;
-pub(crate) use incoming::{Reached, copy_in};
+pub(crate) use incoming::Reached;
 pub(crate) use memory::Pool;
 use memory::{Piece, View};
-pub(crate) use outgoing::{Copied, copy_out};
+pub(crate) use outgoing::Copied;
 pub(crate) use shared::{SharedStaging, Staged, copy_staged};
+pub(crate) use start::{copy_in, copy_in_queued, copy_out};
 pub(crate) use watch::Watcher;
 
 /// Where a copy runs.
+#[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     pub(crate) table: &'static Table,
     pub(crate) context: CUcontext,
     pub(crate) stream: CUstream,
     pub(crate) pool: &'a Arc<Pool>,
-    pub(crate) bulk: &'a Bulk,
+    pub(crate) replier: &'a Replier,
+    /// The client's name of the context.
+    pub(crate) ctx: ContextId,
     pub(crate) watcher: &'a Arc<Watcher>,
 }
 
@@ -88,7 +93,24 @@ impl std::ops::Deref for Transfer {
     }
 }
 
+/// Tells the client that a copy has failed after the command that queued it.
+#[derive(Clone)]
+struct Failing {
+    replier: Replier,
+    ctx: ContextId,
+}
+
+impl Failing {
+    fn tell(&self, error: CUresult) {
+        self.replier.failed(self.ctx, error);
+    }
+}
+
 impl Place<'_> {
+    fn bulk(&self) -> &Bulk {
+        self.replier.bulk()
+    }
+
     fn transfer(&self, number: u64, groups: Groups, share: Option<Share>) -> Result<Transfer, CUresult> {
         if !groups.fit() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -97,7 +119,7 @@ impl Place<'_> {
         Ok(Transfer {
             number,
             queue: self.queue(groups, piece.view()),
-            bulk: self.bulk.clone(),
+            bulk: self.bulk().clone(),
             watcher: Arc::clone(self.watcher),
             pool: Arc::clone(self.pool),
             piece,

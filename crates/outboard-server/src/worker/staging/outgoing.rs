@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outboard_abi::CUresult;
-use outboard_session::chunks::Cut;
-use outboard_session::groups::{Flag, Groups};
+use outboard_session::groups::Flag;
 
-use super::later::copy_later;
-use super::watch::{Step, Watched, What};
-use super::{Failed, Place, Target, Transfer};
+use super::memory::Held;
+use super::watch::{Moving, Step, Watched};
+use super::{Target, Transfer};
 
 /// A copy to the host, for who wants to know whether the device is done with it.
 pub(crate) trait Copied: Send + Sync {
@@ -75,15 +74,18 @@ pub(super) struct Filling {
     /// Groups that were given to the lanes.
     given: u32,
     gave_up: bool,
+    /// What the program's stream holds for it.
+    _held: Option<Held>,
 }
 
 impl Filling {
-    pub(super) fn new(copy: Arc<Out>) -> Filling {
-        Filling { copy, given: 0, gave_up: false }
+    pub(super) fn new(copy: Arc<Out>, held: Option<Held>) -> Filling {
+        Filling { copy, given: 0, gave_up: false, _held: held }
     }
+}
 
-    /// Whether the device is done with it.
-    pub(super) fn is_copied(&self) -> bool {
+impl Moving for Filling {
+    fn is_copied(&self) -> bool {
         self.copy.is_copied()
     }
 }
@@ -102,13 +104,15 @@ impl Watched for Filling {
                 return Step::Moved;
             }
             let group = self.given;
+            // Where there are other copies, this thread is needed for them.
+            let has_time = !t.watcher.has_others();
             for index in t.groups.chunks(group) {
                 let copy = Arc::clone(&self.copy);
                 let sent = move || copy.has_sent(group);
                 let (from, len) = (t.view.slot(t.groups.chunk_at(index)), t.groups.cut().len_of(index));
                 // SAFETY: the slot is full, and the device writes it again only once all of the group has been sent; the closure keeps the
                 // piece.
-                unsafe { t.bulk.send(t.number, index, from, len, sent) };
+                unsafe { t.bulk.send(t.number, index, from, len, has_time, sent) };
             }
             self.given += 1;
         }
@@ -128,19 +132,4 @@ impl Watched for Filling {
     fn give_up(&mut self) {
         self.gave_up = true;
     }
-}
-
-/// Queues a copy to the host and starts to send its bytes; later, if there is no memory for them now.
-pub(crate) fn copy_out(place: &Place<'_>, number: u64, cut: Cut, src: &Target) -> Result<Arc<dyn Copied>, Failed> {
-    let groups = Groups::new(cut);
-    let Some(share) = place.pool.account().at_once(groups.staging(), place.watcher) else {
-        return copy_later(place, number, cut, src);
-    };
-    let transfer = place.transfer(number, groups, Some(share)).map_err(Failed::NotStarted)?;
-    let copy = Out::new(transfer);
-    // Bytes may go while the copy is being queued.
-    let what = What { to_device: false, way: "lanes", bytes: cut.len() };
-    place.watcher.add(Box::new(Filling::new(Arc::clone(&copy))), what);
-    copy.queue(src).map_err(Failed::BrokeOff)?;
-    Ok(copy)
 }

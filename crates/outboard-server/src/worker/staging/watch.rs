@@ -49,6 +49,12 @@ pub(super) trait Watched: Send {
     fn give_up(&mut self);
 }
 
+/// A copy that moves bytes.
+pub(super) trait Moving: Watched {
+    /// Whether the device is done with it.
+    fn is_copied(&self) -> bool;
+}
+
 /// What a copy is, for who traces it.
 pub(super) struct What {
     pub(super) to_device: bool,
@@ -99,6 +105,8 @@ pub(crate) struct Watcher {
     started: Once,
     /// Streams that are being asked.
     asking: Arc<AtomicUsize>,
+    /// Copies that have not ended.
+    copies: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -124,7 +132,14 @@ const DEAD: u8 = 2;
 impl Watcher {
     pub(crate) fn new(helpers: Helpers) -> Arc<Watcher> {
         let (state, wake) = (Mutex::default(), Condvar::new());
-        Arc::new(Watcher { state, wake, helpers, started: Once::new(), asking: Arc::default() })
+        Arc::new(Watcher {
+            state,
+            wake,
+            helpers,
+            started: Once::new(),
+            asking: Arc::default(),
+            copies: AtomicUsize::new(0),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -147,8 +162,14 @@ impl Watcher {
                 tracing::error!(%error, "no thread to look after copies");
             }
         });
+        self.copies.fetch_add(1, Ordering::Relaxed);
         self.state().new.push(copy);
         self.wake.notify_one();
+    }
+
+    /// Whether there is more than one copy to look after.
+    pub(super) fn has_others(&self) -> bool {
+        self.copies.load(Ordering::Relaxed) > 1
     }
 
     /// Bytes have come or gone that a copy may wait for.
@@ -187,7 +208,9 @@ impl Watcher {
                         entry.ask(self);
                     }
                     Step::ForBytes => entry.ask(self),
-                    Step::Ended => {}
+                    Step::Ended => {
+                        self.copies.fetch_sub(1, Ordering::Relaxed);
+                    }
                 }
                 any |= matches!(step, Step::Moved | Step::Ended);
                 step != Step::Ended

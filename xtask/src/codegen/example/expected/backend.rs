@@ -14,6 +14,10 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
     }
     /// Waits for daylight. Call.
     fn lamp_wait(&'static self, ctx: ContextId, hours: u32) -> Result<()>;
+    /// Whether it still glows: only who is in the room sees that.
+    fn lamp_glows(&'static self) -> bool {
+        false
+    }
     /// Some lamp. Call.
     fn lamp_any(&'static self) -> Result<ObjectId>;
     /// Makes a lamp. What it takes, and its serial number. Call.

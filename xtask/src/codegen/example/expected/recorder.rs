@@ -8,9 +8,10 @@ use outboard_wire::lamps::Shade;
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 13] = [
+pub(crate) const METHODS: [&str; 14] = [
     "lamp_count",
     "lamp_wait",
+    "lamp_glows",
     "lamp_any",
     "lamp_open",
     "lamp_switch",
@@ -31,6 +32,10 @@ impl Lamps for Recorder {
 
     fn lamp_wait(&'static self, ctx: ContextId, hours: u32) -> Result<()> {
         self.outcome("lamp_wait", format_args!("ctx: {ctx:?}, hours: {hours:?}"))
+    }
+
+    fn lamp_glows(&'static self) -> bool {
+        self.answer("lamp_glows", format_args!(""))
     }
 
     fn lamp_any(&'static self) -> Result<ObjectId> {

@@ -57,11 +57,11 @@ fn a_cancelled_download_waits_for_what_was_sent() {
     let mut table = Table::default();
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(5 * u64::from(CHUNK), CHUNK).unwrap();
-    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), &outcome).unwrap();
-    table.cancel_download(transfer, 1);
+    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+    table.downloads.cancel(transfer, 1);
     assert_eq!(outcome.get(), None, "its first chunk is still on its way");
-    table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
-    table.end_chunk(transfer, 0, true);
+    table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
+    table.downloads.end_chunk(transfer, 0, true);
     assert_eq!(outcome.get(), Some(End::Cancelled));
 }
 
@@ -93,12 +93,12 @@ fn a_chunk_that_broke_off_may_come_again() {
     let mut table = Table::default();
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
-    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), &outcome).unwrap();
-    table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
-    assert!(table.begin_chunk(transfer, 0, CHUNK).unwrap().is_err());
-    assert!(!table.end_chunk(transfer, 0, false));
-    table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
-    assert!(table.end_chunk(transfer, 0, true));
+    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+    table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
+    assert!(table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().is_err());
+    assert!(!table.downloads.end_chunk(transfer, 0, false));
+    table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
+    assert!(table.downloads.end_chunk(transfer, 0, true));
     assert_eq!(outcome.get(), Some(End::Complete));
 }
 
@@ -107,8 +107,8 @@ fn memory_in_use_by_a_thread_is_not_given_back() {
     let mut table = Table::default();
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(2 * u64::from(CHUNK), CHUNK).unwrap();
-    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), &outcome).unwrap();
-    table.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
+    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+    table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
     let (_, idle) = upload(&mut table, 1);
     let (_, busy) = upload(&mut table, 1);
     table.next_job(None).unwrap();
@@ -117,7 +117,25 @@ fn memory_in_use_by_a_thread_is_not_given_back() {
     assert_eq!(busy.get(), Some(End::Complete));
     table.lose();
     assert_eq!((outcome.get(), idle.get()), (None, None), "threads are still at work on both");
-    table.end_chunk(transfer, 0, false);
+    table.downloads.end_chunk(transfer, 0, false);
     assert_eq!(outcome.get(), Some(End::Lost));
     assert!(table.next_job(None).is_none());
+}
+
+#[test]
+fn a_transfer_that_is_queued_takes_no_staging_memory() {
+    let mut table = Table::default();
+    let large: Vec<u64> = (0..UPLOADS / WINDOW).map(|_| upload(&mut table, 1000).0).collect();
+    let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
+    assert_eq!(table.open_upload(cut, &Arc::default(), &Arc::default()), None);
+    assert!(!table.is_stuck());
+    table.set_stuck();
+    assert!(table.is_stuck());
+    let queued = table.open_queued_upload(cut, &Arc::default(), &Arc::default());
+    assert_eq!(table.used, UPLOADS);
+    table.release(queued, true);
+    assert!(table.is_stuck(), "it gave no staging memory back");
+    table.release(large[0], true);
+    assert!(!table.is_stuck());
+    assert!(table.open_upload(cut, &Arc::default(), &Arc::default()).is_some());
 }

@@ -149,6 +149,21 @@ impl Bulk {
         self.announce(transfer, cut, cut.window(), Some(sink))
     }
 
+    /// A command announced a transfer towards the worker whose bytes the client sends when it is asked for them; its window of chunks may come then. They
+    /// are thrown away unless they have a [place](Self::place).
+    ///
+    /// An error means that the client broke the rules.
+    pub fn expect(&self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
+        lock(&self.inner.table).expect(transfer, cut)?;
+        self.inner.announced.notify_all();
+        Ok(())
+    }
+
+    /// The chunks of a transfer that was [expected](Self::expect) go to `sink`. As for [`receive`](Self::receive), otherwise.
+    pub fn place(&self, transfer: u64, sink: Arc<dyn Sink>) {
+        lock(&self.inner.table).place(transfer, sink);
+    }
+
     /// A command announced a transfer that cannot be carried out: its chunks are read and thrown away.
     pub fn discard(&self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
         self.announce(transfer, cut, cut.count(), None)?;
@@ -177,8 +192,8 @@ impl Bulk {
         self.inner.say(LaneHeader { kind: LaneKind::Done, transfer, index: (!well).into(), len: 0 });
     }
 
-    /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`. Calls `sent` when they are needed no longer, in whatever
-    /// thread: when the client has them or, if a lost lane ends the session, when they have been read.
+    /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`; a small one in this thread, if it `has_time`. Calls `sent` when
+    /// they are needed no longer, in whatever thread: when the client has them or, if a lost lane ends the session, when they have been read.
     ///
     /// # Safety
     /// The bytes must stay valid for reads until `sent` is called.
@@ -188,11 +203,13 @@ impl Bulk {
         index: u32,
         from: *const u8,
         len: u32,
+        has_time: bool,
         sent: impl FnOnce() + Send + 'static,
     ) {
         let header = LaneHeader { kind: LaneKind::Chunk, transfer, index, len };
         let chunk = Chunk { header, from, sent: Box::new(sent) };
-        if let Some(chunk) = self.inner.write_small(chunk) {
+        let left = if has_time { self.inner.write_small(chunk) } else { Some(chunk) };
+        if let Some(chunk) = left {
             lock(&self.inner.out).chunks.push_back(chunk);
             self.inner.tell_a_writer();
         }

@@ -49,6 +49,23 @@ pub(super) enum Came {
 }
 
 impl Table {
+    /// A transfer is announced whose bytes will be asked for: no chunk of it can have come.
+    pub(super) fn expect(&mut self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
+        if self.incoming.contains_key(&transfer) || self.parked.iter().any(|parked| parked.transfer == transfer) {
+            return Err(ChunkError::Twice { index: 0 });
+        }
+        self.release(transfer);
+        self.incoming.insert(transfer, Incoming { expected: Expected::new(cut, cut.window()), sink: None });
+        Ok(())
+    }
+
+    /// The chunks of such a transfer have a place to go from now on.
+    pub(super) fn place(&mut self, transfer: u64, sink: Arc<dyn Sink>) {
+        if let Some(incoming) = self.incoming.get_mut(&transfer) {
+            incoming.sink = Some(sink);
+        }
+    }
+
     /// A transfer is announced; its chunks that were early come back.
     pub(super) fn announce(
         &mut self,

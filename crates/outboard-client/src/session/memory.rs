@@ -1,0 +1,111 @@
+//! Memory in the session's arena.
+
+use std::sync::Arc;
+
+use outboard_front::backend::{ContextId, DevicePtr, Result};
+use outboard_wire::messages as msg;
+
+use super::{LOST, Session};
+use crate::arena::{Arena, Change, Taken};
+
+impl Session {
+    /// The addresses that this process may choose, if the server leaves it any.
+    pub(crate) fn arena(&self) -> Option<&Arena> {
+        self.arena.as_ref()
+    }
+
+    /// Tells the server of a change. Without a connection there is nothing to tell.
+    fn tell(&self, change: Change) {
+        let _ = match change {
+            Change::Opened(ctx, address, bytes) => {
+                self.post_numbered(ctx, &msg::MemoryPart { address, bytes, open: true })
+            }
+            Change::Closed(ctx, address, bytes) => {
+                self.post_numbered(ctx, &msg::MemoryPart { address, bytes, open: false })
+            }
+            Change::Unmapped(block) => {
+                self.post_numbered(block.ctx, &msg::MemoryUnmap { address: block.address, bytes: block.bytes })
+            }
+        };
+    }
+
+    /// Memory in the arena; `None` if it has no room for it, or there is none.
+    pub(crate) fn allocate(&self, ctx: ContextId, bytes: u64) -> Result<Option<DevicePtr>> {
+        let Some(arena) = self.arena() else { return Ok(None) };
+        if !self.link.is_alive() {
+            return Err(LOST);
+        }
+        self.free_what_is_late(false);
+        match arena.take(ctx, bytes, |change| self.tell(change)) {
+            Taken::Memory(address) => Ok(Some(address)),
+            Taken::Nothing => Ok(None),
+            Taken::Block(block) => {
+                match self.call_idle(ctx, &msg::MemoryMap { address: block.address, bytes: block.bytes }) {
+                    Ok(_) => Ok(Some(arena.mapped(block, bytes, |change| self.tell(change)))),
+                    Err(error) => {
+                        arena.refused(block);
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Frees an allocation in the arena once what is queued now is done, if there is one at this address.
+    pub(crate) fn free_late(&self, address: DevicePtr) -> bool {
+        let Some(arena) = self.arena().filter(|arena| arena.users_of(address).is_some()) else { return false };
+        arena.free_late([address]);
+        self.free_what_is_late(false);
+        true
+    }
+
+    /// Frees what was to be freed late, if nothing is left to do, or (`wait`) once that is so. Whether there was anything.
+    fn free_what_is_late(&self, wait: bool) -> bool {
+        let Some(arena) = self.arena() else { return false };
+        let Some((late, users)) = arena.take_late() else { return false };
+        for ctx in users {
+            if self.progress.is_context_idle(ctx) {
+                continue;
+            }
+            if !wait {
+                arena.free_late(late);
+                return false;
+            }
+            // A fault is no reason to keep the memory.
+            if let Ok((seq, _)) = self.call_idle(ctx, &msg::ContextSynchronize {}) {
+                self.progress.context_done(ctx, seq);
+            }
+        }
+        let mut any = false;
+        for address in late {
+            any |= self.free(address);
+        }
+        any
+    }
+
+    /// Frees an allocation that nothing uses any more, if there is one in the arena.
+    pub(crate) fn free(&self, address: DevicePtr) -> bool {
+        let freed = self.arena().and_then(|arena| arena.free(address, |change| self.tell(change)));
+        if freed.as_ref().is_some_and(|freed| freed.is_unwatched) {
+            self.link.look_when_idle();
+        }
+        freed.is_some()
+    }
+
+    /// Has what is kept given back once it has lain idle, or when the server wants it.
+    pub(super) fn watch_what_is_kept(self: &Arc<Session>) {
+        let session = Arc::downgrade(self);
+        self.link.when_idle(Box::new(move |now| {
+            let session = session.upgrade()?;
+            session.arena()?.look(now, |change| session.tell(change))
+        }));
+    }
+
+    /// Gives back all memory that is kept; whether that was any.
+    pub(super) fn give_all(&self) -> bool {
+        self.free_what_is_late(true);
+        let pooled = self.reuse.give_all(|block| self.give_back(block));
+        let blocks = self.arena().is_some_and(|arena| arena.give_all(|change| self.tell(change)));
+        pooled || blocks
+    }
+}

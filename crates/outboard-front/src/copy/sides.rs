@@ -1,0 +1,185 @@
+//! Where the sides of a copy are. Each address is looked up once, here, and all that is decided of the copy is decided from what was found.
+
+use outboard_abi::CUresult;
+
+use super::path::{Copy, End, Operand};
+use super::plan::Place;
+use crate::backend::{BoxCopy, ContextId, DevicePtr, Extent, HostPtr, Memory, ObjectId, Result, Side, UnifiedPtr};
+use crate::border::require;
+use crate::memory::{Found, check_found, find};
+use crate::process::Front;
+use crate::several::{one_server, together};
+
+/// One side of a copy.
+#[derive(Clone, Copy)]
+pub(crate) struct Resolved {
+    pub(crate) side: Side,
+    /// What holds its address, if it is memory that the map of allocations knows.
+    found: Option<Found>,
+}
+
+/// A copy whose sides are known.
+#[derive(Clone, Copy)]
+pub(crate) struct Sides {
+    pub(crate) dst: Resolved,
+    pub(crate) src: Resolved,
+    pub(crate) extent: Extent,
+}
+
+impl Copy {
+    /// Where its sides are. It is to be done in a context.
+    pub(crate) fn resolve(&self, front: &'static Front, ctx: ContextId) -> Result<Sides> {
+        let (dst, src) = (self.dst.resolve(front, ctx, self.extent)?, self.src.resolve(front, ctx, self.extent)?);
+        Ok(Sides { dst, src, extent: self.extent })
+    }
+}
+
+impl End {
+    /// Where this side is. The map of allocations knows better than the call: page-locked memory may stand for device memory, and with
+    /// unified addressing the other way around.
+    fn resolve(&self, front: &'static Front, ctx: ContextId, extent: Extent) -> Result<Resolved> {
+        let (address, unknown) = match &self.operand {
+            Operand::Array(array) => {
+                together(ctx, array.id)?;
+                // Of formats without elements only the driver knows the bounds.
+                require(array.descriptor.element().is_none() || array.descriptor.holds(self.at, extent))?;
+                return Ok(self.in_memory(Memory::Array(ObjectId(array.handle)), None));
+            }
+            Operand::Host(HostPtr::NULL) | Operand::Device(DevicePtr::NULL) | Operand::Unified(UnifiedPtr::NULL) => {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            Operand::Host(address) => (address.unified(), Memory::Host(*address)),
+            Operand::Unified(address) => (*address, Memory::Host(address.host())),
+            Operand::Device(address) => (address.unified(), Memory::Device(*address)),
+        };
+        let found = find(front, address);
+        let memory = match &found {
+            Some((_, _, allocation)) if allocation.kind.is_host() => Memory::Host(address.host()),
+            Some(_) => Memory::Device(address.device()),
+            None => unknown,
+        };
+        Ok(self.in_memory(memory, found))
+    }
+
+    fn in_memory(&self, memory: Memory, found: Option<Found>) -> Resolved {
+        Resolved { side: Side { memory, layout: self.layout, at: self.at }, found }
+    }
+}
+
+impl Resolved {
+    /// Checks that a box fits below the end of all addresses and, on the device, into what was found. Memory of another server is refused.
+    pub(crate) fn check(&self, front: &'static Front, ctx: ContextId, extent: Extent) -> Result<()> {
+        let span = self.side.layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if let Memory::Device(address) = self.side.memory {
+            let found = self.found.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            check_found(front, found, address.unified(), span)?;
+            one_server(ctx.server(), [found.2.server])?;
+        }
+        Ok(())
+    }
+
+    /// What the plan needs to know of it. The box has been checked.
+    #[inline]
+    pub(crate) fn place(&self, extent: Extent) -> Place {
+        match (self.side.memory, &self.found) {
+            (Memory::Array(_), _) => Place::Array,
+            (Memory::Host(_), None) => Place::Host { pinned: false },
+            (Memory::Host(address), Some((base, bytes, _))) => {
+                let left = bytes - address.unified().since(*base);
+                Place::Host { pinned: self.side.layout.span(extent).is_some_and(|span| span <= left) }
+            }
+            (Memory::Device(_), found) => Place::Device {
+                managed: found.is_some_and(|(_, _, allocation)| allocation.kind.is_managed()),
+                synchronous: found.is_some_and(|(_, _, allocation)| allocation.synchronous),
+            },
+        }
+    }
+}
+
+impl Sides {
+    /// Makes one row of all rows, if both sides lie in one piece.
+    pub(crate) fn join_rows(&mut self) -> Result<()> {
+        let bytes = self.extent.bytes().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let is_packed = |side: &Side| !matches!(side.memory, Memory::Array(_)) && side.layout.is_packed(self.extent);
+        if is_packed(&self.dst.side) && is_packed(&self.src.side) {
+            self.extent = Extent::row(bytes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check(&self, front: &'static Front, ctx: ContextId) -> Result<()> {
+        self.dst.check(front, ctx, self.extent)?;
+        self.src.check(front, ctx, self.extent)
+    }
+
+    /// The copy as the back end takes it.
+    pub(crate) fn as_box(&self) -> BoxCopy {
+        BoxCopy { dst: self.dst.side, src: self.src.side, extent: self.extent }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::backend::Layout;
+
+    fn resolved(layout: Layout) -> Resolved {
+        Resolved { side: Side { memory: Memory::Host(HostPtr(4096)), layout, at: (0, 0, 0) }, found: None }
+    }
+
+    /// Where each byte goes, and where it comes from.
+    fn bytes(sides: &Sides) -> Vec<(u64, u64)> {
+        let (dst, src) = (sides.extent.rows(sides.dst.side.layout), sides.extent.rows(sides.src.side.layout));
+        dst.zip(src).flat_map(|((to, width), (from, _))| (0..width).map(move |x| (to + x, from + x))).collect()
+    }
+
+    /// A layout in which a box's rows do not overlap, often without gaps.
+    fn layout(extent: Extent, gap: u64, skip: u64) -> Layout {
+        let pitch = extent.width + gap;
+        Layout { pitch, slice: pitch * extent.height + skip }
+    }
+
+    proptest! {
+        #[test]
+        fn one_row_is_the_same_bytes(
+            (width, height, depth) in (1u64..20, 1u64..5, 1u64..4),
+            gaps in prop::array::uniform4(prop_oneof![2 => Just(0u64), 1 => 1u64..9]),
+        ) {
+            let extent = Extent { width, height, depth };
+            let (dst, src) = (layout(extent, gaps[0], gaps[1]), layout(extent, gaps[2], gaps[3]));
+            let plain = Sides { dst: resolved(dst), src: resolved(src), extent };
+            let mut whole = plain;
+            whole.join_rows().expect("it is small");
+            prop_assert_eq!(bytes(&whole), bytes(&plain));
+            // Whether it is one row is told by the bytes alone.
+            let total = width * height * depth;
+            let in_a_row = bytes(&plain).last() == Some(&(total - 1, total - 1));
+            prop_assert_eq!(whole.extent == Extent::row(total), in_a_row);
+        }
+    }
+
+    #[test]
+    fn a_side_is_page_locked_if_all_of_it_is() {
+        let extent = Extent { width: 8, height: 3, depth: 2 };
+        let allocation = |kind| crate::memory::Allocation {
+            ctx: ContextId::NONE,
+            device: 0,
+            server: Default::default(),
+            context: 0,
+            kind,
+            synchronous: false,
+            id: 1,
+        };
+        let host = allocation(crate::memory::Kind::HostRegistered(0));
+        let layout = Layout { pitch: 16, slice: 100 };
+        let span = layout.span(extent).expect("it is small");
+        // The side is 96 bytes into the allocation.
+        for (bytes, pinned) in [(span - 1, false), (span, true), (span + 1, true)] {
+            let side = Resolved { found: Some((UnifiedPtr(4000), 96 + bytes, host)), ..resolved(layout) };
+            assert_eq!(side.place(extent), Place::Host { pinned }, "{bytes} bytes of {span}");
+        }
+        assert_eq!(resolved(layout).place(extent), Place::Host { pinned: false });
+    }
+}

@@ -1,0 +1,175 @@
+// Many copies queued at once: into one buffer, both ways, and behind a stream that stands still while another one works.
+
+#include "check.h"
+#include "driver.h"
+
+#include <cstring>
+#include <vector>
+
+const size_t MIB = 1 << 20;
+
+__global__ void fill(unsigned *words, size_t count, unsigned value) {
+    size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (i < count) words[i] = value + (unsigned)i;
+}
+
+static void put(void *device, size_t bytes, unsigned value, cudaStream_t stream) {
+    size_t words = bytes / 4;
+    fill<<<(unsigned)((words + 255) / 256), 256, 0, stream>>>((unsigned *)device, words, value);
+    CHECK(cudaGetLastError());
+}
+
+static void expect(const void *host, size_t bytes, unsigned value, const char *what) {
+    const unsigned *words = (const unsigned *)host;
+    for (size_t i = 0; i < bytes / 4; i++) {
+        if (words[i] != value + (unsigned)i) {
+            fprintf(stderr, "%s: word %zu is %u instead of %u\n", what, i, words[i], value + (unsigned)i);
+            exit(1);
+        }
+    }
+}
+
+// The last of many copies into one buffer stays, and parts of it are the last's that wrote them.
+static void into_one_buffer(size_t bytes, int count) {
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    char *device, *host;
+    CHECK(cudaMalloc(&device, bytes * count));
+    CHECK(cudaMallocHost(&host, bytes + bytes / 2));
+    for (int i = 0; i < count; i++) put(device + i * bytes, bytes, i << 20, stream);
+    for (int i = 0; i < count; i++) {
+        CHECK(cudaMemcpyAsync(host, device + i * bytes, bytes, cudaMemcpyDeviceToHost, stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    expect(host, bytes, (count - 1) << 20, "the last copy into one buffer");
+    for (int i = 0; i < count; i++) {
+        // Every other one writes half of what the one before wrote.
+        char *to = host + (i % 2) * (bytes / 2);
+        CHECK(cudaMemcpyAsync(to, device + i * bytes, bytes, cudaMemcpyDeviceToHost, stream));
+    }
+    CHECK(cudaStreamSynchronize(stream));
+    expect(host + bytes / 2, bytes, (count - 1) << 20, "the last copy into half of it");
+    expect(host, bytes / 2, (count - 2) << 20, "the half before it");
+    CHECK(cudaFree(device));
+    CHECK(cudaFreeHost(host));
+    CHECK(cudaStreamDestroy(stream));
+}
+
+// Copies into one buffer by two streams, in an order that events make.
+static void by_two_streams(size_t bytes, int count) {
+    cudaStream_t streams[2];
+    cudaEvent_t event;
+    for (cudaStream_t &stream : streams) CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    char *device, *host;
+    CHECK(cudaMalloc(&device, bytes * count));
+    CHECK(cudaMallocHost(&host, bytes));
+    for (int i = 0; i < count; i++) put(device + i * bytes, bytes, i << 20, streams[0]);
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 0; i < count; i++) {
+        cudaStream_t stream = streams[i / 2 % 2];
+        CHECK(cudaStreamWaitEvent(stream, event, 0));
+        CHECK(cudaMemcpyAsync(host, device + i * bytes, bytes, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaEventRecord(event, stream));
+    }
+    CHECK(cudaDeviceSynchronize());
+    expect(host, bytes, (count - 1) << 20, "the last copy of two streams");
+    CHECK(cudaFree(device));
+    CHECK(cudaFreeHost(host));
+}
+
+// Both ways at once, over buffers that are used again and again: what is copied down goes up again.
+static void both_ways(size_t bytes, int count) {
+    cudaStream_t down, up;
+    cudaEvent_t came[4], gone[4];
+    CHECK(cudaStreamCreate(&down));
+    CHECK(cudaStreamCreate(&up));
+    char *from, *to, *host[4];
+    CHECK(cudaMalloc(&from, bytes));
+    CHECK(cudaMalloc(&to, bytes * count));
+    for (int i = 0; i < 4; i++) {
+        CHECK(cudaMallocHost(&host[i], bytes));
+        CHECK(cudaEventCreateWithFlags(&came[i], cudaEventDisableTiming));
+        CHECK(cudaEventCreateWithFlags(&gone[i], cudaEventDisableTiming));
+    }
+    for (int i = 0; i < count; i++) {
+        int slot = i % 4;
+        if (i >= 4) CHECK(cudaStreamWaitEvent(down, gone[slot], 0));
+        put(from, bytes, i << 20, down);
+        CHECK(cudaMemcpyAsync(host[slot], from, bytes, cudaMemcpyDeviceToHost, down));
+        CHECK(cudaEventRecord(came[slot], down));
+        CHECK(cudaStreamWaitEvent(up, came[slot], 0));
+        CHECK(cudaMemcpyAsync(to + i * bytes, host[slot], bytes, cudaMemcpyHostToDevice, up));
+        CHECK(cudaEventRecord(gone[slot], up));
+    }
+    CHECK(cudaDeviceSynchronize());
+    std::vector<char> all(bytes * count);
+    CHECK(cudaMemcpy(all.data(), to, all.size(), cudaMemcpyDeviceToHost));
+    for (int i = 0; i < count; i++) expect(all.data() + i * bytes, bytes, i << 20, "what went down and up again");
+    for (int i = 0; i < 4; i++) CHECK(cudaFreeHost(host[i]));
+    CHECK(cudaFree(from));
+    CHECK(cudaFree(to));
+}
+
+// A stream that stands still, with more copies than any staging memory holds, holds up no other stream.
+static void behind_a_stream_that_stands_still(size_t bytes, int count) {
+    cudaStream_t still, moves;
+    CHECK(cudaStreamCreateWithFlags(&still, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&moves, cudaStreamNonBlocking));
+    unsigned *gate;
+    char *device, *other, *host, *back;
+    CHECK(cudaMalloc(&gate, 4));
+    CHECK(cudaMemset(gate, 0, 4));
+    CHECK(cudaMalloc(&device, bytes * count));
+    CHECK(cudaMalloc(&other, bytes));
+    CHECK(cudaMallocHost(&host, bytes * count));
+    CHECK(cudaMallocHost(&back, bytes * count));
+    unsigned *words = (unsigned *)host;
+    for (int i = 0; i < count; i++) {
+        for (size_t word = 0; word < bytes / 4; word++) words[i * (bytes / 4) + word] = (i << 20) + (unsigned)word;
+    }
+    memset(back, 0, bytes * count);
+    CHECK(cudaDeviceSynchronize());
+    CHECK_DRIVER(DRIVER(cuStreamWaitValue32)((CUstream)still, (CUdeviceptr)gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+    for (int i = 0; i < count; i++) {
+        CHECK(cudaMemcpyAsync(device + i * bytes, host + i * bytes, bytes, cudaMemcpyHostToDevice, still));
+    }
+    for (int i = 0; i < count; i++) {
+        CHECK(cudaMemcpyAsync(back + i * bytes, device + i * bytes, bytes, cudaMemcpyDeviceToHost, still));
+    }
+    if (cudaStreamQuery(still) != cudaErrorNotReady) {
+        fprintf(stderr, "the stream does not stand still\n");
+        exit(1);
+    }
+    std::vector<char> pageable(bytes);
+    for (int turn = 1; turn <= 3; turn++) {
+        put(other, bytes, turn << 24, moves);
+        CHECK(cudaMemcpyAsync(pageable.data(), other, bytes, cudaMemcpyDeviceToHost, moves));
+        CHECK(cudaStreamSynchronize(moves));
+        expect(pageable.data(), bytes, turn << 24, "a copy to the host beside a stream that stands still");
+        for (char &byte : pageable) byte = (char)turn;
+        CHECK(cudaMemcpyAsync(other, pageable.data(), bytes, cudaMemcpyHostToDevice, moves));
+        CHECK(cudaStreamSynchronize(moves));
+    }
+    CHECK_DRIVER(DRIVER(cuStreamWriteValue32)((CUstream)moves, (CUdeviceptr)gate, 1, 0));
+    CHECK(cudaStreamSynchronize(still));
+    for (int i = 0; i < count; i++) expect(back + i * bytes, bytes, i << 20, "copies behind the stream that stood still");
+    CHECK(cudaFreeHost(host));
+    CHECK(cudaFreeHost(back));
+    CHECK(cudaFree(device));
+    CHECK(cudaFree(other));
+    CHECK(cudaFree(gate));
+}
+
+int main(int argc, char **argv) {
+    // With an argument, only the part of that number.
+    int only = argc > 1 ? atoi(argv[1]) : 0;
+    if (only == 0 || only == 1) into_one_buffer(8 * MIB, 12);
+    if (only == 0 || only == 2) into_one_buffer(MIB / 2, 40);
+    if (only == 0 || only == 3) by_two_streams(4 * MIB, 12);
+    if (only == 0 || only == 4) both_ways(8 * MIB, 16);
+    if (only == 0 || only == 5) behind_a_stream_that_stands_still(32 * MIB, 8);
+    if (only == 0 || only == 6) behind_a_stream_that_stands_still(MIB, 200);
+    printf("queued copies are as they should be\n");
+    return 0;
+}
