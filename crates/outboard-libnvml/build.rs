@@ -1,4 +1,5 @@
-//! Gives the library the name that programs ask the loader for, and keeps it where it is: a program may unload it, and its threads go on.
+//! Gives the library the name that programs ask the loader for, and keeps it where it is: a program
+//! may unload it, and its threads go on.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libnvidia-ml.so.1");

@@ -69,7 +69,8 @@ def main(dist, version, licences, output):
     wheel = Wheel(path)
     wheel.add(f"{data}/scripts/outboard", command.read_bytes(), executable=True)
     for library in libraries:
-        # Names without a version are for those who link: a wheel has no links, and a copy of each would double it.
+        # Names without a version are for those who link: a wheel has no links, and a copy of each
+        # would double it.
         if library.is_symlink() and not library.name.endswith(".so.1"):
             continue
         wheel.add(f"{data}/data/{library.relative_to(dist)}", library.read_bytes(), ".so" in library.name)

@@ -1,9 +1,11 @@
-//! An image as a client sends it: fat binary, ELF or PTX; found, measured, decompressed and searched for kernels.
+//! An image as a client sends it: fat binary, ELF or PTX; found, measured, decompressed and
+//! searched for kernels.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-/// Decompressed data is bounded by the library; the fuzzer, too, has little memory, so it asks for less.
+/// Decompressed data is bounded by the library; the fuzzer, too, has little memory, so it asks for
+/// less.
 const LARGEST: usize = 1 << 20;
 
 fuzz_target!(|data: &[u8]| {

@@ -23,7 +23,8 @@ fuzz_target!(|data: &[u8]| {
                 Err(_) => break 'server,
             }
         }
-        // What is kept for later is never more than what came, but for the room to receive the next piece.
+        // What is kept for later is never more than what came, but for the room to receive the next
+        // piece.
         assert!(server.buffer().capacity() <= 2 * bytes.len() + (1 << 20));
     }
 

@@ -1,4 +1,5 @@
-//! The first bytes of a connection, as a server and as a client reads them, and the platform in a welcome.
+//! The first bytes of a connection, as a server and as a client reads them, and the platform in a
+//! welcome.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +16,8 @@ fuzz_target!(|data: &[u8]| {
     {
         // What was understood can be said again.
         let again = hello.encode();
-        let (head, body) = again.split_first_chunk::<{ Preamble::SIZE }>().expect("a preamble comes first");
+        let (head, body) =
+            again.split_first_chunk::<{ Preamble::SIZE }>().expect("a preamble comes first");
         let preamble = Preamble::decode(head, HELLO_LIMIT).expect("our own preamble is right");
         assert_eq!(Hello::decode(&preamble, body, VERSION).as_ref(), Ok(&hello));
     }

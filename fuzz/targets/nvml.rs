@@ -8,7 +8,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((choice, bytes)) = data.split_first_chunk::<2>() else { return };
     let function = &FUNCTIONS[u16::from_le_bytes(*choice) as usize % FUNCTIONS.len()];
     let Ok(arguments) = decode(function, bytes) else { return };
-    // What the function would write, as far as any: its memory is at least as long as what it begins with.
+    // What the function would write, as far as any: its memory is at least as long as what it
+    // begins with.
     let memory: Vec<Vec<u8>> = arguments
         .iter()
         .map(|argument| match argument {
@@ -23,7 +24,10 @@ fuzz_target!(|data: &[u8]| {
         .collect();
     for (index, param) in function.params.iter().enumerate() {
         if param.is_output() && arguments[index] != Argument::Null {
-            assert!(written(function, &arguments, index, |index| &memory[index]).len() <= memory[index].len());
+            assert!(
+                written(function, &arguments, index, |index| &memory[index]).len()
+                    <= memory[index].len()
+            );
         }
     }
 });

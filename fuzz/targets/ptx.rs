@@ -1,5 +1,5 @@
-//! PTX text: lexer, parser and verifier. What they accept, the interpreter must be able to run, or to stop with a
-//! reason: it relies on all that the verifier promises.
+//! PTX text: lexer, parser and verifier. What they accept, the interpreter must be able to run, or
+//! to stop with a reason: it relies on all that the verifier promises.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,10 @@ fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let _ = outboard_image::ptx_kernels(text);
     let Ok(module) = outboard_ptx::parse(text) else { return };
-    let large = module.globals.iter().any(|global| global.size > LARGEST || u64::from(global.align) > LARGEST);
+    let large = module
+        .globals
+        .iter()
+        .any(|global| global.size > LARGEST || u64::from(global.align) > LARGEST);
     if large || module.globals.len() > 64 {
         return;
     }

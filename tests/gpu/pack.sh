@@ -1,6 +1,6 @@
 #!/bin/bash
-# Packs what tests/gpu/run.sh needs into one archive: the installation and the compiled programs, without NVRTC, which
-# is large. For machines that have a GPU but no Rust.
+# Packs what tests/gpu/run.sh needs into one archive: the installation and the compiled programs,
+# without NVRTC, which is large. For machines that have a GPU but no Rust.
 #
 #   tests/gpu/pack.sh ARCHIVE.tar.xz
 set -euo pipefail

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs the suite on a machine with a GPU: each program directly on NVIDIA's driver and through a server on this
-# machine, and compares their output. Needs only the installation, the compiled programs and bash.
+# Runs the suite on a machine with a GPU: each program directly on NVIDIA's driver and through a
+# server on this machine, and compares their output. Needs only the installation, the compiled
+# programs and bash.
 #
 #   tests/gpu/run.sh LOGS [PROGRAM...]
 #
@@ -8,8 +9,8 @@
 #   OUTBOARD_PROGRAMS         the compiled programs (target/programs)
 #   OUTBOARD_NVIDIA_DRIVER    NVIDIA's libcuda.so.1, when the loader does not find it by itself
 #
-# A short table goes to standard output: direct and server say how the program ended, same whether the output was the
-# same. Everything the programs said is in LOGS, and the server's log.
+# A short table goes to standard output: direct and server say how the program ended, same whether
+# the output was the same. Everything the programs said is in LOGS, and the server's log.
 set -uo pipefail
 logs=${1:?usage: run.sh LOGS [PROGRAM...]}
 shift

@@ -1,5 +1,6 @@
-// Runs the kernels of samples.ptx on the inputs in inputs.bin and writes outputs.bin, all in the current directory: what a
-// device makes of each instruction form. See crates/outboard-ptx/examples/samples.rs for the files and what they are for.
+// Runs the kernels of samples.ptx on the inputs in inputs.bin and writes outputs.bin, all in the
+// current directory: what a device makes of each instruction form. See
+// crates/outboard-ptx/examples/samples.rs for the files and what they are for.
 #include "../programs/check.h"
 
 #include <string>

@@ -1,5 +1,5 @@
-// 10,000 live allocations: distinct, aligned, whole, and no burden on a launch. The ratio of launch times goes to
-// standard error; with --limit it must stay below 1.1.
+// 10,000 live allocations: distinct, aligned, whole, and no burden on a launch. The ratio of launch
+// times goes to standard error; with --limit it must stay below 1.1.
 #include "check.h"
 
 #include <algorithm>

@@ -2,14 +2,12 @@
 //
 //   answers [KIND [STEPS]]    default: all kinds, 8 steps
 //
-// number   a number, behind an event
-// lines    three pages, behind a stream
-// turns    a number on one of three pages, in turns
-// reply    a number; the program writes one next to it, which the next kernel reads
-// two      a number of each of two streams, which are waited for one after the other
-// asked    a number, behind an event that the program asks for until it has happened
-// edges    numbers at the beginning and the end of registered memory that shares pages with other memory
-// fresh    a number on a page that none was on before
+// number a number, behind an event lines three pages, behind a stream turns a number on one of
+// three pages, in turns reply a number; the program writes one next to it, which the next kernel
+// reads two a number of each of two streams, which are waited for one after the other asked a
+// number, behind an event that the program asks for until it has happened edges numbers at the
+// beginning and the end of registered memory that shares pages with other memory fresh a number on
+// a page that none was on before
 #include <string.h>
 
 #include "check.h"

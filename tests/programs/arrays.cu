@@ -1,4 +1,5 @@
-// Arrays through the driver API: every shape, what they say of themselves, and copies between them and everything else.
+// Arrays through the driver API: every shape, what they say of themselves, and copies between them
+// and everything else.
 #include "check.h"
 #include "driver.h"
 
@@ -13,7 +14,8 @@ static std::vector<unsigned char> pattern(size_t bytes, unsigned seed) {
     return out;
 }
 
-// Fills an array from the host, copies a box of it to another place in a second array, and reads both back.
+// Fills an array from the host, copies a box of it to another place in a second array, and reads
+// both back.
 static void shape(const char* what, CUarray_format format, unsigned channels, size_t element, size_t width, size_t height,
                   size_t depth, unsigned flags) {
     CUDA_ARRAY3D_DESCRIPTOR d = {};
@@ -36,7 +38,8 @@ static void shape(const char* what, CUarray_format format, unsigned channels, si
     c.dstMemoryType = CU_MEMORYTYPE_ARRAY, c.dstArray = a;
     c.WidthInBytes = row, c.Height = rows, c.Depth = slices;
     CHECK_DRIVER(DRIVER(cuMemcpy3D)(&c));
-    // Such a copy may return before the bytes are there, and the stream does not wait for the default one.
+    // Such a copy may return before the bytes are there, and the stream does not wait for the
+    // default one.
     CHECK_DRIVER(DRIVER(cuStreamSynchronize)(nullptr));
 
     // All of it through device memory with a pitch, into the other array.

@@ -1,4 +1,5 @@
-// Atomic operations in global and shared memory on 32 and 64 bits, integers and floating point, and a lock made of them.
+// Atomic operations in global and shared memory on 32 and 64 bits, integers and floating point, and
+// a lock made of them.
 #include "check.h"
 
 #include <cstring>

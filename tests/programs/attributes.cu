@@ -1,5 +1,5 @@
-// What a program asks about the device and its kernels before it launches: properties, function attributes, occupancy,
-// memory information. Prints only what is the same on every device.
+// What a program asks about the device and its kernels before it launches: properties, function
+// attributes, occupancy, memory information. Prints only what is the same on every device.
 #include "check.h"
 
 #include <cstring>
@@ -67,7 +67,8 @@ int main() {
     CHECK(cudaOccupancyMaxPotentialBlockSize(&smallest_grid, &best_block, bounded, 0, 0));
     EXPECT(best_block > 0 && best_block <= 256 && smallest_grid > 0);
 
-    // Others may allocate and free on the device in the same moment, so it has to be so once in a number of times.
+    // Others may allocate and free on the device in the same moment, so it has to be so once in a
+    // number of times.
     bool taken = false, given_back = false;
     for (int attempt = 0; attempt < 50 && !(taken && given_back); attempt++) {
         size_t before = 0, total = 0, during = 0, after = 0;

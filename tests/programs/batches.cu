@@ -1,14 +1,16 @@
-// Batches in page-locked memory whose addresses kernels are given: a step writes a batch, copies it to the device, and launches kernels.
+// Batches in page-locked memory whose addresses kernels are given: a step writes a batch, copies it
+// to the device, and launches kernels.
 //
-//   batches [KIND [STEPS [PAGES [THREADS [time]]]]]    default: all kinds, 6 steps, 256 pages, 4 threads
+//   batches [KIND [STEPS [PAGES [THREADS [time]]]]] default: all kinds, 6 steps, 256 pages, 4
+//   threads
 //
-// given    no kernel reads the batch: its address is among parameters that the kernel does not look at
-// read     a kernel reads the batch where it is
-// ahead    as given, but the next batch is written while kernels are launched
-// words    as read, but only a word of every other page is written
-// number   a number that kernels add to comes to page-locked memory whose address they are given, and is read there
-// loader   as given, but by one thread, into the batch whose copy is done, while the device works; a number is read every eighth step
-// changed  as loader, but a kernel changes the batch in every third step, and the program reads and writes what it changed
+// given no kernel reads the batch: its address is among parameters that the kernel does not look at
+// read a kernel reads the batch where it is ahead as given, but the next batch is written while
+// kernels are launched words as read, but only a word of every other page is written number a
+// number that kernels add to comes to page-locked memory whose address they are given, and is read
+// there loader as given, but by one thread, into the batch whose copy is done, while the device
+// works; a number is read every eighth step changed as loader, but a kernel changes the batch in
+// every third step, and the program reads and writes what it changed
 #include <string.h>
 
 #include <algorithm>
@@ -36,7 +38,8 @@ __global__ void sum(const unsigned* batch, size_t words, unsigned long long* res
     atomicAdd(result, mine);
 }
 
-// Changes a word of every eighth page of what it is given, far from where the program knows it to be.
+// Changes a word of every eighth page of what it is given, far from where the program knows it to
+// be.
 __global__ void change(Lists lists, size_t words, unsigned step) {
     unsigned* batch = static_cast<unsigned*>(const_cast<void*>(lists.unused[7]));
     for (size_t i = threadIdx.x * 8 * 1024; i < words; i += blockDim.x * 8 * 1024) batch[i + 1] += step;
@@ -150,7 +153,8 @@ void number(Batches& b, unsigned step) {
     EXPECT(*host == 5 * (step + 1));
 }
 
-// Writes the next batch where the device has copied the one before last from, as caches of page-locked memory do, and uploads it.
+// Writes the next batch where the device has copied the one before last from, as caches of
+// page-locked memory do, and uploads it.
 unsigned* load(Batches& b, unsigned step) {
     unsigned* batch = b.host[step % 2];
     for (size_t i = 0; i < b.words(); i += 16) b.data[i] = static_cast<unsigned>(i * 7 + step);

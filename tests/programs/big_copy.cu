@@ -1,4 +1,5 @@
-// Large copies, pageable and pinned, synchronous and asynchronous, both ways, each byte checked on the other side.
+// Large copies, pageable and pinned, synchronous and asynchronous, both ways, each byte checked on
+// the other side.
 //
 //   big_copy [MEBIBYTES]    default 96. Rates go to standard error.
 #include "check.h"
@@ -71,7 +72,8 @@ static void round_trip(const char* kind, uint32_t* host, uint64_t n, uint32_t sa
     printf("%s, %llu bytes there and back: right\n", kind, (unsigned long long)bytes);
 }
 
-// The host buffer may be used again as soon as an asynchronous copy from pageable memory has returned.
+// The host buffer may be used again as soon as an asynchronous copy from pageable memory has
+// returned.
 static void reuse_of_the_buffer(uint64_t n) {
     std::vector<uint32_t> host(n);
     DeviceArray<uint32_t> a(n), b(n);

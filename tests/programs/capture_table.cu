@@ -1,5 +1,7 @@
-// What each call answers while a stream captures, and what becomes of the capture: every call, in every mode of capture, for streams of both kinds, on the
-// thread that began the capture and on another one. The native driver's table is in capture_table.h; `capture_table print` prints the table at hand in that form.
+// What each call answers while a stream captures, and what becomes of the capture: every call, in
+// every mode of capture, for streams of both kinds, on the thread that began the capture and on
+// another one. The native driver's table is in capture_table.h; `capture_table print` prints the
+// table at hand in that form.
 #include <cstring>
 #include <functional>
 #include <map>
@@ -275,7 +277,8 @@ int main(int count, char** arguments) {
     std::map<std::string, std::string> native;
     for (const Native& known : NATIVE) native[known.call] = known.answers;
     for (const Call& call : calls()) {
-        // Global, of the thread, relaxed; each in a stream that does not block and in one that does; here, and in another thread.
+        // Global, of the thread, relaxed; each in a stream that does not block and in one that
+        // does; here, and in another thread.
         std::string answers;
         for (cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed})
             for (unsigned flags : {cudaStreamNonBlocking, cudaStreamDefault})

@@ -1,4 +1,5 @@
-// What the native driver answers while a stream captures (see capture_table.cu): read off driver 580.159 on an H100.
+// What the native driver answers while a stream captures (see capture_table.cu): read off driver
+// 580.159 on an H100.
 #pragma once
 
 struct Native {

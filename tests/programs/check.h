@@ -1,7 +1,9 @@
-// What every test program uses: stop at the first wrong result, and input that is the same everywhere.
+// What every test program uses: stop at the first wrong result, and input that is the same
+// everywhere.
 //
-// A program prints neither times nor addresses, so that its output can be compared byte for byte between devices and
-// between a direct run and one through a server. It exits with 0 only if everything was right.
+// A program prints neither times nor addresses, so that its output can be compared byte for byte
+// between devices and between a direct run and one through a server. It exits with 0 only if
+// everything was right.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,8 +33,8 @@
         }                                                                    \
     } while (0)
 
-// Calls that did not give the error they should have. A program that provokes errors goes on after one, so that one run
-// shows them all, and returns `outcome()` from main.
+// Calls that did not give the error they should have. A program that provokes errors goes on after
+// one, so that one run shows them all, and returns `outcome()` from main.
 inline int unexpected_errors = 0;
 
 inline int outcome() { return unexpected_errors == 0 ? 0 : 1; }

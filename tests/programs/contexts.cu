@@ -1,5 +1,5 @@
-// Contexts of the driver API: a stack for each thread, contexts made, pushed, popped and destroyed, the primary context
-// counted, and memory that belongs to one context.
+// Contexts of the driver API: a stack for each thread, contexts made, pushed, popped and destroyed,
+// the primary context counted, and memory that belongs to one context.
 #include "check.h"
 #include "driver.h"
 

@@ -1,4 +1,5 @@
-// Copies of two and three dimensions: any shape, any pitch, any offset, in every direction, by every function; compared with plain loops.
+// Copies of two and three dimensions: any shape, any pitch, any offset, in every direction, by
+// every function; compared with plain loops.
 #include "check.h"
 #include "driver.h"
 
@@ -139,7 +140,8 @@ static void random_shapes() {
         }
 }
 
-// Tens of megabytes in rows: only the rectangle is touched, and nobody waits for a copy from or to page-locked memory.
+// Tens of megabytes in rows: only the rectangle is touched, and nobody waits for a copy from or to
+// page-locked memory.
 static void large(size_t width, size_t height, size_t depth, size_t pitch, size_t rows) {
     Random random(width);
     Shape shape = {16, 1, 0, pitch, rows};
@@ -159,7 +161,8 @@ static void large(size_t width, size_t height, size_t depth, size_t pitch, size_
     CHECK_DRIVER(DRIVER(cuMemcpy3DAsync)(&c, stream));
     CHECK_DRIVER(DRIVER(cuStreamSynchronize)(stream));
     expect(pinned, device);
-    // In a stream that waits: the copy returns at once, and what is read is what was there when it was queued.
+    // In a stream that waits: the copy returns at once, and what is read is what was there when it
+    // was queued.
     CUdeviceptr flag;
     CHECK_DRIVER(DRIVER(cuMemAlloc)(&flag, 4));
     CHECK_DRIVER(DRIVER(cuMemsetD32)(flag, 0, 1));

@@ -1,4 +1,5 @@
-// Memory of cuMemAlloc that is freed and allocated again: how much there is of it, what is in it, and who waits for whom.
+// Memory of cuMemAlloc that is freed and allocated again: how much there is of it, what is in it,
+// and who waits for whom.
 //
 //   credit [bursts]
 //   credit hold FILE    frees memory again and again, until the file is there

@@ -1,4 +1,5 @@
-// printf in kernels: every conversion, output that appears at synchronization, in order for one thread.
+// printf in kernels: every conversion, output that appears at synchronization, in order for one
+// thread.
 #include "check.h"
 
 __global__ void conversions(const char* text) {

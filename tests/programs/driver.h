@@ -1,4 +1,5 @@
-// The driver API without linking it: the library is opened at run time, as a program on a machine without one must.
+// The driver API without linking it: the library is opened at run time, as a program on a machine
+// without one must.
 #pragma once
 
 #include <cuda.h>

@@ -1,5 +1,5 @@
-// The driver API alone: a module from PTX text, launches with parameters as pointers and as one buffer, globals,
-// attributes, and every kind of wrong handle.
+// The driver API alone: a module from PTX text, launches with parameters as pointers and as one
+// buffer, globals, attributes, and every kind of wrong handle.
 #include "check.h"
 #include "driver.h"
 

@@ -1,5 +1,5 @@
-// Memory through the driver API: every kind of fill and copy, stream-ordered allocation, registered memory, values that
-// streams wait for.
+// Memory through the driver API: every kind of fill and copy, stream-ordered allocation, registered
+// memory, values that streams wait for.
 #include "check.h"
 #include "driver.h"
 
@@ -89,7 +89,8 @@ static void copies() {
     two.dstMemoryType = CU_MEMORYTYPE_DEVICE, two.dstDevice = a, two.dstPitch = 64;
     two.WidthInBytes = 30, two.Height = 20;
     CHECK_DRIVER(DRIVER(cuMemcpy2D)(&two));
-    // Such a copy may return before the bytes are there, and the stream does not wait for the default one.
+    // Such a copy may return before the bytes are there, and the stream does not wait for the
+    // default one.
     CHECK_DRIVER(DRIVER(cuStreamSynchronize)(nullptr));
     CUDA_MEMCPY2D within = {};
     within.srcMemoryType = CU_MEMORYTYPE_DEVICE, within.srcDevice = a, within.srcPitch = 64;

@@ -1,5 +1,5 @@
-// Contexts, streams, events, modules, libraries, kernels and launches through the driver API: the calls that frameworks
-// make and the runtime's own programs do not.
+// Contexts, streams, events, modules, libraries, kernels and launches through the driver API: the
+// calls that frameworks make and the runtime's own programs do not.
 #include "check.h"
 #include "driver.h"
 

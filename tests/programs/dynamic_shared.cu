@@ -1,4 +1,5 @@
-// Shared memory whose size is given at launch: several arrays in one block of it, and more than 48 KiB by opting in.
+// Shared memory whose size is given at launch: several arrays in one block of it, and more than 48
+// KiB by opting in.
 #include "check.h"
 
 __global__ void reverse_and_sum(const int* in, int* out, double* sum, int n) {

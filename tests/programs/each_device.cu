@@ -1,7 +1,10 @@
-// Works on all devices at once, a thread for each, until the file FOLDER/end exists. Each round adds a byte to FOLDER/rounds.DEVICE, so that a test sees
-// which devices go on; while FOLDER/rest.DEVICE exists, that device has nothing to do. Says "running" once each has done a round.
+// Works on all devices at once, a thread for each, until the file FOLDER/end exists. Each round
+// adds a byte to FOLDER/rounds.DEVICE, so that a test sees which devices go on; while
+// FOLDER/rest.DEVICE exists, that device has nothing to do. Says "running" once each has done a
+// round.
 //
-//   each_device FOLDER [MEBIBYTES [fork]]    holds that much memory of each device; a child that does nothing lives as long as FOLDER
+//   each_device FOLDER [MEBIBYTES [fork]] holds that much memory of each device; a child that does
+//   nothing lives as long as FOLDER
 #include "rounds.h"
 
 #include <fcntl.h>

@@ -1,8 +1,9 @@
-// Launches and waits until something stops it. Says "running" once the first round is done. When a call fails, prints
-// its error and how long the failing call took in seconds (to standard error), checks that the error stays, and exits
-// with 3. For tests that kill processes.
+// Launches and waits until something stops it. Says "running" once the first round is done. When a
+// call fails, prints its error and how long the failing call took in seconds (to standard error),
+// checks that the error stays, and exits with 3. For tests that kill processes.
 //
-//   endless [MEBIBYTES [functions]]    holds that much device memory; each round ends with a slow host function
+//   endless [MEBIBYTES [functions]] holds that much device memory; each round ends with a slow host
+//   function
 #include "check.h"
 
 #include <chrono>

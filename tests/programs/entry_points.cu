@@ -1,6 +1,8 @@
-// Which functions there are: version and entry points, asked before cuInit, as runtimes do, and after it.
+// Which functions there are: version and entry points, asked before cuInit, as runtimes do, and
+// after it.
 //
-// Arguments say what to expect of a driver that is not today's: its version, and names that it lacks.
+// Arguments say what to expect of a driver that is not today's: its version, and names that it
+// lacks.
 #include "check.h"
 #include "driver.h"
 

@@ -1,4 +1,5 @@
-// The log of errors: failed calls leave messages, which are read from an iterator on, or told to a function.
+// The log of errors: failed calls leave messages, which are read from an iterator on, or told to a
+// function.
 #include "check.h"
 #include "driver.h"
 

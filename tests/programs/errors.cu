@@ -18,7 +18,8 @@ static cudaError_t launch(dim3 blocks, dim3 threads, size_t shared, cudaStream_t
     return cudaGetLastError();
 }
 
-// A shape that no device can launch. The driver calls that an invalid value; the runtime may call it a configuration.
+// A shape that no device can launch. The driver calls that an invalid value; the runtime may call
+// it a configuration.
 #define EXPECT_BAD_SHAPE(call) EXPECT_EITHER(call, cudaErrorInvalidConfiguration, cudaErrorInvalidValue)
 
 static void launches(int* out) {

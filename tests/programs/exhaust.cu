@@ -1,4 +1,5 @@
-// Takes memory until there is none, twice; in between it gives all back, and computes. What is refused leaves everything as it was.
+// Takes memory until there is none, twice; in between it gives all back, and computes. What is
+// refused leaves everything as it was.
 #include "check.h"
 
 #include <vector>

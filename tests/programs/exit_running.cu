@@ -1,8 +1,10 @@
-// Ends in main, with work still running, memory and streams alive, and static objects that call CUDA when destroyed.
+// Ends in main, with work still running, memory and streams alive, and static objects that call
+// CUDA when destroyed.
 #include "check.h"
 #include "work.h"
 
-// Programs do this, though the runtime may be gone by then: an error is allowed, a crash or a hang is not.
+// Programs do this, though the runtime may be gone by then: an error is allowed, a crash or a hang
+// is not.
 struct FreesLate {
     void* memory = nullptr;
     ~FreesLate() {

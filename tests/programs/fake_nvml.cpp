@@ -1,5 +1,6 @@
-// An NVML library for a server without one: it knows every UUID, and answers what shows that arguments and results of each kind arrive whole.
-// Built as a shared library; what it says is what nvml.py expects.
+// An NVML library for a server without one: it knows every UUID, and answers what shows that
+// arguments and results of each kind arrive whole. Built as a shared library; what it says is what
+// nvml.py expects.
 #include <nvml.h>
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
-// A kernel that goes wrong: the fault surfaces at the next call that waits, and every call after it gives it again.
+// A kernel that goes wrong: the fault surfaces at the next call that waits, and every call after it
+// gives it again.
 #pragma once
 #include "check.h"
 

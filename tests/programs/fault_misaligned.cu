@@ -1,4 +1,5 @@
-// A load of four bytes from an odd address. A GPU calls that misaligned, the software device an illegal address.
+// A load of four bytes from an odd address. A GPU calls that misaligned, the software device an
+// illegal address.
 #include "fault.h"
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// After fork the child may not use CUDA: it gets an error, neither a hang nor a crash, and may start another program.
-// The parent goes on as if nothing had happened.
+// After fork the child may not use CUDA: it gets an error, neither a hang nor a crash, and may
+// start another program. The parent goes on as if nothing had happened.
 #include "check.h"
 
 #include <sys/wait.h>

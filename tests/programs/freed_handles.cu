@@ -1,5 +1,5 @@
-// Handles of what has been destroyed. A native driver follows them and may crash, or say that the context is destroyed;
-// ours looks them up, and says so each time.
+// Handles of what has been destroyed. A native driver follows them and may crash, or say that the
+// context is destroyed; ours looks them up, and says so each time.
 #include "check.h"
 #include "driver.h"
 

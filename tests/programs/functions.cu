@@ -1,4 +1,5 @@
-// Calls in kernels: recursion, function pointers in tables, virtual functions, arrays on the stack, structures by value.
+// Calls in kernels: recursion, function pointers in tables, virtual functions, arrays on the stack,
+// structures by value.
 #include "check.h"
 
 __device__ __noinline__ unsigned ackermann(unsigned m, unsigned n) {

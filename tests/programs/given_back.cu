@@ -1,5 +1,6 @@
-// Memory and functions that a program takes back, as it may, when it has waited for the work that uses them. A test plays a server that then goes on
-// using them. The arguments: what to do, and a file that is there when the server has tried.
+// Memory and functions that a program takes back, as it may, when it has waited for the work that
+// uses them. A test plays a server that then goes on using them. The arguments: what to do, and a
+// file that is there when the server has tried.
 #include "check.h"
 
 #include <cstring>

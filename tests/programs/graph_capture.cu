@@ -1,4 +1,5 @@
-// Stream capture: what is queued becomes a graph, in one stream and in several that events join; and replays of it.
+// Stream capture: what is queued becomes a graph, in one stream and in several that events join;
+// and replays of it.
 #include "graphs.h"
 
 static void one_stream() {

@@ -1,4 +1,5 @@
-// Conditional nodes: bodies that run as kernels say. On a driver that lacks them the program says so and is done.
+// Conditional nodes: bodies that run as kernels say. On a driver that lacks them the program says
+// so and is done.
 #include "check.h"
 #include "driver.h"
 

@@ -1,5 +1,5 @@
-// Graphs through the driver API: the forms that the runtime does not use, batches of memory operations, a launch that is captured,
-// kernels that start early, a drawing.
+// Graphs through the driver API: the forms that the runtime does not use, batches of memory
+// operations, a launch that is captured, kernels that start early, a drawing.
 #include "driver.h"
 #include "graphs.h"
 

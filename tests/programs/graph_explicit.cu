@@ -1,4 +1,5 @@
-// Graphs built node by node: every question about them, changes, clones, child graphs, kernel attributes.
+// Graphs built node by node: every question about them, changes, clones, child graphs, kernel
+// attributes.
 #include "graphs.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Graphs that use the host: its memory, read and written anew at each launch, and its functions, in the graph's order.
+// Graphs that use the host: its memory, read and written anew at each launch, and its functions, in
+// the graph's order.
 #include "check.h"
 
 #include <algorithm>
@@ -230,7 +231,8 @@ static void rows() {
     printf("rows: right\n");
 }
 
-// Copies of host memory that are switched off bring nothing, and bring the current bytes again when they are switched on.
+// Copies of host memory that are switched off bring nothing, and bring the current bytes again when
+// they are switched on.
 static void switched() {
     const int n = 1000;
     Pinned source(n), target(n);

@@ -1,5 +1,5 @@
-// A graph that moves into a node of another: its nodes are the executable's then, and are changed there. On a driver that cannot move
-// graphs the program says so and is done.
+// A graph that moves into a node of another: its nodes are the executable's then, and are changed
+// there. On a driver that cannot move graphs the program says so and is done.
 #include "check.h"
 #include "driver.h"
 

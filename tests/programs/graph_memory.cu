@@ -46,7 +46,8 @@ __global__ void negate(const float* in, float* out, int count) {
     if (i < count) out[i] = -in[i];
 }
 
-// Two streams allocate, copy and free; the second stream and the events are gone before the capture ends.
+// Two streams allocate, copy and free; the second stream and the events are gone before the capture
+// ends.
 static void forked() {
     cudaStream_t stream, second;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -151,8 +152,9 @@ static void outliving() {
     printf("outliving: right\n");
 }
 
-// Memory that is freed and allocated again inside a graph may have one address for both. The graph is gone before its executable runs; what the
-// second allocation gives is freed at once, in a stream, and by another graph.
+// Memory that is freed and allocated again inside a graph may have one address for both. The graph
+// is gone before its executable runs; what the second allocation gives is freed at once, in a
+// stream, and by another graph.
 static void reused() {
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

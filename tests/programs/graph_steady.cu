@@ -1,5 +1,6 @@
-// Graphs that are changed before each launch, as programs do that capture every step: what an executable needed before it was changed must not stay for
-// good. With an argument it then stays for so many milliseconds, so that a test can look at what is left.
+// Graphs that are changed before each launch, as programs do that capture every step: what an
+// executable needed before it was changed must not stay for good. With an argument it then stays
+// for so many milliseconds, so that a test can look at what is left.
 #include "check.h"
 
 #include <chrono>
@@ -46,7 +47,8 @@ struct Step {
     }
 };
 
-// The whole executable is updated, from a graph that is then gone. Two launches are under way at a time.
+// The whole executable is updated, from a graph that is then gone. Two launches are under way at a
+// time.
 static void captured(Step& step) {
     int one = 1;
     cudaGraph_t graph = step.capture(0, 0, &one);

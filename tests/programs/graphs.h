@@ -1,4 +1,5 @@
-// What the programs about graphs share: kernels that show in their results how often they ran, and a look at those.
+// What the programs about graphs share: kernels that show in their results how often they ran, and
+// a look at those.
 #pragma once
 
 #include "check.h"

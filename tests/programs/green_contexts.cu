@@ -1,4 +1,5 @@
-// Green contexts: a share of the device's multiprocessors, streams in it, and events over all of its work.
+// Green contexts: a share of the device's multiprocessors, streams in it, and events over all of
+// its work.
 #include "check.h"
 #include "driver.h"
 
@@ -120,7 +121,8 @@ int main() {
     EXPECT(seen == 2 * 10 * 4 * 64);
     printf("events of it\n");
 
-    // As the current context: streams are of the share, and memory and modules are the primary context's.
+    // As the current context: streams are of the share, and memory and modules are the primary
+    // context's.
     CHECK_DRIVER(DRIVER(cuCtxPushCurrent)(converted));
     unsigned long long id = 0, of_null = 0;
     CHECK_DRIVER(DRIVER(cuGreenCtxGetId)(green, &id));

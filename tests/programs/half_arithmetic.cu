@@ -1,5 +1,5 @@
-// half and bfloat16: conversions in every rounding, arithmetic one by one and in pairs. Every one of the 65,536 bit
-// patterns goes through the conversions.
+// half and bfloat16: conversions in every rounding, arithmetic one by one and in pairs. Every one
+// of the 65,536 bit patterns goes through the conversions.
 #include "check.h"
 
 #include <cstring>
@@ -67,7 +67,8 @@ static float half_value(unsigned short bits) {
     return bits & 0x8000 ? -magnitude : magnitude;
 }
 
-// The nearest half to a double, ties to even; `down` and `up` are its neighbours towards minus and plus infinity.
+// The nearest half to a double, ties to even; `down` and `up` are its neighbours towards minus and
+// plus infinity.
 static unsigned short nearest_half(double value) {
     unsigned short best = 0;
     double best_distance = INFINITY;
@@ -89,8 +90,8 @@ static float bits_to_float(uint32_t bits) {
 }
 
 static float round_to_bfloat16(double value) {
-    // Both steps are exact here: the operands have 8 significant bits, so sums and products of them fit a double, and
-    // a float rounded to odd keeps what the second rounding needs.
+    // Both steps are exact here: the operands have 8 significant bits, so sums and products of them
+    // fit a double, and a float rounded to odd keeps what the second rounding needs.
     float wide = static_cast<float>(value);
     uint32_t bits;
     memcpy(&bits, &wide, sizeof(bits));
@@ -137,7 +138,8 @@ int main() {
     std::vector<float> a(n), b(n);
     Random random(12);
     for (int i = 0; i < n; i++) {
-        // Already halves, so that the operations alone round. A few give subnormal results, a few overflow.
+        // Already halves, so that the operations alone round. A few give subnormal results, a few
+        // overflow.
         float scale = i % 10 == 0 ? 0x1p-12f : i % 10 == 1 ? 200.0f : 1.0f;
         a[i] = half_value(nearest_half((random.unit() - 0.5) * 4 * scale));
         b[i] = half_value(nearest_half((random.unit() - 0.5) * 4 * scale));

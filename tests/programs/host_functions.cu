@@ -1,4 +1,5 @@
-// Host functions run in the stream's order, on a thread of the driver's: what the device did before is there, and what comes after waits.
+// Host functions run in the stream's order, on a thread of the driver's: what the device did before
+// is there, and what comes after waits.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -45,8 +46,8 @@ static void in_order() {
     printf("%d functions: in order, on another thread\n", count);
 }
 
-// Bytes that the device wrote before are in page-locked memory, whatever their number, and what a function writes there is what a later
-// copy takes.
+// Bytes that the device wrote before are in page-locked memory, whatever their number, and what a
+// function writes there is what a later copy takes.
 static void with_copies(size_t elements) {
     const int rounds = 12;
     int *there = nullptr, *back = nullptr;
@@ -79,7 +80,8 @@ static void with_copies(size_t elements) {
     printf("%zu elements to and fro, %d times: right\n", elements, rounds);
 }
 
-// The same memory, first written by the device, then read and written here, then copied back: all queued at once.
+// The same memory, first written by the device, then read and written here, then copied back: all
+// queued at once.
 static void in_place() {
     const size_t elements = 300'000;
     const int rounds = 10;
@@ -118,7 +120,8 @@ static void in_place() {
     printf("in place, %d times: %d\n", rounds, expected);
 }
 
-// Later work waits for the function, in its stream and in one that waits for an event; other streams go on.
+// Later work waits for the function, in its stream and in one that waits for an event; other
+// streams go on.
 static void what_comes_after_waits() {
     std::mutex mutex;
     std::condition_variable changed;
@@ -160,7 +163,8 @@ static void what_comes_after_waits() {
     printf("what comes after waits, the rest does not\n");
 }
 
-// A stream takes more work than a driver's queue holds, behind a function that waits for all of it to be queued.
+// A stream takes more work than a driver's queue holds, behind a function that waits for all of it
+// to be queued.
 static void a_full_queue() {
     std::atomic<bool> go{false};
     Function gate = [&] {
@@ -241,7 +245,8 @@ static void other_contexts() {
     printf("contexts one after the other: right\n");
 }
 
-// What kernels print before a function appears before what the function prints, once the program has synchronised in between.
+// What kernels print before a function appears before what the function prints, once the program
+// has synchronised in between.
 static void printed_in_order() {
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));

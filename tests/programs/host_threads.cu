@@ -20,7 +20,8 @@ static void run(int index, unsigned long long* counter) {
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (int repeat = 0; repeat < 4; repeat++) {
         DeviceArray<unsigned> data(values);
-        // A copy from pageable memory may still be on its way to the device when the call returns, and this stream does not wait for it.
+        // A copy from pageable memory may still be on its way to the device when the call returns,
+        // and this stream does not wait for it.
         CHECK(cudaStreamSynchronize(cudaStreamLegacy));
         for (unsigned round = 0; round < rounds; round++) {
             mix<<<blocks_for(n, 256), 256, 0, stream>>>(data.get(), n, round);

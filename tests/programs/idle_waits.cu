@@ -1,5 +1,6 @@
-// Waits whose answer is known, and such as only look like it: work that was queued by another thread, in a stream that this one waits for, by a
-// graph; memory that comes back in its stream's order. Held streams show whether a wait has waited.
+// Waits whose answer is known, and such as only look like it: work that was queued by another
+// thread, in a stream that this one waits for, by a graph; memory that comes back in its stream's
+// order. Held streams show whether a wait has waited.
 //
 //   idle_waits [ROUNDS]    rounds of waits for nothing, default 10
 #include "check.h"
@@ -16,7 +17,8 @@ static unsigned* pinned;
 static DeviceArray<unsigned>* word;
 static unsigned turn;
 
-// Work in a stream that is done some time after `open` has begun: then the word on the host has the value.
+// Work in a stream that is done some time after `open` has begun: then the word on the host has the
+// value.
 static void queue_held(CUstream stream, unsigned value) {
     CHECK_DRIVER(DRIVER(cuStreamWaitValue32)(stream, flag, ++turn, CU_STREAM_WAIT_VALUE_GEQ));
     set<<<1, 1, 0, stream>>>(word->get(), value);
@@ -60,7 +62,8 @@ static void nothing_to_wait_for(unsigned rounds, CUstream stream, cudaEvent_t ev
         // An event happens at once where nothing is left to do.
         CHECK(cudaEventRecord(i % 2 ? first : second, stream));
         CHECK(cudaEventSynchronize(i % 2 ? first : second));
-        // Stream-ordered memory of a size comes again, and a copy to the host has waited for all before it.
+        // Stream-ordered memory of a size comes again, and a copy to the host has waited for all
+        // before it.
         void* memory;
         CHECK(cudaMallocAsync(&memory, 4096, stream));
         CHECK(cudaFreeAsync(memory, stream));

@@ -1,5 +1,5 @@
-// Integer arithmetic: widths and signs, high halves, division, shifts past the width, bit fields, byte permutation,
-// saturation, conversions from and to floating point.
+// Integer arithmetic: widths and signs, high halves, division, shifts past the width, bit fields,
+// byte permutation, saturation, conversions from and to floating point.
 #include "check.h"
 
 #include <climits>

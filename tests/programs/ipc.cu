@@ -1,6 +1,8 @@
-// Memory and events shared by handle between two processes, as torch.multiprocessing shares tensors.
+// Memory and events shared by handle between two processes, as torch.multiprocessing shares
+// tensors.
 //
-// `ipc export` prints a handle and waits until it is ended; `ipc open HANDLE` says whether it can be opened.
+// `ipc export` prints a handle and waits until it is ended; `ipc open HANDLE` says whether it can
+// be opened.
 #include "check.h"
 #include "driver.h"
 #include "processes.h"
@@ -53,7 +55,8 @@ static int child() {
     CHECK(cudaPointerGetAttributes(&about, memory + 5));
     EXPECT(about.type == cudaMemoryTypeDevice);
 
-    // The parent's kernel first, in whatever process: the streams know of each other only by the event.
+    // The parent's kernel first, in whatever process: the streams know of each other only by the
+    // event.
     CHECK(cudaStreamWaitEvent(stream, ready, 0));
     add<<<32, 256, 0, stream>>>(memory, 7);
     CHECK(cudaGetLastError());

@@ -1,4 +1,5 @@
-// Options for the compiler: numbers, logs and their sizes, times, and variables that the program gives addresses to.
+// Options for the compiler: numbers, logs and their sizes, times, and variables that the program
+// gives addresses to.
 #include "check.h"
 #include "driver.h"
 

@@ -1,5 +1,6 @@
-// A library for LD_PRELOAD: the time of day jumps to and fro with a file. While the file that JUMP_TO names is there, it is as many seconds later as
-// the file says, earlier if that is negative. The clock that never steps goes on as ever.
+// A library for LD_PRELOAD: the time of day jumps to and fro with a file. While the file that
+// JUMP_TO names is there, it is as many seconds later as the file says, earlier if that is
+// negative. The clock that never steps goes on as ever.
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>

@@ -1,4 +1,5 @@
-// Launches with attributes: each that is legal works, events among them are recorded, and what cannot run is refused at once.
+// Launches with attributes: each that is legal works, events among them are recorded, and what
+// cannot run is refused at once.
 #include "driver.h"
 
 __global__ void add(int* data, int value) { atomicAdd(data, value); }

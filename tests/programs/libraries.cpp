@@ -1,4 +1,5 @@
-// Libraries and their kernels, and modules of the same fat binary: loaded from memory and from a file, asked for all that they tell.
+// Libraries and their kernels, and modules of the same fat binary: loaded from memory and from a
+// file, asked for all that they tell.
 #include "check.h"
 #include "driver.h"
 

@@ -1,4 +1,5 @@
-// Libraries loaded from PTX: the option that the image stays where it is, with a value and, as cuBLAS does it, without.
+// Libraries loaded from PTX: the option that the image stays where it is, with a value and, as
+// cuBLAS does it, without.
 #include "driver.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// The linker of the driver: PTX from memory and from a file becomes one image, which is loaded and run; what is wrong is told in the log.
+// The linker of the driver: PTX from memory and from a file becomes one image, which is loaded and
+// run; what is wrong is told in the log.
 #include "check.h"
 #include "driver.h"
 

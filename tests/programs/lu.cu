@@ -1,5 +1,6 @@
-// L U = A in tiles of 16 x 16: the tile on the diagonal by one row of threads, those beside and below it by two, the others by a thread for each element.
-// All that threads pass to each other goes across barriers, in loops, and within one tile.
+// L U = A in tiles of 16 x 16: the tile on the diagonal by one row of threads, those beside and
+// below it by two, the others by a thread for each element. All that threads pass to each other
+// goes across barriers, in loops, and within one tile.
 #include <algorithm>
 
 #include "check.h"
@@ -86,7 +87,8 @@ __global__ void elements(float* a, int n) {
     corner[y * n + x] = s[y][x];
 }
 
-// The largest difference to `wanted` of the product of the factors in `lu`, in the tiles that were taken apart.
+// The largest difference to `wanted` of the product of the factors in `lu`, in the tiles that were
+// taken apart.
 static double difference(const std::vector<float>& lu, const std::vector<float>& wanted, int n, bool only_diagonal) {
     double most = 0;
     for (int i = 0; i < n; i++) {

@@ -1,4 +1,5 @@
-// Managed memory: variables and allocations that host and device use in turn, lists of pointers, copies and fills, hints.
+// Managed memory: variables and allocations that host and device use in turn, lists of pointers,
+// copies and fills, hints.
 #include "driver.h"
 
 #include <cstring>

@@ -1,4 +1,5 @@
-// Managed and mapped memory in what streams do by themselves: functions of the program, graphs, events between streams.
+// Managed and mapped memory in what streams do by themselves: functions of the program, graphs,
+// events between streams.
 #include "check.h"
 
 __global__ void add(int *data, size_t count, int value) {

@@ -1,4 +1,5 @@
-// Managed memory of several host threads, each with a stream of its own; faults of the program's own beside it.
+// Managed memory of several host threads, each with a stream of its own; faults of the program's
+// own beside it.
 #include "check.h"
 
 #include <csetjmp>
@@ -48,7 +49,8 @@ static sigjmp_buf escape;
 
 static void jump(int) { siglongjmp(escape, 1); }
 
-// The program's own handler gets the program's own faults, whether it was there before managed memory was or came later.
+// The program's own handler gets the program's own faults, whether it was there before managed
+// memory was or came later.
 static void faults(int *data, size_t count) {
     guard = static_cast<char *>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     add<<<16, 256>>>(data, count, 1);

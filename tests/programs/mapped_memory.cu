@@ -1,5 +1,5 @@
-// Page-locked host memory that kernels use: allocated, registered, passed with and without asking for its device pointer; flags that
-// host and kernel wait for.
+// Page-locked host memory that kernels use: allocated, registered, passed with and without asking
+// for its device pointer; flags that host and kernel wait for.
 #include "check.h"
 
 #include <cstring>

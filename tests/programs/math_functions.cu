@@ -1,6 +1,7 @@
-// Mathematical functions against the host. The bounds are those of CUDA's documentation, and one unit more where a
-// function is built on approximations: the documentation tells what NVIDIA's hardware makes of them. Prints the bound
-// that held, not the error, which may differ between devices.
+// Mathematical functions against the host. The bounds are those of CUDA's documentation, and one
+// unit more where a function is built on approximations: the documentation tells what NVIDIA's
+// hardware makes of them. Prints the bound that held, not the error, which may differ between
+// devices.
 #include "check.h"
 
 #include <cstring>

@@ -1,4 +1,5 @@
-// The loops of matmul_naive on the host, rows shared among threads: what the software device is measured against.
+// The loops of matmul_naive on the host, rows shared among threads: what the software device is
+// measured against.
 //
 //   matmul_host N ROUNDS THREADS    the time of one product goes to standard error
 #include <chrono>

@@ -24,7 +24,8 @@ int main(int argc, char** argv) {
     std::vector<float> a(n * n), b(n * n);
     Random random(3);
     for (int i = 0; i < n * n; i++) {
-        // Small integers: every product and partial sum is exact, in any order and with or without fma.
+        // Small integers: every product and partial sum is exact, in any order and with or without
+        // fma.
         a[i] = static_cast<float>(random.below(17)) - 8;
         b[i] = static_cast<float>(random.below(17)) - 8;
     }

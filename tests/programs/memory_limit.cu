@@ -1,9 +1,12 @@
-// A device of which the session may have only a part: every way to get memory ends at the same limit, and memory that was given back can be had again.
+// A device of which the session may have only a part: every way to get memory ends at the same
+// limit, and memory that was given back can be had again.
 //
-// `memory_limit BYTES` expects that limit; without, the device is whole, and nothing of this is to be seen. `memory_limit hold BYTES` allocates, says
-// `held` and waits to be ended; `memory_limit copy BYTES` says how many milliseconds a copy there and one back take.
-// `memory_limit keep BYTES` fills as much, says `ready`, and for each line that it reads whether all of it is still there.
-// `memory_limit look BYTES` says how many words of fresh memory are not zero, and leaves all of them so.
+// `memory_limit BYTES` expects that limit; without, the device is whole, and nothing of this is to
+// be seen. `memory_limit hold BYTES` allocates, says `held` and waits to be ended;
+// `memory_limit copy BYTES` says how many milliseconds a copy there and one back take.
+// `memory_limit keep BYTES` fills as much, says `ready`, and for each line that it reads whether
+// all of it is still there. `memory_limit look BYTES` says how many words of fresh memory are not
+// zero, and leaves all of them so.
 #include <cstring>
 #include <ctime>
 #include <unistd.h>

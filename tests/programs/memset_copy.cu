@@ -1,4 +1,5 @@
-// Filling and copying in every shape: widths, pitches, 2-D and 3-D, odd offsets, on the device, to itself, async.
+// Filling and copying in every shape: widths, pitches, 2-D and 3-D, odd offsets, on the device, to
+// itself, async.
 #include "check.h"
 
 #include <cstring>
@@ -123,7 +124,8 @@ static void kinds_of_pointer() {
     printf("kinds of pointer: right\n");
 }
 
-// Copies of one stream to the same memory, none of which is waited for before the next is queued: the last one's bytes stay.
+// Copies of one stream to the same memory, none of which is waited for before the next is queued:
+// the last one's bytes stay.
 static void again_and_again() {
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

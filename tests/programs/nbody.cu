@@ -1,5 +1,5 @@
-// All-pairs gravity with tiles of bodies in shared memory and rsqrtf. Checked against the host in double precision, and
-// by momentum, which forces between pairs must conserve.
+// All-pairs gravity with tiles of bodies in shared memory and rsqrtf. Checked against the host in
+// double precision, and by momentum, which forces between pairs must conserve.
 #include "check.h"
 
 constexpr int BLOCK = 64;

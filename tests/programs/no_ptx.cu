@@ -1,5 +1,5 @@
-// Compiled to machine code for one kind of GPU (compute capability 9.0), without PTX: it runs there, and everywhere
-// else the launch says that there is no image for the device.
+// Compiled to machine code for one kind of GPU (compute capability 9.0), without PTX: it runs
+// there, and everywhere else the launch says that there is no image for the device.
 #include "check.h"
 
 __global__ void fill(int* out) { out[threadIdx.x] = static_cast<int>(threadIdx.x) * 3; }
@@ -16,7 +16,8 @@ int main() {
     }
     printf("no_ptx: %s\n", cudaGetErrorName(launched));
     EXPECT(launched == cudaErrorNoKernelImageForDevice);
-    // Where code runs on processors, a wait says so as well: libraries do not always look at what a launch returned.
+    // Where code runs on processors, a wait says so as well: libraries do not always look at what a
+    // launch returned.
     cudaError_t waited = cudaDeviceSynchronize();
     EXPECT(waited == cudaSuccess || waited == cudaErrorNoKernelImageForDevice);
     if (waited != cudaSuccess) printf("no_ptx: a wait says so, too\n");

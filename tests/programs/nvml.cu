@@ -1,6 +1,7 @@
-// NVML beside CUDA in one process: that they speak of the same devices and the same memory. With the argument `remote`, for a server's devices, also
-// that nothing of theirs can be changed (which a native NVML would do), and that this process is listed by its number (which not every container's
-// NVML does).
+// NVML beside CUDA in one process: that they speak of the same devices and the same memory. With
+// the argument `remote`, for a server's devices, also that nothing of theirs can be changed (which
+// a native NVML would do), and that this process is listed by its number (which not every
+// container's NVML does).
 #include <dlfcn.h>
 #include <nvml.h>
 #include <unistd.h>
@@ -23,7 +24,8 @@ static F *find(const char *name) {
     return reinterpret_cast<F *>(symbol);
 }
 
-// A function of nvml.h by its own name: what the header renames to its latest form is looked up in that form.
+// A function of nvml.h by its own name: what the header renames to its latest form is looked up in
+// that form.
 #define NAME(f) #f
 #define NVML(f) find<decltype(f)>(NAME(f))
 

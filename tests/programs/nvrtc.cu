@@ -1,4 +1,5 @@
-// Run-time compilation: CUDA C++ to PTX with NVRTC, loaded and launched through the runtime's library API.
+// Run-time compilation: CUDA C++ to PTX with NVRTC, loaded and launched through the runtime's
+// library API.
 #include "check.h"
 
 #include <nvrtc.h>

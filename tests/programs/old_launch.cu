@@ -1,4 +1,5 @@
-// The launch interface of before CUDA 4: shape and parameters are set one by one, and a launch takes what was set.
+// The launch interface of before CUDA 4: shape and parameters are set one by one, and a launch
+// takes what was set.
 #include "check.h"
 #include "driver.h"
 

@@ -1,5 +1,6 @@
-// Copies to the host again and again, and waits for nothing else in between: not even as the runtime's own copies do. With an argument, it then stays
-// for so many milliseconds, so that a test can look at what the copies have left behind.
+// Copies to the host again and again, and waits for nothing else in between: not even as the
+// runtime's own copies do. With an argument, it then stays for so many milliseconds, so that a test
+// can look at what the copies have left behind.
 #include "check.h"
 #include "driver.h"
 

@@ -1,5 +1,5 @@
-// Thread A launches N kernels that each add to a counter; all its calls return; then thread B copies synchronously and
-// must see all N. No stale value in 300 rounds for each N.
+// Thread A launches N kernels that each add to a counter; all its calls return; then thread B
+// copies synchronously and must see all N. No stale value in 300 rounds for each N.
 #include "check.h"
 
 #include <condition_variable>

@@ -1,4 +1,5 @@
-// Two devices that use each other's memory. With one device, or two that cannot reach each other, there is only that to say.
+// Two devices that use each other's memory. With one device, or two that cannot reach each other,
+// there is only that to say.
 #include "check.h"
 #include "driver.h"
 

@@ -1,4 +1,5 @@
-// What addresses say of themselves, of every kind of memory; and the oldest forms of the calls for memory.
+// What addresses say of themselves, of every kind of memory; and the oldest forms of the calls for
+// memory.
 #include "check.h"
 #include "driver.h"
 
@@ -105,7 +106,8 @@ static void mapped_memory() {
     printf("mapped memory\n");
 }
 
-// Many questions at once; what has no value is zero, even where one question alone would be an error.
+// Many questions at once; what has no value is zero, even where one question alone would be an
+// error.
 static void many() {
     CUdeviceptr memory;
     CHECK_DRIVER(DRIVER(cuMemAlloc)(&memory, BYTES));

@@ -1,6 +1,8 @@
-// The multiprocessors that kernels really run on: no more than the device says it has, whatever stream they are in.
+// The multiprocessors that kernels really run on: no more than the device says it has, whatever
+// stream they are in.
 //
-// `portion COUNT` expects the device to say so many; `portion time` says how long a kernel that only computes takes, in milliseconds.
+// `portion COUNT` expects the device to say so many; `portion time` says how long a kernel that
+// only computes takes, in milliseconds.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -46,7 +48,8 @@ static void order(unsigned* memory) {
     CHECK(cudaStreamDestroy(heeding));
 }
 
-// What a program that knows its device is told before there is a context: multiprocessors that can be split.
+// What a program that knows its device is told before there is a context: multiprocessors that can
+// be split.
 static void divide() {
     CHECK_DRIVER(DRIVER(cuInit)(0));
     CUdevice device;

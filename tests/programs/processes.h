@@ -1,4 +1,5 @@
-// A second process of the same program, for what processes share: the parent starts it and talks to it over a socket.
+// A second process of the same program, for what processes share: the parent starts it and talks to
+// it over a socket.
 #pragma once
 
 #include <spawn.h>

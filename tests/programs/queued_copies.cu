@@ -1,4 +1,5 @@
-// Many copies queued at once: into one buffer, both ways, and behind a stream that stands still while another one works.
+// Many copies queued at once: into one buffer, both ways, and behind a stream that stands still
+// while another one works.
 
 #include "check.h"
 #include "driver.h"
@@ -111,7 +112,8 @@ static void both_ways(size_t bytes, int count) {
     CHECK(cudaFree(to));
 }
 
-// A stream that stands still, with more copies than any staging memory holds, holds up no other stream.
+// A stream that stands still, with more copies than any staging memory holds, holds up no other
+// stream.
 static void behind_a_stream_that_stands_still(size_t bytes, int count) {
     cudaStream_t still, moves;
     CHECK(cudaStreamCreateWithFlags(&still, cudaStreamNonBlocking));

@@ -1,6 +1,7 @@
-// Long chains of arithmetic on generated operands of all magnitudes, whose checksums were recorded on an H200: 128-bit integers, narrow and
-// wide integers with the video instructions, both float widths in every rounding, and the 16- and 8-bit floats. None uses the
-// approximate functions, so every bit is defined.
+// Long chains of arithmetic on generated operands of all magnitudes, whose checksums were recorded
+// on an H200: 128-bit integers, narrow and wide integers with the video instructions, both float
+// widths in every rounding, and the 16- and 8-bit floats. None uses the approximate functions, so
+// every bit is defined.
 #include "check.h"
 
 #include <cuda_bf16.h>

@@ -1,4 +1,5 @@
-// Sum and maximum of an array: warps reduce with shuffles, a block through shared memory, the grid by a second launch.
+// Sum and maximum of an array: warps reduce with shuffles, a block through shared memory, the grid
+// by a second launch.
 #include "check.h"
 
 struct Partial {

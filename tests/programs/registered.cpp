@@ -1,5 +1,6 @@
-// What nvcc generates for the host, written by hand: registers a fat binary with the runtime, launches a kernel of it
-// and uses a variable of it. No CUDA header is needed, so it links with the runtime of any release.
+// What nvcc generates for the host, written by hand: registers a fat binary with the runtime,
+// launches a kernel of it and uses a variable of it. No CUDA header is needed, so it links with the
+// runtime of any release.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>

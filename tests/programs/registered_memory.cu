@@ -1,5 +1,6 @@
-// Memory that the program has mapped itself and registers: a file's, its own, parts of either; copies, kernels, a child that is forked, threads
-// that write beside, and memory that is registered again.
+// Memory that the program has mapped itself and registers: a file's, its own, parts of either;
+// copies, kernels, a child that is forked, threads that write beside, and memory that is registered
+// again.
 #include "check.h"
 
 #include <fcntl.h>
@@ -166,7 +167,8 @@ static void neighbours(Kind kind) {
     printf("%s, neighbours: right\n", NAMES[kind]);
 }
 
-// A child has a copy of the program's own memory, and shares a file's, whichever of both writes first.
+// A child has a copy of the program's own memory, and shares a file's, whichever of both writes
+// first.
 static void forked(Kind kind) {
     const size_t bytes = 1 << 20;
     int file;
@@ -204,7 +206,8 @@ static void forked(Kind kind) {
     printf("%s, a child: right\n", NAMES[kind]);
 }
 
-// Copies fill the even thousands of bytes; threads write the odd ones meanwhile, and nothing of theirs is lost.
+// Copies fill the even thousands of bytes; threads write the odd ones meanwhile, and nothing of
+// theirs is lost.
 static void threads(Kind kind) {
     const size_t piece = 1000, pieces = 256, bytes = piece * pieces;
     int file;

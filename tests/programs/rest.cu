@@ -1,4 +1,5 @@
-// Waits for a kernel and for a function of its own, and then does nothing for a while. For a test that looks at the processor time meanwhile.
+// Waits for a kernel and for a function of its own, and then does nothing for a while. For a test
+// that looks at the processor time meanwhile.
 //
 //   rest [MILLISECONDS]    how long each takes, default 10
 #include "check.h"

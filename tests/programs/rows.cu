@@ -1,5 +1,5 @@
-// Long rows of launches, most of them the same again and again with other parameters: each must be made with its own
-// parameters, in its order, whatever a driver makes of a row.
+// Long rows of launches, most of them the same again and again with other parameters: each must be
+// made with its own parameters, in its order, whatever a driver makes of a row.
 #include "check.h"
 
 #include <thread>
@@ -159,7 +159,8 @@ int main() {
     EXPECT(read(x, plain) == a);
     printf("shapes and parameters: %08x\n", a);
 
-    // A function that may have more shared memory from some time on; launches that may not have so much fail.
+    // A function that may have more shared memory from some time on; launches that may not have so
+    // much fail.
     const unsigned words = 14000;
     for (unsigned i = 0; i < 200; i++) {
         shared<<<1, 32, 48 << 10, plain>>>(x.get(), 12288);

@@ -1,4 +1,5 @@
-// Inclusive prefix sums: Hillis-Steele in shared memory within a block, then the sums of the blocks, then added back.
+// Inclusive prefix sums: Hillis-Steele in shared memory within a block, then the sums of the
+// blocks, then added back.
 #include "check.h"
 
 constexpr int BLOCK = 256;

@@ -1,4 +1,5 @@
-// Built of two files with relocatable device code: the kernel here calls a function and uses a variable of the other.
+// Built of two files with relocatable device code: the kernel here calls a function and uses a
+// variable of the other.
 #include "check.h"
 
 extern __device__ int calls;

@@ -1,5 +1,7 @@
-// Devices of several servers in one process: each works as if it were alone, addresses are never given out twice, and what would need two servers at once
-// is refused. The first argument says how many servers there are, each with as many devices. With "lost", it waits until the last server is gone.
+// Devices of several servers in one process: each works as if it were alone, addresses are never
+// given out twice, and what would need two servers at once is refused. The first argument says how
+// many servers there are, each with as many devices. With "lost", it waits until the last server is
+// gone.
 #include <chrono>
 #include <cstdlib>
 #include <map>

@@ -181,7 +181,8 @@ static int parent() {
     return 0;
 }
 
-// Many tensors in few pieces of memory, as PyTorch's expandable segments have them: each is exported anew, and its piece mapped by the other process.
+// Many tensors in few pieces of memory, as PyTorch's expandable segments have them: each is
+// exported anew, and its piece mapped by the other process.
 static const unsigned PIECES = 100, TENSORS = 1000;
 
 static int many_child() {

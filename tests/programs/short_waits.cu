@@ -1,5 +1,6 @@
-// Very many short waits and small copies to the host: from many threads at once, with work that fails, with kernels that print, with a fault at the end.
-// Whatever a wait says must be so: what was queued before it is done, its output is there, its failures are told.
+// Very many short waits and small copies to the host: from many threads at once, with work that
+// fails, with kernels that print, with a fault at the end. Whatever a wait says must be so: what
+// was queued before it is done, its output is there, its failures are told.
 #include "check.h"
 #include "driver.h"
 
@@ -70,7 +71,8 @@ static void count(unsigned thread) {
     CHECK(cudaStreamDestroy(stream));
 }
 
-// Copies around the sizes at which another way is taken, with bytes that differ from round to round and from place to place.
+// Copies around the sizes at which another way is taken, with bytes that differ from round to round
+// and from place to place.
 static void sizes(unsigned thread) {
     const size_t kSizes[] = {1, 63, 64, 127, 4095, 4096, 4097, 40000, 65535, 65536, 65537, 100000};
     const size_t kRoom = 1 << 17, kAround = 256;

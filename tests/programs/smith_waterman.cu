@@ -1,8 +1,8 @@
-// Smith-Waterman local alignment of proteins with affine gaps (Gotoh), BLOSUM62: well-known sequences against each
-// other, and against generated ones that hold changed copies of them.
+// Smith-Waterman local alignment of proteins with affine gaps (Gotoh), BLOSUM62: well-known
+// sequences against each other, and against generated ones that hold changed copies of them.
 //
-// One block aligns one pair. Thread i owns row i of the matrix; the threads advance along the anti-diagonals and hand
-// the cell above to their neighbour through shared memory.
+// One block aligns one pair. Thread i owns row i of the matrix; the threads advance along the
+// anti-diagonals and hand the cell above to their neighbour through shared memory.
 #include "check.h"
 
 #include <algorithm>
@@ -43,7 +43,8 @@ struct Pair {
 };
 
 __global__ void align(const signed char* residues, const Pair* pairs, int* scores) {
-    // Score and gap state of the cell each thread finished last, for the thread below it; two diagonals alternate.
+    // Score and gap state of the cell each thread finished last, for the thread below it; two
+    // diagonals alternate.
     __shared__ int above_score[2][MAX_ROWS + 1];
     __shared__ int above_gap[2][MAX_ROWS + 1];
     __shared__ int best;

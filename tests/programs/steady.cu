@@ -1,6 +1,7 @@
-// Copies, launches and copies back, checking every number, until the file END exists; then says how many rounds there were. Says "running" once the
-// first round is done. With a second argument, launches alone come first, until the file BEGIN exists: no memory is allocated before.
-// For tests of what a program does not notice.
+// Copies, launches and copies back, checking every number, until the file END exists; then says how
+// many rounds there were. Says "running" once the first round is done. With a second argument,
+// launches alone come first, until the file BEGIN exists: no memory is allocated before. For tests
+// of what a program does not notice.
 //
 //   steady END [BEGIN]
 #include "rounds.h"

@@ -1,4 +1,5 @@
-// Heat flow on a 3-D grid: a 7-point stencil in double precision, planes passed along in registers, two buffers swapped.
+// Heat flow on a 3-D grid: a 7-point stencil in double precision, planes passed along in registers,
+// two buffers swapped.
 #include "check.h"
 
 #include <utility>

@@ -1,16 +1,16 @@
-// The loops that programs spend their time in, for counting what one step of each waits for and how long it takes.
+// The loops that programs spend their time in, for counting what one step of each waits for and how
+// long it takes.
 //
 //   steps [KIND [STEPS [time]]]    default: all kinds, 3 steps each
 //
-// train   a batch to the device from page-locked memory, 200 launches, events between two streams, memsets, a loss to the host
-// infer   a small input from pageable memory, 200 launches, a result to the host
-// graph   a graph of 50 kernels, launched and waited for
-// pool    stream-ordered allocations from a pool that keeps what is freed, launches into them, frees, a wait
-// blocks  the same with cudaMalloc and cudaFree
-// upload  64 MiB from pageable memory to the device
-// download  64 MiB from the device to pageable memory
-// times   100 launches between events, a wait, and the time of each, as programs ask that choose among kernels
-// known   a launch and a wait, and what libraries ask again and again: limits, occupancy, granularity
+// train a batch to the device from page-locked memory, 200 launches, events between two streams,
+// memsets, a loss to the host infer a small input from pageable memory, 200 launches, a result to
+// the host graph a graph of 50 kernels, launched and waited for pool stream-ordered allocations
+// from a pool that keeps what is freed, launches into them, frees, a wait blocks the same with
+// cudaMalloc and cudaFree upload 64 MiB from pageable memory to the device download 64 MiB from the
+// device to pageable memory times 100 launches between events, a wait, and the time of each, as
+// programs ask that choose among kernels known a launch and a wait, and what libraries ask again
+// and again: limits, occupancy, granularity
 #include <string.h>
 
 #include <algorithm>
@@ -42,7 +42,8 @@ struct Things {
         CHECK(cudaMallocHost(reinterpret_cast<void**>(&loss), sizeof(float)));
         memset(pinned, 0, BATCH);
         CHECK(cudaMemset(data, 0, BATCH));
-        // As libraries do that live on stream-ordered memory: the pool keeps what is freed, beyond each wait.
+        // As libraries do that live on stream-ordered memory: the pool keeps what is freed, beyond
+        // each wait.
         cudaMemPool_t pool;
         unsigned long long all = ~0ull;
         CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));

@@ -1,4 +1,5 @@
-// Stream callbacks: called with the stream and a status, after the work before them, and after an error too.
+// Stream callbacks: called with the stream and a status, after the work before them, and after an
+// error too.
 #include <atomic>
 #include <chrono>
 #include <thread>

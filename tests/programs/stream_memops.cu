@@ -37,7 +37,8 @@ int main() {
     cudaStream_t first, second;
     CHECK(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
     CHECK(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
-    // Loads the kernel: a driver may wait for the whole device to do so, also for a stream that waits for us.
+    // Loads the kernel: a driver may wait for the whole device to do so, also for a stream that
+    // waits for us.
     multiply<<<1, 1>>>(words.get() + 1, 1);
     CHECK(cudaDeviceSynchronize());
 

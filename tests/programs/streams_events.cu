@@ -1,4 +1,5 @@
-// Streams run on their own, events order them, and the legacy default stream waits for all and is waited for by all.
+// Streams run on their own, events order them, and the legacy default stream waits for all and is
+// waited for by all.
 #include "check.h"
 #include "work.h"
 
@@ -68,7 +69,8 @@ static void legacy_default_stream() {
     printf("legacy default stream in turn with two blocking streams: right\n");
 }
 
-// An event is not ready before its stream has got there; time between two events is there and not negative.
+// An event is not ready before its stream has got there; time between two events is there and not
+// negative.
 static void queries_and_times() {
     const int steps = 50000000;
     DeviceArray<unsigned> state(std::vector<unsigned>{1});

@@ -1,4 +1,5 @@
-// Constant and global variables of a module: initial values, copies to and from them, their addresses.
+// Constant and global variables of a module: initial values, copies to and from them, their
+// addresses.
 #include "check.h"
 
 struct Settings {

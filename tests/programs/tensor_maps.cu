@@ -1,5 +1,6 @@
-// Tensor maps: encoded in all three ways, moved to another address, and wrong ones refused. What a map holds is the driver's own matter,
-// but it is the same for the same description, and differs where descriptions differ.
+// Tensor maps: encoded in all three ways, moved to another address, and wrong ones refused. What a
+// map holds is the driver's own matter, but it is the same for the same description, and differs
+// where descriptions differ.
 #include "check.h"
 #include "driver.h"
 

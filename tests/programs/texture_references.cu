@@ -1,5 +1,6 @@
-// Texture and surface references by the driver API: what is set can be asked for, and kernels of PTX read and write through references of
-// their module. Devices without references in modules say so; all have those that programs make.
+// Texture and surface references by the driver API: what is set can be asked for, and kernels of
+// PTX read and write through references of their module. Devices without references in modules say
+// so; all have those that programs make.
 #include "check.h"
 #include "driver.h"
 

@@ -1,5 +1,6 @@
-// Textures: every kind of resource, addressing, filtering, reading, and what objects say of themselves. Values are such that linear
-// filtering, which is done with weights of 8 bits of fraction, is exact.
+// Textures: every kind of resource, addressing, filtering, reading, and what objects say of
+// themselves. Values are such that linear filtering, which is done with weights of 8 bits of
+// fraction, is exact.
 #include "check.h"
 #include "driver.h"
 
@@ -26,7 +27,8 @@ static cudaTextureObject_t texture_of(cudaArray_t array, cudaTextureAddressMode 
     resource.resType = cudaResourceTypeArray;
     resource.res.array.array = array;
     cudaTextureDesc desc = {};
-    // GPUs mix rows of one dimension with the border, if that is what lies beside them: the other dimensions clamp.
+    // GPUs mix rows of one dimension with the border, if that is what lies beside them: the other
+    // dimensions clamp.
     cudaExtent extent;
     CHECK(cudaArrayGetInfo(nullptr, &extent, nullptr, array));
     desc.addressMode[0] = address;
@@ -220,7 +222,8 @@ static void three_dimensions() {
     cudaArray_t array = array_of(texels, n, n, n, 0);
     Random random(4);
     std::vector<float> at(3 * count), wanted(count);
-    // Quarters of a texel: the products of three weights still have no more than 8 bits of fraction.
+    // Quarters of a texel: the products of three weights still have no more than 8 bits of
+    // fraction.
     for (auto& x : at) x = random.below(4 * 12) / 4.0f - 1;
     for (int i = 0; i < count; i++) {
         float f[3];
@@ -309,7 +312,8 @@ static void elements(const char* what, bool fractions) {
     CHECK(cudaFreeArray(array));
 }
 
-// Filter and address modes do not matter to linear memory, and its size may be given larger than the allocation.
+// Filter and address modes do not matter to linear memory, and its size may be given larger than
+// the allocation.
 static void beyond() {
     const int width = 1024, height = 256, padding = 16, count = width * height;
     std::vector<float2> values(count);

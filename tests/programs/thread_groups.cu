@@ -1,5 +1,5 @@
-// Cooperative groups and the block-wide primitives of the C++ library: partitions, asynchronous copies, barriers with
-// phases, pipelines, and a grid that waits for itself.
+// Cooperative groups and the block-wide primitives of the C++ library: partitions, asynchronous
+// copies, barriers with phases, pipelines, and a grid that waits for itself.
 #include "check.h"
 
 #include <cooperative_groups.h>

@@ -1,5 +1,5 @@
-// Sort, scan, reduce and compact with Thrust, whose kernels choose their tuning by the architecture that the driver
-// reports, and use most of what a block and a warp can do together.
+// Sort, scan, reduce and compact with Thrust, whose kernels choose their tuning by the architecture
+// that the driver reports, and use most of what a block and a warp can do together.
 #include "check.h"
 
 #include <thrust/device_vector.h>

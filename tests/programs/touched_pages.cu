@@ -1,4 +1,5 @@
-// Touches little of much memory, so that a test can tell from the statistics how much was moved for it: see tests/e2e/tests/pages.rs.
+// Touches little of much memory, so that a test can tell from the statistics how much was moved for
+// it: see tests/e2e/tests/pages.rs.
 #include "check.h"
 
 __global__ void strided(char *data, size_t step, int count) {
@@ -25,7 +26,8 @@ int main() {
         for (int i = 0; i < count; i++) EXPECT(managed[i * step + 1] == static_cast<char>(i / 2 + round + 1));
     }
     CHECK(cudaFree(managed));
-    // 32 MiB of page-locked memory that no kernel is given, once each way; 32 MiB of mapped memory of which two pages are used.
+    // 32 MiB of page-locked memory that no kernel is given, once each way; 32 MiB of mapped memory
+    // of which two pages are used.
     const size_t items = 8 << 20, bytes = items * sizeof(int);
     int *pinned, *mapped, *device;
     unsigned long long *result;

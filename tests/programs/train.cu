@@ -1,5 +1,7 @@
-// Trains a small network: two layers, a loss and stochastic gradient descent in plain kernels, on batches that the host makes as it goes. Every step
-// copies a batch to the device and the loss back, and counts itself there. Prints the loss of some steps bit for bit, so that two runs can be compared.
+// Trains a small network: two layers, a loss and stochastic gradient descent in plain kernels, on
+// batches that the host makes as it goes. Every step copies a batch to the device and the loss
+// back, and counts itself there. Prints the loss of some steps bit for bit, so that two runs can be
+// compared.
 //
 //   train [steps] [milliseconds between steps]
 #include <chrono>

@@ -1,4 +1,5 @@
-// Counts the triangles of a generated graph: one warp for each edge intersects the sorted neighbour lists of its ends.
+// Counts the triangles of a generated graph: one warp for each edge intersects the sorted neighbour
+// lists of its ends.
 #include "check.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Registers a file's memory, takes its pages away, and copies from it. Whatever comes of that is printed; what the device copied before is right.
+// Registers a file's memory, takes its pages away, and copies from it. Whatever comes of that is
+// printed; what the device copied before is right.
 #include "check.h"
 
 #include <sys/mman.h>

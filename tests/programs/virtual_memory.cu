@@ -1,4 +1,5 @@
-// Virtual memory: addresses that are reserved, physical memory that is mapped there, and who may use it.
+// Virtual memory: addresses that are reserved, physical memory that is mapped there, and who may
+// use it.
 #include "check.h"
 #include "driver.h"
 
@@ -39,7 +40,8 @@ static unsigned long long access_at(CUdeviceptr address) {
     return flags;
 }
 
-// A range that grows, as allocators with expandable segments have them: copies and kernels cross the seams.
+// A range that grows, as allocators with expandable segments have them: copies and kernels cross
+// the seams.
 static void growing() {
     const size_t piece = granule, pieces = 4, bytes = piece * pieces;
     CUdeviceptr base = reserve(bytes * 2);

@@ -1,5 +1,6 @@
-// Lanes of a warp that pass values to each other through memory with nothing between that orders them: undefined by the book, and right on every
-// GPU whose warps run in step. Code from before CUDA 9 is written so.
+// Lanes of a warp that pass values to each other through memory with nothing between that orders
+// them: undefined by the book, and right on every GPU whose warps run in step. Code from before
+// CUDA 9 is written so.
 #include "check.h"
 
 __global__ void reverse(int* out) {
@@ -119,7 +120,8 @@ __global__ void counted(int* out) {
     out[t] = s[0] * 1000 + s[1];
 }
 
-// Device memory, plain and volatile, read where a neighbour has written and written where one has read.
+// Device memory, plain and volatile, read where a neighbour has written and written where one has
+// read.
 __global__ void device_memory(int* o, volatile int* v) {
     int t = threadIdx.x;
     o[t] = t * 2;
@@ -131,7 +133,8 @@ __global__ void device_memory(int* o, volatile int* v) {
     v[t] = round;
 }
 
-// Which lane of those with the same key was the last to write, as histograms were made before shared memory had atomics.
+// Which lane of those with the same key was the last to write, as histograms were made before
+// shared memory had atomics.
 __global__ void tagged(int* out) {
     __shared__ volatile unsigned s[8];
     int t = threadIdx.x;
@@ -145,7 +148,8 @@ __global__ void tagged(int* out) {
     out[t] = static_cast<int>(s[t % 8] & 0x07ffffffu);
 }
 
-// Warps go forward evenly: all have read the word before the first one has done its shuffles and writes it.
+// Warps go forward evenly: all have read the word before the first one has done its shuffles and
+// writes it.
 __global__ void race(int* out) {
     __shared__ int s[32];
     int w = threadIdx.x / 32, l = threadIdx.x % 32;

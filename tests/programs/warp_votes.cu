@@ -1,4 +1,5 @@
-// Votes, matches, masks, ballots over parts of a warp, shuffles of every kind, and divergence that comes together again.
+// Votes, matches, masks, ballots over parts of a warp, shuffles of every kind, and divergence that
+// comes together again.
 #include "check.h"
 
 constexpr unsigned ALL = 0xffffffffu;

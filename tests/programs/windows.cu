@@ -1,9 +1,10 @@
-// Where memory of every kind lies: a line for each, its name, address and bytes in hexadecimal digits.
+// Where memory of every kind lies: a line for each, its name, address and bytes in hexadecimal
+// digits.
 //
 //   windows [occupy FIRST LAST] [wait FILE]
 //
-// With `occupy`, the program has something in the windows of addresses of these numbers before it uses CUDA. With `wait`, it allocates all again once the
-// file is there.
+// With `occupy`, the program has something in the windows of addresses of these numbers before it
+// uses CUDA. With `wait`, it allocates all again once the file is there.
 #include "check.h"
 #include "driver.h"
 

@@ -1,7 +1,8 @@
 // A kernel that takes a while.
 #pragma once
 
-// Steps that no compiler can take together (xorshift): some tenths of a second for 50 million on any device.
+// Steps that no compiler can take together (xorshift): some tenths of a second for 50 million on
+// any device.
 __host__ __device__ inline unsigned step(unsigned value) {
     value ^= value << 13;
     value ^= value >> 17;

@@ -1,5 +1,5 @@
-//! `cargo xtask compatibility`: stages an installation, runs the matrix of `tests/compatibility` natively and through a
-//! server, and writes `docs/compatibility.md`.
+//! `cargo xtask compatibility`: stages an installation, runs the matrix of `tests/compatibility`
+//! natively and through a server, and writes `docs/compatibility.md`.
 
 use crate::stage::{Dist, Profile};
 use crate::util::{self, root, step};
@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// Where results and logs go; target/compatibility if not said.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Options for tests/compatibility/run.py, such as `--groups torch`. The page is written only without any.
+    /// Options for tests/compatibility/run.py, such as `--groups torch`. The page is written only
+    /// without any.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     options: Vec<String>,
 }
@@ -36,12 +37,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         command
     };
     let common = |command: &mut Command| {
-        command.arg("--dist").arg(&dist.dir).arg("--driver").arg(&args.driver).arg("--out").arg(&out);
+        command
+            .arg("--dist")
+            .arg(&dist.dir)
+            .arg("--driver")
+            .arg(&args.driver)
+            .arg("--out")
+            .arg(&out);
     };
     let mut matrix = script("run.py");
     matrix.arg("run");
     common(&mut matrix);
-    // Cases that fail are what the page is for: it is written all the same, and then they are an error.
+    // Cases that fail are what the page is for: it is written all the same, and then they are an
+    // error.
     let outcome = util::run(matrix.args(&args.options));
     let mut page = script("run.py");
     page.args(["page", "--results"]).arg(out.join("results.json"));

@@ -1,8 +1,10 @@
-//! `cargo xtask counts`: how many instructions the hot paths take, counted by valgrind's callgrind, which counts the same on a busy machine as on
-//! an idle one. More than a twentieth above what `tests/counts.toml` says is an error; `--update` writes that file anew, on purpose.
+//! `cargo xtask counts`: how many instructions the hot paths take, counted by valgrind's callgrind,
+//! which counts the same on a busy machine as on an idle one. More than a twentieth above what
+//! `tests/counts.toml` says is an error; `--update` writes that file anew, on purpose.
 //!
-//! Counted is what calls cost the program's thread in the release build of the client library: questions that it answers itself, and commands that
-//! it encodes and queues; and what a worker does for a command: decoding, looking up and checking, up to a driver that does nothing.
+//! Counted is what calls cost the program's thread in the release build of the client library:
+//! questions that it answers itself, and commands that it encodes and queues; and what a worker
+//! does for a command: decoding, looking up and checking, up to a driver that does nothing.
 
 mod callgrind;
 
@@ -24,14 +26,16 @@ pub(crate) struct Args {
     update: bool,
 }
 
-/// Calls of each function in a short and in a long session: what counts is how much more the long one takes.
+/// Calls of each function in a short and in a long session: what counts is how much more the long
+/// one takes.
 const CALLS: [u64; 2] = [1000, 5000];
 /// A server must listen after this time.
 const STARTUP: Duration = Duration::from_secs(60);
 /// How much more than the checked-in count is too much.
 const TOLERANCE: f64 = 1.05;
-/// So often is counted what seems too much. A call that has to wake the sender's thread, or finds its buffer taken, takes more, and how many do depends on
-/// when the threads run; what is counted is the least.
+/// So often is counted what seems too much. A call that has to wake the sender's thread, or finds
+/// its buffer taken, takes more, and how many do depends on when the threads run; what is counted
+/// is the least.
 const ATTEMPTS: usize = 3;
 
 /// Calls that the client answers by itself.
@@ -49,9 +53,11 @@ const LOCAL: [&str; 11] = [
     "cuPointerGetAttributes",
 ];
 /// Calls that are posted.
-const POSTED: [&str; 4] = ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async"];
+const POSTED: [&str; 4] =
+    ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async"];
 /// Commands that a worker carries out, and the function that does.
-const COMMANDS: [&str; 6] = ["Launch", "EventRecord", "StreamWaitEvent", "Fill", "CopyIn", "StreamSynchronize"];
+const COMMANDS: [&str; 6] =
+    ["Launch", "EventRecord", "StreamWaitEvent", "Fill", "CopyIn", "StreamSynchronize"];
 const TAKE: &str = "outboard_server::worker::counted::Counted::take";
 /// What `call_cost` calls some of them.
 const CASES: [(&str, &str); 1] = [("cuCtxPushCurrent_v2", "cuCtxPushCurrent")];
@@ -85,8 +91,9 @@ pub(crate) fn check() -> Result<u64> {
     let wanted: Counts = toml::from_str(&text).context("cannot understand tests/counts.toml")?;
     prepare()?;
     let mut found = count()?;
-    let is_too_much =
-        |(name, found): (&String, &f64)| wanted.get(name).is_some_and(|wanted| *found > wanted * TOLERANCE);
+    let is_too_much = |(name, found): (&String, &f64)| {
+        wanted.get(name).is_some_and(|wanted| *found > wanted * TOLERANCE)
+    };
     for _ in 1..ATTEMPTS {
         if !found.iter().any(is_too_much) {
             break;
@@ -100,36 +107,60 @@ pub(crate) fn check() -> Result<u64> {
             wrong.push(format!("{name} is not in tests/counts.toml"));
             continue;
         };
-        eprintln!("{name:<56} {wanted:>8.0} {found:>8.0} {:>+6.1}%", 100.0 * (found / wanted - 1.0));
+        eprintln!(
+            "{name:<56} {wanted:>8.0} {found:>8.0} {:>+6.1}%",
+            100.0 * (found / wanted - 1.0)
+        );
         if *found > wanted * TOLERANCE {
-            wrong.push(format!("{name} takes {found:.0} instructions, more than 5 % above {wanted:.0}"));
+            wrong.push(format!(
+                "{name} takes {found:.0} instructions, more than 5 % above {wanted:.0}"
+            ));
         }
         better += u64::from(*found < wanted / TOLERANCE);
     }
-    wrong.extend(wanted.keys().filter(|name| !found.contains_key(*name)).map(|name| format!("{name} was not counted")));
+    wrong.extend(
+        wanted
+            .keys()
+            .filter(|name| !found.contains_key(*name))
+            .map(|name| format!("{name} was not counted")),
+    );
     if better > 0 {
-        step(&format!("{better} paths have become shorter: `cargo xtask counts --update` keeps it so"));
+        step(&format!(
+            "{better} paths have become shorter: `cargo xtask counts --update` keeps it so"
+        ));
     }
     if !wrong.is_empty() {
-        bail!("{}\nif that is meant, `cargo xtask counts --update` and say why in the commit", wrong.join("\n"));
+        bail!(
+            "{}\nif that is meant, `cargo xtask counts --update` and say why in the commit",
+            wrong.join("\n")
+        );
     }
     Ok(found.len() as u64)
 }
 
 /// Of two counts of the same, the smaller for each path.
 fn least(one: &Counts, other: &Counts) -> Counts {
-    let smaller =
-        |(name, count): (&String, &f64)| (name.clone(), other.get(name).map_or(*count, |other| count.min(*other)));
+    let smaller = |(name, count): (&String, &f64)| {
+        (name.clone(), other.get(name).map_or(*count, |other| count.min(*other)))
+    };
     one.iter().map(smaller).collect()
 }
 
 /// Builds what is counted, apart from what it is used with.
 pub(crate) fn build() -> Result<()> {
     ensure_valgrind()?;
-    // At once: the last part of each, which makes one of all its crates, keeps only one processor busy.
+    // At once: the last part of each, which makes one of all its crates, keeps only one processor
+    // busy.
     let mut cargo = util::cargo();
     cargo.current_dir(root()).args(["build", "--quiet", "--release", "--lib"]);
-    cargo.args(["--package", "outboard-libcuda", "--package", "outboard-driver", "--package", "outboard-server"]);
+    cargo.args([
+        "--package",
+        "outboard-libcuda",
+        "--package",
+        "outboard-driver",
+        "--package",
+        "outboard-server",
+    ]);
     util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))
 }
 
@@ -139,7 +170,8 @@ fn prepare() -> Result<()> {
     let client = target_dir().join("counts/client");
     let _ = fs::remove_dir_all(target_dir().join("counts"));
     fs::create_dir_all(&client).context("cannot make a folder")?;
-    fs::copy(target_dir().join("release/libcuda.so"), client.join("libcuda.so.1")).context("release/libcuda.so")?;
+    fs::copy(target_dir().join("release/libcuda.so"), client.join("libcuda.so.1"))
+        .context("release/libcuda.so")?;
     Ok(())
 }
 
@@ -148,19 +180,24 @@ fn count() -> Result<Counts> {
     step("counting instructions");
     let mut counts = Counts::new();
     let names = LOCAL.iter().chain(&POSTED);
-    let cases =
-        names.clone().map(|name| CASES.iter().find(|(function, _)| function == name).map_or(*name, |(_, case)| case));
+    let cases = names.clone().map(|name| {
+        CASES.iter().find(|(function, _)| function == name).map_or(*name, |(_, case)| case)
+    });
     let cases = cases.collect::<Vec<_>>().join(",");
     let [few, many] = [session(&dir, &cases, CALLS[0])?, session(&dir, &cases, CALLS[1])?];
     for name in names {
         let (few, many) = (few.of(name)?, many.of(name)?);
         // Some functions are called by several cases.
-        let (calls, total) = (many.calls.saturating_sub(few.calls), many.total.saturating_sub(few.total));
+        let (calls, total) =
+            (many.calls.saturating_sub(few.calls), many.total.saturating_sub(few.total));
         counts.insert((*name).to_owned(), total as f64 / calls.max(1) as f64);
     }
     for command in COMMANDS {
         let [few, many] = [commands(&dir, command, CALLS[0])?, commands(&dir, command, CALLS[1])?];
-        counts.insert(format!("worker: {command}"), many.saturating_sub(few) as f64 / (CALLS[1] - CALLS[0]) as f64);
+        counts.insert(
+            format!("worker: {command}"),
+            many.saturating_sub(few) as f64 / (CALLS[1] - CALLS[0]) as f64,
+        );
     }
     Ok(counts)
 }
@@ -169,7 +206,9 @@ fn count() -> Result<Counts> {
 fn commands(dir: &Path, command: &str, count: u64) -> Result<u64> {
     let file = dir.join(format!("{command}.{count}"));
     let mut worker = callgrind::command(&file);
-    worker.arg(target_dir().join("release/examples/dispatch_cost")).args([command, &count.to_string()]);
+    worker
+        .arg(target_dir().join("release/examples/dispatch_cost"))
+        .args([command, &count.to_string()]);
     util::run(&mut worker)?;
     Ok(Costs::read(&file)?.of(TAKE)?.total)
 }
@@ -178,14 +217,20 @@ fn commands(dir: &Path, command: &str, count: u64) -> Result<u64> {
 fn session(dir: &Path, cases: &str, calls: u64) -> Result<Costs> {
     let mut serve = Command::new(Dist::laid_out()?.outboard());
     serve.args(["serve", "--driver", "cpu"]);
-    serve.args(["--listen", "127.0.0.1:0", "--log-format", "json"]).env("OUTBOARD_CPU_MEMORY", "256M");
+    serve
+        .args(["--listen", "127.0.0.1:0", "--log-format", "json"])
+        .env("OUTBOARD_CPU_MEMORY", "256M");
     serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut server = serve.spawn().context("cannot start `outboard serve`")?;
     let costs = listening(&mut server).and_then(|ready| {
         let address = ready.recv_timeout(STARTUP).context("the server did not come up")?;
         let file = dir.join(format!("client.{calls}"));
         let mut client = callgrind::command(&file);
-        client.arg(target_dir().join("release/examples/call_cost")).args(["--count", cases, &calls.to_string()]);
+        client.arg(target_dir().join("release/examples/call_cost")).args([
+            "--count",
+            cases,
+            &calls.to_string(),
+        ]);
         client.env("LD_LIBRARY_PATH", dir.join("client")).env("OUTBOARD_SERVER", address);
         // Who spins would be counted for it.
         client.env("OUTBOARD_TRANSPORT", "tcp").env("OUTBOARD_SPIN_US", "0").stderr(Stdio::null());
@@ -202,7 +247,13 @@ fn session(dir: &Path, cases: &str, calls: u64) -> Result<Costs> {
 
 /// Installs valgrind if it is not there.
 fn ensure_valgrind() -> Result<()> {
-    let works = || Command::new("valgrind").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let works = || {
+        Command::new("valgrind")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+    };
     if works().is_ok_and(|status| status.success()) {
         return Ok(());
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: sets up all that is needed, starts a server, and runs CUDA programs through it.
+//! `cargo xtask demo`: sets up all that is needed, starts a server, and runs CUDA programs through
+//! it.
 
 use crate::programs;
 use crate::server::Server;
@@ -27,12 +28,14 @@ const SHOWN: &[(&str, &[&str])] = &[
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The driver: `nvidia`, `cpu` or a path. Without it the GPU of this machine if it has one, else the software device.
+    /// The driver: `nvidia`, `cpu` or a path. Without it the GPU of this machine if it has one,
+    /// else the software device.
     #[arg(long)]
     driver: Option<String>,
 }
 
-/// What the client library counts in a run; it writes this to the file that `OUTBOARD_PROFILE` names.
+/// What the client library counts in a run; it writes this to the file that `OUTBOARD_PROFILE`
+/// names.
 #[derive(Deserialize)]
 struct Statistics {
     device: String,
@@ -78,8 +81,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ))
 }
 
-/// Builds what is shown with, and beside it fetches the compiler and compiles what is shown: one waits for the network, and both have parts that keep
-/// only one processor busy.
+/// Builds what is shown with, and beside it fetches the compiler and compiles what is shown: one
+/// waits for the network, and both have parts that keep only one processor busy.
 fn prepare() -> Result<Dist> {
     toolchain::require_tools()?;
     let names: Vec<&str> = SHOWN.iter().map(|(name, _)| *name).collect();
@@ -115,6 +118,7 @@ fn run_program(dist: &Dist, address: &str, name: &str, args: &[&str]) -> Result<
 }
 
 fn read_statistics(path: &Path) -> Result<Statistics> {
-    let text = std::fs::read(path).with_context(|| format!("the client library did not write {}", path.display()))?;
+    let text = std::fs::read(path)
+        .with_context(|| format!("the client library did not write {}", path.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("cannot understand {}", path.display()))
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: runs the fuzz targets for a while, with coverage guidance, on the stable compiler.
+//! `cargo xtask fuzz`: runs the fuzz targets for a while, with coverage guidance, on the stable
+//! compiler.
 //!
-//! libFuzzer needs nothing but the coverage counters that LLVM puts in; `cargo fuzz` would ask for a nightly compiler
-//! only for the sanitizers, which safe code can do without.
+//! libFuzzer needs nothing but the coverage counters that LLVM puts in; `cargo fuzz` would ask for
+//! a nightly compiler only for the sanitizers, which safe code can do without.
 
 use crate::programs;
 use crate::util::{self, root, step};
@@ -12,8 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The targets, with the largest input in bytes.
-const TARGETS: &[(&str, u32)] =
-    &[("frames", 4096), ("handshake", 2048), ("fatbin", 65536), ("ptx", 16384), ("nvml", 4096), ("client", 4096)];
+const TARGETS: &[(&str, u32)] = &[
+    ("frames", 4096),
+    ("handshake", 2048),
+    ("fatbin", 65536),
+    ("ptx", 16384),
+    ("nvml", 4096),
+    ("client", 4096),
+];
 
 /// Memory a target may use, in MiB: an input must not make a parser allocate without bound.
 const MEMORY: u32 = 1024;
@@ -28,8 +35,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen: Vec<_> =
-        TARGETS.iter().filter(|(name, _)| args.target.as_deref().is_none_or(|wanted| wanted == *name)).collect();
+    let chosen: Vec<_> = TARGETS
+        .iter()
+        .filter(|(name, _)| args.target.as_deref().is_none_or(|wanted| wanted == *name))
+        .collect();
     if chosen.is_empty() {
         let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
         bail!("the targets are {}", names.join(", "));
@@ -37,7 +46,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     fuzz_all(&chosen, args.seconds)
 }
 
-/// Runs every target for so long and says how many there were; an input that breaks one is an error.
+/// Runs every target for so long and says how many there were; an input that breaks one is an
+/// error.
 pub(crate) fn all(seconds: u64) -> Result<u64> {
     if seconds == 0 {
         return Ok(0);
@@ -74,7 +84,11 @@ pub(crate) fn build() -> Result<()> {
 }
 
 /// Named so that the flags are for the targets and not for build scripts, which cannot link them.
-const HOST: &str = if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
+const HOST: &str = if cfg!(target_arch = "aarch64") {
+    "aarch64-unknown-linux-gnu"
+} else {
+    "x86_64-unknown-linux-gnu"
+};
 
 fn fuzz(name: &str, largest: u32, seconds: u64) -> Result<()> {
     let corpus = target_dir().join("corpus").join(name);
@@ -83,7 +97,8 @@ fn fuzz(name: &str, largest: u32, seconds: u64) -> Result<()> {
         copy_fat_binaries(&corpus)?;
     }
     let findings = target_dir().join("findings").join(name);
-    fs::create_dir_all(&findings).with_context(|| format!("cannot create {}", findings.display()))?;
+    fs::create_dir_all(&findings)
+        .with_context(|| format!("cannot create {}", findings.display()))?;
     step(&format!("fuzzing {name} for {seconds} s"));
     let mut command = Command::new(target_dir().join(HOST).join("release").join(name));
     command.arg(&corpus).arg(root().join("fuzz/seeds").join(name));
@@ -97,12 +112,16 @@ fn fuzz(name: &str, largest: u32, seconds: u64) -> Result<()> {
         "-verbosity=0".to_owned(),
         "-print_final_stats=1".to_owned(),
     ]);
-    let output = command.output().with_context(|| format!("cannot start the fuzz target {name}"))?;
+    let output =
+        command.output().with_context(|| format!("cannot start the fuzz target {name}"))?;
     let told = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         bail!("an input breaks {name}; it is in {}:\n{told}", findings.display());
     }
-    let inputs = told.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units: ")).unwrap_or("?");
+    let inputs = told
+        .lines()
+        .find_map(|line| line.strip_prefix("stat::number_of_executed_units: "))
+        .unwrap_or("?");
     eprintln!("    {name}: {inputs} inputs, none breaks it");
     Ok(())
 }
@@ -114,7 +133,8 @@ fn copy_fat_binaries(corpus: &Path) -> Result<()> {
     };
     for entry in entries.flatten() {
         if entry.path().extension() == Some(OsStr::new("fatbin")) {
-            fs::copy(entry.path(), corpus.join(entry.file_name())).context("cannot copy a fat binary")?;
+            fs::copy(entry.path(), corpus.join(entry.file_name()))
+                .context("cannot copy a fat binary")?;
         }
     }
     Ok(())

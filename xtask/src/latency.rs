@@ -1,9 +1,12 @@
-//! `cargo xtask latency`: what a step of typical loops takes on networks with latency, and how often it waits.
+//! `cargo xtask latency`: what a step of typical loops takes on networks with latency, and how
+//! often it waits.
 //!
-//! Server and client are in network namespaces of this run's own ([`network`]), and `tc netem` delays what goes between them, so that TCP itself
-//! meets the distance. That needs root and a kernel with netem; `--vm` boots a machine that has one and measures there.
+//! Server and client are in network namespaces of this run's own ([`network`]), and `tc netem`
+//! delays what goes between them, so that TCP itself meets the distance. That needs root and a
+//! kernel with netem; `--vm` boots a machine that has one and measures there.
 //!
-//! How often a step waits is counted, must be the same at each distance, and is an error if it is not.
+//! How often a step waits is counted, must be the same at each distance, and is an error if it is
+//! not.
 
 mod checks;
 mod network;
@@ -42,14 +45,22 @@ pub(crate) struct Args {
 }
 
 /// The loops of the program `steps`, with how many steps to take.
-const LOOPS: [(&str, u32); 7] =
-    [("train", 20), ("infer", 20), ("graph", 40), ("pool", 40), ("blocks", 10), ("upload", 6), ("download", 6)];
+const LOOPS: [(&str, u32); 7] = [
+    ("train", 20),
+    ("infer", 20),
+    ("graph", 40),
+    ("pool", 40),
+    ("blocks", 10),
+    ("upload", 6),
+    ("download", 6),
+];
 
 /// Those of them that copy so many bytes a step.
 const COPIES: [&str; 2] = ["upload", "download"];
 const COPIED: usize = 64 << 20;
 
-/// Loops that send more at once than TCP lets be under way to begin with: on a long way its windows cost them time beside their waits.
+/// Loops that send more at once than TCP lets be under way to begin with: on a long way its windows
+/// cost them time beside their waits.
 const LARGE: [&str; 3] = ["train", "upload", "download"];
 
 /// How many plain TCP connections the copies are compared with.
@@ -63,7 +74,10 @@ const MEMORY: u32 = 6144;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let known = |name: &String| LOOPS.iter().any(|(known, _)| known == name);
     if let Some(name) = args.loops.iter().find(|name| !known(name)) {
-        bail!("there is no loop `{name}`; the loops are {}", LOOPS.map(|(name, _)| name).join(", "));
+        bail!(
+            "there is no loop `{name}`; the loops are {}",
+            LOOPS.map(|(name, _)| name).join(", ")
+        );
     }
     if !args.vm {
         // Whoever cannot measure learns it before anything is built.
@@ -99,8 +113,14 @@ fn measure(args: &Args) -> Result<()> {
     let wanted = |name: &str| args.loops.is_empty() || args.loops.iter().any(|only| only == name);
     let loops: Vec<_> = LOOPS.into_iter().filter(|(name, _)| wanted(name)).collect();
     let copies = loops.iter().any(|(name, _)| COPIES.contains(name));
-    let mut rows: Vec<Row> = loops.iter().map(|(name, _)| Row::new(name, COPIES.contains(name))).collect();
-    rows.extend(STREAMS.iter().filter(|_| copies).map(|count| Row::new(&format!("plain TCP × {count}"), true)));
+    let mut rows: Vec<Row> =
+        loops.iter().map(|(name, _)| Row::new(name, COPIES.contains(name))).collect();
+    rows.extend(
+        STREAMS
+            .iter()
+            .filter(|_| copies)
+            .map(|count| Row::new(&format!("plain TCP × {count}"), true)),
+    );
     let (count, mut heads) = (loops.len(), Vec::new());
     for round_trip in &args.round_trips {
         let driver = args.driver.as_deref().unwrap_or("cpu");
@@ -119,11 +139,14 @@ fn measure(args: &Args) -> Result<()> {
     let rate = |found: &Found| COPIED as f64 / 1e3 / found.milliseconds;
     util::print(&table("MB/s", &heads, &copies, |found| format!("{:.0}", rate(found))))?;
     checks::same_waits(&rows)?;
-    rows.retain(|row| LOOPS.iter().any(|(name, _)| row.name == *name) && !LARGE.contains(&row.name.as_str()));
+    rows.retain(|row| {
+        LOOPS.iter().any(|(name, _)| row.name == *name) && !LARGE.contains(&row.name.as_str())
+    });
     checks::no_other_waits(&rows, &args.round_trips)
 }
 
-/// What was found of the loops, and of plain connections if wanted, at one distance, and the seconds that a wait took at the least.
+/// What was found of the loops, and of plain connections if wanted, at one distance, and the
+/// seconds that a wait took at the least.
 fn at_distance(
     round_trip: f64,
     dist: &Dist,
@@ -131,11 +154,13 @@ fn at_distance(
     loops: &[(&str, u32)],
     plain: bool,
 ) -> Result<(Vec<Found>, f64)> {
-    // All is new at each distance, so that nothing is known from another one: not to us, and not to TCP.
+    // All is new at each distance, so that nothing is known from another one: not to us, and not to
+    // TCP.
     let network = Network::create(longest(&[round_trip]))?;
     // Nobody else is in this network.
     let flags = ["--listen", &format!("{SERVER}:0"), "--tls", "off", "--allow-anonymous"];
-    let server = Server::start(network.command(Side::Server, &dist.outboard()), &flags, Some(driver))?;
+    let server =
+        Server::start(network.command(Side::Server, &dist.outboard()), &flags, Some(driver))?;
     let (mut found, mut shortest) = (Vec::new(), f64::MAX);
     for (name, count) in loops {
         step(&format!("{name}, {round_trip} ms"));
@@ -184,7 +209,8 @@ fn table(corner: &str, heads: &[String], rows: &[&Row], cell: impl Fn(&Found) ->
     if rows.is_empty() {
         return String::new();
     }
-    let mut text = format!("| {corner} | {} |\n|---|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
+    let mut text =
+        format!("| {corner} | {} |\n|---|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
     for row in rows {
         let cells: Vec<String> = row.found.iter().map(&cell).collect();
         text += &format!("| {} | {} |\n", row.name, cells.join(" | "));
@@ -207,7 +233,10 @@ mod tests {
         let found = [0.5, 10.5].map(|milliseconds| Found { waits: 1.0, milliseconds });
         let row = Row { name: "train".to_owned(), copies: false, found: found.into() };
         let text = table("ms", &heads, &[&row], |found| found.milliseconds.to_string());
-        assert_eq!(text, "| ms | 0 ms (0.1) | 10 ms (10.1) |\n|---|---|---|\n| train | 0.5 | 10.5 |\n\n");
+        assert_eq!(
+            text,
+            "| ms | 0 ms (0.1) | 10 ms (10.1) |\n|---|---|---|\n| train | 0.5 | 10.5 |\n\n"
+        );
         assert_eq!(table("ms", &heads, &[], |_| String::new()), "");
     }
 }

@@ -80,19 +80,23 @@ fn collect(path: &Path, outermost: bool, found: &mut BTreeSet<String>) {
         }
         return;
     }
-    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text =
+        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // Tests stand last, and may use whatever they test with.
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
     let code = lines.collect::<Vec<_>>().join(" ");
-    for start in ["crate::", "super::"].into_iter().filter(|start| outermost || *start == "crate::") {
+    for start in ["crate::", "super::"].into_iter().filter(|start| outermost || *start == "crate::")
+    {
         code.split(start).skip(1).for_each(|behind| found.extend(first_names(behind)));
     }
 }
 
 /// The first names of the paths behind `crate::`: one, or those of a list in braces.
 fn first_names(behind: &str) -> Vec<String> {
-    let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let name = |text: &str| {
+        text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
+    };
     let Some(list) = behind.strip_prefix('{') else { return vec![name(behind)] };
     let (mut names, mut depth, mut at_start) = (Vec::new(), 1, true);
     for (index, letter) in list.char_indices() {
@@ -118,7 +122,11 @@ fn modules_of_the_front_import_only_from_lower_layers() {
     let imports = imports();
     let mut listed: Vec<&str> = LAYERS.iter().flat_map(|layer| layer.iter().copied()).collect();
     listed.sort_unstable();
-    assert_eq!(imports.keys().collect::<Vec<_>>(), listed, "every module of the front has one place in the layers");
+    assert_eq!(
+        imports.keys().collect::<Vec<_>>(),
+        listed,
+        "every module of the front has one place in the layers"
+    );
     let layer_of = |module: &str| LAYERS.iter().position(|layer| layer.contains(&module));
     let mut wrong = Vec::new();
     for (module, of) in &imports {
@@ -134,5 +142,8 @@ fn modules_of_the_front_import_only_from_lower_layers() {
 #[test]
 fn imports_are_read_from_all_forms() {
     assert_eq!(first_names("stream::find(process)"), ["stream"]);
-    assert_eq!(first_names("{event, graph::{model, node}, stream::find}; crate::x"), ["event", "graph", "stream"]);
+    assert_eq!(
+        first_names("{event, graph::{model, node}, stream::find}; crate::x"),
+        ["event", "graph", "stream"]
+    );
 }

@@ -60,7 +60,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Set up all that is needed and run several CUDA programs through a server.
     Demo(demo::Args),
-    /// Run the compatibility matrix on this machine's GPU, natively and through a server, and write its page.
+    /// Run the compatibility matrix on this machine's GPU, natively and through a server, and write
+    /// its page.
     Compatibility(compatibility::Args),
     /// Count the instructions of the hot paths, and compare them with those that are checked in.
     Counts(counts::Args),

@@ -1,7 +1,8 @@
 //! `cargo xtask programs`: compiles `tests/programs/` into `target/programs/`.
 //!
-//! A program is compiled again only when its sources, its options or the compiler have changed. Beside the programs,
-//! `suite.tsv` lists what the suite runs, for readers without this tool (`tests/gpu/run.sh`).
+//! A program is compiled again only when its sources, its options or the compiler have changed.
+//! Beside the programs, `suite.tsv` lists what the suite runs, for readers without this tool
+//! (`tests/gpu/run.sh`).
 
 use crate::toolchain::Toolchain;
 use crate::util::{self, root, step};
@@ -101,13 +102,18 @@ fn source_dir() -> PathBuf {
 
 fn list() -> Result<Vec<Program>> {
     let path = source_dir().join("programs.toml");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut entries: BTreeMap<String, Entry> =
         toml::from_str(&text).with_context(|| format!("cannot understand {}", path.display()))?;
-    let parts: BTreeSet<String> =
-        entries.values().flat_map(|entry| entry.with.iter().chain(&entry.kernels)).cloned().collect();
+    let parts: BTreeSet<String> = entries
+        .values()
+        .flat_map(|entry| entry.with.iter().chain(&entry.kernels))
+        .cloned()
+        .collect();
     for file in fs::read_dir(source_dir()).context("cannot list tests/programs")? {
-        let file = file.context("cannot list tests/programs")?.file_name().to_string_lossy().into_owned();
+        let file =
+            file.context("cannot list tests/programs")?.file_name().to_string_lossy().into_owned();
         if let Some(name) = file.strip_suffix(".cu")
             && !parts.contains(&file)
         {
@@ -119,13 +125,16 @@ fn list() -> Result<Vec<Program>> {
 
 fn build(toolchain: &Toolchain, programs: &[Program], jobs: usize) -> Result<()> {
     let dir = dir();
-    fs::create_dir_all(dir.join("stamps")).with_context(|| format!("cannot create {}", dir.display()))?;
+    fs::create_dir_all(dir.join("stamps"))
+        .with_context(|| format!("cannot create {}", dir.display()))?;
     let mut outdated = Vec::new();
     for program in programs {
         let commands = commands(toolchain, program)?;
         let stamp = stamp(program, &commands)?;
         let path = dir.join("stamps").join(&program.name);
-        if !dir.join(&program.name).exists() || !fs::read_to_string(&path).is_ok_and(|old| old == stamp) {
+        if !dir.join(&program.name).exists()
+            || !fs::read_to_string(&path).is_ok_and(|old| old == stamp)
+        {
             outdated.push((program, commands, stamp, path));
         }
     }
@@ -148,7 +157,12 @@ fn commands(toolchain: &Toolchain, program: &Program) -> Result<Vec<Command>> {
     let lib = toolchain.runtime(release);
     let runtime = match (is_static, release.split_once('.').map_or(release, |(major, _)| major)) {
         (true, _) => {
-            vec![lib.join("libcudart_static.a").display().to_string(), "-ldl".into(), "-lrt".into(), "-lpthread".into()]
+            vec![
+                lib.join("libcudart_static.a").display().to_string(),
+                "-ldl".into(),
+                "-lrt".into(),
+                "-lpthread".into(),
+            ]
         }
         // The last name before the major version alone was it.
         (false, "11") => vec![lib.join("libcudart.so.11.0").display().to_string()],
@@ -188,7 +202,9 @@ fn stamp(program: &Program, commands: &[Command]) -> Result<String> {
     }
     files.sort();
     for file in files {
-        fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?.hash(&mut hasher);
+        fs::read(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?
+            .hash(&mut hasher);
     }
     let commands: Vec<String> = commands.iter().map(util::show).collect();
     // Where the checkout and its build folder lie changes nothing in a program.
@@ -203,7 +219,9 @@ fn stamp(program: &Program, commands: &[Command]) -> Result<String> {
 fn run_quietly(command: &Command) -> Result<()> {
     let mut command_again = Command::new(command.get_program());
     command_again.args(command.get_args());
-    let output = command_again.output().with_context(|| format!("cannot start `{}`", util::show(command)))?;
+    let output = command_again
+        .output()
+        .with_context(|| format!("cannot start `{}`", util::show(command)))?;
     if !output.status.success() {
         bail!(
             "`{}` failed:\n{}{}",
@@ -215,19 +233,23 @@ fn run_quietly(command: &Command) -> Result<()> {
     Ok(())
 }
 
-/// The libraries that programs are run with, in `lib/<release>`, so that the folder can be moved to another machine.
+/// The libraries that programs are run with, in `lib/<release>`, so that the folder can be moved to
+/// another machine.
 fn copy_libraries(toolchain: &Toolchain, dir: &Path) -> Result<()> {
     let runtimes = ["11.8", "12.0", "12.4", "12.9", "13.0", "13.5"];
     for release in runtimes {
         let to = dir.join("lib").join(release);
         fs::create_dir_all(&to).with_context(|| format!("cannot create {}", to.display()))?;
         let from = toolchain.runtime(release);
-        for file in fs::read_dir(&from).with_context(|| format!("cannot list {}", from.display()))? {
+        for file in
+            fs::read_dir(&from).with_context(|| format!("cannot list {}", from.display()))?
+        {
             let file = file.context("cannot list the runtimes")?;
             let name = file.file_name().to_string_lossy().into_owned();
             let wanted = ["libcudart.so.", "libnvrtc.so.", "libnvrtc-builtins.so."];
             if wanted.iter().any(|prefix| name.starts_with(prefix)) && !to.join(&name).exists() {
-                fs::copy(file.path(), to.join(&name)).with_context(|| format!("cannot copy {name}"))?;
+                fs::copy(file.path(), to.join(&name))
+                    .with_context(|| format!("cannot copy {name}"))?;
             }
         }
     }
@@ -253,26 +275,39 @@ pub(crate) fn suite() -> Result<Vec<Case>> {
             continue;
         }
         let program = dir().join(&name);
-        let case =
-            |name: String, libraries| Case { name, program: program.clone(), args: entry.args.clone(), libraries };
+        let case = |name: String, libraries| Case {
+            name,
+            program: program.clone(),
+            args: entry.args.clone(),
+            libraries,
+        };
         match entry.libraries.as_slice() {
             [] => cases.push(case(name, None)),
             [one] => cases.push(case(name, Some(dir().join("lib").join(one)))),
             several => cases.extend(several.iter().map(|release| {
-                case(format!("{name}_{}", release.replace('.', "_")), Some(dir().join("lib").join(release)))
+                case(
+                    format!("{name}_{}", release.replace('.', "_")),
+                    Some(dir().join("lib").join(release)),
+                )
             })),
         }
     }
     Ok(cases)
 }
 
-/// Writes `suite.tsv`: name, program, folder of libraries or `-`, arguments; paths relative to the folder.
+/// Writes `suite.tsv`: name, program, folder of libraries or `-`, arguments; paths relative to the
+/// folder.
 fn write_suite(dir: &Path) -> Result<()> {
     let mut text = String::new();
     for case in suite()? {
         let relative = |path: &Path| path.strip_prefix(dir).unwrap_or(path).display().to_string();
         let libraries = case.libraries.as_deref().map_or("-".to_owned(), relative);
-        text.push_str(&format!("{}\t{}\t{libraries}\t{}\n", case.name, relative(&case.program), case.args.join(" ")));
+        text.push_str(&format!(
+            "{}\t{}\t{libraries}\t{}\n",
+            case.name,
+            relative(&case.program),
+            case.args.join(" ")
+        ));
     }
     fs::write(dir.join("suite.tsv"), text).context("cannot write suite.tsv")
 }

@@ -1,4 +1,5 @@
-//! The tests of the Python modules: in an environment of their own, into which pip installs them as a user would.
+//! The tests of the Python modules: in an environment of their own, into which pip installs them as
+//! a user would.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -21,11 +22,25 @@ pub(crate) fn tests() -> Result<(u64, u64)> {
     install(&python, &folder)?;
     let mut pytest = Command::new(&python);
     pytest
-        .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--durations", "3", "-rs"])
+        .args([
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--color",
+            "no",
+            "--durations",
+            "3",
+            "-rs",
+        ])
         .arg(root().join("python/tests"));
-    pytest.env("OUTBOARD_TEST_DIST", &dist.dir).env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
+    pytest
+        .env("OUTBOARD_TEST_DIST", &dist.dir)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env_remove("PYTHONPATH");
     let shown = util::show(&pytest);
-    let mut child = pytest.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    let mut child =
+        pytest.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
     let mut last = String::new();
     for line in BufReader::new(child.stdout.take().context("standard output is piped")?).lines() {
         last = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
@@ -62,7 +77,9 @@ fn install(python: &Path, folder: &Path) -> Result<()> {
         stage::modules(&root().join("python").join(package), &source.join(package))?;
     }
     fs::copy(root().join("python/pyproject.toml"), source.join("pyproject.toml"))?;
-    util::run(pip(python).args(["--no-index", "--no-build-isolation", "--force-reinstall"]).arg(&source))
+    util::run(
+        pip(python).args(["--no-index", "--no-build-isolation", "--force-reinstall"]).arg(&source),
+    )
 }
 
 fn pip(python: &Path) -> Command {

@@ -17,19 +17,27 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one for this machine with a driver, or with the one that it finds. What it warns of is shown.
+    /// Starts one for this machine with a driver, or with the one that it finds. What it warns of
+    /// is shown.
     pub(crate) fn local(dist: &Dist, driver: Option<&str>) -> Result<Server> {
         Server::start(Command::new(dist.outboard()), &["--listen", "127.0.0.1:0"], driver)
     }
 
     /// Starts `outboard` by a command of the caller's, with some flags of `serve`.
-    pub(crate) fn start(mut command: Command, flags: &[&str], driver: Option<&str>) -> Result<Server> {
+    pub(crate) fn start(
+        mut command: Command,
+        flags: &[&str],
+        driver: Option<&str>,
+    ) -> Result<Server> {
         command.args(["serve", "--log-format", "json"]).args(flags);
         if let Some(driver) = driver {
             command.args(["--driver", driver]);
         }
-        let mut child =
-            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().context("cannot start `outboard serve`")?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("cannot start `outboard serve`")?;
         let ready = listening(&mut child);
         let mut server = Server { child, address: String::new() };
         server.address = ready?.recv_timeout(STARTUP).context("the server did not come up")?;
@@ -48,7 +56,8 @@ impl Drop for Server {
     }
 }
 
-/// Hears where a server listens, from its log, which is read to the end: a server whose log nobody reads stands still. What it warns of is shown.
+/// Hears where a server listens, from its log, which is read to the end: a server whose log nobody
+/// reads stands still. What it warns of is shown.
 pub(crate) fn listening(server: &mut Child) -> Result<mpsc::Receiver<String>> {
     let log = BufReader::new(server.stderr.take().context("standard error is piped")?);
     let (send, ready) = mpsc::channel();
@@ -56,7 +65,8 @@ pub(crate) fn listening(server: &mut Child) -> Result<mpsc::Receiver<String>> {
         for line in log.lines().map_while(Result::ok) {
             let entry: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
             if entry["fields"]["message"] == "serving" {
-                let _ = send.send(entry["fields"]["address"].as_str().unwrap_or_default().to_owned());
+                let _ =
+                    send.send(entry["fields"]["address"].as_str().unwrap_or_default().to_owned());
             } else if entry["level"] != "INFO" {
                 eprintln!("server: {line}");
             }

@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: a server that is used in every way for a while, and what it and those who use it hold of memory, descriptors and threads.
+//! `cargo xtask soak`: a server that is used in every way for a while, and what it and those who
+//! use it hold of memory, descriptors and threads.
 
 use crate::programs;
 use crate::stage::{Dist, Profile};
@@ -21,7 +22,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut command = util::cargo();
     command
         .current_dir(root())
-        .args(["test", "--quiet", "--package", "outboard-e2e", "--test", "soak", "--", "--nocapture"])
+        .args([
+            "test",
+            "--quiet",
+            "--package",
+            "outboard-e2e",
+            "--test",
+            "soak",
+            "--",
+            "--nocapture",
+        ])
         .env("OUTBOARD_SOAK_SECONDS", (args.minutes * 60).to_string());
     util::run(&mut command)
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask stage`: builds what is shipped and lays it out in `target/dist/` as it would be installed.
+//! `cargo xtask stage`: builds what is shipped and lays it out in `target/dist/` as it would be
+//! installed.
 //!
 //! ```text
 //! bin/outboard
@@ -34,7 +35,8 @@ pub(crate) const PROGRAMS: [&str; 4] = [
 ];
 
 /// The packages of these.
-const PACKAGES: [&str; 4] = ["outboard-cli", "outboard-libcuda", "outboard-libnvml", "outboard-cpu"];
+const PACKAGES: [&str; 4] =
+    ["outboard-cli", "outboard-libcuda", "outboard-libnvml", "outboard-cpu"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dist = Dist::build(Profile::of(args.release))?;
@@ -58,8 +60,9 @@ pub(crate) const PYTHON: [&str; 2] = ["outboard", "jax_plugins/outboard"];
 pub(crate) enum Profile {
     /// Quickly, with checks.
     Dev,
-    /// The same for a run of all tests. The whole workspace is built with what tests need, as `cargo test` does: of fewer packages the dependencies
-    /// would have other features, and be compiled twice, with all that is above them.
+    /// The same for a run of all tests. The whole workspace is built with what tests need, as
+    /// `cargo test` does: of fewer packages the dependencies would have other features, and be
+    /// compiled twice, with all that is above them.
     Tests,
     /// Optimised a little, for a first look.
     Demo,
@@ -135,16 +138,26 @@ impl Dist {
             let output = Command::new(self.outboard()).args(["completions", shell]).output();
             let output = output.context("cannot run `outboard completions`")?;
             if !output.status.success() {
-                bail!("`outboard completions {shell}`: {}", String::from_utf8_lossy(&output.stderr));
+                bail!(
+                    "`outboard completions {shell}`: {}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
             }
             let file = share.join(file);
             fs::create_dir_all(file.parent().unwrap_or(&share))?;
-            fs::write(&file, output.stdout).with_context(|| format!("cannot write {}", file.display()))?;
+            fs::write(&file, output.stdout)
+                .with_context(|| format!("cannot write {}", file.display()))?;
         }
         util::run(Command::new(self.outboard()).arg("man").arg(share.join("man/man1")))?;
         let systemd = root().join("deploy/systemd");
-        place(&systemd.join("outboard.service"), &self.dir.join("lib/systemd/system/outboard.service"))?;
-        place(&systemd.join("outboard.sysusers.conf"), &self.dir.join("lib/sysusers.d/outboard.conf"))
+        place(
+            &systemd.join("outboard.service"),
+            &self.dir.join("lib/systemd/system/outboard.service"),
+        )?;
+        place(
+            &systemd.join("outboard.sysusers.conf"),
+            &self.dir.join("lib/sysusers.d/outboard.conf"),
+        )
     }
 
     /// The command `outboard`.
@@ -159,17 +172,20 @@ fn place(from: &Path, to: &Path) -> Result<()> {
         bail!("{} has not been built", from.display());
     }
     if let Some(parent) = to.parent() {
-        fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+        fs::create_dir_all(parent)
+            .with_context(|| format!("cannot create {}", parent.display()))?;
     }
     let temporary = to.with_extension(format!("new-{}", std::process::id()));
     fs::copy(from, &temporary).with_context(|| format!("cannot copy {}", from.display()))?;
     fs::rename(&temporary, to).with_context(|| format!("cannot put {} in place", to.display()))
 }
 
-/// Lays out the modules of a Python package, and no others: one that was renamed would still be found.
+/// Lays out the modules of a Python package, and no others: one that was renamed would still be
+/// found.
 pub(crate) fn modules(from: &Path, to: &Path) -> Result<()> {
     let files = |folder: &Path| -> Result<Vec<PathBuf>> {
-        let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        let entries =
+            fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         Ok(paths.into_iter().filter(|path| path.is_file()).collect())
     };

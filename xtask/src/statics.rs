@@ -1,11 +1,13 @@
-//! What the front keeps of a process is in `Process`, not in statics (decision 32): the statics that remain are named here.
+//! What the front keeps of a process is in `Process`, not in statics (decision 32): the statics
+//! that remain are named here.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use crate::tidy::files;
 
-/// What is static though it changes, by file: of the operating system's process, or of one of its threads.
+/// What is static though it changes, by file: of the operating system's process, or of one of its
+/// threads.
 const STATICS: &[(&str, &[&str])] = &[
     // Told to functions without an argument.
     ("parts/state.rs", &["FORKED"]),
@@ -28,10 +30,17 @@ const STATICS: &[(&str, &[&str])] = &[
 fn changing(text: &str) -> BTreeSet<&str> {
     let code = text.split("#[cfg(test)]").next().unwrap_or(text);
     let declared = code.lines().filter_map(|line| {
-        line.trim_start().trim_start_matches("pub(super) ").trim_start_matches("pub(crate) ").strip_prefix("static ")
+        line.trim_start()
+            .trim_start_matches("pub(super) ")
+            .trim_start_matches("pub(crate) ")
+            .strip_prefix("static ")
     });
     declared
-        .filter(|rest| !["&[(", "[u32;", "[u64;", "LazyLock<Interface>"].iter().any(|plain| rest.contains(plain)))
+        .filter(|rest| {
+            !["&[(", "[u32;", "[u64;", "LazyLock<Interface>"]
+                .iter()
+                .any(|plain| rest.contains(plain))
+        })
         .filter_map(|rest| rest.split(':').next())
         .collect()
 }
@@ -40,13 +49,16 @@ fn changing(text: &str) -> BTreeSet<&str> {
 fn the_front_keeps_no_process_in_statics() {
     let mut found = Vec::new();
     for path in files(&[".rs"]) {
-        let Some((_, file)) = path.to_str().and_then(|path| path.split_once("crates/outboard-front/src/")) else {
+        let Some((_, file)) =
+            path.to_str().and_then(|path| path.split_once("crates/outboard-front/src/"))
+        else {
             continue;
         };
         if file.starts_with("generated/") || file.starts_with("tests") {
             continue;
         }
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text =
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         found.extend(changing(&text).into_iter().map(|name| (file.to_owned(), name.to_owned())));
     }
     found.sort();

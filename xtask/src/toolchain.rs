@@ -1,6 +1,8 @@
-//! `cargo xtask toolchain`: CUDA's compiler, headers and runtimes, from their PyPI wheels, in `.venv`.
+//! `cargo xtask toolchain`: CUDA's compiler, headers and runtimes, from their PyPI wheels, in
+//! `.venv`.
 //!
-//! No CUDA installation is needed, and no NVIDIA driver. A second call finds everything in place and returns at once.
+//! No CUDA installation is needed, and no NVIDIA driver. A second call finds everything in place
+//! and returns at once.
 
 use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
@@ -21,8 +23,8 @@ const WHEELS: &[&str] = &[
     "nvidia-ml-py==13.580.126",
 ];
 
-/// What test programs need of other releases: folder, wheel. Runtimes that programs bring, from the oldest that a server's driver must serve, and CUPTI,
-/// which frameworks ask for its version.
+/// What test programs need of other releases: folder, wheel. Runtimes that programs bring, from the
+/// oldest that a server's driver must serve, and CUPTI, which frameworks ask for its version.
 const RELEASES: &[(&str, &str)] = &[
     ("11.8", "nvidia-cuda-runtime-cu11==11.8.89"),
     ("12.0", "nvidia-cuda-runtime-cu12==12.0.146"),
@@ -60,7 +62,8 @@ impl Toolchain {
             // Another run may have installed it while this one waited for the lock.
             if !installed() {
                 install(&venv)?;
-                fs::write(&stamp, &wanted).context("cannot write the stamp of the virtual environment")?;
+                fs::write(&stamp, &wanted)
+                    .context("cannot write the stamp of the virtual environment")?;
             }
         }
         Self::find(&venv)
@@ -83,7 +86,8 @@ impl Toolchain {
 
     fn find(venv: &Path) -> Result<Self> {
         let lib = venv.join("lib");
-        let entries = fs::read_dir(&lib).with_context(|| format!("cannot read {}", lib.display()))?;
+        let entries =
+            fs::read_dir(&lib).with_context(|| format!("cannot read {}", lib.display()))?;
         for entry in entries.flatten() {
             let cuda = entry.path().join("site-packages/nvidia/cu13");
             if cuda.join("bin/nvcc").exists() {
@@ -112,7 +116,9 @@ impl Toolchain {
         let side = self.venv.join("runtimes").join(release).join("nvidia");
         match release {
             "13.0" => self.lib(),
-            _ if release.starts_with("11.") || release.starts_with("12.") => side.join("cuda_runtime/lib"),
+            _ if release.starts_with("11.") || release.starts_with("12.") => {
+                side.join("cuda_runtime/lib")
+            }
             _ => side.join("cu13/lib"),
         }
     }
@@ -126,21 +132,26 @@ fn install(venv: &Path) -> Result<()> {
         step("creating the virtual environment .venv");
         util::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(venv))?;
     }
-    step(&format!("installing CUDA's compiler from PyPI into .venv ({} wheels, about 170 MB)", WHEELS.len()));
+    step(&format!(
+        "installing CUDA's compiler from PyPI into .venv ({} wheels, about 170 MB)",
+        WHEELS.len()
+    ));
     util::run(pip(venv).args(WHEELS))
 }
 
 /// Puts a wheel into a folder of its own, whole or not at all.
 fn install_release(venv: &Path, folder: &str, wheel: &str) -> Result<()> {
     step(&format!("installing {wheel}"));
-    let (target, new) = (venv.join("runtimes").join(folder), venv.join("runtimes").join(format!("{folder}.new")));
+    let (target, new) =
+        (venv.join("runtimes").join(folder), venv.join("runtimes").join(format!("{folder}.new")));
     for old in [&target, &new] {
         if old.exists() {
             fs::remove_dir_all(old).with_context(|| format!("cannot remove {}", old.display()))?;
         }
     }
     util::run(pip(venv).args(["--no-deps", "--target"]).arg(&new).arg(wheel))?;
-    fs::write(new.join(STAMP), wheel).with_context(|| format!("cannot write into {}", new.display()))?;
+    fs::write(new.join(STAMP), wheel)
+        .with_context(|| format!("cannot write into {}", new.display()))?;
     fs::rename(&new, &target).with_context(|| format!("cannot name {}", target.display()))
 }
 
@@ -176,7 +187,11 @@ pub(crate) fn require_tools() -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    bail!("{} missing; install with:\n    sudo apt-get install -y {}", missing.join(", "), packages.join(" "))
+    bail!(
+        "{} missing; install with:\n    sudo apt-get install -y {}",
+        missing.join(", "),
+        packages.join(" ")
+    )
 }
 
 /// Held while installing, so that two runs at once do not mix their files.
@@ -184,7 +199,8 @@ fn lock() -> Result<fs::File> {
     let dir = util::target_dir();
     fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let path = dir.join("toolchain.lock");
-    let file = fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    let file =
+        fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     if file.try_lock().is_err() {
         step("waiting for another run that is installing the toolchain");
         file.lock().context("cannot lock the toolchain")?;

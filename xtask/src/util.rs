@@ -9,7 +9,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the repository")
+        .to_path_buf()
 }
 
 /// Cargo's target directory (`CARGO_TARGET_DIR` is honoured).
@@ -20,12 +23,16 @@ pub(crate) fn target_dir() -> PathBuf {
     }
 }
 
-/// Cargo, without what the cargo that runs this program says of it: build scripts look at that, and would run again, with all that is above them,
-/// whenever cargo is called here after it was called by hand.
+/// Cargo, without what the cargo that runs this program says of it: build scripts look at that, and
+/// would run again, with all that is above them, whenever cargo is called here after it was called
+/// by hand.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env!("CARGO"));
-    let of_this_program = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    std::env::vars().filter(|(name, _)| of_this_program(name)).for_each(|(name, _)| _ = command.env_remove(name));
+    let of_this_program =
+        |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    std::env::vars()
+        .filter(|(name, _)| of_this_program(name))
+        .for_each(|(name, _)| _ = command.env_remove(name));
     command
 }
 
@@ -44,7 +51,10 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     step(&format!("installing {}", packages.join(", ")));
     let command = [&["install", "--yes", "--no-install-recommends"], packages].concat();
     if update_packages().is_err() || !as_root(&command) {
-        bail!("{0} cannot be installed by itself; install with:\n    sudo apt-get install -y {0}", packages.join(" "));
+        bail!(
+            "{0} cannot be installed by itself; install with:\n    sudo apt-get install -y {0}",
+            packages.join(" ")
+        );
     }
     Ok(())
 }
@@ -52,7 +62,9 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
 /// Fetches apt's lists of packages.
 pub(crate) fn update_packages() -> Result<()> {
     if !as_root(&["update"]) {
-        bail!("apt's lists of packages cannot be fetched; fetch them with:\n    sudo apt-get update");
+        bail!(
+            "apt's lists of packages cannot be fetched; fetch them with:\n    sudo apt-get update"
+        );
     }
     Ok(())
 }
@@ -66,8 +78,13 @@ fn as_root(apt: &[&str]) -> bool {
     works("apt-get", &[]) || works("sudo", &["--non-interactive", "apt-get"])
 }
 
-/// Does the work for each item, so many at a time. Where it fails for some, the others are still done.
-pub(crate) fn for_each<T: Sync>(items: &[T], at_once: usize, work: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+/// Does the work for each item, so many at a time. Where it fails for some, the others are still
+/// done.
+pub(crate) fn for_each<T: Sync>(
+    items: &[T],
+    at_once: usize,
+    work: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -75,7 +92,10 @@ pub(crate) fn for_each<T: Sync>(items: &[T], at_once: usize, work: impl Fn(&T) -
             scope.spawn(|| {
                 while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(error) = work(item) {
-                        failures.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{error:#}"));
+                        failures
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push(format!("{error:#}"));
                     }
                 }
             });
@@ -108,7 +128,10 @@ pub(crate) fn step(text: &str) {
 /// Writes what a command is for to standard output; progress goes to standard error.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to standard output")
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("cannot write to standard output")
 }
 
 #[cfg(test)]
@@ -119,7 +142,8 @@ mod tests {
     fn cargo_does_not_hear_of_this_program() {
         assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
         let command = cargo();
-        let mut removed = command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name);
+        let mut removed =
+            command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name);
         assert!(removed.any(|name| name == "CARGO_PKG_NAME"));
     }
 

@@ -1,11 +1,15 @@
-//! `cargo xtask vm -- COMMAND`: runs a command on this machine's files under Debian's kernel, for what the kernel here does not have.
+//! `cargo xtask vm -- COMMAND`: runs a command on this machine's files under Debian's kernel, for
+//! what the kernel here does not have.
 //!
-//! QEMU emulates the machine in software, so it runs anywhere, slowly: about a tenth of the speed. Inside, the command is root and sees
-//! this machine's files at their places, with this environment. It may write wherever it likes; what it wrote is gone when the machine ends.
-//! Its output and its exit status are passed on. There is no network but what the command makes itself, and no standard input.
+//! QEMU emulates the machine in software, so it runs anywhere, slowly: about a tenth of the speed.
+//! Inside, the command is root and sees this machine's files at their places, with this
+//! environment. It may write wherever it likes; what it wrote is gone when the machine ends. Its
+//! output and its exit status are passed on. There is no network but what the command makes itself,
+//! and no standard input.
 //!
-//! The kernel comes from Debian's package and is only unpacked, below `target/vm`. A small first file system ([`initramfs`]) holds this very
-//! program, which is the machine's first process ([`inside`]).
+//! The kernel comes from Debian's package and is only unpacked, below `target/vm`. A small first
+//! file system ([`initramfs`]) holds this very program, which is the machine's first process
+//! ([`inside`]).
 
 mod initramfs;
 pub(crate) mod inside;
@@ -48,7 +52,8 @@ struct Order {
     environment: BTreeMap<String, String>,
     /// Where the unpacked kernel package lies on this machine.
     kernel: PathBuf,
-    /// Modules that are needed before this machine's files can be seen, in the order in which to load them.
+    /// Modules that are needed before this machine's files can be seen, in the order in which to
+    /// load them.
     modules: Vec<String>,
     /// Seconds.
     limit: u64,
@@ -64,7 +69,8 @@ const MODULES: [&str; 5] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p"
 
 /// Runs the command; what it ended with, as a shell would say it.
 pub(crate) fn run(args: &Args) -> Result<u8> {
-    Machine { processors: args.processors, memory: args.memory, limit: args.limit }.run(&args.command)
+    Machine { processors: args.processors, memory: args.memory, limit: args.limit }
+        .run(&args.command)
 }
 
 /// A machine to be.
@@ -77,7 +83,8 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Boots, runs the command inside with this process's environment, and says what it ended with, as a shell would.
+    /// Boots, runs the command inside with this process's environment, and says what it ended with,
+    /// as a shell would.
     pub(crate) fn run(&self, command: &[String]) -> Result<u8> {
         let kernel = Kernel::ensure()?;
         let folder = Folder::create()?;
@@ -95,7 +102,8 @@ impl Machine {
         let mut channels = Vec::new();
         for name in CHANNELS {
             let path = folder.path.join(name);
-            let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen at {}", path.display()))?;
+            let listener = UnixListener::bind(&path)
+                .with_context(|| format!("cannot listen at {}", path.display()))?;
             channels.push(thread::spawn(move || pass_on(&listener, name)));
         }
         let mut qemu = self.start(&kernel, &folder.path)?;
@@ -107,7 +115,11 @@ impl Machine {
             if Instant::now() > deadline {
                 let _ = qemu.kill();
                 let _ = qemu.wait();
-                bail!("the machine was stopped after {} seconds (`--limit`); {}", self.limit, folder.console());
+                bail!(
+                    "the machine was stopped after {} seconds (`--limit`); {}",
+                    self.limit,
+                    folder.console()
+                );
             }
             thread::sleep(Duration::from_millis(50));
         };
@@ -124,15 +136,23 @@ impl Machine {
         let mut qemu = Command::new(kernel::QEMU);
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
-        qemu.args(["-smp", &self.processors.unwrap_or(here).to_string(), "-m", &self.memory.to_string()]);
+        qemu.args([
+            "-smp",
+            &self.processors.unwrap_or(here).to_string(),
+            "-m",
+            &self.memory.to_string(),
+        ]);
         qemu.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(folder.join("first"));
         // What follows the two dashes is for the first process.
         qemu.args(["-append", "console=ttyS0 panic=-1 quiet -- vm-inside"]);
         qemu.arg("-serial").arg(format!("file:{}", folder.join("console").display()));
-        let share = format!("local,path=/,mount_tag={MOUNT_TAG},security_model=none,readonly=on,multidevs=remap");
+        let share = format!(
+            "local,path=/,mount_tag={MOUNT_TAG},security_model=none,readonly=on,multidevs=remap"
+        );
         qemu.args(["-virtfs", &share, "-device", "virtio-serial-pci"]);
         for name in CHANNELS {
-            qemu.arg("-chardev").arg(format!("socket,id={name},path={}", folder.join(name).display()));
+            qemu.arg("-chardev")
+                .arg(format!("socket,id={name},path={}", folder.join(name).display()));
             qemu.args(["-device", &format!("virtserialport,chardev={name},name={name}")]);
         }
         qemu.stdin(Stdio::null()).stdout(Stdio::null());
@@ -154,7 +174,9 @@ fn pass_on(listener: &UnixListener, name: &str) -> Result<String> {
         let text = &buffer[..count];
         match name {
             _ if count == 0 => return Ok(status),
-            "stdout" => std::io::stdout().write_all(text).and_then(|()| std::io::stdout().flush())?,
+            "stdout" => {
+                std::io::stdout().write_all(text).and_then(|()| std::io::stdout().flush())?
+            }
             "stderr" => std::io::stderr().write_all(text)?,
             _ => status += &String::from_utf8_lossy(text),
         }

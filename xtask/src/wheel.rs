@@ -1,4 +1,5 @@
-//! `cargo xtask wheel`: a Python wheel with the command, the client's libraries and the software device.
+//! `cargo xtask wheel`: a Python wheel with the command, the client's libraries and the software
+//! device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -93,8 +94,10 @@ fn check(dist: &Dist, wheel: &Path) -> Result<()> {
         bail!("the module for JAX is at {found}");
     }
     // With nothing of the wheel in PATH.
-    let module =
-        format!("import outboard; outboard.connect('{}'); print(outboard.devices()[0]['name'])", server.address);
+    let module = format!(
+        "import outboard; outboard.connect('{}'); print(outboard.devices()[0]['name'])",
+        server.address
+    );
     let found = said(Command::new(bin.join("python")).args(["-c", &module]))?;
     if !found.starts_with("Outboard CPU") {
         bail!("the module outboard finds {found}");

@@ -1,7 +1,7 @@
 //! C types of cuda.h and nvml.h 13.0: names, sizes, values. No logic.
 //!
-//! Everything is extracted from the headers by `cargo xtask facts`; enums are newtypes over their C integer, since a program may pass
-//! any value.
+//! Everything is extracted from the headers by `cargo xtask facts`; enums are newtypes over their C
+//! integer, since a program may pass any value.
 
 #[rustfmt::skip]
 mod generated;

@@ -1,4 +1,5 @@
-//! Applications that are measured: Python files in `benches/apps/`, which travel inside the program.
+//! Applications that are measured: Python files in `benches/apps/`, which travel inside the
+//! program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ const FILES: [(&str, &str); 9] = [
     ("jax_callback.py", include_str!("../../../benches/apps/jax_callback.py")),
 ];
 
-/// The measures that each process takes. Processes of the same framework are one, since imports take long.
+/// The measures that each process takes. Processes of the same framework are one, since imports
+/// take long.
 pub(crate) struct Process {
     /// The modules.
     pub(crate) modules: &'static [&'static str],
@@ -28,13 +30,16 @@ pub(crate) struct Process {
     pub(crate) measures: &'static [(&'static str, &'static str)],
 }
 
-/// Started anew for each turn, since what is measured happens once in a process. The first measure is asked for; its
-/// turn has values for both.
+/// Started anew for each turn, since what is measured happens once in a process. The first measure
+/// is asked for; its turn has values for both.
 pub(crate) const FIRST: Process = Process {
     modules: &["first_tensor"],
     measures: &[
         ("app.first_tensor", "PyTorch: first tensor after import"),
-        ("app.first_layers", "PyTorch: first matrix product and convolution after that (cuBLAS, cuDNN)"),
+        (
+            "app.first_layers",
+            "PyTorch: first matrix product and convolution after that (cuBLAS, cuDNN)",
+        ),
     ],
 };
 
@@ -47,16 +52,26 @@ pub(crate) const STEADY: [Process; 3] = [
             ("app.linear_eager", "20 linear layers, eager (PyTorch)"),
             ("app.linear_graph", "20 linear layers as a CUDA graph (PyTorch)"),
             ("app.resnet_training", "ResNet-50 training step, batch 64, bf16 autocast (PyTorch)"),
-            ("app.llama", "generation with a Llama of a billion parameters, each token (transformers)"),
+            (
+                "app.llama",
+                "generation with a Llama of a billion parameters, each token (transformers)",
+            ),
         ],
     },
-    Process { modules: &["cupy_elementwise"], measures: &[("app.cupy", "x * 2 + 1 on a million floats (CuPy)")] },
-    Process { modules: &["jax_callback"], measures: &[("app.jax_callback", "step with a host callback (JAX)")] },
+    Process {
+        modules: &["cupy_elementwise"],
+        measures: &[("app.cupy", "x * 2 + 1 on a million floats (CuPy)")],
+    },
+    Process {
+        modules: &["jax_callback"],
+        measures: &[("app.jax_callback", "step with a host callback (JAX)")],
+    },
 ];
 
 /// The measures of a process, described.
 pub(crate) fn measures(process: &Process) -> Vec<Measure> {
-    let described = |(id, title): &(&str, &str)| Measure::new(*id, *title, Unit::Time, Group::Applications);
+    let described =
+        |(id, title): &(&str, &str)| Measure::new(*id, *title, Unit::Time, Group::Applications);
     process.measures.iter().map(described).collect()
 }
 
@@ -84,7 +99,10 @@ mod tests {
             for (id, _) in process.measures {
                 let name = id.strip_prefix("app.").unwrap();
                 let quoted = format!("\"{name}\"");
-                assert!(FILES.iter().any(|(_, text)| text.contains(&quoted)), "{id} is in one of the files");
+                assert!(
+                    FILES.iter().any(|(_, text)| text.contains(&quoted)),
+                    "{id} is in one of the files"
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The participant for driver calls: a process of this program whose `libcuda.so.1` is one of those compared.
+//! The participant for driver calls: a process of this program whose `libcuda.so.1` is one of those
+//! compared.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -44,9 +45,16 @@ impl Bench {
         let done = match request {
             Request::Prepare { measure, .. } if measure == PROBE => self.lab().map(|lab| {
                 let facts = lab::describe(lab.table, lab.device);
-                Answer::Hello { facts: facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect() }
+                Answer::Hello {
+                    facts: facts
+                        .into_iter()
+                        .map(|(name, value)| (name.to_owned(), value))
+                        .collect(),
+                }
             }),
-            Request::Prepare { measure, milliseconds } => self.prepare(measure, Duration::from_millis(*milliseconds)),
+            Request::Prepare { measure, milliseconds } => {
+                self.prepare(measure, Duration::from_millis(*milliseconds))
+            }
             Request::Run => self.take_turn(),
             Request::Release => {
                 self.prepared = None;

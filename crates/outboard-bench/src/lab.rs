@@ -1,4 +1,5 @@
-//! What measurements of driver calls work with: a driver library, a context, a stream and two kernels.
+//! What measurements of driver calls work with: a driver library, a context, a stream and two
+//! kernels.
 
 use std::ffi::{CStr, c_void};
 use std::path::Path;
@@ -69,7 +70,8 @@ pub(crate) use driver;
 
 /// Loads the driver library that the loader finds.
 pub(crate) fn load() -> Result<Table> {
-    // SAFETY: the program that measures put a driver library where the loader finds this name first.
+    // SAFETY: the program that measures put a driver library where the loader finds this name
+    // first.
     Ok(unsafe { Library::load(Path::new(DRIVER)) }?.table)
 }
 
@@ -140,7 +142,10 @@ impl Lab {
 
     #[inline]
     fn queue(&self, kernel: CUfunction, arguments: *mut *mut c_void) -> Result<()> {
-        driver!(self.table, cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, self.stream, arguments, ptr::null_mut()))
+        driver!(
+            self.table,
+            cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, self.stream, arguments, ptr::null_mut())
+        )
     }
 
     /// Waits for the stream.
@@ -198,7 +203,8 @@ pub(crate) fn describe(table: Table, device: CUdevice) -> Vec<(&'static str, Str
     let mut facts = Vec::new();
     let mut name = [0; 256];
     if call!(table, cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device)).is_ok() {
-        // SAFETY: the driver ends the name with a zero within the buffer, whose last byte stays zero.
+        // SAFETY: the driver ends the name with a zero within the buffer, whose last byte stays
+        // zero.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) };
         facts.push(("device", name.to_string_lossy().into_owned()));
     }

@@ -1,10 +1,11 @@
-//! `outboard bench`: measures the same operations and applications natively and through servers on the same machine, in
-//! one run and in turns, so that every figure is a ratio to native.
+//! `outboard bench`: measures the same operations and applications natively and through servers on
+//! the same machine, in one run and in turns, so that every figure is a ratio to native.
 //!
-//! The program that measures has a *participant* for each way of reaching the device: a process of its own, whose
-//! `libcuda.so.1` is the native driver or Outboard's client library. Participants stay alive side by side and are asked
-//! for one short turn after the other, native first, then each transport, round by round; whatever else happens on the
-//! machine hits all of them alike. CPU time is read around each turn, of the participant and of its server.
+//! The program that measures has a *participant* for each way of reaching the device: a process of
+//! its own, whose `libcuda.so.1` is the native driver or Outboard's client library. Participants
+//! stay alive side by side and are asked for one short turn after the other, native first, then
+//! each transport, round by round; whatever else happens on the machine hits all of them alike. CPU
+//! time is read around each turn, of the participant and of its server.
 
 pub mod apps;
 pub mod child;

@@ -64,12 +64,16 @@ fn figures() -> Result<Figures> {
     let start = started.elapsed().as_secs_f64();
     let address = lab.allocate(LARGEST)?;
     let mut small = [0_u8; 4];
-    let mut read = || driver!(lab.table, cuMemcpyDtoH_v2(small.as_mut_ptr().cast(), address, small.len()));
+    let mut read =
+        || driver!(lab.table, cuMemcpyDtoH_v2(small.as_mut_ptr().cast(), address, small.len()));
     let read = times(&mut read)?;
     let launch = times(&mut || lab.launch().and_then(|()| lab.wait()))?;
     let mut memory = vec![0x5a_u8; LARGEST];
-    let to_device = rate(|bytes| driver!(lab.table, cuMemcpyHtoD_v2(address, memory.as_ptr().cast(), bytes)))?;
-    let from_device = rate(|bytes| driver!(lab.table, cuMemcpyDtoH_v2(memory.as_mut_ptr().cast(), address, bytes)))?;
+    let to_device =
+        rate(|bytes| driver!(lab.table, cuMemcpyHtoD_v2(address, memory.as_ptr().cast(), bytes)))?;
+    let from_device = rate(|bytes| {
+        driver!(lab.table, cuMemcpyDtoH_v2(memory.as_mut_ptr().cast(), address, bytes))
+    })?;
     lab.free(address)?;
     Ok(Figures { start, read, launch, to_device, from_device })
 }

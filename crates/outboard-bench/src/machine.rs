@@ -16,10 +16,18 @@ pub(crate) fn describe() -> BTreeMap<String, String> {
     put("processor", field(&read("/proc/cpuinfo"), "model name"));
     put("processors", std::thread::available_parallelism().ok().map(|count| count.to_string()));
     put("memory", field(&read("/proc/meminfo"), "MemTotal").and_then(|text| gibibytes(&text)));
-    put("Linux", read("/proc/sys/kernel/osrelease").split('-').next().map(|text| text.trim().to_owned()));
-    let asked = Command::new("nvidia-smi").args(["--query-gpu=driver_version", "--format=csv,noheader"]).output();
+    put(
+        "Linux",
+        read("/proc/sys/kernel/osrelease").split('-').next().map(|text| text.trim().to_owned()),
+    );
+    let asked = Command::new("nvidia-smi")
+        .args(["--query-gpu=driver_version", "--format=csv,noheader"])
+        .output();
     let driver = asked.ok().filter(|output| output.status.success());
-    put("NVIDIA's driver", driver.and_then(|output| first_line(&String::from_utf8_lossy(&output.stdout))));
+    put(
+        "NVIDIA's driver",
+        driver.and_then(|output| first_line(&String::from_utf8_lossy(&output.stdout))),
+    );
     facts
 }
 
@@ -59,6 +67,9 @@ mod tests {
     #[test]
     fn the_day_is_written_as_usual() {
         let today = today();
-        assert!(today.len() == 10 && today.starts_with("20") && today.as_bytes()[4] == b'-', "{today}");
+        assert!(
+            today.len() == 10 && today.starts_with("20") && today.as_bytes()[4] == b'-',
+            "{today}"
+        );
     }
 }

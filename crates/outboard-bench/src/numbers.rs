@@ -50,8 +50,13 @@ pub(crate) fn plain(unit: Unit, value: f64) -> String {
 pub(crate) fn spread(unit: Unit, summary: &Summary) -> String {
     let (divisor, name) = scale(unit, summary.median.abs());
     let in_unit = |value: f64| digits(value / divisor);
-    let (median, low, high) = (in_unit(summary.median), in_unit(summary.low), in_unit(summary.high));
-    if low == high { format!("{median} {name}") } else { format!("{median} {name} ({low}–{high})") }
+    let (median, low, high) =
+        (in_unit(summary.median), in_unit(summary.low), in_unit(summary.high));
+    if low == high {
+        format!("{median} {name}")
+    } else {
+        format!("{median} {name} ({low}–{high})")
+    }
 }
 
 /// `1.05 × (1.01–1.20)`.

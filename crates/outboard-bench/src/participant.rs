@@ -26,17 +26,22 @@ pub(crate) struct Participant {
 }
 
 impl Participant {
-    /// Starts it. What it says on standard error goes to the file `log`, or where this process's goes.
-    pub(crate) fn start(mut command: Command, log: Option<&Path>) -> Result<Participant, BenchError> {
+    /// Starts it. What it says on standard error goes to the file `log`, or where this process's
+    /// goes.
+    pub(crate) fn start(
+        mut command: Command,
+        log: Option<&Path>,
+    ) -> Result<Participant, BenchError> {
         let name = command.get_program().to_string_lossy().into_owned();
         let errors = match log {
-            Some(log) => {
-                File::create(log).map_err(BenchError::system(format!("cannot write {}", log.display())))?.into()
-            }
+            Some(log) => File::create(log)
+                .map_err(BenchError::system(format!("cannot write {}", log.display())))?
+                .into(),
             None => Stdio::inherit(),
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        let mut child = command.spawn().map_err(BenchError::system(format!("cannot start {name}")))?;
+        let mut child =
+            command.spawn().map_err(BenchError::system(format!("cannot start {name}")))?;
         let requests = child.stdin.take();
         let (send, answers) = channel();
         if let Some(output) = child.stdout.take() {
@@ -110,7 +115,8 @@ impl Participant {
 
     /// How it ended, with the last that it said.
     fn end_told(&mut self) -> String {
-        let how = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let how =
+            self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
         let log = self.log.as_ref().and_then(|log| std::fs::read(log).ok()).unwrap_or_default();
         let log = String::from_utf8_lossy(&log).into_owned();
         match log.lines().map(str::trim).rfind(|line| !line.is_empty()) {
@@ -137,7 +143,8 @@ mod tests {
     fn shell(script: &str, test: &str) -> Participant {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let log = std::env::temp_dir().join(format!("outboard-bench-{}-{test}", std::process::id()));
+        let log =
+            std::env::temp_dir().join(format!("outboard-bench-{}-{test}", std::process::id()));
         let participant = Participant::start(command, Some(&log)).unwrap();
         assert!(participant.id() > 0);
         participant
@@ -145,7 +152,8 @@ mod tests {
 
     #[test]
     fn answers_are_read_and_other_lines_are_not() {
-        let mut participant = shell(r#"read line; echo noise; echo '{"is": "ready"}'; read line"#, "answers");
+        let mut participant =
+            shell(r#"read line; echo noise; echo '{"is": "ready"}'; read line"#, "answers");
         assert_eq!(participant.ask(&Request::Run, LIMIT), Answer::Ready);
         participant.finish(LIMIT);
     }
@@ -153,7 +161,9 @@ mod tests {
     #[test]
     fn an_end_is_told_with_the_last_line() {
         let mut participant = shell("echo 'out of luck' >&2; exit 3", "end");
-        let Answer::Failed { reason } = participant.ask(&Request::Run, LIMIT) else { panic!("it answered") };
+        let Answer::Failed { reason } = participant.ask(&Request::Run, LIMIT) else {
+            panic!("it answered")
+        };
         assert!(reason.contains("out of luck") && reason.contains('3'), "{reason}");
         assert!(!participant.alive());
     }

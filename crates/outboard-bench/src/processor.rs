@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// CPU time that a process has used, its ended threads included, in seconds. `None` if it is not there.
+/// CPU time that a process has used, its ended threads included, in seconds. `None` if it is not
+/// there.
 pub(crate) fn used(process: u32) -> Option<f64> {
     let mut clock = 0;
     // SAFETY: both calls write to locals only.
@@ -34,7 +35,9 @@ impl Family {
             if let Some(time) = used(next)
                 && found.insert(next, time).is_none()
             {
-                waiting.extend(parents.iter().filter(|(_, parent)| *parent == next).map(|(child, _)| *child));
+                waiting.extend(
+                    parents.iter().filter(|(_, parent)| *parent == next).map(|(child, _)| *child),
+                );
             }
         }
         Family(found)
@@ -42,7 +45,10 @@ impl Family {
 
     /// CPU time used since an earlier state. What a process used that ended in between is lost.
     pub(crate) fn since(&self, earlier: &Family) -> f64 {
-        self.0.iter().map(|(process, time)| time - earlier.0.get(process).copied().unwrap_or(0.0)).sum()
+        self.0
+            .iter()
+            .map(|(process, time)| time - earlier.0.get(process).copied().unwrap_or(0.0))
+            .sum()
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the program that measures and its participants say to each other: one JSON object a line, requests on the
-//! participant's standard input, answers on its standard output.
+//! What the program that measures and its participants say to each other: one JSON object a line,
+//! requests on the participant's standard input, answers on its standard output.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn lines_look_as_the_python_participant_writes_them() {
-        let line = r#"{"is": "taken", "samples": {"app.linear": [0.5]}, "operations": 3, "seconds": 1.5}"#;
+        let line =
+            r#"{"is": "taken", "samples": {"app.linear": [0.5]}, "operations": 3, "seconds": 1.5}"#;
         let samples = BTreeMap::from([("app.linear".to_owned(), vec![0.5])]);
         let turn = Turn { samples, operations: 3, seconds: 1.5 };
         assert_eq!(serde_json::from_str::<Answer>(line).unwrap(), Answer::Taken(turn));
@@ -73,7 +74,10 @@ mod tests {
         let hello = Answer::Hello { facts: BTreeMap::new() };
         assert_eq!(serde_json::from_str::<Answer>(r#"{"is": "hello"}"#).unwrap(), hello);
         let request = Request::Prepare { measure: "a".into(), milliseconds: 5 };
-        assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"do":"prepare","measure":"a","milliseconds":5}"#);
+        assert_eq!(
+            serde_json::to_string(&request).unwrap(),
+            r#"{"do":"prepare","measure":"a","milliseconds":5}"#
+        );
         assert_eq!(serde_json::to_string(&Request::Run).unwrap(), r#"{"do":"run"}"#);
     }
 }

@@ -102,7 +102,9 @@ impl Series {
     pub fn cpu_each(&self) -> Option<(f64, f64)> {
         let each = |cpu: fn(&Round) -> f64| {
             let with_work = self.rounds.iter().filter(|round| round.operations > 0);
-            statistics::median(&with_work.map(|round| cpu(round) / round.operations as f64).collect::<Vec<_>>())
+            statistics::median(
+                &with_work.map(|round| cpu(round) / round.operations as f64).collect::<Vec<_>>(),
+            )
         };
         Some((each(|round| round.client_cpu)?, each(|round| round.server_cpu)?))
     }
@@ -216,7 +218,13 @@ mod tests {
             (NATIVE.to_owned(), series(&[1.0, 2.0, 4.0])),
             ("tcp".to_owned(), series(&[2.0, 2.0, 12.0])),
         ]);
-        let measured = Measured { id: "x".into(), title: "x".into(), unit: Unit::Time, group: Group::Calls, ways };
+        let measured = Measured {
+            id: "x".into(),
+            title: "x".into(),
+            unit: Unit::Time,
+            group: Group::Calls,
+            ways,
+        };
         assert_eq!(measured.ratio("tcp").unwrap(), Summary { median: 2.0, low: 1.0, high: 3.0 });
         assert_eq!(measured.ratio("shm"), None);
         assert_eq!(measured.ways["tcp"].cpu_each(), Some((0.05, 0.02)));
@@ -224,8 +232,11 @@ mod tests {
 
     #[test]
     fn results_survive_their_file() {
-        let results =
-            Results { streams: vec![Streams { streams: 8, rounds: vec![1.0] }], lanes: 8, ..Results::default() };
+        let results = Results {
+            streams: vec![Streams { streams: 8, rounds: vec![1.0] }],
+            lanes: 8,
+            ..Results::default()
+        };
         let text = serde_json::to_string(&results).unwrap();
         assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), results);
         assert_eq!(results.same_streams().unwrap().median, 1.0);

@@ -17,9 +17,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server for a driver library, with further flags. Its caches are its own, in `folder`, so that what others left there is not
-    /// found.
-    pub(crate) fn start(outboard: &Path, driver: &str, folder: &Path, flags: &[&str]) -> Result<Server, BenchError> {
+    /// Starts a server for a driver library, with further flags. Its caches are its own, in
+    /// `folder`, so that what others left there is not found.
+    pub(crate) fn start(
+        outboard: &Path,
+        driver: &str,
+        folder: &Path,
+        flags: &[&str],
+    ) -> Result<Server, BenchError> {
         let log: PathBuf = folder.join("server.log");
         let cannot = |what: &str| format!("cannot {what} {}", log.display());
         fs::create_dir_all(folder).map_err(BenchError::system(cannot("create the folder of")))?;
@@ -42,7 +47,10 @@ impl Server {
             match text.lines().find_map(listening_at) {
                 Some(address) => server.address = address,
                 None if ended || Instant::now() > deadline => {
-                    return Err(BenchError::NoServer { seconds: STARTUP.as_secs(), log: log.display().to_string() });
+                    return Err(BenchError::NoServer {
+                        seconds: STARTUP.as_secs(),
+                        log: log.display().to_string(),
+                    });
                 }
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
@@ -50,7 +58,8 @@ impl Server {
         Ok(server)
     }
 
-    /// By what a client recognises it over TLS: its certificate's fingerprint, as `outboard token` says it.
+    /// By what a client recognises it over TLS: its certificate's fingerprint, as `outboard token`
+    /// says it.
     pub(crate) fn fingerprint(outboard: &Path, folder: &Path) -> Result<String, BenchError> {
         let said = Command::new(outboard)
             .args(["token", "fingerprint", "--state"])
@@ -91,7 +100,8 @@ impl Drop for Server {
 fn listening_at(line: &str) -> Option<String> {
     let entry: serde_json::Value = serde_json::from_str(line).ok()?;
     let fields = entry.get("fields")?;
-    (fields.get("message")? == "serving").then(|| fields.get("address")?.as_str().map(str::to_owned))?
+    (fields.get("message")? == "serving")
+        .then(|| fields.get("address")?.as_str().map(str::to_owned))?
 }
 
 #[cfg(test)]

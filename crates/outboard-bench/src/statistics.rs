@@ -13,7 +13,8 @@ pub struct Summary {
     pub high: f64,
 }
 
-/// The value below which the given part of the values lies, between neighbours in proportion. `None` without values.
+/// The value below which the given part of the values lies, between neighbours in proportion.
+/// `None` without values.
 pub fn quantile(values: &[f64], part: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -31,7 +32,11 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// Median, lowest and highest.
 pub fn summary(values: &[f64]) -> Option<Summary> {
-    Some(Summary { median: median(values)?, low: quantile(values, 0.0)?, high: quantile(values, 1.0)? })
+    Some(Summary {
+        median: median(values)?,
+        low: quantile(values, 0.0)?,
+        high: quantile(values, 1.0)?,
+    })
 }
 
 /// The ratios of values that belong together in pairs: turns of one round.

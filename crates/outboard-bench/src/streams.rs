@@ -1,5 +1,6 @@
-//! Plain TCP over the loopback interface: what copies over TCP are compared with, and the round trip that every wait over TCP has. Of streams,
-//! sender and receiver work on memory as large as a large copy, as a copy does.
+//! Plain TCP over the loopback interface: what copies over TCP are compared with, and the round
+//! trip that every wait over TCP has. Of streams, sender and receiver work on memory as large as a
+//! large copy, as a copy does.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,7 +30,8 @@ pub(crate) enum Ways {
     Both,
 }
 
-/// Bytes per second each way over this many streams at once. Each round sends the same memory again.
+/// Bytes per second each way over this many streams at once. Each round sends the same memory
+/// again.
 pub(crate) fn measure(streams: u32, ways: Ways, rounds: u32, quick: bool) -> io::Result<Vec<f64>> {
     let bytes = if quick { QUICK } else { BYTES };
     let share = bytes / streams as usize;
@@ -38,7 +40,8 @@ pub(crate) fn measure(streams: u32, ways: Ways, rounds: u32, quick: bool) -> io:
     let there = pairs.iter().map(|(here, there)| (here, there));
     let back = pairs.iter().map(|(here, there)| (there, here)).filter(|_| ways == Ways::Both);
     let routes: Vec<(&TcpStream, &TcpStream)> = there.chain(back).collect();
-    let (mut source, mut target) = (vec![1u8; share * routes.len()], vec![0u8; share * routes.len()]);
+    let (mut source, mut target) =
+        (vec![1u8; share * routes.len()], vec![0u8; share * routes.len()]);
     let mut all = Vec::new();
     // The first round warms up.
     for round in 0..=rounds {
@@ -71,7 +74,8 @@ pub(crate) fn measure(streams: u32, ways: Ways, rounds: u32, quick: bool) -> io:
     Ok(all)
 }
 
-/// Seconds that a small question and its answer take, in each round the median, between two threads that look for them all the time.
+/// Seconds that a small question and its answer take, in each round the median, between two threads
+/// that look for them all the time.
 pub(crate) fn round_trip(rounds: u32) -> io::Result<Vec<f64>> {
     let (mut here, mut there) = pair(&TcpListener::bind("127.0.0.1:0")?)?;
     here.set_nonblocking(true)?;
@@ -101,7 +105,8 @@ pub(crate) fn round_trip(rounds: u32) -> io::Result<Vec<f64>> {
     })
 }
 
-/// Looks for a question, or an answer, until it is there. The processor is offered to others now and then, as a client and its worker do.
+/// Looks for a question, or an answer, until it is there. The processor is offered to others now
+/// and then, as a client and its worker do.
 fn look(stream: &mut TcpStream) -> io::Result<()> {
     const LOOKS: u32 = 4;
     let (mut bytes, mut come, mut looks) = ([0; QUESTION], 0, 0_u32);
@@ -135,7 +140,10 @@ mod tests {
     #[test]
     fn round_trips_take_some_time() {
         let medians = super::round_trip(2).unwrap();
-        assert!(medians.len() == 2 && medians.iter().all(|time| *time > 1e-7 && *time < 1.0), "{medians:?}");
+        assert!(
+            medians.len() == 2 && medians.iter().all(|time| *time > 1e-7 && *time < 1.0),
+            "{medians:?}"
+        );
     }
 
     #[test]

@@ -40,7 +40,8 @@ enum Of {
     Streams,
     /// The part of what they carry each way, both ways at once.
     StreamsBoth,
-    /// A round trip over plain TCP, and so many times what one plain TCP stream takes for the bytes.
+    /// A round trip over plain TCP, and so many times what one plain TCP stream takes for the
+    /// bytes.
     Stream,
 }
 
@@ -69,13 +70,15 @@ struct FileRow {
 
 /// The rows of the file, in its order.
 pub fn rows() -> Result<Vec<Row>, BenchError> {
-    let wrong = |reason: String| BenchError::File { file: "benches/targets.toml".to_owned(), reason };
+    let wrong =
+        |reason: String| BenchError::File { file: "benches/targets.toml".to_owned(), reason };
     let file: File = toml::from_str(FILE).map_err(|error| wrong(error.to_string()))?;
     let row = |row: FileRow| {
         let FileRow { measure, ways } = row;
         let ways = ways.into_iter().map(|(way, text)| {
             let target = Target::parse(&text);
-            let target = target.ok_or_else(|| wrong(format!("the target \"{text}\" of {measure} cannot be read")));
+            let target = target
+                .ok_or_else(|| wrong(format!("the target \"{text}\" of {measure} cannot be read")));
             Ok((way, target?))
         });
         let ways = ways.collect::<Result<_, BenchError>>()?;
@@ -100,7 +103,9 @@ impl Target {
     pub fn judge(&self, results: &Results, measured: &Measured, way: &str) -> Verdict {
         let mut verdict = Verdict::Met;
         for limit in &self.0 {
-            let Some((seen, wanted)) = limit.seen(results, measured, way) else { return Verdict::Open };
+            let Some((seen, wanted)) = limit.seen(results, measured, way) else {
+                return Verdict::Open;
+            };
             let reached = if limit.at_most { seen <= wanted } else { seen >= wanted };
             let part = if wanted == 0.0 { f64::INFINITY } else { seen / wanted };
             verdict = match verdict {
@@ -123,7 +128,8 @@ impl Limit {
         };
         let rest = rest.trim();
         // A sum, of which the first part has no number.
-        let (rest, sum) = rest.strip_prefix("round trip + ").map_or((rest, false), |rest| (rest, true));
+        let (rest, sum) =
+            rest.strip_prefix("round trip + ").map_or((rest, false), |rest| (rest, true));
         let (number, unit) = rest.split_once(' ')?;
         let number: f64 = number.parse().ok()?;
         let (factor, of) = match unit.trim() {
@@ -148,7 +154,8 @@ impl Limit {
         let seen = match self.of {
             Of::Figure(unit) if unit == measured.unit => {
                 // Counted bytes are the same everywhere.
-                let same_device = results.machine.get("device").is_some_and(|device| device.contains("H200"));
+                let same_device =
+                    results.machine.get("device").is_some_and(|device| device.contains("H200"));
                 if same_device || unit == Unit::Bytes { median } else { return None }
             }
             Of::Figure(_) => return None,
@@ -158,7 +165,10 @@ impl Limit {
             Of::Stream => {
                 let bytes = numbers::size(measured.id.rsplit('.').next()?)? as f64;
                 let round_trip = statistics::median(&results.round_trip)?;
-                return Some((median, round_trip + self.number * bytes / results.one_stream()?.median));
+                return Some((
+                    median,
+                    round_trip + self.number * bytes / results.one_stream()?.median,
+                ));
             }
         };
         Some((seen, self.number))
@@ -168,12 +178,15 @@ impl Limit {
 impl std::fmt::Display for Target {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (index, limit) in self.0.iter().enumerate() {
-            let (and, sign) = (if index == 0 { "" } else { ", " }, if limit.at_most { "≤" } else { "≥" });
+            let (and, sign) =
+                (if index == 0 { "" } else { ", " }, if limit.at_most { "≤" } else { "≥" });
             let size = match limit.of {
                 Of::Figure(unit) => numbers::plain(unit, limit.number),
                 Of::Native => format!("{} ×", limit.number),
                 Of::Streams => format!("{:.0} % of plain streams", limit.number * 100.0),
-                Of::StreamsBoth => format!("{:.0} % of plain streams both ways", limit.number * 100.0),
+                Of::StreamsBoth => {
+                    format!("{:.0} % of plain streams both ways", limit.number * 100.0)
+                }
                 Of::Stream => format!("round trip + {} × one plain stream", limit.number),
             };
             write!(out, "{and}{sign} {size}")?;
@@ -193,13 +206,19 @@ mod tests {
             let round = Round { value, ..Round::default() };
             Series { rounds: vec![round], missing: None }
         };
-        let ways = BTreeMap::from([(NATIVE.to_owned(), series(native)), ("tcp".to_owned(), series(tcp))]);
+        let ways =
+            BTreeMap::from([(NATIVE.to_owned(), series(native)), ("tcp".to_owned(), series(tcp))]);
         Measured { id: "x".into(), title: "x".into(), unit, group: Group::Calls, ways }
     }
 
     fn on(device: &str) -> Results {
         let machine = BTreeMap::from([("device".to_owned(), device.to_owned())]);
-        Results { machine, lanes: 2, streams: vec![Streams { streams: 2, rounds: vec![20e9] }], ..Results::default() }
+        Results {
+            machine,
+            lanes: 2,
+            streams: vec![Streams { streams: 2, rounds: vec![20e9] }],
+            ..Results::default()
+        }
     }
 
     fn judge(target: &str, results: &Results, measured: &Measured) -> Verdict {
@@ -208,16 +227,28 @@ mod tests {
 
     #[test]
     fn every_target_can_be_read_and_names_a_measure() {
-        let mut known: Vec<String> = crate::measures::catalogue(false).into_iter().map(|measure| measure.id).collect();
+        let mut known: Vec<String> =
+            crate::measures::catalogue(false).into_iter().map(|measure| measure.id).collect();
         known.extend(
-            crate::apps::STEADY.iter().chain([&crate::apps::FIRST]).flat_map(crate::apps::measures).map(|m| m.id),
+            crate::apps::STEADY
+                .iter()
+                .chain([&crate::apps::FIRST])
+                .flat_map(crate::apps::measures)
+                .map(|m| m.id),
         );
         known.push("upload.later".to_owned());
         for row in rows().unwrap() {
             assert!(known.contains(&row.measure), "{}", row.measure);
             let ways: Vec<&str> = row.ways.iter().map(|(way, _)| way.as_str()).collect();
-            assert!(!ways.is_empty() && ways.iter().all(|way| ["shm", "tcp"].contains(way)), "{row:?}");
-            let sums = row.ways.iter().flat_map(|(_, target)| &target.0).filter(|limit| limit.of == Of::Stream);
+            assert!(
+                !ways.is_empty() && ways.iter().all(|way| ["shm", "tcp"].contains(way)),
+                "{row:?}"
+            );
+            let sums = row
+                .ways
+                .iter()
+                .flat_map(|(_, target)| &target.0)
+                .filter(|limit| limit.of == Of::Stream);
             let size = row.measure.rsplit('.').next().and_then(numbers::size);
             assert!(sums.count() == 0 || size.is_some(), "{} names no size", row.measure);
         }
@@ -235,9 +266,18 @@ mod tests {
     #[test]
     fn both_of_two_limits_are_to_be_met() {
         let target = ">= 80 % of streams and >= 12 GB/s";
-        assert_eq!(judge(target, &on("NVIDIA H200"), &measured(Unit::Rate, 50e9, 17e9)), Verdict::Met);
-        assert_eq!(judge(target, &on("NVIDIA H200"), &measured(Unit::Rate, 50e9, 8e9)), Verdict::Missed(0.5));
-        assert_eq!(Target::parse(target).unwrap().to_string(), "≥ 80 % of plain streams, ≥ 12 GB/s");
+        assert_eq!(
+            judge(target, &on("NVIDIA H200"), &measured(Unit::Rate, 50e9, 17e9)),
+            Verdict::Met
+        );
+        assert_eq!(
+            judge(target, &on("NVIDIA H200"), &measured(Unit::Rate, 50e9, 8e9)),
+            Verdict::Missed(0.5)
+        );
+        assert_eq!(
+            Target::parse(target).unwrap().to_string(),
+            "≥ 80 % of plain streams, ≥ 12 GB/s"
+        );
     }
 
     #[test]
@@ -259,16 +299,29 @@ mod tests {
         let copy = |tcp| Measured { id: "copy.x.1M".into(), ..measured(Unit::Time, 0.1, tcp) };
         assert_eq!(judge(target, &results, &copy(1.25)), Verdict::Met);
         assert_eq!(judge(target, &results, &copy(2.5)), Verdict::Missed(2.0));
-        assert_eq!(judge(target, &results, &measured(Unit::Time, 0.1, 0.1)), Verdict::Open, "no size");
+        assert_eq!(
+            judge(target, &results, &measured(Unit::Time, 0.1, 0.1)),
+            Verdict::Open,
+            "no size"
+        );
         assert_eq!(judge(target, &on("x"), &copy(1.0)), Verdict::Open, "no round trip");
-        assert_eq!(Target::parse(target).unwrap().to_string(), "≤ round trip + 2 × one plain stream");
-        assert!(Target::parse("<= round trip + 2 us").is_none() && Target::parse("<= 2 x stream").is_none());
+        assert_eq!(
+            Target::parse(target).unwrap().to_string(),
+            "≤ round trip + 2 × one plain stream"
+        );
+        assert!(
+            Target::parse("<= round trip + 2 us").is_none()
+                && Target::parse("<= 2 x stream").is_none()
+        );
     }
 
     #[test]
     fn nothing_may_be_a_target() {
         assert_eq!(judge("<= 0 B", &on("x"), &measured(Unit::Bytes, 0.0, 0.0)), Verdict::Met);
-        assert_eq!(judge("<= 0 B", &on("x"), &measured(Unit::Bytes, 0.0, 5.0)), Verdict::Missed(f64::INFINITY));
+        assert_eq!(
+            judge("<= 0 B", &on("x"), &measured(Unit::Bytes, 0.0, 5.0)),
+            Verdict::Missed(f64::INFINITY)
+        );
         assert!(Target::parse("less").is_none());
     }
 }

@@ -39,7 +39,9 @@ pub(crate) fn failed(error: &io::Error) -> Failure {
 /// Whether an address is this machine's: only then can something listen there.
 fn is_here(address: &str) -> bool {
     let addresses = address.to_socket_addrs().into_iter().flatten();
-    addresses.into_iter().any(|address| address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok())
+    addresses
+        .into_iter()
+        .any(|address| address.ip().is_loopback() || UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 
 /// This process's user.
@@ -61,16 +63,22 @@ fn folders() -> impl Iterator<Item = PathBuf> {
     usual_folders().into_iter().filter(|folder| is_trusted(folder))
 }
 
-/// The sockets for administrators that there are: the one that is set, and all that are where they usually are.
+/// The sockets for administrators that there are: the one that is set, and all that are where they
+/// usually are.
 pub(crate) fn sockets() -> Vec<PathBuf> {
-    let set = |name: &str| std::env::var_os(keys::variable(name)).map(PathBuf::from).filter(|path| path.is_absolute());
+    let set = |name: &str| {
+        std::env::var_os(keys::variable(name)).map(PathBuf::from).filter(|path| path.is_absolute())
+    };
     let named = set("admin").into_iter().chain(set("socket").map(|socket| beside(&socket)));
     let usual = folders().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
-    let usual = usual.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(".admin.sock"));
+    let usual = usual
+        .map(|entry| entry.path())
+        .filter(|path| path.to_string_lossy().ends_with(".admin.sock"));
     named.chain(usual).collect()
 }
 
-/// Connects to the server that is this process, whatever its address is: service managers know no more of it.
+/// Connects to the server that is this process, whatever its address is: service managers know no
+/// more of it.
 pub(crate) fn of_process(process: u32) -> Result<Admin, Failure> {
     let mut denied = None;
     for path in sockets() {
@@ -80,7 +88,9 @@ pub(crate) fn of_process(process: u32) -> Result<Admin, Failure> {
                     return Ok(admin);
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied = Some((path, error)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                denied = Some((path, error))
+            }
             Err(_) => {}
         }
     }
@@ -136,7 +146,8 @@ impl AdminArgs {
                 "run this there, as the server's user or root: `ssh HOST outboard sessions`; name a socket of this machine with --admin PATH",
             ));
         }
-        let port = server.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(DEFAULT_PORT);
+        let port =
+            server.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(DEFAULT_PORT);
         Ok(folders().map(|folder| folder.join(format!("{port}.admin.sock"))).collect())
     }
 }
@@ -147,13 +158,17 @@ fn explain(path: &Path, error: &io::Error, server: &str) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound => Failure::new(
             Code::NoAdmin,
-            format!("no server's socket for administrators was found for {server}: there is no {shown}"),
+            format!(
+                "no server's socket for administrators was found for {server}: there is no {shown}"
+            ),
             "run this on the server's machine, as the server's user or root (`ssh` does); name the socket that the server's log tells \
              with --admin PATH",
         ),
         io::ErrorKind::PermissionDenied => Failure::new(
             Code::AdminDenied,
-            format!("this user may not administer the server: {shown} is for its own user and root"),
+            format!(
+                "this user may not administer the server: {shown} is for its own user and root"
+            ),
             "run this as the user who runs `outboard serve`, or as root",
         ),
         io::ErrorKind::ConnectionRefused => Failure::new(
@@ -174,17 +189,25 @@ mod tests {
     use super::*;
 
     fn candidates(server: &str, admin: Option<&str>) -> Vec<PathBuf> {
-        AdminArgs { server: server.parse().unwrap(), admin: admin.map(PathBuf::from) }.candidates().unwrap_or_default()
+        AdminArgs { server: server.parse().unwrap(), admin: admin.map(PathBuf::from) }
+            .candidates()
+            .unwrap_or_default()
     }
 
     #[test]
     fn the_socket_is_found_by_the_servers_address() {
         assert!(candidates("localhost", None).iter().all(|path| path.ends_with("9470.admin.sock")));
-        assert!(candidates("127.0.0.1:81/2", None).iter().all(|path| path.ends_with("81.admin.sock")));
+        assert!(
+            candidates("127.0.0.1:81/2", None).iter().all(|path| path.ends_with("81.admin.sock"))
+        );
         assert_eq!(candidates("unix:/run/x/1.sock", None), [Path::new("/run/x/1.admin.sock")]);
         assert_eq!(candidates("gpu1", Some("/run/y")), [Path::new("/run/y")]);
         // An address that is nobody's machine.
         let elsewhere = AdminArgs { server: "192.0.2.1:9470".parse().unwrap(), admin: None };
-        assert!(elsewhere.candidates().is_err_and(|error| error.to_string().contains("another machine")));
+        assert!(
+            elsewhere
+                .candidates()
+                .is_err_and(|error| error.to_string().contains("another machine"))
+        );
     }
 }

@@ -18,7 +18,8 @@ use crate::install;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The native driver library: `nvidia` for the one that the loader finds, `cpu` for the software device, or a path.
+    /// The native driver library: `nvidia` for the one that the loader finds, `cpu` for the
+    /// software device, or a path.
     #[arg(long, value_name = "nvidia|cpu|PATH", default_value = "nvidia")]
     driver: Choice,
     /// The transports to compare.
@@ -110,7 +111,9 @@ impl Progress for Told<'_> {
 
 fn read(file: &Path) -> Result<Results> {
     let text = fs::read_to_string(file).map_err(|error| Failure::file("read", file, &error))?;
-    serde_json::from_str(&text).into_diagnostic().wrap_err_with(|| format!("{} is no result of a run", file.display()))
+    serde_json::from_str(&text)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("{} is no result of a run", file.display()))
 }
 
 fn measure(args: &Args) -> Result<Results> {
@@ -133,7 +136,8 @@ fn measure(args: &Args) -> Result<Results> {
     }
     outcome.map_err(|error| {
         let message = format!("nothing was measured: {error}");
-        Failure::new(Code::NotMeasured, message, format!("logs are in {}", scratch.display())).into()
+        Failure::new(Code::NotMeasured, message, format!("logs are in {}", scratch.display()))
+            .into()
     })
 }
 
@@ -143,7 +147,9 @@ fn set_up(args: &Args, scratch: &Path) -> Result<Setup> {
     install::client_dir()?;
     let rounds = args.rounds.unwrap_or(if args.quick { 2 } else { 5 }).max(1);
     Ok(Setup {
-        outboard: std::env::current_exe().into_diagnostic().wrap_err("cannot find out where this program lies")?,
+        outboard: std::env::current_exe()
+            .into_diagnostic()
+            .wrap_err("cannot find out where this program lies")?,
         driver: match &args.driver {
             Choice::Nvidia => "nvidia".into(),
             Choice::Cpu => "cpu".into(),
@@ -162,7 +168,8 @@ fn set_up(args: &Args, scratch: &Path) -> Result<Setup> {
     })
 }
 
-/// The folder where the native driver has the name that programs load. Other libraries of the driver are beside it.
+/// The folder where the native driver has the name that programs load. Other libraries of the
+/// driver are beside it.
 fn native(driver: &Choice, scratch: &Path) -> Result<Option<PathBuf>> {
     let path = match driver {
         Choice::Nvidia => return Ok(None),
@@ -183,7 +190,8 @@ fn native(driver: &Choice, scratch: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(folder))
 }
 
-/// How this program was called, without what has nothing to do with figures: its own path, and where results and logs went.
+/// How this program was called, without what has nothing to do with figures: its own path, and
+/// where results and logs went.
 fn command_line(words: impl Iterator<Item = String>) -> String {
     let mut line = "outboard".to_owned();
     let mut words = words.skip(1);
@@ -203,7 +211,11 @@ mod tests {
 
     #[test]
     fn the_command_line_is_told_without_places() {
-        let words = ["/usr/bin/outboard", "bench", "--json", "/tmp/x.json", "--only", "a b", "--quick"];
-        assert_eq!(command_line(words.into_iter().map(str::to_owned)), "outboard bench --only 'a b' --quick");
+        let words =
+            ["/usr/bin/outboard", "bench", "--json", "/tmp/x.json", "--only", "a b", "--quick"];
+        assert_eq!(
+            command_line(words.into_iter().map(str::to_owned)),
+            "outboard bench --only 'a b' --quick"
+        );
     }
 }

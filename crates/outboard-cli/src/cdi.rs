@@ -1,7 +1,10 @@
-//! `outboard cdi generate`: a specification by which container engines put the client into a container.
+//! `outboard cdi generate`: a specification by which container engines put the client into a
+//! container.
 //!
-//! The Container Device Interface is a file that says what a device is to a container: mounts and variables. Docker, Podman, containerd and CRI-O read
-//! it. Nothing runs when a container starts: the loader finds the libraries by `LD_LIBRARY_PATH`, whatever the image's own cache of libraries has.
+//! The Container Device Interface is a file that says what a device is to a container: mounts and
+//! variables. Docker, Podman, containerd and CRI-O read it. Nothing runs when a container starts:
+//! the loader finds the libraries by `LD_LIBRARY_PATH`, whatever the image's own cache of libraries
+//! has.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,7 +19,8 @@ use crate::failure::Failure;
 use crate::probe::{self, Offer};
 use crate::{credentials, install, output};
 
-/// The oldest version of the specification that has all that is used: names of devices that begin with a digit.
+/// The oldest version of the specification that has all that is used: names of devices that begin
+/// with a digit.
 const VERSION: &str = "0.5.0";
 /// Where the installation is in the container.
 const PREFIX: &str = "/opt/outboard";
@@ -43,11 +47,17 @@ struct GenerateArgs {
     /// The name of the devices, VENDOR/CLASS: containers ask for VENDOR/CLASS=all or =INDEX.
     #[arg(long, default_value = "outboard.dev/gpu", value_name = "VENDOR/CLASS", value_parser = kind)]
     kind: String,
-    /// More folders in which programs in the container look for libraries: those that its image sets LD_LIBRARY_PATH to, which is replaced.
-    #[arg(long, default_value = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64", value_name = "FOLDERS")]
+    /// More folders in which programs in the container look for libraries: those that its image
+    /// sets LD_LIBRARY_PATH to, which is replaced.
+    #[arg(
+        long,
+        default_value = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
+        value_name = "FOLDERS"
+    )]
     library_path: String,
-    /// What programs in containers recognise the server by goes into the specification, wherever it is set. What they show themselves with does so only
-    /// if it is named here: whoever may start a container with the device has it then.
+    /// What programs in containers recognise the server by goes into the specification, wherever it
+    /// is set. What they show themselves with does so only if it is named here: whoever may start a
+    /// container with the device has it then.
     #[command(flatten)]
     credentials: credentials::Args,
     /// Leave PYTHONPATH as the image has it. JAX then does not look for a GPU.
@@ -94,7 +104,8 @@ impl Mount {
     fn new(host: &Path, container: impl Into<String>) -> Result<Mount, Failure> {
         let real = host.canonicalize().map_err(|error| Failure::file("find", host, &error))?;
         let host_path = real.to_str().ok_or_else(|| {
-            let message = format!("{} is not a path of text, which a specification needs", real.display());
+            let message =
+                format!("{} is not a path of text, which a specification needs", real.display());
             Failure::new(Code::FileUnusable, message, "install Outboard elsewhere")
         })?;
         Ok(Mount {
@@ -118,7 +129,11 @@ pub(crate) fn cdi(args: Args) -> Result<()> {
             let made = folder.map_or(Ok(()), std::fs::create_dir_all);
             let written = made.and_then(|()| std::fs::write(file, text));
             written.map_err(|error| Failure::file("write", file, &error))?;
-            eprintln!("{}: containers get the devices with --device {}=all", file.display(), args.kind);
+            eprintln!(
+                "{}: containers get the devices with --device {}=all",
+                file.display(),
+                args.kind
+            );
             Ok(())
         }
     }
@@ -135,16 +150,28 @@ fn specification(args: &GenerateArgs, server: Target) -> Result<Specification> {
     }
     let device = |name: String, devices: Vec<u32>| {
         let target = Target { address: address.clone(), devices };
-        Device { name, container_edits: Edits { env: vec![format!("{VARIABLE}={target}")], mounts: Vec::new() } }
+        Device {
+            name,
+            container_edits: Edits {
+                env: vec![format!("{VARIABLE}={target}")],
+                mounts: Vec::new(),
+            },
+        }
     };
     let mut devices = vec![device("all".to_owned(), server.devices.clone())];
     let count = offer.map_or(0, |offer| offer.platform.devices.len() as u32);
     let single = if server.devices.is_empty() { (0..count).collect() } else { server.devices };
     devices.extend(single.into_iter().map(|index| device(index.to_string(), vec![index])));
-    Ok(Specification { cdi_version: VERSION, kind: args.kind.clone(), container_edits: edits, devices })
+    Ok(Specification {
+        cdi_version: VERSION,
+        kind: args.kind.clone(),
+        container_edits: edits,
+        devices,
+    })
 }
 
-/// The address by which a container reaches the server, and what that offers, if it is there just now.
+/// The address by which a container reaches the server, and what that offers, if it is there just
+/// now.
 fn reach(server: &Target) -> Result<(Endpoint, Option<Offer>), Failure> {
     let loopback = match &server.address {
         Endpoint::Tcp(address) => is_loopback(&address.host),
@@ -152,7 +179,8 @@ fn reach(server: &Target) -> Result<(Endpoint, Option<Offer>), Failure> {
     };
     match probe::probe(server) {
         Ok(offer) => {
-            let local = offer.local.as_ref().filter(|local| local.host != 0 && local.host == host::id());
+            let local =
+                offer.local.as_ref().filter(|local| local.host != 0 && local.host == host::id());
             let address = match (&server.address, local) {
                 // Its own loopback interface is all that a container sees of this one.
                 (Endpoint::Tcp(_), Some(local)) => {
@@ -172,7 +200,8 @@ fn reach(server: &Target) -> Result<(Endpoint, Option<Offer>), Failure> {
 }
 
 fn is_loopback(host: &str) -> bool {
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost"
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn unreachable(server: &Target) -> Failure {
@@ -183,9 +212,13 @@ fn unreachable(server: &Target) -> Failure {
 
 fn environment(args: &GenerateArgs) -> Vec<String> {
     let client = format!("{PREFIX}/lib/outboard/client");
-    let libraries =
-        if args.library_path.is_empty() { client.clone() } else { format!("{client}:{}", args.library_path) };
-    let mut variables = vec![format!("LD_LIBRARY_PATH={libraries}"), format!("TRITON_LIBCUDA_PATH={client}")];
+    let libraries = if args.library_path.is_empty() {
+        client.clone()
+    } else {
+        format!("{client}:{}", args.library_path)
+    };
+    let mut variables =
+        vec![format!("LD_LIBRARY_PATH={libraries}"), format!("TRITON_LIBCUDA_PATH={client}")];
     if !args.without_python && install::python_dir().is_some() {
         variables.push(format!("PYTHONPATH={PREFIX}/lib/outboard/python"));
     }
@@ -204,7 +237,8 @@ fn installation(args: &GenerateArgs) -> Result<Vec<Mount>> {
     Ok(mounts)
 }
 
-/// By what programs in the container recognise the server, and what they show. The specification itself holds no secret: everybody may read it.
+/// By what programs in the container recognise the server, and what they show. The specification
+/// itself holds no secret: everybody may read it.
 fn trust(
     given: &credentials::Args,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -228,8 +262,13 @@ fn trust(
     }
     match given.token_file() {
         Some(token) => file("OUTBOARD_TOKEN_FILE", token, "token")?,
-        None if ["OUTBOARD_TOKEN", "OUTBOARD_TOKEN_FILE"].into_iter().any(|name| variable(name).is_some()) => {
-            eprintln!("containers get no token: name its file with --token-file, if whoever starts one may have it");
+        None if ["OUTBOARD_TOKEN", "OUTBOARD_TOKEN_FILE"]
+            .into_iter()
+            .any(|name| variable(name).is_some()) =>
+        {
+            eprintln!(
+                "containers get no token: name its file with --token-file, if whoever starts one may have it"
+            );
         }
         None => {}
     }
@@ -244,7 +283,9 @@ fn kind(text: &str) -> Result<String, String> {
             && word.chars().all(|letter| letter.is_ascii_alphanumeric() || others.contains(&letter))
     };
     match text.split_once('/') {
-        Some((vendor, class)) if word(vendor, &['_', '-', '.']) && word(class, &['_', '-']) => Ok(text.to_owned()),
+        Some((vendor, class)) if word(vendor, &['_', '-', '.']) && word(class, &['_', '-']) => {
+            Ok(text.to_owned())
+        }
         _ => Err(format!("`{text}` is not VENDOR/CLASS, such as outboard.dev/gpu")),
     }
 }

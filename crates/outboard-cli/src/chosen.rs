@@ -1,4 +1,5 @@
-//! Which device a program is to use, as flags say it, and the variables that this comes to: `outboard run` sets them, `outboard env` prints them.
+//! Which device a program is to use, as flags say it, and the variables that this comes to:
+//! `outboard run` sets them, `outboard env` prints them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -14,8 +15,9 @@ const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an index all devices of a server.
-    /// Without it OUTBOARD_SERVER, or the configuration, or this machine.
+    /// The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an
+    /// index all devices of a server. Without it OUTBOARD_SERVER, or the configuration, or this
+    /// machine.
     #[arg(long, conflicts_with = "local_cpu")]
     server: Option<Targets>,
     #[command(flatten)]
@@ -46,19 +48,26 @@ impl Chosen {
 }
 
 impl Args {
-    /// Finds the server and the variables. From now on this process, too, shows the server what the flags name.
+    /// Finds the server and the variables. From now on this process, too, shows the server what the
+    /// flags name.
     pub(crate) fn choose(self) -> Result<Chosen> {
         let given = |name: &str| std::env::var_os(name);
         let set = |variables: BTreeMap<&'static str, OsString>| {
-            variables.into_iter().map(|(name, value)| (name, Some(value))).collect::<BTreeMap<_, _>>()
+            variables
+                .into_iter()
+                .map(|(name, value)| (name, Some(value)))
+                .collect::<BTreeMap<_, _>>()
         };
         if self.local_cpu {
             let mut variables = set(environment::variables(given, &install::cpu_dir()?, None));
             variables.insert(VARIABLE, None);
             return Ok(Chosen { servers: None, no_wait: false, variables });
         }
-        let mut variables =
-            set(environment::variables(given, &install::client_dir()?, install::python_dir().as_deref()));
+        let mut variables = set(environment::variables(
+            given,
+            &install::client_dir()?,
+            install::python_dir().as_deref(),
+        ));
         self.credentials.set();
         variables.extend(self.credentials.changes());
         let servers = probe::servers(self.server)?;

@@ -1,5 +1,6 @@
-//! What a shell may put where the cursor is. The scripts of `outboard completions` ask this program each time, so that they know sessions, servers and
-//! contexts as they are at the moment. Whatever goes wrong, nobody is told: there is nothing to choose from then.
+//! What a shell may put where the cursor is. The scripts of `outboard completions` ask this program
+//! each time, so that they know sessions, servers and contexts as they are at the moment. Whatever
+//! goes wrong, nobody is told: there is nothing to choose from then.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -33,22 +34,24 @@ pub(crate) fn answer(command: fn() -> Command) {
 /// Says of arguments, by their names, what there is to choose from.
 fn with_candidates(command: Command) -> Command {
     let within = command.get_name().to_owned();
-    let command = command.mut_args(|argument| match (within.as_str(), argument.get_id().as_str()) {
-        (_, SERVER) => argument.add(ArgValueCandidates::new(servers)),
-        ("outboard", context::KEY) | ("show" | "use" | "remove", "name") => {
-            argument.add(ArgValueCandidates::new(contexts))
-        }
-        ("kill" | "trace", "session") => argument.add(ArgValueCandidates::new(sessions)),
-        ("kill", "owner") => argument.add(ArgValueCandidates::new(owners)),
-        ("explain", "code") => argument.add(ArgValueCandidates::new(codes)),
-        _ => argument,
-    });
+    let command =
+        command.mut_args(|argument| match (within.as_str(), argument.get_id().as_str()) {
+            (_, SERVER) => argument.add(ArgValueCandidates::new(servers)),
+            ("outboard", context::KEY) | ("show" | "use" | "remove", "name") => {
+                argument.add(ArgValueCandidates::new(contexts))
+            }
+            ("kill" | "trace", "session") => argument.add(ArgValueCandidates::new(sessions)),
+            ("kill", "owner") => argument.add(ArgValueCandidates::new(owners)),
+            ("explain", "code") => argument.add(ArgValueCandidates::new(codes)),
+            _ => argument,
+        });
     command.mut_subcommands(with_candidates)
 }
 
 fn candidate(value: &str, help: impl Into<String>) -> CompletionCandidate {
     let help: String = help.into();
-    CompletionCandidate::new(plain(value).to_string()).help((!help.is_empty()).then(|| plain(&help).to_string().into()))
+    CompletionCandidate::new(plain(value).to_string())
+        .help((!help.is_empty()).then(|| plain(&help).to_string().into()))
 }
 
 fn codes() -> Vec<CompletionCandidate> {
@@ -57,7 +60,8 @@ fn codes() -> Vec<CompletionCandidate> {
 
 /// The value that the command line so far has for a flag.
 fn typed(flag: &str) -> Option<String> {
-    let words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
+    let words: Vec<OsString> =
+        std::env::args_os().skip_while(|word| word != "--").skip(1).collect();
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let behind = words.windows(2).rev().find(|pair| pair[0] == flag).map(|pair| pair[1]);
     let joined = words.iter().rev().find_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
@@ -66,16 +70,22 @@ fn typed(flag: &str) -> Option<String> {
 
 /// The sessions of the server that is meant, or else of all of this machine.
 fn listed() -> Vec<Session> {
-    let server = typed("--server").or_else(|| std::env::var(outboard_client::target::VARIABLE).ok());
+    let server =
+        typed("--server").or_else(|| std::env::var(outboard_client::target::VARIABLE).ok());
     let server = server.and_then(|server| server.parse().ok());
     let places = match (typed("--admin").map(PathBuf::from), server) {
         (Some(path), _) => vec![path],
         (None, Some(server)) => AdminArgs::of(server).candidates().unwrap_or_default(),
         (None, None) => sockets(),
     };
-    let admins = places.iter().filter_map(|path| outboard_server::admin::Admin::connect_for(path, PATIENCE).ok());
+    let admins = places
+        .iter()
+        .filter_map(|path| outboard_server::admin::Admin::connect_for(path, PATIENCE).ok());
     let listings = admins.filter_map(|mut admin| admin.listing().ok());
-    listings.flat_map(|listing| listing.sessions).filter(|session| session.kind == "session").collect()
+    listings
+        .flat_map(|listing| listing.sessions)
+        .filter(|session| session.kind == "session")
+        .collect()
 }
 
 fn sessions() -> Vec<CompletionCandidate> {
@@ -92,11 +102,17 @@ fn owners() -> Vec<CompletionCandidate> {
 
 /// The contexts of the configuration, each with its server.
 fn known() -> Vec<(String, String)> {
-    let file = typed("--config").map(PathBuf::from).or_else(|| std::env::var_os("OUTBOARD_CONFIG").map(PathBuf::from));
+    let file = typed("--config")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("OUTBOARD_CONFIG").map(PathBuf::from));
     let command = keys::with_environment(<crate::Cli as clap::CommandFactory>::command());
     let settings = context::settings(file, &command).ok().flatten();
-    let server = |settings: &[Setting]| settings.iter().find(|setting| setting.name == SERVER).map(Setting::text);
-    let of = |context: &context::Context| (context.name.clone(), server(&context.settings).unwrap_or_default());
+    let server = |settings: &[Setting]| {
+        settings.iter().find(|setting| setting.name == SERVER).map(Setting::text)
+    };
+    let of = |context: &context::Context| {
+        (context.name.clone(), server(&context.settings).unwrap_or_default())
+    };
     settings.map_or_else(Vec::new, |settings| settings.contexts.iter().map(of).collect())
 }
 
@@ -109,7 +125,8 @@ fn contexts() -> Vec<CompletionCandidate> {
 
 fn servers() -> Vec<CompletionCandidate> {
     let of_contexts = known().into_iter().filter(|(_, server)| !server.is_empty());
-    let mut all: Vec<CompletionCandidate> = of_contexts.map(|(name, server)| candidate(&server, name)).collect();
+    let mut all: Vec<CompletionCandidate> =
+        of_contexts.map(|(name, server)| candidate(&server, name)).collect();
     all.push(candidate("localhost", ""));
     all
 }

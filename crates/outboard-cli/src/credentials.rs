@@ -1,4 +1,5 @@
-//! Flags by which a client recognises its server and shows who it is: each stands for a variable, which programs inherit.
+//! Flags by which a client recognises its server and shows who it is: each stands for a variable,
+//! which programs inherit.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +8,14 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// SHA-256 of the server's certificate; `outboard token fingerprint` prints it there. Also OUTBOARD_TLS_FINGERPRINT.
-    #[arg(long, visible_alias = "fingerprint", value_name = "sha256:HEX", help_heading = "Who is who")]
+    /// SHA-256 of the server's certificate; `outboard token fingerprint` prints it there. Also
+    /// OUTBOARD_TLS_FINGERPRINT.
+    #[arg(
+        long,
+        visible_alias = "fingerprint",
+        value_name = "sha256:HEX",
+        help_heading = "Who is who"
+    )]
     tls_fingerprint: Option<String>,
     /// Authorities that sign certificates of servers, in PEM. Also OUTBOARD_TLS_CA.
     #[arg(long, value_name = "FILE", help_heading = "Who is who")]
@@ -19,10 +26,12 @@ pub(crate) struct Args {
     /// Its key, in PEM. Also OUTBOARD_TLS_KEY.
     #[arg(long, value_name = "FILE", help_heading = "Who is who", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A file with the token to show. Also OUTBOARD_TOKEN_FILE; OUTBOARD_TOKEN holds a token itself.
+    /// A file with the token to show. Also OUTBOARD_TOKEN_FILE; OUTBOARD_TOKEN holds a token
+    /// itself.
     #[arg(long, value_name = "FILE", help_heading = "Who is who")]
     token_file: Option<PathBuf>,
-    /// Whether to encrypt: `auto` does unless the server is on this machine and nothing is known to recognise it by. Also OUTBOARD_TLS.
+    /// Whether to encrypt: `auto` does unless the server is on this machine and nothing is known to
+    /// recognise it by. Also OUTBOARD_TLS.
     #[arg(long, value_name = "auto|on|off", value_parser = ["auto", "on", "off"], help_heading = "Who is who")]
     tls: Option<String>,
 }
@@ -69,11 +78,14 @@ impl Args {
         }
     }
 
-    /// What is to change. What is said here counts: what the environment says of the same matter in another way is gone.
+    /// What is to change. What is said here counts: what the environment says of the same matter in
+    /// another way is gone.
     pub(crate) fn changes(&self) -> Vec<Change> {
         // A program may run in another folder.
         let path = |path: &Option<PathBuf>| {
-            path.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()).into_os_string())
+            path.as_ref().map(|path| {
+                std::path::absolute(path).unwrap_or_else(|_| path.clone()).into_os_string()
+            })
         };
         let mut changes: Vec<Change> = Vec::new();
         if self.token_file.is_some() {
@@ -115,7 +127,9 @@ mod tests {
 
     /// What becomes of variables by these flags, in the end.
     fn changed(flags: &[&str]) -> BTreeMap<&'static str, Option<OsString>> {
-        let line = Line::try_parse_from(std::iter::once(&"x").chain(flags)).map_err(|error| error.to_string()).unwrap();
+        let line = Line::try_parse_from(std::iter::once(&"x").chain(flags))
+            .map_err(|error| error.to_string())
+            .unwrap();
         line.args.changes().into_iter().collect()
     }
 
@@ -127,7 +141,11 @@ mod tests {
         assert!(is_gone(&["--fingerprint", "sha256:0"], "OUTBOARD_TLS_CA"));
         assert!(is_gone(&["--token-file", "/t"], "OUTBOARD_TOKEN"));
         let both = changed(&["--tls-ca", "/a", "--tls-fingerprint", "sha256:0", "--tls", "on"]);
-        let wanted = [("OUTBOARD_TLS", "on"), ("OUTBOARD_TLS_CA", "/a"), ("OUTBOARD_TLS_FINGERPRINT", "sha256:0")];
+        let wanted = [
+            ("OUTBOARD_TLS", "on"),
+            ("OUTBOARD_TLS_CA", "/a"),
+            ("OUTBOARD_TLS_FINGERPRINT", "sha256:0"),
+        ];
         assert_eq!(both, wanted.map(|(name, value)| (name, Some(value.into()))).into());
     }
 }

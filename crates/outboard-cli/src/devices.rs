@@ -62,7 +62,11 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
         [one] if args.server.servers().len() == 1 => serde_json::to_string_pretty(one),
         several => serde_json::to_string_pretty(several),
     };
-    let text = if args.json { json.into_diagnostic()? + "\n" } else { listings.iter().map(table).collect() };
+    let text = if args.json {
+        json.into_diagnostic()? + "\n"
+    } else {
+        listings.iter().map(table).collect()
+    };
     if !listings.is_empty() {
         crate::output::print(&text)?;
     }
@@ -77,7 +81,9 @@ fn listing(server: &Target) -> Result<Listing> {
     let admin = AdminArgs::of(server.clone()).connect().ok();
     let admin = admin.and_then(|mut admin| admin.listing().ok());
     let on = |index: u32| {
-        let uses = |session: &&Session| session.memory.iter().any(|memory| memory.device == index && memory.context);
+        let uses = |session: &&Session| {
+            session.memory.iter().any(|memory| memory.device == index && memory.context)
+        };
         admin.as_ref().map(|listing| listing.sessions.iter().filter(uses).count())
     };
     let sharing = |index: u32| {
@@ -87,8 +93,14 @@ fn listing(server: &Target) -> Result<Listing> {
     let held = |index: u32| admin.as_ref()?.held.iter().find(|held| held.device == index).cloned();
     let row = |(index, device): (usize, &Device)| {
         let known = Gauge::of(index, device);
-        let gauge = read.get(index).filter(|read| read.uuid == known.uuid).cloned().unwrap_or(known);
-        Row { gauge, sessions: on(device.id.ordinal()), sharing: sharing(index as u32), held: held(index as u32) }
+        let gauge =
+            read.get(index).filter(|read| read.uuid == known.uuid).cloned().unwrap_or(known);
+        Row {
+            gauge,
+            sessions: on(device.id.ordinal()),
+            sharing: sharing(index as u32),
+            held: held(index as u32),
+        }
     };
     Ok(Listing {
         server: server.address.to_string(),

@@ -48,7 +48,8 @@ pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
             Ok(_) => Ok(NVIDIA.into()),
             Err(reason) => {
                 let message = format!("there is no NVIDIA GPU to offer: {reason}");
-                let help = "install NVIDIA's driver, or offer the software device with --driver cpu";
+                let help =
+                    "install NVIDIA's driver, or offer the software device with --driver cpu";
                 Err(Failure::new(Code::NoGpu, message, help).into())
             }
         },
@@ -65,27 +66,32 @@ pub(crate) fn choose(choice: Option<Choice>) -> Result<PathBuf> {
 /// The software device, if there is no GPU that its user would expect to be served.
 fn software_unless(gpu: Option<String>, reason: &str) -> Result<PathBuf> {
     if let Some(gpu) = gpu {
-        let message = format!("this machine has an NVIDIA GPU ({gpu}), and its driver cannot be used: {reason}");
-        let help =
-            "mend the driver (`nvidia-smi` says whether it works), or offer the software device with --driver cpu";
+        let message = format!(
+            "this machine has an NVIDIA GPU ({gpu}), and its driver cannot be used: {reason}"
+        );
+        let help = "mend the driver (`nvidia-smi` says whether it works), or offer the software device with --driver cpu";
         return Err(Failure::new(Code::NoGpu, message, help).into());
     }
     tracing::warn!(reason, "there is no NVIDIA GPU: the software device is served");
     install::cpu_driver()
 }
 
-/// Whether a library that was named by its path is there. A server starts without it, and says so to each client; one that has
-/// clients is not to lose it by an upgrade.
+/// Whether a library that was named by its path is there. A server starts without it, and says so
+/// to each client; one that has clients is not to lose it by an upgrade.
 pub(crate) fn is_there(library: &Path) -> Result<(), Failure> {
     if library.components().count() < 2 || library.is_file() {
         return Ok(());
     }
     let sentence = format!("there is no driver library {}", library.display());
-    Err(Failure::new(Code::DriverUnusable, sentence, "name another one with --driver, or install it"))
+    Err(Failure::new(
+        Code::DriverUnusable,
+        sentence,
+        "name another one with --driver, or install it",
+    ))
 }
 
-/// How many devices NVIDIA's driver has, or why it has none. Another process asks it, so that the supervisor itself
-/// never loads a driver.
+/// How many devices NVIDIA's driver has, or why it has none. Another process asks it, so that the
+/// supervisor itself never loads a driver.
 pub(crate) fn nvidia_devices() -> Result<Result<u32, String>> {
     let output = Command::new("/proc/self/exe")
         .arg("check-driver")
@@ -96,7 +102,9 @@ pub(crate) fn nvidia_devices() -> Result<Result<u32, String>> {
         .wrap_err("cannot start the process that looks for NVIDIA's driver")?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     Ok(match said.split_once(' ') {
-        Some(("devices", count)) if output.status.success() => count.parse().map_err(|_| said.clone()),
+        Some(("devices", count)) if output.status.success() => {
+            count.parse().map_err(|_| said.clone())
+        }
         _ if said.is_empty() => Err(format!("looking for one ended with {}", output.status)),
         _ => Err(said),
     })
@@ -110,7 +118,8 @@ pub(crate) fn check() -> String {
         Err(error) => return error.to_string(),
     };
     let mut count = 0;
-    let asked = call!(library.table, cuInit(0)).and_then(|()| call!(library.table, cuDeviceGetCount(&mut count)));
+    let asked = call!(library.table, cuInit(0))
+        .and_then(|()| call!(library.table, cuDeviceGetCount(&mut count)));
     match asked {
         Ok(()) if count > 0 => format!("devices {count}"),
         Ok(()) => "its driver finds no device".to_owned(),
@@ -124,7 +133,8 @@ pub(crate) const COMPUTE_CACHE: &str = "CUDA_CACHE_PATH";
 /// The variable that has it keep nothing.
 pub(crate) const NO_COMPUTE_CACHE: &str = "CUDA_CACHE_DISABLE";
 
-/// Where NVIDIA's driver keeps what it has compiled, as it says it does; `None` if it keeps nothing.
+/// Where NVIDIA's driver keeps what it has compiled, as it says it does; `None` if it keeps
+/// nothing.
 fn compute_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let path = |name: &str| variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     if variable(NO_COMPUTE_CACHE).is_some_and(|value| value == "1") {
@@ -133,13 +143,15 @@ fn compute_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf>
     path(COMPUTE_CACHE).or_else(|| Some(path("HOME")?.join(".nv/ComputeCache")))
 }
 
-/// What a worker may do to this machine: it reads its libraries, and writes to the driver's cache and its own.
+/// What a worker may do to this machine: it reads its libraries, and writes to the driver's cache
+/// and its own.
 fn sandbox(mode: sandbox::Mode, libraries: [Option<&Path>; 2], images: Option<&Path>) -> Sandbox {
     let folder = |path: &Path| path.canonicalize().ok()?.parent().map(Path::to_owned);
     let reads = libraries.into_iter().flatten().filter_map(folder).collect();
     let caches = [compute_cache(|name| std::env::var_os(name)), images.map(Path::to_owned)];
     // Folders that cannot be made keep nothing: what they are for is done again each time.
-    let writes = caches.into_iter().flatten().filter(|path| std::fs::create_dir_all(path).is_ok()).collect();
+    let writes =
+        caches.into_iter().flatten().filter(|path| std::fs::create_dir_all(path).is_ok()).collect();
     Sandbox::new(mode, reads, writes)
 }
 
@@ -152,8 +164,9 @@ pub(crate) fn shown(driver: &Path) -> String {
     }
 }
 
-/// Serves one client with a driver library, an NVML library if it is not the usual one, and a folder for so many bytes of images, kept from the
-/// rest of the machine and perhaps as another user.
+/// Serves one client with a driver library, an NVML library if it is not the usual one, and a
+/// folder for so many bytes of images, kept from the rest of the machine and perhaps as another
+/// user.
 pub(crate) fn work(
     driver: &Path,
     nvml: Option<&Path>,
@@ -165,7 +178,8 @@ pub(crate) fn work(
     let setup = unsafe { Setup::new(driver, shown(driver)) };
     let is_software = driver.file_name().is_some_and(|name| name == install::CPU_DRIVER);
     let setup = setup.with_nvml(nvml.map(Path::to_owned)).showing_memory(is_software);
-    let sandbox = sandbox(mode, [Some(driver), nvml], images.map(|(folder, _)| folder)).of_user(user);
+    let sandbox =
+        sandbox(mode, [Some(driver), nvml], images.map(|(folder, _)| folder)).of_user(user);
     let setup = match images {
         Some((folder, limit)) => setup.with_image_cache(folder, limit),
         None => setup,
@@ -179,9 +193,13 @@ mod tests {
 
     #[test]
     fn a_gpu_that_cannot_be_used_is_not_replaced_in_silence() {
-        let error = software_unless(Some("/dev/nvidia0".to_owned()), "its driver fails to start with error 999");
+        let error = software_unless(
+            Some("/dev/nvidia0".to_owned()),
+            "its driver fails to start with error 999",
+        );
         let error = error.expect_err("a GPU is there");
-        let (said, help) = (error.to_string(), error.help().map(|help| help.to_string()).unwrap_or_default());
+        let (said, help) =
+            (error.to_string(), error.help().map(|help| help.to_string()).unwrap_or_default());
         assert!(said.contains("/dev/nvidia0") && said.contains("error 999"), "{said}");
         assert!(help.contains("--driver cpu"), "{help}");
     }
@@ -189,7 +207,9 @@ mod tests {
     #[test]
     fn a_worker_writes_to_the_drivers_cache_only_if_there_is_one() {
         let cache = |set: &[(&str, &str)]| {
-            compute_cache(|name| set.iter().find(|(of, _)| *of == name).map(|(_, value)| value.into()))
+            compute_cache(|name| {
+                set.iter().find(|(of, _)| *of == name).map(|(_, value)| value.into())
+            })
         };
         assert_eq!(cache(&[("HOME", "/users/a")]), Some("/users/a/.nv/ComputeCache".into()));
         let both = [("HOME", "/users/a"), (COMPUTE_CACHE, "/cache")];

@@ -50,17 +50,21 @@ pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()
     output::print_bytes(&text(args.format, &changes(chosen.variables, given, std::env::vars_os()))?)
 }
 
-/// What was chosen, and what the configuration has set in this process (`now`) or taken from it. What is to be gone and was not there is not worth a word.
+/// What was chosen, and what the configuration has set in this process (`now`) or taken from it.
+/// What is to be gone and was not there is not worth a word.
 fn changes(
     chosen: BTreeMap<&'static str, Option<OsString>>,
     given: &BTreeMap<OsString, OsString>,
     now: impl Iterator<Item = (OsString, OsString)>,
 ) -> Variables {
     let now: BTreeMap<OsString, OsString> = now.collect();
-    let gone = given.keys().filter(|name| !now.contains_key(*name)).map(|name| (name.clone(), None));
+    let gone =
+        given.keys().filter(|name| !now.contains_key(*name)).map(|name| (name.clone(), None));
     let mut all: Variables = gone.collect();
     all.extend(
-        now.into_iter().filter(|(name, value)| given.get(name) != Some(value)).map(|(name, value)| (name, Some(value))),
+        now.into_iter()
+            .filter(|(name, value)| given.get(name) != Some(value))
+            .map(|(name, value)| (name, Some(value))),
     );
     all.extend(chosen.into_iter().map(|(name, value)| (OsString::from(name), value)));
     all.retain(|name, value| value.is_some() || given.contains_key(name));
@@ -74,8 +78,12 @@ fn text(format: Format, variables: &Variables) -> Result<Vec<u8>> {
         let value = value.as_deref();
         match format {
             Format::Shell => text.extend(shell(name, value)),
-            Format::Github => text.extend(github(as_text(name)?, value.map(as_text).transpose()?).into_bytes()),
-            Format::Dotenv => text.extend(dotenv(as_text(name)?, value.map(as_text).transpose()?).into_bytes()),
+            Format::Github => {
+                text.extend(github(as_text(name)?, value.map(as_text).transpose()?).into_bytes())
+            }
+            Format::Dotenv => {
+                text.extend(dotenv(as_text(name)?, value.map(as_text).transpose()?).into_bytes())
+            }
             Format::Json => {
                 object.insert(as_text(name)?.to_owned(), value.map(as_text).transpose()?.into());
             }
@@ -90,8 +98,13 @@ fn text(format: Format, variables: &Variables) -> Result<Vec<u8>> {
 
 fn as_text(value: &OsStr) -> Result<&str, Failure> {
     value.to_str().ok_or_else(|| {
-        let message = format!("`{}` is not UTF-8, which this format cannot hold", value.to_string_lossy());
-        Failure::new(Code::BadUsage, message, "use --format shell, or name the folder or file otherwise")
+        let message =
+            format!("`{}` is not UTF-8, which this format cannot hold", value.to_string_lossy());
+        Failure::new(
+            Code::BadUsage,
+            message,
+            "use --format shell, or name the folder or file otherwise",
+        )
     })
 }
 
@@ -109,7 +122,8 @@ fn shell(name: &OsStr, value: Option<&OsStr>) -> Vec<u8> {
     line
 }
 
-/// A file of GitHub's can only set variables; to the client, what is empty is not set. A value of several lines stands between words that are not in it.
+/// A file of GitHub's can only set variables; to the client, what is empty is not set. A value of
+/// several lines stands between words that are not in it.
 fn github(name: &str, value: Option<&str>) -> String {
     let value = value.unwrap_or_default();
     if !value.contains(['\n', '\r']) {
@@ -160,7 +174,11 @@ mod tests {
             (Format::Shell, Some("it's $HOME;`id`\n"), "export A='it'\\''s $HOME;`id`\n'\n"),
             (Format::Shell, None, "unset A\n"),
             (Format::Github, Some("a b='c'"), "A=a b='c'\n"),
-            (Format::Github, Some("a\nB=OUTBOARD_END"), "A<<OUTBOARD_END_\na\nB=OUTBOARD_END\nOUTBOARD_END_\n"),
+            (
+                Format::Github,
+                Some("a\nB=OUTBOARD_END"),
+                "A<<OUTBOARD_END_\na\nB=OUTBOARD_END\nOUTBOARD_END_\n",
+            ),
             (Format::Github, None, "A=\n"),
             (Format::Dotenv, Some("/a:[b]"), "A='/a:[b]'\n"),
             (Format::Dotenv, Some("unix:/a/0,unix:/a/1"), "A=unix:/a/0,unix:/a/1\n"),
@@ -179,7 +197,10 @@ mod tests {
         let variables: Variables = [(OsString::from("A"), Some(value))].into();
         assert_eq!(text(Format::Shell, &variables).unwrap(), b"export A='\xff'\n");
         for format in [Format::Github, Format::Json, Format::Dotenv] {
-            assert!(text(format, &variables).is_err_and(|error| error.to_string().contains("not UTF-8")));
+            assert!(
+                text(format, &variables)
+                    .is_err_and(|error| error.to_string().contains("not UTF-8"))
+            );
         }
     }
 
@@ -187,12 +208,17 @@ mod tests {
     fn what_the_caller_has_already_is_not_said_again() {
         let some = |text: &str| Some(OsString::from(text));
         let given = [("OUTBOARD_TOKEN", "secret"), ("B", "1"), ("GONE", "1")];
-        let given: BTreeMap<OsString, OsString> = given.map(|(name, value)| (name.into(), value.into())).into();
+        let given: BTreeMap<OsString, OsString> =
+            given.map(|(name, value)| (name.into(), value.into())).into();
         let mut now = given.clone();
         now.insert("FROM_FILE".into(), "2".into());
         now.remove(OsStr::new("OUTBOARD_TOKEN"));
         let chosen = [("B", some("1")), ("GONE", None), ("NEVER_THERE", None)].into();
-        let wanted = [("B", some("1")), ("FROM_FILE", some("2")), ("GONE", None), ("OUTBOARD_TOKEN", None)];
-        assert_eq!(changes(chosen, &given, now.into_iter()), wanted.map(|(name, value)| (name.into(), value)).into());
+        let wanted =
+            [("B", some("1")), ("FROM_FILE", some("2")), ("GONE", None), ("OUTBOARD_TOKEN", None)];
+        assert_eq!(
+            changes(chosen, &given, now.into_iter()),
+            wanted.map(|(name, value)| (name.into(), value)).into()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What a program finds in its environment, so that it finds the libraries: `docs/using.md` says why each is there.
+//! What a program finds in its environment, so that it finds the libraries: `docs/using.md` says
+//! why each is there.
 //!
 //! A search path gets our folder in front; any other variable is set only where the user has not.
 
@@ -14,7 +15,8 @@ const TRITON: &str = "TRITON_LIBCUDA_PATH";
 /// Where Python looks for modules.
 const MODULES: &str = "PYTHONPATH";
 
-/// The variables to set, given those that are set. `libraries` holds the driver library, `modules` what Python packages need.
+/// The variables to set, given those that are set. `libraries` holds the driver library, `modules`
+/// what Python packages need.
 pub(crate) fn variables(
     given: impl Fn(&str) -> Option<OsString>,
     libraries: &Path,
@@ -25,8 +27,11 @@ pub(crate) fn variables(
     if let Some(modules) = modules {
         variables.insert(MODULES, in_front(modules.as_os_str(), given(MODULES)));
     }
-    // What an `outboard run` or `outboard env` before has set is ours: the folder of the client, or of the software device beside it.
-    let is_ours = |folder: &OsStr| Path::new(folder).parent().is_some_and(|above| Some(above) == libraries.parent());
+    // What an `outboard run` or `outboard env` before has set is ours: the folder of the client, or
+    // of the software device beside it.
+    let is_ours = |folder: &OsStr| {
+        Path::new(folder).parent().is_some_and(|above| Some(above) == libraries.parent())
+    };
     if given(TRITON).is_none_or(|folder| is_ours(&folder)) {
         variables.insert(TRITON, libraries.as_os_str().to_owned());
     }
@@ -47,7 +52,8 @@ pub(crate) fn find_in_path(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// A search path with our folder first, once. An empty one is none: to the loader, an empty entry is the current folder.
+/// A search path with our folder first, once. An empty one is none: to the loader, an empty entry
+/// is the current folder.
 fn in_front(ours: &OsStr, others: Option<OsString>) -> OsString {
     let mut path = ours.to_owned();
     if let Some(others) = others.as_ref().filter(|others| {
@@ -68,15 +74,21 @@ mod tests {
     use super::*;
 
     fn with(given: &[(&str, &str)]) -> BTreeMap<&'static str, OsString> {
-        let find = |name: &str| given.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        let find = |name: &str| {
+            given.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+        };
         variables(find, Path::new("/lib/client"), Some(Path::new("/lib/python")))
     }
 
     #[test]
     fn an_empty_environment_gets_everything() {
-        let wanted =
-            [("LD_LIBRARY_PATH", "/lib/client"), ("PYTHONPATH", "/lib/python"), ("TRITON_LIBCUDA_PATH", "/lib/client")];
-        let wanted: BTreeMap<&str, OsString> = wanted.iter().map(|(name, value)| (*name, value.into())).collect();
+        let wanted = [
+            ("LD_LIBRARY_PATH", "/lib/client"),
+            ("PYTHONPATH", "/lib/python"),
+            ("TRITON_LIBCUDA_PATH", "/lib/client"),
+        ];
+        let wanted: BTreeMap<&str, OsString> =
+            wanted.iter().map(|(name, value)| (*name, value.into())).collect();
         assert_eq!(with(&[]), wanted);
         assert_eq!(with(&[("LD_LIBRARY_PATH", ""), ("PYTHONPATH", "")]), wanted);
     }
@@ -101,9 +113,15 @@ mod tests {
         let twice = with(&once);
         assert!(once.iter().all(|(name, value)| twice[name] == *value), "{twice:?}");
         // A folder whose name begins as ours does is another one.
-        assert_eq!(with(&[("LD_LIBRARY_PATH", "/lib/client2")])["LD_LIBRARY_PATH"], "/lib/client:/lib/client2");
+        assert_eq!(
+            with(&[("LD_LIBRARY_PATH", "/lib/client2")])["LD_LIBRARY_PATH"],
+            "/lib/client:/lib/client2"
+        );
         // What was set for the software device is ours, too.
-        assert_eq!(with(&[("TRITON_LIBCUDA_PATH", "/lib/cpu")])["TRITON_LIBCUDA_PATH"], "/lib/client");
+        assert_eq!(
+            with(&[("TRITON_LIBCUDA_PATH", "/lib/cpu")])["TRITON_LIBCUDA_PATH"],
+            "/lib/client"
+        );
     }
 
     #[test]

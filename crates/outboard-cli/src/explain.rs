@@ -36,7 +36,11 @@ pub(crate) fn explain(args: &Args) -> Result<()> {
 fn find(text: &str) -> Result<Code, Failure> {
     Code::parse(text).ok_or_else(|| {
         let message = format!("`{text}` is no error code of this release");
-        Failure::new(Code::NoSuchCode, message, "codes look like OB0101; `outboard explain` lists them")
+        Failure::new(
+            Code::NoSuchCode,
+            message,
+            "codes look like OB0101; `outboard explain` lists them",
+        )
     })
 }
 
@@ -49,9 +53,15 @@ mod tests {
         for code in Code::ALL {
             let page = page(*code);
             let heading = format!("# {code}: {}\n", code.title());
-            assert!(page.starts_with(&heading), "the page of {code} begins with `{}`", heading.trim());
+            assert!(
+                page.starts_with(&heading),
+                "the page of {code} begins with `{}`",
+                heading.trim()
+            );
             for part in ["\n## What happened\n", "\n## Why\n", "\n## What to do\n"] {
-                let (_, text) = page.split_once(part).unwrap_or_else(|| panic!("{code} has no part `{}`", part.trim()));
+                let (_, text) = page
+                    .split_once(part)
+                    .unwrap_or_else(|| panic!("{code} has no part `{}`", part.trim()));
                 let text = text.split("\n## ").next().unwrap_or_default().trim();
                 assert!(text.len() > 20, "{code}: `{}` says something", part.trim());
             }

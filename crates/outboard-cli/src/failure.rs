@@ -34,9 +34,15 @@ impl Failure {
     pub(crate) fn file(what: &str, path: &Path, error: &io::Error) -> Failure {
         let help = match error.kind() {
             io::ErrorKind::NotFound => "check the path",
-            io::ErrorKind::PermissionDenied => "check whose it is and what others may do to it: `ls -ld` shows both",
-            io::ErrorKind::StorageFull => "the file system is full: make room, or choose another place",
-            io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only: choose another place",
+            io::ErrorKind::PermissionDenied => {
+                "check whose it is and what others may do to it: `ls -ld` shows both"
+            }
+            io::ErrorKind::StorageFull => {
+                "the file system is full: make room, or choose another place"
+            }
+            io::ErrorKind::ReadOnlyFilesystem => {
+                "the file system is read-only: choose another place"
+            }
             _ => "check the path, and that the file system has room and works",
         };
         Failure::new(Code::FileUnusable, format!("cannot {what} {}: {error}", path.display()), help)
@@ -98,7 +104,8 @@ impl ReportHandler for Plain {
     }
 }
 
-/// From now on errors are shown as [`Shown`] does; or plainly, if the server that this is to take the place of will pass them on.
+/// From now on errors are shown as [`Shown`] does; or plainly, if the server that this is to take
+/// the place of will pass them on.
 pub(crate) fn install_hook() {
     if std::env::var_os(outboard_server::supervisor::LISTENS_AT).is_some() {
         let _ = miette::set_hook(Box::new(|_| Box::new(Plain)));

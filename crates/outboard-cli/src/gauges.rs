@@ -1,4 +1,5 @@
-//! What a server's NVML says of its devices at this moment. A connection for questions only: no driver is started for it.
+//! What a server's NVML says of its devices at this moment. A connection for questions only: no
+//! driver is started for it.
 
 use outboard_client::target::Target;
 use outboard_client::{Query, QueryError};

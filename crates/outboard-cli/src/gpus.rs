@@ -15,7 +15,10 @@ pub(crate) fn first(root: &Path) -> Option<String> {
 
 /// A device that NVIDIA's kernel module has made.
 fn device_node(folder: &Path) -> Option<String> {
-    let names = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let names = fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
     let is_gpu = |name: &String| {
         name.strip_prefix("nvidia")
             .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
@@ -28,7 +31,9 @@ fn on_the_bus(folder: &Path) -> Option<String> {
     let says = |path: &Path, what: &str, begin: &str| {
         fs::read_to_string(path.join(what)).is_ok_and(|text| text.trim().starts_with(begin))
     };
-    let gpus = entries.filter(|entry| says(&entry.path(), "vendor", NVIDIA) && says(&entry.path(), "class", DISPLAY));
+    let gpus = entries.filter(|entry| {
+        says(&entry.path(), "vendor", NVIDIA) && says(&entry.path(), "class", DISPLAY)
+    });
     let name = gpus.filter_map(|entry| entry.file_name().into_string().ok()).min()?;
     Some(format!("PCI {name}"))
 }

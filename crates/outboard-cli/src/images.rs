@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 
 use outboard_server::image_cache::{ImageCache, ONE_OWNER};
 
-/// The folder to use: the one given, or the usual one; `None` if images are not kept, or cannot be, which the log says.
+/// The folder to use: the one given, or the usual one; `None` if images are not kept, or cannot be,
+/// which the log says.
 pub(crate) fn folder(given: Option<PathBuf>) -> Option<PathBuf> {
     if given.as_deref() == Some(Path::new("off")) {
         return None;
     }
     let Some(folder) = given.or_else(usual_folder) else {
-        tracing::warn!("images are not kept: there is no folder for caches; --image-cache names one");
+        tracing::warn!(
+            "images are not kept: there is no folder for caches; --image-cache names one"
+        );
         return None;
     };
     match ImageCache::open(&folder, ONE_OWNER, 0) {
@@ -31,7 +34,8 @@ pub(crate) fn usual_folder() -> Option<PathBuf> {
 /// In the user's folder for caches.
 fn usual(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+    let caches =
+        absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
     Some(caches.join("outboard/images"))
 }
 
@@ -46,7 +50,8 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         "T" => 40,
         unit => return Err(format!("`{unit}` is no unit; write K, M, G or T")),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is not a number of bytes, such as 8G"))?;
+    let number: u64 =
+        digits.parse().map_err(|_| format!("`{text}` is not a number of bytes, such as 8G"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is too much"))
 }
 
@@ -56,7 +61,8 @@ mod tests {
 
     #[test]
     fn bytes_have_units() {
-        for (text, wanted) in [("0", 0), ("17", 17), ("4k", 4096), ("8G", 8 << 30), ("1T", 1 << 40)] {
+        for (text, wanted) in [("0", 0), ("17", 17), ("4k", 4096), ("8G", 8 << 30), ("1T", 1 << 40)]
+        {
             assert_eq!(bytes(text), Ok(wanted));
         }
         for text in ["", "G", "1.5G", "-1", "8X", "8GB", "99999999999T"] {
@@ -67,7 +73,9 @@ mod tests {
     #[test]
     fn the_usual_folder_is_the_users() {
         let folder = |set: &[(&str, &str)]| {
-            usual(|name| set.iter().find(|(of, _)| *of == name).map(|(_, value)| OsString::from(value)))
+            usual(|name| {
+                set.iter().find(|(of, _)| *of == name).map(|(_, value)| OsString::from(value))
+            })
         };
         assert_eq!(folder(&[("HOME", "/users/a")]), Some("/users/a/.cache/outboard/images".into()));
         let both = [("HOME", "/users/a"), ("XDG_CACHE_HOME", "/cache")];

@@ -15,7 +15,9 @@ fn lib_dir() -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("OUTBOARD_LIB") {
         return Ok(PathBuf::from(dir));
     }
-    let executable = std::env::current_exe().into_diagnostic().wrap_err("cannot find out where this program lies")?;
+    let executable = std::env::current_exe()
+        .into_diagnostic()
+        .wrap_err("cannot find out where this program lies")?;
     let prefix = executable.parent().and_then(|bin| bin.parent());
     Ok(prefix.map_or_else(PathBuf::new, |prefix| prefix.join("lib/outboard")))
 }
@@ -27,7 +29,8 @@ fn installed(name: &str, what: &str) -> Result<PathBuf> {
         return Ok(path);
     }
     let help = "install Outboard with its libraries, or set OUTBOARD_LIB to the folder lib/outboard of an installation";
-    Err(Failure::new(Code::NotInstalled, format!("{what} is not at {}", path.display()), help).into())
+    Err(Failure::new(Code::NotInstalled, format!("{what} is not at {}", path.display()), help)
+        .into())
 }
 
 /// The folder with the client's `libcuda.so.1`.

@@ -1,4 +1,5 @@
-//! `outboard login`: keeps what a server's operator has given this user, so that no command needs a flag.
+//! `outboard login`: keeps what a server's operator has given this user, so that no command needs a
+//! flag.
 
 pub(crate) mod invitation;
 
@@ -17,7 +18,8 @@ use invitation::Invitation;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The string; `-`, or none, reads a line of standard input, so that neither the shell's history nor a list of processes shows the token.
+    /// The string; `-`, or none, reads a line of standard input, so that neither the shell's
+    /// history nor a list of processes shows the token.
     #[arg(value_name = "STRING|-", default_value = "-", hide_default_value = true)]
     string: String,
     /// Replace another server, fingerprint or token that is there.
@@ -28,33 +30,54 @@ pub(crate) struct Args {
 /// No string is longer.
 const LONGEST: u64 = 4096;
 
-/// The file of the token that a login keeps for a context, or without one, beside the configuration.
+/// The file of the token that a login keeps for a context, or without one, beside the
+/// configuration.
 pub(crate) fn token_file(configuration: &Path, context: Option<&str>) -> PathBuf {
-    configuration.with_file_name(context.map_or_else(|| "token".to_owned(), |name| format!("token-{name}")))
+    configuration
+        .with_file_name(context.map_or_else(|| "token".to_owned(), |name| format!("token-{name}")))
 }
 
 /// `chosen` is the configuration file that the command line names, `name` the context.
-pub(crate) fn login(args: &Args, chosen: Option<PathBuf>, name: Option<&str>, command: Command) -> Result<()> {
+pub(crate) fn login(
+    args: &Args,
+    chosen: Option<PathBuf>,
+    name: Option<&str>,
+    command: Command,
+) -> Result<()> {
     let name = name.filter(|name| *name != context::DEFAULT);
     if let Some(Err(problem)) = name.map(context::check_name) {
         return Err(Failure::new(Code::BadUsage, problem, "choose another name").into());
     }
     let given = if args.string == "-" { read_line()? } else { args.string.clone() };
     let invitation: Invitation = given.parse().map_err(|mistake| {
-        let message = format!("this is not the string that `outboard token create` prints: {mistake}");
-        Failure::new(Code::BadUsage, message, "copy all of it: outboard://TOKEN@HOST:PORT/sha256:DIGITS")
+        let message =
+            format!("this is not the string that `outboard token create` prints: {mistake}");
+        Failure::new(
+            Code::BadUsage,
+            message,
+            "copy all of it: outboard://TOKEN@HOST:PORT/sha256:DIGITS",
+        )
     })?;
     let file = config::own_file(chosen).ok_or_else(config::no_file)?;
     let token_file = token_file(&file, name);
     let Some(named) = token_file.to_str().filter(|_| token_file != file) else {
-        let message =
-            format!("{} cannot be the configuration: it is where the token goes, or no UTF-8", file.display());
-        return Err(Failure::new(Code::FileUnusable, message, "name another file with --config FILE").into());
+        let message = format!(
+            "{} cannot be the configuration: it is where the token goes, or no UTF-8",
+            file.display()
+        );
+        return Err(Failure::new(
+            Code::FileUnusable,
+            message,
+            "name another file with --config FILE",
+        )
+        .into());
     };
     let (server, fingerprint) = (invitation.server.to_string(), invitation.fingerprint.to_string());
-    let wanted = [("server", server.as_str()), ("tls-fingerprint", &fingerprint), ("token-file", named)];
+    let wanted =
+        [("server", server.as_str()), ("tls-fingerprint", &fingerprint), ("token-file", named)];
     let command = config::keys::with_environment(command);
-    let edit = config::edit::table(&file, name.map_or(Table::Client, Table::Context), &wanted, &command)?;
+    let edit =
+        config::edit::table(&file, name.map_or(Table::Client, Table::Context), &wanted, &command)?;
     let mut others = edit.others.clone();
     match std::fs::read_to_string(&token_file) {
         Ok(there) if there.trim() == invitation.token => {}
@@ -63,9 +86,9 @@ pub(crate) fn login(args: &Args, chosen: Option<PathBuf>, name: Option<&str>, co
         _ => others.push(format!("another token in {named}")),
     }
     if !others.is_empty() && !args.force {
-        let message = format!("nothing was written, since something else is there: {}", others.join("; "));
-        let help =
-            "--force replaces it; --context NAME keeps it beside what is there; --config FILE writes to another file";
+        let message =
+            format!("nothing was written, since something else is there: {}", others.join("; "));
+        let help = "--force replaces it; --context NAME keeps it beside what is there; --config FILE writes to another file";
         return Err(Failure::new(Code::BadUsage, message, help).into());
     }
     store::make_folder(&file)?;
@@ -79,7 +102,9 @@ pub(crate) fn login(args: &Args, chosen: Option<PathBuf>, name: Option<&str>, co
     let what = match (name, is_used) {
         (_, true) => "`outboard devices` shows what there is.".to_owned(),
         (Some(name), false) => {
-            format!("`outboard context use {name}` has every command use it, `--context {name}` this one.")
+            format!(
+                "`outboard context use {name}` has every command use it, `--context {name}` this one."
+            )
         }
         (None, false) => format!(
             "The context {} is in use, though; `outboard context use {}` has this one count.",
@@ -118,9 +143,14 @@ pub(crate) fn warn(wanted: &[(&str, &str)], is_new: bool) {
     let token = std::env::var_os("OUTBOARD_TOKEN").map(|_| "OUTBOARD_TOKEN");
     let clear = std::env::var_os("OUTBOARD_TLS").filter(|set| set == "off").map(|_| "OUTBOARD_TLS");
     for variable in variables.chain(token).chain(clear) {
-        eprintln!("outboard: {variable} is set, which goes before what was written; `unset {variable}` has it count");
+        eprintln!(
+            "outboard: {variable} is set, which goes before what was written; `unset {variable}` has it count"
+        );
     }
     if is_new && Path::new(config::SYSTEM).exists() {
-        eprintln!("outboard: {} is not read for you any more; copy what you need of it", config::SYSTEM);
+        eprintln!(
+            "outboard: {} is not read for you any more; copy what you need of it",
+            config::SYSTEM
+        );
     }
 }

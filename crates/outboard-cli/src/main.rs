@@ -43,10 +43,18 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "outboard", version, about, disable_help_subcommand = true)]
 struct Cli {
-    /// The configuration file, or `none`. Without it the user's outboard/outboard.toml in $XDG_CONFIG_HOME, else /etc/outboard/outboard.toml.
-    #[arg(long, global = true, env = "OUTBOARD_CONFIG", hide_env_values = true, value_name = "FILE|none")]
+    /// The configuration file, or `none`. Without it the user's outboard/outboard.toml in
+    /// $XDG_CONFIG_HOME, else /etc/outboard/outboard.toml.
+    #[arg(
+        long,
+        global = true,
+        env = "OUTBOARD_CONFIG",
+        hide_env_values = true,
+        value_name = "FILE|none"
+    )]
     config: Option<PathBuf>,
-    /// Use the server that has this name in the configuration (`outboard context list`), whatever the environment says. Also OUTBOARD_CONTEXT.
+    /// Use the server that has this name in the configuration (`outboard context list`), whatever
+    /// the environment says. Also OUTBOARD_CONTEXT.
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
     #[command(subcommand)]
@@ -64,7 +72,8 @@ enum Command {
     /// List the devices that a server offers.
     #[command(visible_alias = "ls")]
     Devices(devices::Args),
-    /// Keep a server, its fingerprint and a token as this user's settings, from the string that `outboard token create` prints.
+    /// Keep a server, its fingerprint and a token as this user's settings, from the string that
+    /// `outboard token create` prints.
     Login(login::Args),
     /// Give servers names, and choose the one that every command uses.
     Context(context::Args),
@@ -76,7 +85,8 @@ enum Command {
     Trace(trace::Args),
     /// End sessions of a server on this machine.
     Kill(kill::Args),
-    /// Have a server on this machine become the release that now lies where its program lay; sessions go on.
+    /// Have a server on this machine become the release that now lies where its program lay;
+    /// sessions go on.
     Upgrade(upgrade::Args),
     /// Make, list and revoke the tokens by which a server on this machine knows its clients.
     Token(token::Args),
@@ -124,7 +134,9 @@ fn main() -> miette::Result<()> {
         Command::Run(args) => run::run(args),
         Command::Env(args) => env::env(args, &given),
         Command::Devices(args) => devices::devices(&args),
-        Command::Login(args) => login::login(&args, cli.config, cli.context.as_deref(), Cli::command()),
+        Command::Login(args) => {
+            login::login(&args, cli.config, cli.context.as_deref(), Cli::command())
+        }
         Command::Context(args) => context::context(args, cli.config, cli.context, Cli::command()),
         Command::Sessions(args) => sessions::sessions(&args),
         Command::Top(args) => top::top(&args),

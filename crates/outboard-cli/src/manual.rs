@@ -34,16 +34,21 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<()> {
     let (mut script, shell) = (Vec::new(), args.shell.to_string());
     let shells = Shells::builtins();
     let known = shells.completer(&shell).expect("both lists are clap_complete's");
-    known.write_registration(VARIABLE, "outboard", "outboard", "outboard", &mut script).into_diagnostic()?;
+    known
+        .write_registration(VARIABLE, "outboard", "outboard", "outboard", &mut script)
+        .into_diagnostic()?;
     if args.shell == Shell::Zsh {
         // In a folder of functions it is the function, and called for the first key already.
-        script.extend(b"[[ $funcstack[1] == _outboard ]] && _clap_dynamic_completer_outboard \"$@\"\n");
+        script.extend(
+            b"[[ $funcstack[1] == _outboard ]] && _clap_dynamic_completer_outboard \"$@\"\n",
+        );
     }
     output::print(&String::from_utf8_lossy(&script))
 }
 
 pub(crate) fn man(args: &ManArgs, command: Command) -> Result<()> {
-    std::fs::create_dir_all(&args.folder).map_err(|error| Failure::file("make", &args.folder, &error))?;
+    std::fs::create_dir_all(&args.folder)
+        .map_err(|error| Failure::file("make", &args.folder, &error))?;
     let mut command = command.disable_help_subcommand(true).mut_subcommands(with_other_names);
     command.build();
     let written = pages(command, &args.folder);
@@ -52,7 +57,8 @@ pub(crate) fn man(args: &ManArgs, command: Command) -> Result<()> {
 
 /// Says the other names of a command where it is described: pages do not show them by themselves.
 fn with_other_names(command: Command) -> Command {
-    let names: Vec<String> = command.get_visible_aliases().map(|name| format!("`outboard {name}`")).collect();
+    let names: Vec<String> =
+        command.get_visible_aliases().map(|name| format!("`outboard {name}`")).collect();
     match command.get_about() {
         Some(about) if !names.is_empty() => {
             let about = format!("{about}; also {}", names.join(", "));
@@ -62,7 +68,8 @@ fn with_other_names(command: Command) -> Command {
     }
 }
 
-/// Writes the pages of a command and of what is below it. Only the command itself knows a version; it is that of all of them.
+/// Writes the pages of a command and of what is below it. Only the command itself knows a version;
+/// it is that of all of them.
 fn pages(command: Command, folder: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         pages(below.clone(), folder)?;
@@ -71,5 +78,8 @@ fn pages(command: Command, folder: &Path) -> io::Result<()> {
             std::fs::write(folder.join(format!("{}-{other}.1", command.get_name())), page)?;
         }
     }
-    clap_mangen::Man::new(command).source(concat!("outboard ", env!("CARGO_PKG_VERSION"))).generate_to(folder).map(drop)
+    clap_mangen::Man::new(command)
+        .source(concat!("outboard ", env!("CARGO_PKG_VERSION")))
+        .generate_to(folder)
+        .map(drop)
 }

@@ -3,7 +3,9 @@
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use outboard_client::link::{Config, ConnectError, Opened, Turn, check_transport, open, unreachable};
+use outboard_client::link::{
+    Config, ConnectError, Opened, Turn, check_transport, open, unreachable,
+};
 use outboard_client::target::{Target, TargetError, Targets, VARIABLE};
 use outboard_transport::{Any, Transport};
 use outboard_wire::Code;
@@ -45,8 +47,13 @@ pub(crate) fn server(given: Option<Target>) -> Result<Target, Failure> {
 }
 
 fn bad_address(error: &TargetError) -> Failure {
-    let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],… or unix:PATH";
-    Failure::new(Code::BadAddress, format!("{VARIABLE} names no server that can be used: {error}"), help)
+    let help =
+        "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],… or unix:PATH";
+    Failure::new(
+        Code::BadAddress,
+        format!("{VARIABLE} names no server that can be used: {error}"),
+        help,
+    )
 }
 
 /// Connects to the target's server, asks for its devices and checks that those wanted are there.
@@ -54,8 +61,8 @@ pub(crate) fn probe(target: &Target) -> Result<Offer, Failure> {
     ask(target, Extensions::default(), None)
 }
 
-/// As [`probe`], and has the server keep a place for the program that is about to start. If there is none yet, waits for its turn, no longer than
-/// `patience`, and says so.
+/// As [`probe`], and has the server keep a place for the program that is about to start. If there
+/// is none yet, waits for its turn, no longer than `patience`, and says so.
 pub(crate) fn reserve(target: &Target, patience: Option<Duration>) -> Result<Offer, Failure> {
     let mut more = Extensions::default();
     more.set(RESERVE, &Reserve { devices: target.devices.clone() });
@@ -82,11 +89,13 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     crate::credentials::warn_of_open_files();
     let _patient = Patient::new(&address);
     let deadline = Instant::now() + PATIENCE;
-    let stream = Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
+    let stream =
+        Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
     let config = Config::from_env();
     let turn = Turn { patience, waits: &mut waits };
     let opened = open(stream, &address, &hello, &config.security, deadline, turn);
-    let Opened { stream, welcome, encrypted, .. } = opened.map_err(|error| explain(&address, &error))?;
+    let Opened { stream, welcome, encrypted, .. } =
+        opened.map_err(|error| explain(&address, &error))?;
     check_transport(&address, &welcome, &config).map_err(|error| explain(&address, &error))?;
     let platform: Platform = decode_all(&welcome.snapshot).map_err(|error| {
         Failure::new(
@@ -98,14 +107,25 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     if platform.devices.is_empty() {
         return Err(no_device(&address));
     }
-    if let Some(index) = target.devices.iter().find(|index| **index as usize >= platform.devices.len()) {
+    if let Some(index) =
+        target.devices.iter().find(|index| **index as usize >= platform.devices.len())
+    {
         return Err(Failure::new(
             Code::NoDevice,
-            format!("the server at {address} has no device {index}; it offers {}", count(platform.devices.len())),
+            format!(
+                "the server at {address} has no device {index}; it offers {}",
+                count(platform.devices.len())
+            ),
             "`outboard devices` lists them with their indices, which count from 0",
         ));
     }
-    Ok(Offer { software: welcome.software, transport: stream.transport(), encrypted, local: welcome.local, platform })
+    Ok(Offer {
+        software: welcome.software,
+        transport: stream.transport(),
+        encrypted,
+        local: welcome.local,
+        platform,
+    })
 }
 
 /// How long nobody is told what is waited for.
@@ -121,7 +141,10 @@ impl Patient {
         // Without the thread nothing is said.
         let _ = std::thread::Builder::new().spawn(move || {
             if waits.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("outboard: waiting for {address} to answer, for {} seconds at most", PATIENCE.as_secs());
+                eprintln!(
+                    "outboard: waiting for {address} to answer, for {} seconds at most",
+                    PATIENCE.as_secs()
+                );
             }
         });
         Patient(Some(done))
@@ -139,7 +162,11 @@ fn count(devices: usize) -> String {
 }
 
 fn no_device(address: &str) -> Failure {
-    Failure::new(Code::NoDevice, format!("the server at {address} has no device to offer"), WITHOUT_DEVICE)
+    Failure::new(
+        Code::NoDevice,
+        format!("the server at {address} has no device to offer"),
+        WITHOUT_DEVICE,
+    )
 }
 
 const WITHOUT_DEVICE: &str =
@@ -149,9 +176,10 @@ const WITHOUT_DEVICE: &str =
 pub(crate) fn no_connection(address: &str, error: &std::io::Error) -> Failure {
     let code = unreachable(address, error);
     let (message, help) = match code {
-        Code::NothingListens => {
-            (format!("nothing listens at {address}"), "start a server there with `outboard serve`, or check the port")
-        }
+        Code::NothingListens => (
+            format!("nothing listens at {address}"),
+            "start a server there with `outboard serve`, or check the port",
+        ),
         Code::NoSocket => (
             format!("there is no socket {address}"),
             "start a server on this machine with `outboard serve`, whose log names its socket; a container must have its folder mounted",
@@ -186,7 +214,9 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
             RefusalCode::ServerTooOld => "install a newer Outboard on the server",
             RefusalCode::NotAllowed => "name the server by HOST:PORT",
             RefusalCode::Busy => "try again later, or use another server",
-            RefusalCode::OverLimit => "wait for one of your sessions to end, or ask who runs the server for more",
+            RefusalCode::OverLimit => {
+                "wait for one of your sessions to end, or ask who runs the server for more"
+            }
             RefusalCode::NotAuthenticated => {
                 "`outboard token create` on the server's machine makes a token and prints a string for `outboard login` here"
             }
@@ -196,11 +226,15 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
         ConnectError::RefusedInTheClear { .. } => {
             "nothing of this was believed; if it stays so, ask who runs the server, by another way, whether the server says it"
         }
-        ConnectError::Handshake { error: HandshakeError::NotOutboard, .. } | ConnectError::BrokenOff { .. } => {
-            check_port = format!("check the port: is it `outboard serve` that listens at {address}?");
+        ConnectError::Handshake { error: HandshakeError::NotOutboard, .. }
+        | ConnectError::BrokenOff { .. } => {
+            check_port =
+                format!("check the port: is it `outboard serve` that listens at {address}?");
             &check_port
         }
-        ConnectError::Queued { .. } => "wait longer (OUTBOARD_QUEUE_TIMEOUT, in seconds), or use another server",
+        ConnectError::Queued { .. } => {
+            "wait longer (OUTBOARD_QUEUE_TIMEOUT, in seconds), or use another server"
+        }
         ConnectError::NothingToTrust { .. }
         | ConnectError::TokenInTheClear { .. }
         | ConnectError::NotEncrypted { .. } => {

@@ -47,7 +47,8 @@ struct Connection {
 impl Process {
     /// Which devices it used, for people.
     fn devices(&self) -> String {
-        let one = |one: &Connection| format!("{} at {} ({})", one.device, one.server, one.transport);
+        let one =
+            |one: &Connection| format!("{} at {} ({})", one.device, one.server, one.transport);
         match (self.servers.as_slice(), self.connection.server.as_str()) {
             ([], "") => "the software device in the process".to_owned(),
             ([], _) => one(&self.connection),
@@ -82,7 +83,8 @@ impl Function {
         self.bytes_from_device += other.bytes_from_device;
         self.seconds_waiting += other.seconds_waiting;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
-        if self.shortest_answer == 0.0 || (other.shortest_answer > 0.0 && other.shortest_answer < self.shortest_answer)
+        if self.shortest_answer == 0.0
+            || (other.shortest_answer > 0.0 && other.shortest_answer < self.shortest_answer)
         {
             self.shortest_answer = other.shortest_answer;
         }
@@ -91,7 +93,9 @@ impl Function {
 
 /// Reads what a process has left.
 pub(crate) fn read(path: &Path) -> Result<Process> {
-    let text = std::fs::read(path).into_diagnostic().wrap_err_with(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read(path)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text)
         .into_diagnostic()
         .wrap_err_with(|| format!("{} is not what OUTBOARD_PROFILE leaves behind", path.display()))
@@ -112,9 +116,11 @@ pub(crate) fn report(all: &[Process]) -> String {
     }
     let mut functions: BTreeMap<&str, Function> = BTreeMap::new();
     for process in all {
-        let waiting: f64 = process.functions.values().map(|function| function.seconds_waiting).sum();
+        let waiting: f64 =
+            process.functions.values().map(|function| function.seconds_waiting).sum();
         let device = process.devices();
-        let lived = if process.lived > 0.0 { format!("{}, ", time(process.lived)) } else { String::new() };
+        let lived =
+            if process.lived > 0.0 { format!("{}, ", time(process.lived)) } else { String::new() };
         let _ = writeln!(
             text,
             "{} (process {}): {lived}{} of waiting in calls; {device}",
@@ -126,10 +132,23 @@ pub(crate) fn report(all: &[Process]) -> String {
             functions.entry(name).or_default().add(function);
         }
     }
-    let mut rows: Vec<(&str, &Function)> = functions.iter().map(|(name, function)| (*name, function)).collect();
-    rows.sort_by(|(_, a), (_, b)| b.seconds_waiting.total_cmp(&a.seconds_waiting).then(b.calls.cmp(&a.calls)));
-    let titles = ["", "calls", "local", "posted", "waited", "to device", "from device", "time waiting", "longest"]
-        .map(str::to_owned);
+    let mut rows: Vec<(&str, &Function)> =
+        functions.iter().map(|(name, function)| (*name, function)).collect();
+    rows.sort_by(|(_, a), (_, b)| {
+        b.seconds_waiting.total_cmp(&a.seconds_waiting).then(b.calls.cmp(&a.calls))
+    });
+    let titles = [
+        "",
+        "calls",
+        "local",
+        "posted",
+        "waited",
+        "to device",
+        "from device",
+        "time waiting",
+        "longest",
+    ]
+    .map(str::to_owned);
     let mut lines = vec![titles];
     lines.extend(rows.iter().take(TOLD).map(|(name, function)| line(name, function)));
     if let Some(rest) = rows.get(TOLD..).filter(|rest| !rest.is_empty()) {
@@ -162,8 +181,9 @@ fn line(name: &str, function: &Function) -> [String; 9] {
 }
 
 fn table(text: &mut String, lines: &[[String; 9]]) {
-    let widths: [usize; 9] =
-        std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
+    let widths: [usize; 9] = std::array::from_fn(|column| {
+        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)
+    });
     for line in lines {
         let mut row = format!("{:<width$}", line[0], width = widths[0]);
         for (cell, width) in line.iter().zip(widths).skip(1) {
@@ -183,8 +203,13 @@ fn answer(text: &mut String, all: &[Process], rows: &[(&str, &Function)], total:
         return;
     };
     if lived > 0.0 && waiting < lived / 20.0 {
-        let _ = write!(text, "Only {:.1} % of the time was spent waiting in calls; ", 100.0 * waiting / lived);
-        let _ = writeln!(text, "the rest is the program's own, or the cost of {}.", calls(total.calls));
+        let _ = write!(
+            text,
+            "Only {:.1} % of the time was spent waiting in calls; ",
+            100.0 * waiting / lived
+        );
+        let _ =
+            writeln!(text, "the rest is the program's own, or the cost of {}.", calls(total.calls));
     }
     let share = 100.0 * first.seconds_waiting / waiting;
     let _ = write!(text, "{share:.0} % of the waiting was {name}: ");
@@ -196,7 +221,12 @@ fn answer(text: &mut String, all: &[Process], rows: &[(&str, &Function)], total:
     }
     let moved = first.bytes_to_device + first.bytes_from_device;
     if moved > 1 << 20 {
-        let _ = write!(text, ", {} at {}/s", bytes(moved), bytes((moved as f64 / first.seconds_waiting) as u64));
+        let _ = write!(
+            text,
+            ", {} at {}/s",
+            bytes(moved),
+            bytes((moved as f64 / first.seconds_waiting) as u64)
+        );
     }
     text.push_str(".\n");
     if total.shortest_answer > 0.0 {
@@ -264,9 +294,15 @@ mod tests {
     use super::*;
 
     fn process(functions: &[(&str, Function)]) -> Process {
-        let functions = functions.iter().map(|(name, function)| ((*name).to_owned(), function.clone())).collect();
-        let connection =
-            Connection { server: "gpu1:9470".to_owned(), device: "Some GPU".to_owned(), transport: "tcp".to_owned() };
+        let functions = functions
+            .iter()
+            .map(|(name, function)| ((*name).to_owned(), function.clone()))
+            .collect();
+        let connection = Connection {
+            server: "gpu1:9470".to_owned(),
+            device: "Some GPU".to_owned(),
+            transport: "tcp".to_owned(),
+        };
         let program = "train".to_owned();
         Process { process: 7, program, connection, servers: Vec::new(), lived: 2.0, functions }
     }
@@ -285,13 +321,21 @@ mod tests {
 
     #[test]
     fn the_answer_is_named() {
-        let launches = Function { calls: 100_000, posted: 100_000, bytes_to_device: 12_345_678, ..Function::default() };
+        let launches = Function {
+            calls: 100_000,
+            posted: 100_000,
+            bytes_to_device: 12_345_678,
+            ..Function::default()
+        };
         let text = report(&[process(&[
             ("cuLaunchKernel", launches),
             ("cuMemcpyDtoH_v2", waits(1200, 0.48, 1e-4)),
             ("cuMemAlloc_v2", waits(100, 0.07, 2e-4)),
         ])]);
-        assert!(text.contains("87 % of the waiting was cuMemcpyDtoH_v2: 1,200 calls of 400 µs."), "{text}");
+        assert!(
+            text.contains("87 % of the waiting was cuMemcpyDtoH_v2: 1,200 calls of 400 µs."),
+            "{text}"
+        );
         assert!(text.contains("The shortest of 1,300 answers took 100 µs"), "{text}");
         assert!(text.contains("at most 130 ms of the 550 ms of waiting (23.6 %)"), "{text}");
         let row = text.lines().find(|line| line.starts_with("cuLaunchKernel")).unwrap();
@@ -303,16 +347,23 @@ mod tests {
         let one = || process(&[("cuCtxSynchronize", waits(3, 1.5, 1e-3))]);
         let text = report(&[one(), one()]);
         assert_eq!(text.matches("process 7").count(), 2, "{text}");
-        assert!(text.contains("100 % of the waiting was cuCtxSynchronize: 6 calls of 500 ms."), "{text}");
+        assert!(
+            text.contains("100 % of the waiting was cuCtxSynchronize: 6 calls of 500 ms."),
+            "{text}"
+        );
     }
 
     #[test]
     fn no_waiting_is_told() {
         let function = Function { calls: 5, local: 5, ..Function::default() };
-        assert!(report(&[process(&[("cuCtxGetDevice", function)])]).contains("No call waited for anything: 5 calls."));
+        assert!(
+            report(&[process(&[("cuCtxGetDevice", function)])])
+                .contains("No call waited for anything: 5 calls.")
+        );
         let two = r#"{"process": 1, "program": "p", "lived": 1.0, "functions": {}, "servers": [{"server": "a:1", "device": "X", "transport": "tcp"},
             {"server": "b:1", "device": "Y", "transport": "shm", "posted": 3}]}"#;
-        let two: Process = serde_json::from_str(two).expect("this is what a process with two servers leaves");
+        let two: Process =
+            serde_json::from_str(two).expect("this is what a process with two servers leaves");
         assert_eq!(two.devices(), "X at a:1 (tcp), Y at b:1 (shm)");
         assert!(report(&[]).contains("No process used the device"));
         let little = report(&[process(&[("cuCtxSynchronize", waits(1, 0.01, 1e-3))])]);
@@ -326,6 +377,9 @@ mod tests {
             [0.0, 42e-9, 12.3456e-6, 0.25, 1.5, 3600.0].map(time),
             ["0.00 µs", "0.04 µs", "12.3 µs", "250 ms", "1.50 s", "3600 s"]
         );
-        assert_eq!([0, 5000, 123_456, 20_000_000_000].map(bytes), ["–", "5000 B", "123 kB", "20.0 GB"]);
+        assert_eq!(
+            [0, 5000, 123_456, 20_000_000_000].map(bytes),
+            ["–", "5000 B", "123 kB", "20.0 GB"]
+        );
     }
 }

@@ -17,7 +17,8 @@ use crate::{chosen, probe, watched};
 pub(crate) struct Args {
     #[command(flatten)]
     chosen: chosen::Args,
-    /// When the program has ended, print what it and the processes it started asked of the device, and what they waited for.
+    /// When the program has ended, print what it and the processes it started asked of the device,
+    /// and what they waited for.
     #[arg(long)]
     stats: bool,
     /// The program and its arguments.
@@ -44,7 +45,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let error = if args.stats { watched::run(command)? } else { command.exec() };
     // The statuses are those of shells.
     let (status, help) = match error.kind() {
-        ErrorKind::NotFound => (127, "check the path; a program in this folder is written ./program"),
+        ErrorKind::NotFound => {
+            (127, "check the path; a program in this folder is written ./program")
+        }
         ErrorKind::PermissionDenied => (126, "is it an executable file?"),
         _ => (126, "it was built for another kind of machine, perhaps"),
     };

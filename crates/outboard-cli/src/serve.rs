@@ -30,39 +30,45 @@ use crate::failure::Failure;
 // Groups are named after their structs, and each part's struct is `Args`.
 #[group(skip)]
 pub(crate) struct Args {
-    /// The driver library: `nvidia`, `cpu` for the software device, or a path. Without it NVIDIA's, or the software device where there is no NVIDIA
-    /// GPU; one that cannot be used is an error.
+    /// The driver library: `nvidia`, `cpu` for the software device, or a path. Without it NVIDIA's,
+    /// or the software device where there is no NVIDIA GPU; one that cannot be used is an error.
     #[arg(long, value_name = "nvidia|cpu|PATH")]
     pub(crate) driver: Option<Choice>,
-    /// The NVML library that answers for the devices; without it the one beside the driver library, or the loader's libnvidia-ml.so.1.
+    /// The NVML library that answers for the devices; without it the one beside the driver library,
+    /// or the loader's libnvidia-ml.so.1.
     #[arg(long, value_name = "PATH")]
     nvml: Option<PathBuf>,
     /// Where to listen, ADDRESS[:PORT]. Port 0 takes a free one, which the log names.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
     pub(crate) listen: String,
-    /// The Unix socket over which clients on this machine share memory with the server; `none` for none. Without it PORT.sock in the folder outboard
-    /// of $XDG_RUNTIME_DIR or /run.
+    /// The Unix socket over which clients on this machine share memory with the server; `none` for
+    /// none. Without it PORT.sock in the folder outboard of $XDG_RUNTIME_DIR or /run.
     #[arg(long, value_name = "PATH|none")]
     pub(crate) socket: Option<PathBuf>,
-    /// Who may connect to the socket: the server's own user and root, its group too, or every user of the machine.
+    /// Who may connect to the socket: the server's own user and root, its group too, or every user
+    /// of the machine.
     #[arg(long, default_value = "owner", value_name = "owner|group|all")]
     socket_access: SocketAccess,
-    /// How many workers wait for clients with the driver started and a context made, which spares a client most of its start-up: a number, or the
-    /// least and the most, between which as many wait as clients came at once. `auto` is one and as many as the machine has processors (16 at most, one
-    /// for each 4 GiB of its memory, and their contexts a sixteenth of each device). Each holds some memory of its device: about 530 MB on an H200.
+    /// How many workers wait for clients with the driver started and a context made, which spares a
+    /// client most of its start-up: a number, or the least and the most, between which as many wait
+    /// as clients came at once. `auto` is one and as many as the machine has processors (16 at
+    /// most, one for each 4 GiB of its memory, and their contexts a sixteenth of each device). Each
+    /// holds some memory of its device: about 530 MB on an H200.
     #[arg(long, default_value = "auto", value_name = "N|N-N|auto")]
     pub(crate) warm: Bounds,
     /// How many seconds a worker beyond the least waits for clients to come at once again.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = seconds())]
     warm_for: u64,
-    /// The devices on which waiting workers hold a context, by index, or `none`. A session that does not use one gives it back.
+    /// The devices on which waiting workers hold a context, by index, or `none`. A session that
+    /// does not use one gives it back.
     #[arg(long, default_value = "0", value_name = "INDEX,…|none")]
     warm_devices: Indices,
-    /// Where images (the code that clients load) are kept, so that no later client needs to send them again; `off` keeps none. Without it,
-    /// `outboard/images` in the user's folder for caches.
+    /// Where images (the code that clients load) are kept, so that no later client needs to send
+    /// them again; `off` keeps none. Without it, `outboard/images` in the user's folder for caches.
     #[arg(long, value_name = "DIR|off")]
     pub(crate) image_cache: Option<PathBuf>,
-    /// The most bytes of the disk that the kept images of each owner may take; the least recently used are removed. K, M, G and T stand for powers of 1024.
+    /// The most bytes of the disk that the kept images of each owner may take; the least recently
+    /// used are removed. K, M, G and T stand for powers of 1024.
     #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
     pub(crate) image_cache_limit: u64,
     #[command(flatten)]
@@ -108,7 +114,9 @@ impl std::str::FromStr for Indices {
         if text == "none" {
             return Ok(Indices(Vec::new()));
         }
-        let index = |text: &str| text.trim().parse().map_err(|_| format!("`{text}` is not the index of a device"));
+        let index = |text: &str| {
+            text.trim().parse().map_err(|_| format!("`{text}` is not the index of a device"))
+        };
         text.split(',').map(index).collect::<Result<_, _>>().map(Indices)
     }
 }
@@ -217,7 +225,9 @@ fn cannot_serve(error: &ServeError) -> Failure {
         ServeError::OtherRecords { .. } => {
             "leave --records as it was, or stop the server and start it again, which ends its sessions"
         }
-        _ => "check the limits on processes and open files (`ulimit -a`); `outboard doctor serve` looks at all of them",
+        _ => {
+            "check the limits on processes and open files (`ulimit -a`); `outboard doctor serve` looks at all of them"
+        }
     };
     Failure::new(error.code(), error.to_string(), help)
 }
@@ -279,16 +289,27 @@ mod tests {
 
     #[test]
     fn a_time_that_no_clock_can_hold_is_refused() {
-        assert!(std::time::Instant::now().checked_add(std::time::Duration::from_secs(MOST_SECONDS)).is_some());
+        assert!(
+            std::time::Instant::now()
+                .checked_add(std::time::Duration::from_secs(MOST_SECONDS))
+                .is_some()
+        );
         let serve = <Args as clap::Args>::augment_args(clap::Command::new("serve"));
         let named = |arg: &&clap::Arg| {
-            arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.starts_with("SECONDS")))
+            arg.get_value_names()
+                .is_some_and(|names| names.iter().any(|name| name.starts_with("SECONDS")))
         };
-        let flags: Vec<_> = serve.get_arguments().filter(named).filter_map(clap::Arg::get_long).collect();
+        let flags: Vec<_> =
+            serve.get_arguments().filter(named).filter_map(clap::Arg::get_long).collect();
         assert!(flags.len() >= 3, "{flags:?}");
         for flag in flags {
-            let with = |time: u64| serve.clone().try_get_matches_from(["serve".to_owned(), format!("--{flag}={time}")]);
-            assert!(with(60).is_ok() && with(u64::MAX).is_err() && with(MOST_SECONDS + 1).is_err(), "--{flag}");
+            let with = |time: u64| {
+                serve.clone().try_get_matches_from(["serve".to_owned(), format!("--{flag}={time}")])
+            };
+            assert!(
+                with(60).is_ok() && with(u64::MAX).is_err() && with(MOST_SECONDS + 1).is_err(),
+                "--{flag}"
+            );
         }
     }
 

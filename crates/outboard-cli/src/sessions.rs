@@ -24,7 +24,8 @@ pub(crate) struct Args {
     /// How long to watch for what is shown by the second, in seconds.
     #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
     over: f64,
-    /// Print again and again, after so many seconds (2 unless they are given), until interrupted: as wide as the terminal, else 80 columns.
+    /// Print again and again, after so many seconds (2 unless they are given), until interrupted:
+    /// as wide as the terminal, else 80 columns.
     #[arg(long, num_args = 0..=1, default_missing_value = "2", value_name = "SECONDS", value_parser = watch::interval, conflicts_with = "over")]
     watch: Option<Duration>,
     /// Print JSON; with --watch an object in a line of its own for each look.
@@ -52,25 +53,31 @@ pub(crate) fn sessions(args: &Args) -> Result<()> {
     rates.take(listing()?);
     std::thread::sleep(Duration::try_from_secs_f64(args.over.clamp(0.01, 60.0)).into_diagnostic()?);
     let rated = args.chosen(rates.take(listing()?));
-    let text = if args.json { serde_json::to_string_pretty(&rated).into_diagnostic()? + "\n" } else { table(&rated) };
+    let text = if args.json {
+        serde_json::to_string_pretty(&rated).into_diagnostic()? + "\n"
+    } else {
+        table(&rated)
+    };
     crate::output::print(&text)
 }
 
 /// What each column shows.
 const HEAD: [&str; 13] = [
-    "SESSION", "OWNER", "TOKEN", "CLIENT", "FROM", "DEVICES", "STATE", "VIA", "AGE", "IDLE", "MEMORY", "CALLS/S",
-    "BYTES/S",
+    "SESSION", "OWNER", "TOKEN", "CLIENT", "FROM", "DEVICES", "STATE", "VIA", "AGE", "IDLE",
+    "MEMORY", "CALLS/S", "BYTES/S",
 ];
 
 fn table(rated: &Rated) -> String {
-    let text = if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { columns(&rows(rated)) };
+    let text =
+        if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { columns(&rows(rated)) };
     text + &held(rated) + &kept(rated)
 }
 
 /// A line for each exclusive device that somebody has.
 fn held(rated: &Rated) -> String {
-    let line =
-        |held: &Held| format!("Device {} is exclusive: {}.\n", held.device, text::holder(held, "has had it for"));
+    let line = |held: &Held| {
+        format!("Device {} is exclusive: {}.\n", held.device, text::holder(held, "has had it for"))
+    };
     rated.held.iter().map(line).collect()
 }
 
@@ -104,7 +111,9 @@ fn kept(rated: &Rated) -> String {
     for kept in &rated.kept {
         let devices = match kept.devices.as_slice() {
             [] => "all devices".to_owned(),
-            some => format!("device {}", some.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+            some => {
+                format!("device {}", some.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+            }
         };
         let (client, left) = (text::plain(&kept.client), duration(kept.seconds));
         text.push_str(&format!("A place on {devices} is kept for {client}, {left} more.\n"));
@@ -122,7 +131,10 @@ mod tests {
     fn who_has_an_exclusive_device_is_told_below() {
         let held = vec![Held { device: 1, owner: "alice\n".into(), seconds: 3700.0 }];
         let rated = Rates::default().take(Listing { held, ..Listing::default() });
-        assert_eq!(table(&rated), "No sessions.\nDevice 1 is exclusive: alice? has had it for 1h01m.\n");
+        assert_eq!(
+            table(&rated),
+            "No sessions.\nDevice 1 is exclusive: alice? has had it for 1h01m.\n"
+        );
     }
 
     #[test]
@@ -141,12 +153,18 @@ mod tests {
             ..Session::default()
         };
         let mut rates = Rates::default();
-        rates.take(Listing { age_seconds: 1.0, sessions: vec![session.clone()], ..Listing::default() });
+        rates.take(Listing {
+            age_seconds: 1.0,
+            sessions: vec![session.clone()],
+            ..Listing::default()
+        });
         let later = Session { commands: [("launch".to_owned(), 350)].into(), ..session };
-        let rated = rates.take(Listing { age_seconds: 1.5, sessions: vec![later], ..Listing::default() });
+        let rated =
+            rates.take(Listing { age_seconds: 1.5, sessions: vec![later], ..Listing::default() });
         let text = table(&rated);
         let line = text.lines().nth(1).unwrap();
-        let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        let cells: Vec<&str> =
+            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
         assert_eq!(
             cells,
             [

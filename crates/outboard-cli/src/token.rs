@@ -74,10 +74,12 @@ struct Create {
     /// The most bytes a second between client and server, either way.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bandwidth: Option<u64>,
-    /// By which address clients reach the server, for the line that they need; this machine's name without it.
+    /// By which address clients reach the server, for the line that they need; this machine's name
+    /// without it.
     #[arg(long, value_name = "HOST[:PORT]")]
     address: Option<String>,
-    /// The certificate that `outboard serve --tls-cert` is given, for the same line; without it the server's own.
+    /// The certificate that `outboard serve --tls-cert` is given, for the same line; without it the
+    /// server's own.
     #[arg(long, env = "OUTBOARD_SERVE_TLS_CERT", hide_env = true, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Print JSON.
@@ -101,8 +103,11 @@ impl Expiry {
         if text == "never" {
             return Ok(Expiry::Never);
         }
-        let wrong =
-            || format!("`{text}` is no time; write 90s, 30m, 12h, 30d, 8w, a date such as 2027-01-31, or never");
+        let wrong = || {
+            format!(
+                "`{text}` is no time; write 90s, 30m, 12h, 30d, 8w, a date such as 2027-01-31, or never"
+            )
+        };
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
         let unit = match &text[digits.len()..] {
             "s" => Some(1),
@@ -113,11 +118,16 @@ impl Expiry {
             _ => None,
         };
         if let Some((unit, count)) = unit.zip(digits.parse::<i64>().ok()) {
-            let seconds = count.checked_mul(unit).filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
-            let at = now.as_second().checked_add(seconds).and_then(|second| Timestamp::from_second(second).ok());
+            let seconds =
+                count.checked_mul(unit).filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
+            let at = now
+                .as_second()
+                .checked_add(seconds)
+                .and_then(|second| Timestamp::from_second(second).ok());
             return at.map(Expiry::At).ok_or_else(wrong);
         }
-        let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|day| day.timestamp());
+        let day =
+            || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|day| day.timestamp());
         let at: Timestamp = text.parse().ok().or_else(day).ok_or_else(wrong)?;
         if at <= now { Err(format!("{text} has passed already")) } else { Ok(Expiry::At(at)) }
     }
@@ -150,21 +160,28 @@ struct Row<'a> {
 pub(crate) fn token(args: Args) -> Result<()> {
     let state = state_folder(args.state).ok_or_else(|| {
         let help = "name it with --state DIR, as `outboard serve` is told";
-        Failure::new(Code::FileUnusable, "there is no folder for the server's tokens: HOME is not set", help)
+        Failure::new(
+            Code::FileUnusable,
+            "there is no folder for the server's tokens: HOME is not set",
+            help,
+        )
     })?;
     match args.what {
         What::Create(wanted) => create(&state, &wanted),
         What::List { json } => list(&state, json),
         What::Revoke { names } => revoke(&state, &names),
-        What::Fingerprint { tls_cert } => print(&format!("{}\n", fingerprint(&state, tls_cert.as_deref())?)),
+        What::Fingerprint { tls_cert } => {
+            print(&format!("{}\n", fingerprint(&state, tls_cert.as_deref())?))
+        }
     }
 }
 
 fn failed(error: &TokenError) -> Failure {
     let (code, help) = match error {
-        TokenError::File { .. } => {
-            (Code::FileUnusable, "run this as the user who runs the server, or name its folder with --state DIR")
-        }
+        TokenError::File { .. } => (
+            Code::FileUnusable,
+            "run this as the user who runs the server, or name its folder with --state DIR",
+        ),
         TokenError::Owner(_) => (Code::BadUsage, "choose another name for --owner"),
         TokenError::None(_) => (Code::BadUsage, "`outboard token list` shows them"),
     };
@@ -191,19 +208,27 @@ fn create(state: &Path, wanted: &Create) -> Result<()> {
         Expiry::Never => None,
         Expiry::At(at) => Some(at),
     };
-    let limits =
-        Limits { memory: *memory, sessions: *sessions, multiprocessors: *multiprocessors, bandwidth: *bandwidth };
+    let limits = Limits {
+        memory: *memory,
+        sessions: *sessions,
+        multiprocessors: *multiprocessors,
+        bandwidth: *bandwidth,
+    };
     let name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let server = wanted.address.clone().unwrap_or_else(name);
     let address = invitation::address(&server);
     if let (None, Some(wrong)) = (&address, &wanted.address) {
         let message = format!("`{wrong}` is no address by which clients could reach the server");
-        return Err(Failure::new(Code::BadAddress, message, "name it with --address HOST[:PORT]").into());
+        return Err(
+            Failure::new(Code::BadAddress, message, "name it with --address HOST[:PORT]").into()
+        );
     }
     let fingerprint = fingerprint(state, wanted.tls_cert.as_deref())?;
-    let (token, record) = tokens::create(state, owner, expires, limits).map_err(|error| failed(&error))?;
+    let (token, record) =
+        tokens::create(state, owner, expires, limits).map_err(|error| failed(&error))?;
     // A machine need not have a name.
-    let login = address.map(|server| Invitation { server, fingerprint, token: token.clone() }.to_string());
+    let login =
+        address.map(|server| Invitation { server, fingerprint, token: token.clone() }.to_string());
     let fingerprint = fingerprint.to_string();
     if wanted.json {
         let Record { id, owner, expires, limits, .. } = &record;
@@ -223,13 +248,24 @@ fn create(state: &Path, wanted: &Create) -> Result<()> {
     print(&text(&token, &record, &server, &fingerprint, login.as_deref()))
 }
 
-fn text(token: &str, record: &Record, server: &str, fingerprint: &str, login: Option<&str>) -> String {
+fn text(
+    token: &str,
+    record: &Record,
+    server: &str,
+    fingerprint: &str,
+    login: Option<&str>,
+) -> String {
     let until = record.expires.map_or("for ever".to_owned(), |at| format!("until {at}"));
     let (server, login) = match login {
-        Some(login) => {
-            (server, format!("For `outboard login` on the client's machine, which asks for it:\n\n  {login}"))
+        Some(login) => (
+            server,
+            format!(
+                "For `outboard login` on the client's machine, which asks for it:\n\n  {login}"
+            ),
+        ),
+        None => {
+            ("HOST", "With --address HOST, a string for `outboard login` stands here.".to_owned())
         }
-        None => ("HOST", "With --address HOST, a string for `outboard login` stands here.".to_owned()),
     };
     format!(
         "Token {} of {}, good {until}. This is shown once.\n\n{login}\n\nWithout that command: the token, for a file of its user's alone (paste it, \
@@ -247,7 +283,15 @@ fn list(state: &Path, json: bool) -> Result<()> {
         .map(|record| {
             let Record { id, owner, created, expires, revoked, limits, .. } = record;
             let state = record.state(now);
-            Row { id, owner, state, created: *created, expires: *expires, revoked: *revoked, limits: *limits }
+            Row {
+                id,
+                owner,
+                state,
+                created: *created,
+                expires: *expires,
+                revoked: *revoked,
+                limits: *limits,
+            }
         })
         .collect();
     if json {
@@ -260,11 +304,13 @@ fn table(rows: &[Row<'_>]) -> String {
     if rows.is_empty() {
         return "There are no tokens; `outboard token create --owner NAME` makes one.\n".to_owned();
     }
-    let mut text = String::from("ID        OWNER             STATE    EXPIRES               LIMITS\n");
+    let mut text =
+        String::from("ID        OWNER             STATE    EXPIRES               LIMITS\n");
     for row in rows {
         let expires = row.expires.map_or("never".to_owned(), |at| at.to_string());
         let (id, owner, state) = (row.id, row.owner, row.state.to_string());
-        let _ = writeln!(text, "{id:<9} {owner:<17} {state:<8} {expires:<21} {}", limits(&row.limits));
+        let _ =
+            writeln!(text, "{id:<9} {owner:<17} {state:<8} {expires:<21} {}", limits(&row.limits));
     }
     text
 }
@@ -314,14 +360,17 @@ mod tests {
         ] {
             assert_eq!(Expiry::after(text, now), Ok(wanted), "{text}");
         }
-        for text in ["", "d", "0d", "-1d", "5", "5y", "tomorrow", "99999999999999999w", "2020-01-01"] {
+        for text in
+            ["", "d", "0d", "-1d", "5", "5y", "tomorrow", "99999999999999999w", "2020-01-01"]
+        {
             assert!(Expiry::after(text, now).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_client_is_told_all_that_it_needs() {
-        let folder = std::env::temp_dir().join(format!("outboard-token-text-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("outboard-token-text-{}", std::process::id()));
         let limits = Limits { memory: Some(20 << 30), sessions: Some(2), ..Limits::default() };
         let (token, record) = tokens::create(&folder, "alice", None, limits).unwrap();
         let text = text(&token, &record, "gpu1", "sha256:00", Some("outboard://x"));
@@ -336,9 +385,20 @@ mod tests {
         }
         let state = record.state(Timestamp::now());
         let Record { id, owner, created, expires, revoked, limits, .. } = &record;
-        let row = Row { id, owner, state, created: *created, expires: *expires, revoked: *revoked, limits: *limits };
+        let row = Row {
+            id,
+            owner,
+            state,
+            created: *created,
+            expires: *expires,
+            revoked: *revoked,
+            limits: *limits,
+        };
         let listed = table(&[row]);
-        assert!(listed.contains("alice") && listed.contains("memory 20480 MiB, sessions 2"), "{listed}");
+        assert!(
+            listed.contains("alice") && listed.contains("memory 20480 MiB, sessions 2"),
+            "{listed}"
+        );
         assert!(!listed.contains(&token));
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -58,7 +58,8 @@ pub(crate) fn top(args: &Args) -> Result<()> {
     let socket = listing.socket.as_ref().and_then(|path| format!("unix:{path}").parse().ok());
     let server = socket.unwrap_or_else(|| args.admin.server.clone());
     rates.take(listing);
-    let interval = Duration::try_from_secs_f64(args.interval.clamp(0.1, 3600.0)).into_diagnostic()?;
+    let interval =
+        Duration::try_from_secs_f64(args.interval.clamp(0.1, 3600.0)).into_diagnostic()?;
     let devices = watch_devices(server, interval);
     if args.once || args.json || !std::io::stdout().is_terminal() {
         let looks = if args.once { Some(1) } else { args.count };
@@ -96,7 +97,9 @@ fn watch_devices(server: Target, interval: Duration) -> mpsc::Receiver<Vec<Gauge
 /// Set when the process is asked to end.
 fn stop_signals() -> std::io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGHUP] {
+    for signal in
+        [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT, signal_hook::consts::SIGHUP]
+    {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
@@ -119,7 +122,11 @@ fn print(
     let mut gauges = Vec::new();
     let mut left = looks;
     while left != Some(0) {
-        std::thread::sleep(if args.once { interval.min(Duration::from_millis(500)) } else { interval });
+        std::thread::sleep(if args.once {
+            interval.min(Duration::from_millis(500))
+        } else {
+            interval
+        });
         // The first answer is waited for: it is what was asked.
         if gauges.is_empty() {
             gauges = devices.recv_timeout(Duration::from_secs(10)).unwrap_or_default();
@@ -127,8 +134,11 @@ fn print(
         gauges = devices.try_iter().last().unwrap_or(gauges);
         let server = look(admin, rates)?;
         state.take(Look { server, devices: gauges.clone() });
-        let text =
-            if args.json { serde_json::to_string(state.look()).into_diagnostic()? + "\n" } else { view::text(&state) };
+        let text = if args.json {
+            serde_json::to_string(state.look()).into_diagnostic()? + "\n"
+        } else {
+            view::text(&state)
+        };
         crate::output::print(&text)?;
         left = left.map(|left| left - 1);
     }
@@ -173,7 +183,8 @@ impl Screen {
             if let Event::Key(key) = event::read().into_diagnostic()?
                 && key.kind != KeyEventKind::Release
             {
-                let interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+                let interrupt =
+                    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
                 if interrupt || !self.state.key(key.code) {
                     return Ok(());
                 }

@@ -14,7 +14,8 @@ pub(crate) struct Args {
     /// For how long, at most 600. A session that ends meanwhile ends the trace.
     #[arg(long, short, default_value_t = 10.0, value_name = "SECONDS")]
     seconds: f64,
-    /// The file to write, in OTLP's JSON, which the OpenTelemetry Collector reads (receiver `otlpjsonfile`); standard output without it.
+    /// The file to write, in OTLP's JSON, which the OpenTelemetry Collector reads (receiver
+    /// `otlpjsonfile`); standard output without it.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -22,10 +23,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn trace(args: Args) -> Result<()> {
-    let trace = args.admin.connect()?.trace(args.session, args.seconds).map_err(|error| admin::failed(&error))?;
+    let trace = args
+        .admin
+        .connect()?
+        .trace(args.session, args.seconds)
+        .map_err(|error| admin::failed(&error))?;
     let text = serde_json::to_string(&trace).into_diagnostic()? + "\n";
     match args.output {
-        Some(path) => Ok(std::fs::write(&path, text).map_err(|error| Failure::file("write", &path, &error))?),
+        Some(path) => {
+            Ok(std::fs::write(&path, text)
+                .map_err(|error| Failure::file("write", &path, &error))?)
+        }
         None => crate::output::print(&text),
     }
 }

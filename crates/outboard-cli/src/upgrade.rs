@@ -25,8 +25,11 @@ pub(crate) fn upgrade(args: &Args) -> Result<()> {
         None => args.admin.connect()?,
     };
     let upgraded = admin.upgrade().map_err(|error| explain(&error))?;
-    let text =
-        if args.json { serde_json::to_string_pretty(&upgraded).into_diagnostic()? + "\n" } else { said(&upgraded) };
+    let text = if args.json {
+        serde_json::to_string_pretty(&upgraded).into_diagnostic()? + "\n"
+    } else {
+        said(&upgraded)
+    };
     crate::output::print(&text)
 }
 
@@ -38,7 +41,10 @@ fn said(upgraded: &Upgraded) -> String {
     } else {
         format!("it was {from}, and is what now lies at {program}")
     };
-    format!("The server (process {process}) serves as {software}: {which}. {}.\n", sessions(upgraded))
+    format!(
+        "The server (process {process}) serves as {software}: {which}. {}.\n",
+        sessions(upgraded)
+    )
 }
 
 fn sessions(upgraded: &Upgraded) -> String {
@@ -54,8 +60,9 @@ fn sessions(upgraded: &Upgraded) -> String {
         text += &format!("; {ended} ended meanwhile");
     }
     if unanswered > 0 {
-        text +=
-            &format!("; the workers of {unanswered} have not answered yet and are asked again (`outboard sessions`)");
+        text += &format!(
+            "; the workers of {unanswered} have not answered yet and are asked again (`outboard sessions`)"
+        );
     }
     text
 }
@@ -86,10 +93,24 @@ fn explain(error: &UpgradeError) -> Failure {
 mod tests {
     use super::*;
 
-    fn upgraded(same_program: bool, sessions: usize, went_on: usize, unanswered: usize) -> Upgraded {
+    fn upgraded(
+        same_program: bool,
+        sessions: usize,
+        went_on: usize,
+        unanswered: usize,
+    ) -> Upgraded {
         let (from, software) = ("1.0.0".to_owned(), "1.0.1".to_owned());
         let program = "/opt/outboard/bin/outboard".into();
-        Upgraded { from, software, program, same_program, process: 7, sessions, went_on, unanswered }
+        Upgraded {
+            from,
+            software,
+            program,
+            same_program,
+            process: 7,
+            sessions,
+            went_on,
+            unanswered,
+        }
     }
 
     #[test]
@@ -102,15 +123,23 @@ mod tests {
             "/opt/outboard/bin/outboard is the program that it was already; its settings were read anew. There were no sessions.\n"
         ));
         assert_eq!(sessions(&upgraded(false, 1, 1, 0)), "The one session went on");
-        assert_eq!(sessions(&upgraded(false, 4, 3, 0)), "3 of 4 sessions went on; 1 ended meanwhile");
-        assert!(sessions(&upgraded(false, 4, 2, 2)).starts_with("2 of 4 sessions went on; the workers of 2 have not"));
+        assert_eq!(
+            sessions(&upgraded(false, 4, 3, 0)),
+            "3 of 4 sessions went on; 1 ended meanwhile"
+        );
+        assert!(
+            sessions(&upgraded(false, 4, 2, 2))
+                .starts_with("2 of 4 sessions went on; the workers of 2 have not")
+        );
     }
 
     #[test]
     fn a_refusal_keeps_its_sentence() {
-        let stays = "the server is not upgraded and goes on as it is: no such file [OB0801]".to_owned();
+        let stays =
+            "the server is not upgraded and goes on as it is: no such file [OB0801]".to_owned();
         assert_eq!(explain(&UpgradeError::Stays(stays)).code(), Code::NotUpgraded);
-        let older = "this server (0.1.0, administration 1) does not understand the question".to_owned();
+        let older =
+            "this server (0.1.0, administration 1) does not understand the question".to_owned();
         assert_eq!(explain(&UpgradeError::Stays(older)).code(), Code::AdminFailed);
         assert_eq!(explain(&UpgradeError::Lost("it ended".to_owned())).code(), Code::UpgradeLost);
     }

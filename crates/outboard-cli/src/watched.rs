@@ -18,9 +18,12 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// Signals that came before it was known: one bit for each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
-/// Runs the program, prints what it waited for, and ends as it has. Returns only if it cannot be started.
+/// Runs the program, prints what it waited for, and ends as it has. Returns only if it cannot be
+/// started.
 pub(crate) fn run(mut command: Command) -> Result<io::Error> {
-    let folder = Folder::new().into_diagnostic().wrap_err("cannot make a folder for the profiles of the processes")?;
+    let folder = Folder::new()
+        .into_diagnostic()
+        .wrap_err("cannot make a folder for the profiles of the processes")?;
     command.env(VARIABLE, folder.0.join("%p.json"));
     handle_signals();
     let mut child = match command.spawn() {
@@ -70,8 +73,8 @@ impl Drop for Folder {
     }
 }
 
-/// The terminal sends its signals to the program as well, and this process outlives it to say where its time went. Those that are sent to
-/// this process alone are passed on.
+/// The terminal sends its signals to the program as well, and this process outlives it to say where
+/// its time went. Those that are sent to this process alone are passed on.
 fn handle_signals() {
     for signal in [libc::SIGINT, libc::SIGQUIT] {
         set(signal, ignore);
@@ -83,7 +86,8 @@ fn handle_signals() {
 
 /// A handler rather than `SIG_IGN`, which the program would inherit.
 fn set(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
-    // SAFETY: an all-zero `sigaction` is valid, and both handlers make only calls that are safe in one.
+    // SAFETY: an all-zero `sigaction` is valid, and both handlers make only calls that are safe in
+    // one.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;

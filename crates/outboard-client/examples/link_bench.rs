@@ -46,7 +46,9 @@ fn worker(stream: &dyn Stream, spin: Duration) {
 
 fn start(spin: Duration) -> Link {
     let listener = Tcp.listen("127.0.0.1:0").expect("listens");
-    let client = Tcp.connect(&listener.address().expect("has an address"), Duration::from_secs(5)).expect("connects");
+    let client = Tcp
+        .connect(&listener.address().expect("has an address"), Duration::from_secs(5))
+        .expect("connects");
     let server: Arc<dyn Stream> = listener.accept().expect("accepts");
     std::thread::spawn(move || worker(&*server, spin));
     Link::start(client, Config { spin, ..Config::default() }, Box::new(|_, _| ())).expect("starts")
@@ -60,7 +62,10 @@ fn median(mut values: Vec<Duration>) -> Duration {
 fn main() {
     const POSTS: u32 = 10_000;
     let launch = [0; 84];
-    println!("{:<10} {:>14} {:>12} {:>16} {:>14}", "spin", "post, each", "writes", "call, median", "call, p99");
+    println!(
+        "{:<10} {:>14} {:>12} {:>16} {:>14}",
+        "spin", "post, each", "writes", "call, median", "call, p99"
+    );
     for spin in [Duration::ZERO, Duration::from_micros(5), Duration::from_micros(50)] {
         let link = start(spin);
         link.call(1, ContextId::NONE, |_| ()).expect("answers");
@@ -85,6 +90,13 @@ fn main() {
         let middle = median(calls.clone());
         calls.sort();
         let slow = calls[calls.len() * 99 / 100];
-        println!("{:<10?} {:>14?} {:>12} {:>16?} {:>14?}", spin, median(bursts), writes, middle, slow);
+        println!(
+            "{:<10?} {:>14?} {:>12} {:>16?} {:>14?}",
+            spin,
+            median(bursts),
+            writes,
+            middle,
+            slow
+        );
     }
 }

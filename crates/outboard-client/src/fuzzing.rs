@@ -1,4 +1,5 @@
-//! What a server sends, taken in as a session does, with memory and functions of a program at stake: for the fuzz target, which has no server.
+//! What a server sends, taken in as a session does, with memory and functions of a program at
+//! stake: for the fuzz target, which has no server.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -37,15 +38,18 @@ unsafe extern "C" fn count(_: *mut c_void) {
     CALLS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A session with a launch under way now and then, as the first bytes say; the rest is what the server says. Panics if it reaches what it must not.
+/// A session with a launch under way now and then, as the first bytes say; the rest is what the
+/// server says. Panics if it reaches what it must not.
 pub fn session(data: &[u8]) {
     let Some((&[script, piece], bytes)) = data.split_first_chunk() else { return };
     let mut source = vec![SOURCE; AROUND + BOX + AROUND];
     let mut sink = vec![KEPT; AROUND + BOX + AROUND];
     let progress = Arc::new(Progress::default());
     let graphs = Arc::new(GraphHosts::new(Arc::clone(progress.outstanding())));
-    let functions = Arc::new(HostFunctions::new(Arc::clone(&progress), Box::leak(Box::new(Pager::new()))));
-    let answerers: [Arc<dyn Answerer>; 3] = [functions, Arc::new(LateCopies::default()), Arc::clone(&graphs) as _];
+    let functions =
+        Arc::new(HostFunctions::new(Arc::clone(&progress), Box::leak(Box::new(Pager::new()))));
+    let answerers: [Arc<dyn Answerer>; 3] =
+        [functions, Arc::new(LateCopies::default()), Arc::clone(&graphs) as _];
     let numbers = nodes(&graphs, &mut source, &mut sink);
     graphs.made(EXEC, GRAPH, graphs.of_graph(GRAPH));
     let taken = Taken::default();
@@ -80,8 +84,11 @@ pub fn session(data: &[u8]) {
                     }
                     for answerer in &answerers {
                         let _ = answerer.expects(request.kind, request.ctx);
-                        if let Some(Ok(answer)) = answerer.answer(request.kind, request.ctx, &mut Reader::new(&body)) {
-                            let of_graphs = matches!(request.kind, GRAPH_CALL | GRAPH_READ | GRAPH_WRITE);
+                        if let Some(Ok(answer)) =
+                            answerer.answer(request.kind, request.ctx, &mut Reader::new(&body))
+                        {
+                            let of_graphs =
+                                matches!(request.kind, GRAPH_CALL | GRAPH_READ | GRAPH_WRITE);
                             assert!(under_way || !of_graphs, "answered without a launch");
                             assert!(answer.iter().all(|byte| *byte == SOURCE));
                         }
@@ -102,7 +109,10 @@ fn check(source: &[u8], sink: &[u8], launched: u64, before: u64) {
     assert!(source.iter().all(|byte| *byte == SOURCE), "what is read was written");
     let (left, right) = (&sink[..AROUND], &sink[AROUND + BOX..]);
     assert!(left.iter().chain(right).all(|byte| *byte == KEPT), "what is around a box was written");
-    assert!(launched > 0 || sink.iter().all(|byte| *byte == KEPT), "something was written without a launch");
+    assert!(
+        launched > 0 || sink.iter().all(|byte| *byte == KEPT),
+        "something was written without a launch"
+    );
     assert!(CALLS.load(Ordering::Relaxed) - before <= launched, "a launch calls a function once");
 }
 
@@ -122,16 +132,19 @@ fn nodes(graphs: &GraphHosts, source: &mut [u8], sink: &mut [u8]) -> Vec<u64> {
     ];
     let number = |params: &NodeParams| match params {
         NodeParams::Host(host) => host.function,
-        NodeParams::Copy(CopyNode { src: Place::Host(rows), .. } | CopyNode { dst: Place::Host(rows), .. }) => {
-            rows.address.0
-        }
+        NodeParams::Copy(
+            CopyNode { src: Place::Host(rows), .. } | CopyNode { dst: Place::Host(rows), .. },
+        ) => rows.address.0,
         _ => 0,
     };
-    let set = |(node, params)| graphs.set_node(GRAPH, node, params, || Ok(())).map_or(0, |params| number(&params));
+    let set = |(node, params)| {
+        graphs.set_node(GRAPH, node, params, || Ok(())).map_or(0, |params| number(&params))
+    };
     (1..).zip(all).map(set).collect()
 }
 
-/// What a server says on lanes, with an upload and a download under way. Panics if it reaches what it must not.
+/// What a server says on lanes, with an upload and a download under way. Panics if it reaches what
+/// it must not.
 pub fn lanes(data: &[u8]) {
     bulk::fuzzing::lanes(data);
 }

@@ -1,7 +1,10 @@
-//! What graphs on the server need of this process while they run: functions of the program, and bytes of its memory.
+//! What graphs on the server need of this process while they run: functions of the program, and
+//! bytes of its memory.
 //!
-//! The worker knows functions and memory by numbers only: it can have called and read what the program put into graphs, and nothing else, and that only
-//! while a launch is under way. Graphs, executables and launches under way hold the numbers that they use; those that nobody holds are gone.
+//! The worker knows functions and memory by numbers only: it can have called and read what the
+//! program put into graphs, and nothing else, and that only while a launch is under way. Graphs,
+//! executables and launches under way hold the numbers that they use; those that nobody holds are
+//! gone.
 
 mod given;
 mod host_box;
@@ -28,7 +31,8 @@ use launches::{ANY, Launches, Needs};
 /// Something, and how often it is needed.
 type Need = (Arc<Given>, u64);
 
-/// What each node of a graph needs, those of graphs inside it included: by graph and name, each thing and how often.
+/// What each node of a graph needs, those of graphs inside it included: by graph and name, each
+/// thing and how often.
 type Held = HashMap<(ObjectId, u64), Vec<Need>>;
 
 /// What an executable that was made of a graph needs.
@@ -79,15 +83,19 @@ pub(crate) struct GraphHosts {
 impl GraphHosts {
     /// The graphs of a session in which so much is outstanding.
     pub(crate) fn new(outstanding: Arc<Outstanding>) -> GraphHosts {
-        GraphHosts { numbers: Numbers::default(), state: Mutex::default(), launches: Launches::new(outstanding) }
+        GraphHosts {
+            numbers: Numbers::default(),
+            state: Mutex::default(),
+            launches: Launches::new(outstanding),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A node of a graph has these parameters from now on: gives them with numbers in place of the program's functions and addresses.
-    /// `expect` has the worker's requests be heard.
+    /// A node of a graph has these parameters from now on: gives them with numbers in place of the
+    /// program's functions and addresses. `expect` has the worker's requests be heard.
     pub(crate) fn set_node(
         &self,
         graph: ObjectId,
@@ -98,11 +106,16 @@ impl GraphHosts {
         let (params, held) = self.translate(params, expect)?;
         let mut state = self.state();
         let new = match &params {
-            NodeParams::Child { graph: inner, moved: true } => Node { held, inside: vec![*inner], loops: false },
-            NodeParams::Child { graph: inner, moved: false } => {
-                Node { held: state.held(*inner).into_values().flatten().collect(), ..Node::default() }
+            NodeParams::Child { graph: inner, moved: true } => {
+                Node { held, inside: vec![*inner], loops: false }
             }
-            NodeParams::Conditional(node) => Node { held, inside: node.bodies.clone(), loops: node.kind == WHILE.0 },
+            NodeParams::Child { graph: inner, moved: false } => Node {
+                held: state.held(*inner).into_values().flatten().collect(),
+                ..Node::default()
+            },
+            NodeParams::Conditional(node) => {
+                Node { held, inside: node.bodies.clone(), loops: node.kind == WHILE.0 }
+            }
             _ => Node { held, ..Node::default() },
         };
         if !new.held.is_empty() || !new.inside.is_empty() {
@@ -120,7 +133,8 @@ impl GraphHosts {
         }
     }
 
-    /// A node of an executable has these parameters from now on; as [`GraphHosts::set_node`]. Launches before that have what it had.
+    /// A node of an executable has these parameters from now on; as [`GraphHosts::set_node`].
+    /// Launches before that have what it had.
     pub(crate) fn set_exec_node(
         &self,
         exec: ObjectId,
@@ -168,9 +182,15 @@ impl GraphHosts {
         }
     }
 
-    /// An executable is about to be launched in a stream: what it needs may be asked for until the result is dropped, or the program can know that the
-    /// launch is over. `None` if it needs nothing.
-    pub(crate) fn launch(&self, exec: ObjectId, ctx: ContextId, stream: StreamId) -> Option<Launch> {
+    /// An executable is about to be launched in a stream: what it needs may be asked for until the
+    /// result is dropped, or the program can know that the launch is over. `None` if it needs
+    /// nothing.
+    pub(crate) fn launch(
+        &self,
+        exec: ObjectId,
+        ctx: ContextId,
+        stream: StreamId,
+    ) -> Option<Launch> {
         let state = self.state();
         let exec = state.execs.get(&exec)?;
         Some(self.launches.begin(ctx, stream, &exec.needs))
@@ -191,8 +211,13 @@ impl GraphHosts {
         let _gone = self.state().execs.remove(&exec);
     }
 
-    /// Puts numbers in place of the program's functions and addresses, and gives what they stand for.
-    fn translate(&self, params: NodeParams, expect: impl FnOnce() -> Result<()>) -> Result<(NodeParams, Vec<Need>)> {
+    /// Puts numbers in place of the program's functions and addresses, and gives what they stand
+    /// for.
+    fn translate(
+        &self,
+        params: NodeParams,
+        expect: impl FnOnce() -> Result<()>,
+    ) -> Result<(NodeParams, Vec<Need>)> {
         let is_host = |place: &Place| matches!(place, Place::Host(_));
         match params {
             NodeParams::Host(HostNode { function, data }) => {
@@ -247,7 +272,8 @@ impl State {
         while let Some((graph, looped)) = open.pop() {
             for (name, node) in self.graphs.get(&graph).into_iter().flatten() {
                 let times = |times: u64| if looped { ANY } else { times };
-                let needs = node.held.iter().map(|(given, count)| (Arc::clone(given), times(*count)));
+                let needs =
+                    node.held.iter().map(|(given, count)| (Arc::clone(given), times(*count)));
                 held.entry((graph, *name)).or_insert_with(Vec::new).extend(needs);
                 open.extend(node.inside.iter().map(|inner| (*inner, looped || node.loops)));
             }
@@ -291,13 +317,17 @@ impl Answerer for GraphHosts {
                     1,
                     |thing| {
                         let Thing::Call(call) = thing else { return None };
-                        call.lock().unwrap_or_else(PoisonError::into_inner).call(CUresult::CUDA_SUCCESS);
+                        call.lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .call(CUresult::CUDA_SUCCESS);
                         Some(Vec::new())
                     },
                 )
             }
             GRAPH_READ => {
-                let (Ok(number), Ok(at), Ok(len)) = (body.get::<u64>(), body.get::<u64>(), body.get::<u32>()) else {
+                let (Ok(number), Ok(at), Ok(len)) =
+                    (body.get::<u64>(), body.get::<u64>(), body.get::<u32>())
+                else {
                     return broken;
                 };
                 if len as usize > GRAPH_PIECE {
@@ -314,7 +344,9 @@ impl Answerer for GraphHosts {
                 )
             }
             GRAPH_WRITE => {
-                let (Ok(number), Ok(at)) = (body.get::<u64>(), body.get::<u64>()) else { return broken };
+                let (Ok(number), Ok(at)) = (body.get::<u64>(), body.get::<u64>()) else {
+                    return broken;
+                };
                 let bytes = body.take_rest();
                 launches.with(
                     number,

@@ -1,9 +1,10 @@
 //! Page-locked memory of the client.
 //!
-//! The device does not read it unless a kernel is given its address: until then plain pages do, and what matters is that the front knows them.
-//! Memory that is allocated here comes out of one range of addresses, so that a launch can tell by a comparison whether a parameter may be
-//! one of them. If the worker shares memory with this process, the range stands for a file that both have: what is allocated then is there for the
-//! device from the start, and a launch need not look for it.
+//! The device does not read it unless a kernel is given its address: until then plain pages do, and
+//! what matters is that the front knows them. Memory that is allocated here comes out of one range
+//! of addresses, so that a launch can tell by a comparison whether a parameter may be one of them.
+//! If the worker shares memory with this process, the range stands for a file that both have: what
+//! is allocated then is there for the device from the start, and a launch need not look for it.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -23,13 +24,16 @@ use crate::pager::PAGE;
 /// Page-locked memory, and where it comes from.
 #[derive(Debug)]
 pub(crate) struct HostMemory {
-    /// The range that allocations come from: its first address, or 0 while there is none, and its bytes.
+    /// The range that allocations come from: its first address, or 0 while there is none, and its
+    /// bytes.
     arena: (AtomicU64, AtomicU64),
     /// The same for memory that the worker has, too.
     shared: (AtomicU64, AtomicU64),
-    /// From the first to the last address of registered memory that the worker has, too; bytes, 0 while there is none.
+    /// From the first to the last address of registered memory that the worker has, too; bytes, 0
+    /// while there is none.
     files: (AtomicU64, AtomicU64),
-    /// From the first to the last address of other page-locked memory; bytes, 0 while there is none.
+    /// From the first to the last address of other page-locked memory; bytes, 0 while there is
+    /// none.
     others: (AtomicU64, AtomicU64),
     state: Mutex<State>,
 }
@@ -55,7 +59,8 @@ pub(crate) struct Pinned {
     pub(crate) mapped: Option<ContextId>,
 }
 
-/// Where the arena may begin. Programs, libraries and drivers are elsewhere, on both sides: the worker needs the same addresses.
+/// Where the arena may begin. Programs, libraries and drivers are elsewhere, on both sides: the
+/// worker needs the same addresses.
 const PLACES: [u64; 3] = [0x2000_0000_0000, 0x1800_0000_0000, 0x2400_0000_0000];
 /// How large it may be; less where a process is not given as many addresses.
 const SIZES: [u64; 3] = [1 << 40, 256 << 30, 32 << 30];
@@ -73,7 +78,8 @@ fn widen((base, span): &(AtomicU64, AtomicU64), HostPtr(address): HostPtr, bytes
     let (old, len) = (base.load(Ordering::Relaxed), span.load(Ordering::Relaxed));
     let start = if len == 0 { address } else { old.min(address) };
     let end = (old + len).max(address + bytes);
-    // In between, another thread could miss an address, but not one that it got from this registration.
+    // In between, another thread could miss an address, but not one that it got from this
+    // registration.
     base.store(start, Ordering::Relaxed);
     span.store(end - start, Ordering::Relaxed);
 }
@@ -89,7 +95,11 @@ impl HostMemory {
             shared: (AtomicU64::new(0), AtomicU64::new(0)),
             files: (AtomicU64::new(0), AtomicU64::new(0)),
             others: (AtomicU64::new(0), AtomicU64::new(0)),
-            state: Mutex::new(State { tried: false, free: BTreeMap::new(), pinned: BTreeMap::new() }),
+            state: Mutex::new(State {
+                tried: false,
+                free: BTreeMap::new(),
+                pinned: BTreeMap::new(),
+            }),
         }
     }
 
@@ -111,20 +121,27 @@ impl HostMemory {
 
     /// Allocates zeroed pages, `bytes` of them at least.
     pub(crate) fn alloc(&self, bytes: usize) -> Result<*mut u8> {
-        let pages = (bytes as u64).checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let pages = (bytes as u64)
+            .checked_next_multiple_of(PAGE)
+            .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let mut state = self.state();
         self.reserve(&mut state, &self.arena);
         // Where there is memory to share, the range is for that.
-        let place = if self.shared.1.load(Ordering::Relaxed) == 0 { state.take(pages) } else { None };
+        let place =
+            if self.shared.1.load(Ordering::Relaxed) == 0 { state.take(pages) } else { None };
         let (at, flags) = match place {
             Some(address) => (address as *mut c_void, MapFlags::PRIVATE | MapFlags::FIXED),
             None => (core::ptr::null_mut(), MapFlags::PRIVATE),
         };
-        // SAFETY: a new mapping, at an address of the kernel's choice or in a free part of the range that we have reserved.
-        let memory = unsafe { mmap_anonymous(at, pages as usize, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        // SAFETY: a new mapping, at an address of the kernel's choice or in a free part of the
+        // range that we have reserved.
+        let memory = unsafe {
+            mmap_anonymous(at, pages as usize, ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
         match memory {
             Ok(memory) => {
-                let pinned = Pinned { bytes: bytes as u64, registered: false, shared: false, mapped: None };
+                let pinned =
+                    Pinned { bytes: bytes as u64, registered: false, shared: false, mapped: None };
                 state.pinned.insert(HostPtr::of(memory), pinned);
                 if place.is_none() {
                     widen(&self.others, HostPtr::of(memory), pages);
@@ -152,12 +169,16 @@ impl HostMemory {
         }
     }
 
-    /// Allocates zeroed pages, `bytes` of them at least, of a file that the worker shares, and returns where in it they are, too.
+    /// Allocates zeroed pages, `bytes` of them at least, of a file that the worker shares, and
+    /// returns where in it they are, too.
     pub(crate) fn alloc_shared(&self, bytes: usize, memory: &Memory) -> Result<(*mut u8, u64)> {
-        let pages = (bytes as u64).checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let pages = (bytes as u64)
+            .checked_next_multiple_of(PAGE)
+            .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let mut state = self.state();
         self.reserve(&mut state, &self.shared);
-        let (base, span) = (self.shared.0.load(Ordering::Relaxed), self.shared.1.load(Ordering::Relaxed));
+        let (base, span) =
+            (self.shared.0.load(Ordering::Relaxed), self.shared.1.load(Ordering::Relaxed));
         if span == 0 {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -165,16 +186,31 @@ impl HostMemory {
         let offset = address - base;
         let made = if offset + pages <= memory.pinned_bytes() {
             populate(memory, offset, pages).and_then(|()| {
-                let (flags, access) = (MapFlags::SHARED | MapFlags::FIXED, ProtFlags::READ | ProtFlags::WRITE);
+                let (flags, access) =
+                    (MapFlags::SHARED | MapFlags::FIXED, ProtFlags::READ | ProtFlags::WRITE);
                 // SAFETY: a new mapping in a free part of the range that we have reserved.
-                unsafe { mmap(address as *mut c_void, pages as usize, access, flags, memory.pinned(), offset) }
+                unsafe {
+                    mmap(
+                        address as *mut c_void,
+                        pages as usize,
+                        access,
+                        flags,
+                        memory.pinned(),
+                        offset,
+                    )
+                }
             })
         } else {
             Err(Errno::NOMEM)
         };
         if let Err(error) = made {
             // What was made of it, the system takes back.
-            let _ = fallocate(memory.pinned(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, pages);
+            let _ = fallocate(
+                memory.pinned(),
+                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                offset,
+                pages,
+            );
             state.give(address, pages);
             return Err(out_of_memory(error));
         }
@@ -200,14 +236,23 @@ impl HostMemory {
     /// `memory` is of one such allocation, which nobody uses any more.
     pub(crate) unsafe fn free_shared(&self, address: *mut u8, memory: &Memory) -> Result<()> {
         let mut state = self.state();
-        let pinned = state.pinned.remove(&HostPtr::of(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let pinned =
+            state.pinned.remove(&HostPtr::of(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (at, pages) = (address as u64, pinned.bytes.next_multiple_of(PAGE));
         let offset = at - self.shared.0.load(Ordering::Relaxed);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: nobody uses the memory any more; its addresses stay ours.
-        unsafe { mmap_anonymous(address.cast(), pages as usize, ProtFlags::empty(), flags) }.map_err(out_of_memory)?;
+        unsafe { mmap_anonymous(address.cast(), pages as usize, ProtFlags::empty(), flags) }
+            .map_err(out_of_memory)?;
         // If this fails, its pages are lost, and it must not be used again: it would not be zeros.
-        if fallocate(memory.pinned(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, pages).is_ok() {
+        if fallocate(
+            memory.pinned(),
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            offset,
+            pages,
+        )
+        .is_ok()
+        {
             state.give(at, pages);
         }
         Ok(())
@@ -219,15 +264,20 @@ impl HostMemory {
     /// `memory` is of one such allocation, which nobody uses any more.
     pub(crate) unsafe fn free(&self, memory: *mut u8) -> Result<()> {
         let mut state = self.state();
-        let pinned = state.pinned.remove(&HostPtr::of(memory)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let pinned =
+            state.pinned.remove(&HostPtr::of(memory)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let (address, pages) = (memory as u64, pinned.bytes.next_multiple_of(PAGE));
-        if address.wrapping_sub(self.arena.0.load(Ordering::Relaxed)) >= self.arena.1.load(Ordering::Relaxed) {
+        if address.wrapping_sub(self.arena.0.load(Ordering::Relaxed))
+            >= self.arena.1.load(Ordering::Relaxed)
+        {
             // SAFETY: by the contract above.
-            return unsafe { munmap(memory.cast(), pages as usize) }.map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE);
+            return unsafe { munmap(memory.cast(), pages as usize) }
+                .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: nobody uses the memory any more; its addresses stay ours.
-        unsafe { mmap_anonymous(memory.cast(), pages as usize, ProtFlags::empty(), flags) }.map_err(out_of_memory)?;
+        unsafe { mmap_anonymous(memory.cast(), pages as usize, ProtFlags::empty(), flags) }
+            .map_err(out_of_memory)?;
         state.give(address, pages);
         Ok(())
     }
@@ -327,20 +377,22 @@ impl State {
 /// Reserves a range of addresses, none of it usable.
 fn reserve() -> Option<(u64, u64)> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-    SIZES.iter().flat_map(|size| PLACES.iter().map(move |place| (*place, *size))).find(|(place, size)| {
-        let at = *place as *mut c_void;
-        // SAFETY: the flag leaves alone whatever is there, and the call fails then.
-        match unsafe { mmap_anonymous(at, *size as usize, ProtFlags::empty(), flags) } {
-            Ok(got) if got == at => true,
-            Ok(got) => {
-                // A kernel that does not know the flag.
-                // SAFETY: mapped above.
-                let _ = unsafe { munmap(got, *size as usize) };
-                false
+    SIZES.iter().flat_map(|size| PLACES.iter().map(move |place| (*place, *size))).find(
+        |(place, size)| {
+            let at = *place as *mut c_void;
+            // SAFETY: the flag leaves alone whatever is there, and the call fails then.
+            match unsafe { mmap_anonymous(at, *size as usize, ProtFlags::empty(), flags) } {
+                Ok(got) if got == at => true,
+                Ok(got) => {
+                    // A kernel that does not know the flag.
+                    // SAFETY: mapped above.
+                    let _ = unsafe { munmap(got, *size as usize) };
+                    false
+                }
+                Err(_) => false,
             }
-            Err(_) => false,
-        }
-    })
+        },
+    )
 }
 
 #[cfg(test)]
@@ -354,7 +406,10 @@ mod tests {
         let small = HOST.alloc(100).unwrap();
         let large = HOST.alloc(3 << 20).unwrap();
         assert!((large as u64).is_multiple_of(LARGE));
-        assert!(HOST.may_contain(HostPtr::of(small)) && HOST.may_contain(HostPtr::of(large).offset((3 << 20) - 1)));
+        assert!(
+            HOST.may_contain(HostPtr::of(small))
+                && HOST.may_contain(HostPtr::of(large).offset((3 << 20) - 1))
+        );
         // SAFETY: memory that was just allocated.
         unsafe {
             small.write(7);
@@ -375,7 +430,10 @@ mod tests {
         assert_eq!(unsafe { again.read() }, 0, "memory is new each time");
         let own = 0x5000_0000 as *mut u8;
         HOST.register(own, 1000);
-        assert!(HOST.may_contain(HostPtr(0x5000_0000)) && !HOST.may_contain(HostPtr(0x5000_0000 + 1000)));
+        assert!(
+            HOST.may_contain(HostPtr(0x5000_0000))
+                && !HOST.may_contain(HostPtr(0x5000_0000 + 1000))
+        );
         HOST.unregister(own);
         assert!(HOST.find(HostPtr(0x5000_0000)).is_none());
         // SAFETY: not used afterwards.

@@ -1,4 +1,5 @@
-//! Functions of the program that streams call: queued at the worker under a number, called here when it asks.
+//! Functions of the program that streams call: queued at the worker under a number, called here
+//! when it asks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -53,7 +54,8 @@ impl HostFunctions {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The functions of a session about whose streams so much is known, and which may touch what the pager tracks.
+    /// The functions of a session about whose streams so much is known, and which may touch what
+    /// the pager tracks.
     pub(crate) fn new(progress: Arc<Progress>, pager: &'static Pager) -> HostFunctions {
         HostFunctions {
             last: AtomicU64::new(0),
@@ -64,7 +66,8 @@ impl HostFunctions {
         }
     }
 
-    /// Takes in a function that is about to be queued in a stream; the number by which the worker asks for its call. Until then `launch` is under way.
+    /// Takes in a function that is about to be queued in a stream; the number by which the worker
+    /// asks for its call. Until then `launch` is under way.
     pub(crate) fn add(
         &self,
         (ctx, stream): (ContextId, StreamId),
@@ -76,7 +79,14 @@ impl HostFunctions {
         self.unfinished.fetch_add(1, Ordering::AcqRel);
         let unfinished = Unfinished(Arc::clone(&self.unfinished));
         let queued = self.progress.outstanding().begin(ctx, stream);
-        let waiting = Waiting { ctx, call, queued, _expected: expected, _unfinished: unfinished, _launch: launch };
+        let waiting = Waiting {
+            ctx,
+            call,
+            queued,
+            _expected: expected,
+            _unfinished: unfinished,
+            _launch: launch,
+        };
         self.waiting().insert(number, waiting);
         number
     }
@@ -118,7 +128,11 @@ impl Answerer for HostFunctions {
         };
         let waiting = {
             let mut all = self.waiting();
-            if all.get(&number).is_some_and(|waiting| waiting.ctx != ctx) { None } else { all.remove(&number) }
+            if all.get(&number).is_some_and(|waiting| waiting.ctx != ctx) {
+                None
+            } else {
+                all.remove(&number)
+            }
         };
         // One that is not known was of a context that has ended.
         let Some(Waiting { call, queued, _expected, _unfinished, _launch, .. }) = waiting else {

@@ -37,7 +37,9 @@ impl KnownKernels {
 
     /// Names of a module's kernels, if known.
     pub(crate) fn names(&self, module: ObjectId) -> Option<Vec<String>> {
-        self.all().get(&module).map(|kernels| kernels.iter().map(|(name, _)| name.clone()).collect())
+        self.all()
+            .get(&module)
+            .map(|kernels| kernels.iter().map(|(name, _)| name.clone()).collect())
     }
 
     /// A module has been unloaded.
@@ -53,10 +55,16 @@ mod tests {
     #[test]
     fn a_server_that_tells_without_end_fills_no_memory() {
         let known = KnownKernels::default();
-        let kernels = || (0..1000).map(|number| (number.to_string(), KernelInfo::default())).collect();
-        (0..1000).for_each(|module| known.told(Kernels { module: ObjectId(module), kernels: kernels() }));
+        let kernels =
+            || (0..1000).map(|number| (number.to_string(), KernelInfo::default())).collect();
+        (0..1000).for_each(|module| {
+            known.told(Kernels { module: ObjectId(module), kernels: kernels() })
+        });
         assert!(known.all().values().map(Vec::len).sum::<usize>() < MOST);
-        assert_eq!((known.find(ObjectId::NONE, "nothing"), known.find(ObjectId(999), "nothing")), (Some(None), None));
+        assert_eq!(
+            (known.find(ObjectId::NONE, "nothing"), known.find(ObjectId(999), "nothing")),
+            (Some(None), None)
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Memory of the program that is a file's: which file it is, for another process to map the same pages.
+//! Memory of the program that is a file's: which file it is, for another process to map the same
+//! pages.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -23,7 +24,8 @@ pub(crate) struct MappedFile {
     pub(crate) is_whole: bool,
 }
 
-/// A mapping of a file whose writes are everybody's, or several that follow each other in memory and in the file.
+/// A mapping of a file whose writes are everybody's, or several that follow each other in memory
+/// and in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mapping {
     range: Range<u64>,
@@ -37,7 +39,8 @@ struct Mapping {
 }
 
 impl MappedFile {
-    /// The file of these bytes, if they are all of one in memory that the program reads and writes, and can still be opened.
+    /// The file of these bytes, if they are all of one in memory that the program reads and writes,
+    /// and can still be opened.
     pub(crate) fn at(bytes: Range<u64>) -> Option<MappedFile> {
         let mapping = find(BufReader::new(File::open("/proc/self/maps").ok()?), &bytes)?;
         let first = bytes.start - bytes.start % PAGE;
@@ -47,7 +50,9 @@ impl MappedFile {
         let is_whole = offset == 0 && bytes.start == first && bytes.end - first >= size;
         // Pages count as those of the process that has touched them first, which is to be this one.
         // SAFETY: the pages are there, see above, and keep what they hold.
-        match unsafe { madvise(first as *mut _, (bytes.end - first) as usize, Advice::LinuxPopulateWrite) } {
+        match unsafe {
+            madvise(first as *mut _, (bytes.end - first) as usize, Advice::LinuxPopulateWrite)
+        } {
             // An older kernel.
             Ok(()) | Err(Errno::INVAL) => Some(MappedFile { file, offset, is_whole }),
             Err(_) => None,
@@ -56,11 +61,15 @@ impl MappedFile {
 }
 
 impl Mapping {
-    /// Names under which the file may be: those of the process's mappings, which takes a privilege, its own, and those of the process's descriptors.
+    /// Names under which the file may be: those of the process's mappings, which takes a privilege,
+    /// its own, and those of the process's descriptors.
     fn names(&self) -> impl Iterator<Item = PathBuf> {
         let descriptors = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
         let known = [Path::new("/proc/self/map_files").join(&self.link), PathBuf::from(&self.name)];
-        known.into_iter().filter(|name| name.is_absolute()).chain(descriptors.map(|entry| entry.path()))
+        known
+            .into_iter()
+            .filter(|name| name.is_absolute())
+            .chain(descriptors.map(|entry| entry.path()))
     }
 
     /// Opens what has a name, if it is this file.
@@ -76,7 +85,8 @@ impl Mapping {
     }
 }
 
-/// The mapping of a file that has all these bytes, by what the system says of the process's mappings: `/proc/self/maps`.
+/// The mapping of a file that has all these bytes, by what the system says of the process's
+/// mappings: `/proc/self/maps`.
 fn find(maps: impl BufRead, bytes: &Range<u64>) -> Option<Mapping> {
     let mut found: Option<Mapping> = None;
     for line in maps.split(b'\n') {
@@ -90,7 +100,9 @@ fn find(maps: impl BufRead, bytes: &Range<u64>) -> Option<Mapping> {
         let next = shared(range, addresses, rest)?;
         let mapping = match found.take() {
             None if next.range.start <= bytes.start => next,
-            Some(before) if before.goes_on_as(&next) => Mapping { range: before.range.start..next.range.end, ..before },
+            Some(before) if before.goes_on_as(&next) => {
+                Mapping { range: before.range.start..next.range.end, ..before }
+            }
             _ => return None,
         };
         if mapping.range.end >= bytes.end {
@@ -101,7 +113,8 @@ fn find(maps: impl BufRead, bytes: &Range<u64>) -> Option<Mapping> {
     None
 }
 
-/// What the rest of a line says, if that is a mapping of a file that can be read and written and is shared.
+/// What the rest of a line says, if that is a mapping of a file that can be read and written and is
+/// shared.
 fn shared(range: Range<u64>, link: &str, rest: &str) -> Option<Mapping> {
     let mut words = rest.splitn(5, ' ');
     words.next().filter(|access| access.starts_with("rw") && access.ends_with('s'))?;
@@ -155,7 +168,10 @@ mod tests {
         let mapping = found(0x1000_0001..0x1000_2fff).unwrap();
         assert_eq!((mapping.range.clone(), mapping.offset), (0x1000_0000..0x1000_3000, 0x3000));
         assert_eq!((mapping.device, mapping.inode), ((0, 0x1a), 7));
-        assert_eq!((mapping.name.as_str(), mapping.link.as_str()), ("/dev/shm/one name", "10000000-10002000"));
+        assert_eq!(
+            (mapping.name.as_str(), mapping.link.as_str()),
+            ("/dev/shm/one name", "10000000-10002000")
+        );
         assert_eq!(found(0x1000_2000..0x1000_2001).unwrap().offset, 0x5000);
         for bytes in [
             0x1000_2000..0x1000_3001, // another place in the file
@@ -169,15 +185,23 @@ mod tests {
         ] {
             assert_eq!(found(bytes.clone()), None, "{bytes:x?}");
         }
-        for maps in ["", "\n", "x\n", "1000-\n", "1000-2000 rw-s\n", "1000-2000 rw-s 0 1 1\n", "0-z rw-s 0 0:1 1 /a\n"]
-        {
+        for maps in [
+            "",
+            "\n",
+            "x\n",
+            "1000-\n",
+            "1000-2000 rw-s\n",
+            "1000-2000 rw-s 0 1 1\n",
+            "0-z rw-s 0 0:1 1 /a\n",
+        ] {
             assert_eq!(find(maps.as_bytes(), &(0x1000..0x1001)), None, "{maps:?}");
         }
     }
 
     fn map(file: &impl AsFd, bytes: usize, flags: MapFlags) -> *mut c_void {
         // SAFETY: a new mapping, wherever there is room.
-        unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0x1000) }.unwrap()
+        unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags, file, 0x1000) }
+            .unwrap()
     }
 
     fn is_it(file: &OwnedFd, found: &MappedFile) -> bool {
@@ -198,13 +222,21 @@ mod tests {
         let part = (at + 0x1000) as *mut c_void;
         // SAFETY: the memory of this test.
         unsafe { mprotect(part, 0x1000, rustix::mm::MprotectFlags::READ) }.unwrap();
-        assert!(MappedFile::at(at..at + 0x4000).is_none() && MappedFile::at(at + 0x2000..at + 0x4000).is_some());
+        assert!(
+            MappedFile::at(at..at + 0x4000).is_none()
+                && MappedFile::at(at + 0x2000..at + 0x4000).is_some()
+        );
         let private = map(&file, 0x1000, MapFlags::PRIVATE);
         assert!(MappedFile::at(private as u64..private as u64 + 1).is_none());
         // SAFETY: as above, new mappings, and those of this test.
         unsafe {
-            let own =
-                mmap_anonymous(null_mut(), 0x1000, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE).unwrap();
+            let own = mmap_anonymous(
+                null_mut(),
+                0x1000,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+            .unwrap();
             assert!(MappedFile::at(own as u64..own as u64 + 1).is_none());
             for (memory, bytes) in [(memory, 0x4000), (private, 0x1000), (own, 0x1000)] {
                 munmap(memory, bytes).unwrap();
@@ -214,11 +246,14 @@ mod tests {
         ftruncate(&file, 0x1800).unwrap();
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, wherever there is room, and not used once it is unmapped.
-        let all = unsafe { mmap(null_mut(), 0x2000, access, MapFlags::SHARED, &file, 0) }.unwrap() as u64;
+        let all =
+            unsafe { mmap(null_mut(), 0x2000, access, MapFlags::SHARED, &file, 0) }.unwrap() as u64;
         let is_whole = |bytes: Range<u64>| MappedFile::at(bytes).unwrap().is_whole;
         assert!(is_whole(all..all + 0x1800) && is_whole(all..all + 0x2000));
         assert!(
-            !is_whole(all..all + 0x17ff) && !is_whole(all + 1..all + 0x1800) && !is_whole(all + 0x1000..all + 0x1800)
+            !is_whole(all..all + 0x17ff)
+                && !is_whole(all + 1..all + 0x1800)
+                && !is_whole(all + 0x1000..all + 0x1800)
         );
         // SAFETY: as above.
         unsafe { munmap(all as *mut c_void, 0x2000) }.unwrap();
@@ -239,7 +274,8 @@ mod tests {
             }
         };
         let path = folder.join(format!("outboard-mapped-file-{}", std::process::id()));
-        let create = || open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Mode::RWXU).unwrap();
+        let create =
+            || open(&path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Mode::RWXU).unwrap();
         let file = create();
         let known = mapping(&file, &path);
         assert!(known.open(&path).is_some());

@@ -1,8 +1,11 @@
-//! What was queued and may still use the program's memory or call its functions, until the program can know that it is done.
+//! What was queued and may still use the program's memory or call its functions, until the program
+//! can know that it is done.
 //!
-//! CUDA lets a program free what queued work uses as soon as a wait has told it that the work has ended. A worker that keeps to the rules has no
-//! request left by then; from one that does not, no request for such work is answered any more. Work is over when a wait, a question or a function
-//! of the program has shown the end of something behind it in its stream, or behind a wait of another stream for an event of its own.
+//! CUDA lets a program free what queued work uses as soon as a wait has told it that the work has
+//! ended. A worker that keeps to the rules has no request left by then; from one that does not, no
+//! request for such work is answered any more. Work is over when a wait, a question or a function
+//! of the program has shown the end of something behind it in its stream, or behind a wait of
+//! another stream for an event of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use outboard_front::backend::{ContextId, StreamId};
 
 const LEGACY: StreamId = StreamId::LEGACY;
-/// Waits for events that are kept before those that say nothing of anything outstanding are looked for.
+/// Waits for events that are kept before those that say nothing of anything outstanding are looked
+/// for.
 const MANY_JOINS: usize = 256;
 
 /// Done when work is known to be over.
@@ -38,7 +42,8 @@ impl std::fmt::Debug for Work {
     }
 }
 
-/// A stream waits for an event: from command `seq` on it is behind what another stream had before command `until`.
+/// A stream waits for an event: from command `seq` on it is behind what another stream had before
+/// command `until`.
 #[derive(Debug, Clone, Copy)]
 struct Join {
     ctx: ContextId,
@@ -86,7 +91,8 @@ impl Outstanding {
         self.begin_with(ctx, stream, None)
     }
 
-    /// The same; who learns that it is over, other than by the end of its context, calls `when_over`.
+    /// The same; who learns that it is over, other than by the end of its context, calls
+    /// `when_over`.
     pub(crate) fn begin_with(
         self: &Arc<Outstanding>,
         ctx: ContextId,
@@ -113,8 +119,16 @@ impl Outstanding {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Command `seq` has a stream wait for an event, which was recorded by command `recorded` in another.
-    pub(crate) fn joined(&self, ctx: ContextId, stream: StreamId, seq: u64, of: (ContextId, StreamId), recorded: u64) {
+    /// Command `seq` has a stream wait for an event, which was recorded by command `recorded` in
+    /// another.
+    pub(crate) fn joined(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        seq: u64,
+        of: (ContextId, StreamId),
+        recorded: u64,
+    ) {
         if !self.is_any() {
             return;
         }
@@ -126,7 +140,8 @@ impl Outstanding {
         state.joins.push(Join { ctx, stream, seq, behind: of, until: recorded + 1 });
     }
 
-    /// What was queued before command `before` is done, as somebody who waited knows. When this returns, nothing is done for it any more.
+    /// What was queued before command `before` is done, as somebody who waited knows. When this
+    /// returns, nothing is done for it any more.
     pub(crate) fn learned(&self, known: Known, before: u64, apart: impl Fn(StreamId) -> bool) {
         if self.is_any() {
             for work in self.take(known, before, apart) {
@@ -154,7 +169,9 @@ impl Outstanding {
             });
         }
         let is_over = |work: &Arc<Work>| {
-            all.iter().any(|(known, before)| known.covers(work.ctx, work.stream, &apart) && work.seq() < *before)
+            all.iter().any(|(known, before)| {
+                known.covers(work.ctx, work.stream, &apart) && work.seq() < *before
+            })
         };
         let ended = state.work.extract_if(.., |work| is_over(work)).collect();
         self.count.store(state.work.len(), Ordering::Release);
@@ -174,7 +191,9 @@ impl Known {
     fn covers(self, ctx: ContextId, stream: StreamId, apart: &impl Fn(StreamId) -> bool) -> bool {
         match self {
             Known::Context(of) => of == ctx,
-            Known::Stream(of, known) => of == ctx && (known == stream || known == LEGACY && !apart(stream)),
+            Known::Stream(of, known) => {
+                of == ctx && (known == stream || known == LEGACY && !apart(stream))
+            }
         }
     }
 }
@@ -253,8 +272,11 @@ mod tests {
     #[test]
     fn a_wait_ends_what_is_before_it_in_its_stream() {
         let all = Arc::new(Outstanding::default());
-        let (first, second, other) =
-            (queued(&all, StreamId(7), 10), queued(&all, StreamId(7), 20), queued(&all, StreamId(8), 11));
+        let (first, second, other) = (
+            queued(&all, StreamId(7), 10),
+            queued(&all, StreamId(7), 20),
+            queued(&all, StreamId(8), 11),
+        );
         let unknown = all.begin(CTX, StreamId(7));
         all.learned(Known::Stream(CTX, StreamId(7)), 15, none);
         assert!(first.is_over() && !second.is_over() && !other.is_over() && !unknown.is_over());

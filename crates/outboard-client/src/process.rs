@@ -7,13 +7,15 @@ pub(crate) fn this() -> Process {
     Process { id: std::process::id(), machine: machine() }
 }
 
-/// Processes that share a kernel and a namespace of process numbers can name each other, and no others: neither those of a container on the same
-/// machine nor those of another machine.
+/// Processes that share a kernel and a namespace of process numbers can name each other, and no
+/// others: neither those of a container on the same machine nor those of another machine.
 fn machine() -> u64 {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
     let namespace = std::fs::read_link("/proc/self/ns/pid");
     match (boot, namespace) {
-        (Ok(boot), Ok(namespace)) => hash(boot.iter().chain(namespace.as_os_str().as_encoded_bytes())),
+        (Ok(boot), Ok(namespace)) => {
+            hash(boot.iter().chain(namespace.as_os_str().as_encoded_bytes()))
+        }
         // Better unknown than taken for another machine's.
         _ => 0,
     }
@@ -21,7 +23,9 @@ fn machine() -> u64 {
 
 /// FNV-1a: the same in every release, as two programs on a machine may be of two releases.
 fn hash<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

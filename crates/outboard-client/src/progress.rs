@@ -1,8 +1,10 @@
 //! What the process knows to be done: waits that need not ask the server.
 //!
-//! Commands are numbered in the process's one order. A wait that succeeded as command *n* proves that everything queued before *n* in the stream
-//! (or context) is done; while nothing has been queued there since, the same wait has the same answer. What is kept errs to one side only: a
-//! stream is taken for busy when another one, or a command that names none, may have put work into it.
+//! Commands are numbered in the process's one order. A wait that succeeded as command *n* proves
+//! that everything queued before *n* in the stream (or context) is done; while nothing has been
+//! queued there since, the same wait has the same answer. What is kept errs to one side only: a
+//! stream is taken for busy when another one, or a command that names none, may have put work into
+//! it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,12 +29,14 @@ const SHARDS: usize = 16;
 pub(crate) struct Progress {
     /// The last command that put work into a stream: streams share these.
     posted: [Slot; SLOTS],
-    /// The last command by which an event may have been recorded that nobody named: the launch of a graph, say.
+    /// The last command by which an event may have been recorded that nobody named: the launch of a
+    /// graph, say.
     recorded_unnamed: AtomicU64,
     /// How many such commands are being queued.
     recording_unnamed: AtomicU64,
     waits: Mutex<Waits>,
-    /// The last command before which anything is known to be done: what `waits` says of no stream is more.
+    /// The last command before which anything is known to be done: what `waits` says of no stream
+    /// is more.
     latest_done: AtomicU64,
     events: [Mutex<FxHashMap<ObjectId, Event>>; SHARDS],
     /// What may use the program's memory until it is done.
@@ -125,7 +129,8 @@ impl Progress {
 
     /// Queues a command that may record events which it does not name; `post` returns its number.
     pub(crate) fn record_unnamed<E>(&self, post: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
-        // A wait behind the command must know of it, whether or not the command's number has been noted.
+        // A wait behind the command must know of it, whether or not the command's number has been
+        // noted.
         self.recording_unnamed.fetch_add(1, Ordering::AcqRel);
         let posted = post();
         if let Ok(seq) = posted {
@@ -179,7 +184,8 @@ impl Progress {
         self.stream_seen(ctx, stream, seq);
     }
 
-    /// The program can know, though not by a wait of which more is known, that all that was queued in a stream before command `seq` is done.
+    /// The program can know, though not by a wait of which more is known, that all that was queued
+    /// in a stream before command `seq` is done.
     #[inline]
     pub(crate) fn stream_seen(&self, ctx: ContextId, stream: StreamId, seq: u64) {
         if self.outstanding.is_any() {
@@ -221,7 +227,8 @@ impl Progress {
         lock(&self.events[spread(event.0) % SHARDS])
     }
 
-    /// Whether nothing is left to do in a stream, for who asks where it mostly has work: that is found out by two looks.
+    /// Whether nothing is left to do in a stream, for who asks where it mostly has work: that is
+    /// found out by two looks.
     #[inline]
     fn is_seldom_idle(&self, ctx: ContextId, stream: StreamId) -> bool {
         let done = self.latest_done.load(Ordering::Acquire);
@@ -229,8 +236,9 @@ impl Progress {
         before(slot(stream)) && before(ANYWHERE) && self.is_stream_idle(ctx, stream)
     }
 
-    /// Queues the record of an event; `post` returns the command's number. It is told whether the stream is idle: then the event happens at once, and its
-    /// record is no work that anybody had to wait for.
+    /// Queues the record of an event; `post` returns the command's number. It is told whether the
+    /// stream is idle: then the event happens at once, and its record is no work that anybody had
+    /// to wait for.
     pub(crate) fn record<E>(
         &self,
         event: ObjectId,
@@ -242,7 +250,13 @@ impl Progress {
         // Held while the command is queued, so that who has waited behind it finds it noted.
         let mut events = self.shard(event);
         let seq = post(idle)?;
-        let known = events.entry(event).or_insert(Event { shared: false, ctx, stream, recorded: 0, done: 0 });
+        let known = events.entry(event).or_insert(Event {
+            shared: false,
+            ctx,
+            stream,
+            recorded: 0,
+            done: 0,
+        });
         (known.ctx, known.stream, known.recorded) = (ctx, stream, seq);
         if idle {
             known.done = seq + 1;
@@ -252,8 +266,10 @@ impl Progress {
 
     /// An event is one of other processes as well.
     pub(crate) fn share_event(&self, event: ObjectId) {
-        self.shard(event)
-            .insert(event, Event { shared: true, ctx: ContextId::NONE, stream: LEGACY, recorded: 0, done: 0 });
+        self.shard(event).insert(
+            event,
+            Event { shared: true, ctx: ContextId::NONE, stream: LEGACY, recorded: 0, done: 0 },
+        );
     }
 
     /// Nothing is to be known of an event any more.
@@ -261,7 +277,8 @@ impl Progress {
         self.shard(event).remove(&event);
     }
 
-    /// A wait for an event succeeded as command `seq`: what was in its stream before it is done, too.
+    /// A wait for an event succeeded as command `seq`: what was in its stream before it is done,
+    /// too.
     pub(crate) fn event_done(&self, event: ObjectId, seq: u64) {
         let found = {
             let mut events = self.shard(event);
@@ -274,15 +291,21 @@ impl Progress {
         }
     }
 
-    /// Whether nothing has recorded an event after the record that is known: a wait is for the latest one before it.
+    /// Whether nothing has recorded an event after the record that is known: a wait is for the
+    /// latest one before it.
     fn is_named(&self, event: &Event) -> bool {
         self.recording_unnamed.load(Ordering::Acquire) == 0
             && self.recorded_unnamed.load(Ordering::Acquire) < event.recorded
     }
 
-    /// The last record of an event by a command that names it: context and stream, and the command. `None` if there may be a later one.
+    /// The last record of an event by a command that names it: context and stream, and the command.
+    /// `None` if there may be a later one.
     fn recorded(&self, event: ObjectId) -> Option<((ContextId, StreamId), u64)> {
-        let known = self.shard(event).get(&event).copied().filter(|known| !known.shared && known.recorded > 0)?;
+        let known = self
+            .shard(event)
+            .get(&event)
+            .copied()
+            .filter(|known| !known.shared && known.recorded > 0)?;
         self.is_named(&known).then_some(((known.ctx, known.stream), known.recorded))
     }
 

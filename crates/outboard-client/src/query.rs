@@ -35,18 +35,21 @@ impl Query {
     /// Connects to a server.
     pub fn open(target: &Target) -> Result<Query, QueryError> {
         let mut config = Config::from_env();
-        if config.transport == Choice::Auto && Endpoint::unix_path(&target.address.to_string()).is_none() {
+        if config.transport == Choice::Auto
+            && Endpoint::unix_path(&target.address.to_string()).is_none()
+        {
             // Not worth a connection more.
             config.transport = Choice::Tcp;
         }
         // A server's notices are about work, and this connection gives it none.
         let Opened { link, platform, .. } =
-            open_link(target, config, Box::new(|_, _| {}), None, |devices| Purpose::Management { devices }).map_err(
-                |error| {
-                    explain(&error);
-                    if error.is_no_device() { QueryError::NoDevice } else { QueryError::Unusable }
-                },
-            )?;
+            open_link(target, config, Box::new(|_, _| {}), None, |devices| Purpose::Management {
+                devices,
+            })
+            .map_err(|error| {
+                explain(&error);
+                if error.is_no_device() { QueryError::NoDevice } else { QueryError::Unusable }
+            })?;
         Ok(Query { link, platform })
     }
 
@@ -57,8 +60,10 @@ impl Query {
 
     /// Asks, and returns the encoded answer; `None` for a message that the server could not answer.
     pub fn ask<M: Call>(&self, message: &M) -> Result<Option<Vec<u8>>, QueryError> {
-        let reply =
-            self.link.call(M::OP, ContextId::NONE, |writer| message.encode(writer)).map_err(|_| QueryError::Lost)?;
+        let reply = self
+            .link
+            .call(M::OP, ContextId::NONE, |writer| message.encode(writer))
+            .map_err(|_| QueryError::Lost)?;
         Ok((reply.status == 0).then_some(reply.payload))
     }
 }

@@ -1,7 +1,10 @@
-//! The requests that the worker makes of this process: functions to call, bytes of the program's memory.
+//! The requests that the worker makes of this process: functions to call, bytes of the program's
+//! memory.
 //!
-//! A request arrives as a notice, on whichever thread reads the link. That thread only queues it; one of the [`RequestThreads`] serves it, in order for each
-//! kind and context. A request that nothing expects is refused, by one thread for all; more requests at once than any work could need end the session.
+//! A request arrives as a notice, on whichever thread reads the link. That thread only queues it;
+//! one of the [`RequestThreads`] serves it, in order for each kind and context. A request that
+//! nothing expects is refused, by one thread for all; more requests at once than any work could
+//! need end the session.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +21,12 @@ use crate::link::{Answers, RequestThreads};
 
 /// Does the requests of some kinds.
 pub(crate) trait Answerer: Send + Sync {
-    /// Whether anything is under way in the program that could have a request of this kind be made in a context.
+    /// Whether anything is under way in the program that could have a request of this kind be made
+    /// in a context.
     fn expects(&self, kind: u32, ctx: ContextId) -> bool;
 
-    /// Does a request and returns what it is answered with; `None` if its kind is another's. Runs on a thread of ours, which it may block.
+    /// Does a request and returns what it is answered with; `None` if its kind is another's. Runs
+    /// on a thread of ours, which it may block.
     fn answer(&self, kind: u32, ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>>;
 }
 
@@ -39,9 +44,11 @@ pub(crate) struct Requests {
     waiting_bytes: AtomicUsize,
 }
 
-/// Most requests that wait at once: a worker has one for each function and copy that the program has queued, and its threads wait for most of them.
+/// Most requests that wait at once: a worker has one for each function and copy that the program
+/// has queued, and its threads wait for most of them.
 const MOST: usize = 1 << 16;
-/// Most bytes that wait: with each piece of a copy to the program's memory the worker waits for the one before.
+/// Most bytes that wait: with each piece of a copy to the program's memory the worker waits for the
+/// one before.
 const MOST_BYTES: usize = 256 << 20;
 /// The queue of what is refused.
 const REFUSED: (u32, ContextId) = (0, ContextId::NONE);
@@ -97,7 +104,8 @@ impl Requests {
 
     /// Whether something of the program's may have such a request be made.
     fn is_expected(&self, kind: u32, ctx: ContextId) -> bool {
-        self.contexts().contains(&ctx) && self.answerers.iter().any(|answerer| answerer.expects(kind, ctx))
+        self.contexts().contains(&ctx)
+            && self.answerers.iter().any(|answerer| answerer.expects(kind, ctx))
     }
 
     /// The way back, once there is one. No request comes before.
@@ -116,7 +124,8 @@ impl Requests {
             bytes: request.body.len(),
         };
         let waiting = self.waiting.fetch_add(1, Ordering::AcqRel) + 1;
-        let bytes = self.waiting_bytes.fetch_add(asked.body.len(), Ordering::AcqRel) + asked.body.len();
+        let bytes =
+            self.waiting_bytes.fetch_add(asked.body.len(), Ordering::AcqRel) + asked.body.len();
         if waiting > MOST || bytes > MOST_BYTES {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             self.waiting_bytes.fetch_sub(asked.body.len(), Ordering::AcqRel);
@@ -128,7 +137,9 @@ impl Requests {
         let expected = self.is_expected(request.kind, request.ctx);
         let key = if expected { (request.kind, request.ctx) } else { REFUSED };
         let asked = if expected { asked } else { Asked { kind: 0, body: Vec::new(), ..asked } };
-        let queue = Arc::clone(self.queues.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
+        let queue = Arc::clone(
+            self.queues.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default(),
+        );
         if !add(&queue, asked) {
             return;
         }
@@ -136,7 +147,9 @@ impl Requests {
         let job = Box::new(move || requests.each(&own, |asked| requests.do_one(asked)));
         if self.threads.get().is_none_or(|threads| threads.run(job).is_err()) {
             // There is no thread to be had: an error is better than a stream that stands still.
-            self.each(&queue, |asked| self.reply(asked.number, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)));
+            self.each(&queue, |asked| {
+                self.reply(asked.number, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY))
+            });
         }
     }
 
@@ -224,7 +237,12 @@ mod tests {
             kind == 1
         }
 
-        fn answer(&self, kind: u32, ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>> {
+        fn answer(
+            &self,
+            kind: u32,
+            ctx: ContextId,
+            body: &mut Reader<'_>,
+        ) -> Option<Result<Vec<u8>>> {
             if kind != 1 {
                 return None;
             }
@@ -249,7 +267,12 @@ mod tests {
         [71, 72].into_iter().for_each(|ctx| requests.begin(ContextId(ctx)));
         for number in 0..20u8 {
             for ctx in [71, 72] {
-                requests.asked(&Request { number: 0, kind: 1, ctx: ContextId(ctx), body: &[number] });
+                requests.asked(&Request {
+                    number: 0,
+                    kind: 1,
+                    ctx: ContextId(ctx),
+                    body: &[number],
+                });
             }
             // Of nobody's kind: no harm done.
             requests.asked(&Request { number: 0, kind: 9, ctx: ContextId(71), body: &[] });
@@ -265,7 +288,11 @@ mod tests {
             *next += 1;
         }
         requests.end(ContextId(71));
-        assert_eq!(requests.queues.lock().unwrap().len(), 2, "those of the other context, and what is refused");
+        assert_eq!(
+            requests.queues.lock().unwrap().len(),
+            2,
+            "those of the other context, and what is refused"
+        );
         // Of a context that the program has not, nothing is done; it could have it again.
         requests.asked(&Request { number: 0, kind: 1, ctx: ContextId(71), body: &[76] });
         requests.begin(ContextId(71));

@@ -1,7 +1,9 @@
-//! Stream-ordered memory that the program has freed, kept for its next allocations of the same size in the same stream.
+//! Stream-ordered memory that the program has freed, kept for its next allocations of the same size
+//! in the same stream.
 //!
-//! The driver does the same: what is freed in a stream's order may be given out again in that order at once, and goes back to the system at a wait,
-//! as far as the pool's release threshold says so. Here neither the free nor the allocation that follows is the server's business. What must stay
+//! The driver does the same: what is freed in a stream's order may be given out again in that order
+//! at once, and goes back to the system at a wait, as far as the pool's release threshold says so.
+//! Here neither the free nor the allocation that follows is the server's business. What must stay
 //! true is in decision 16: how much is kept never shows, but for a bounded amount of memory.
 
 use std::collections::BTreeMap;
@@ -124,7 +126,8 @@ impl Kept {
     }
 
     fn give_where(&mut self, which: impl Fn(&Block) -> bool, give: &mut dyn FnMut(&Block)) {
-        let times: Vec<u64> = self.blocks.iter().filter(|(_, block)| which(block)).map(|(time, _)| *time).collect();
+        let times: Vec<u64> =
+            self.blocks.iter().filter(|(_, block)| which(block)).map(|(time, _)| *time).collect();
         for time in times {
             if let Some(block) = self.take(time) {
                 give(&block);
@@ -169,7 +172,13 @@ impl Reuse {
     }
 
     /// A block of exactly this size that was freed in this stream, now the program's again.
-    pub(crate) fn take(&self, pool: Pool, ctx: ContextId, stream: StreamId, bytes: u64) -> Option<DevicePtr> {
+    pub(crate) fn take(
+        &self,
+        pool: Pool,
+        ctx: ContextId,
+        stream: StreamId,
+        bytes: u64,
+    ) -> Option<DevicePtr> {
         let mut state = self.state();
         let kept = state.pools.get_mut(&pool)?;
         let time = *kept.fitting.get(&(ctx, stream, bytes))?.last()?;
@@ -181,7 +190,8 @@ impl Reuse {
         Some(block.address)
     }
 
-    /// Before the server allocates: gives back so much that the pool holds hardly more than the program ever had of it.
+    /// Before the server allocates: gives back so much that the pool holds hardly more than the
+    /// program ever had of it.
     pub(crate) fn make_room(&self, pool: Pool, bytes: u64, mut give: impl FnMut(&Block)) {
         let mut state = self.state();
         let Some(kept) = state.pools.get_mut(&pool) else { return };
@@ -201,7 +211,8 @@ impl Reuse {
         self.done(&state);
     }
 
-    /// The program frees a block in a stream's order. Whether it is kept; if not, the server must free it.
+    /// The program frees a block in a stream's order. Whether it is kept; if not, the server must
+    /// free it.
     pub(crate) fn keep(&self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> bool {
         let mut state = self.state();
         let Some(live) = state.live.remove(&address) else { return false };
@@ -217,7 +228,8 @@ impl Reuse {
         keeps
     }
 
-    /// An allocation is no longer one that may be kept: it is freed in another way, or other processes have it.
+    /// An allocation is no longer one that may be kept: it is freed in another way, or other
+    /// processes have it.
     pub(crate) fn release(&self, address: DevicePtr) {
         let mut state = self.state();
         let Some(live) = state.live.remove(&address) else { return };
@@ -263,7 +275,8 @@ impl Reuse {
         self.is_owed.load(Ordering::Acquire) || self.due.load(Ordering::Acquire)
     }
 
-    /// The driver has made a wait. It was behind what was freed in the streams that have nothing left to do.
+    /// The driver has made a wait. It was behind what was freed in the streams that have nothing
+    /// left to do.
     #[inline]
     pub(crate) fn waited(&self, is_idle: impl Fn(ContextId, StreamId) -> bool) {
         if self.is_owed.load(Ordering::Acquire) {
@@ -316,7 +329,12 @@ impl Reuse {
     }
 
     /// Gives back what is kept for a stream, which is about to end.
-    pub(crate) fn give_stream(&self, ctx: ContextId, stream: StreamId, mut give: impl FnMut(&Block)) {
+    pub(crate) fn give_stream(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        mut give: impl FnMut(&Block),
+    ) {
         let mut state = self.state();
         for kept in state.pools.values_mut() {
             kept.give_where(|block| (block.ctx, block.stream) == (ctx, stream), &mut give);
@@ -324,7 +342,8 @@ impl Reuse {
         self.done(&state);
     }
 
-    /// Gives back what is kept for the streams of a context, and forgets its allocations: it is about to end.
+    /// Gives back what is kept for the streams of a context, and forgets its allocations: it is
+    /// about to end.
     pub(crate) fn end_context(&self, ctx: ContextId, mut give: impl FnMut(&Block)) {
         let mut state = self.state();
         let State { pools, live, devices, .. } = &mut *state;
@@ -351,7 +370,8 @@ impl Reuse {
         self.done(&state);
     }
 
-    /// By how much the most that the pool had in use exceeds the most that the program did, as far as known.
+    /// By how much the most that the pool had in use exceeds the most that the program did, as far
+    /// as known.
     pub(crate) fn excess(&self, pool: Pool) -> u64 {
         self.state().pools.get(&pool).map_or(0, |kept| kept.most_held - kept.most_live)
     }

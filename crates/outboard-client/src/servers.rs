@@ -12,7 +12,8 @@ use crate::target::Targets;
 impl Member for Remote {
     fn list() -> Vec<ServerId> {
         // What is wrong with the list is said when the first server is asked for its devices.
-        Targets::from_env().map_or_else(|_| vec![ServerId::FIRST], |targets| targets.entries().to_vec())
+        Targets::from_env()
+            .map_or_else(|_| vec![ServerId::FIRST], |targets| targets.entries().to_vec())
     }
 
     fn of_server(server: ServerId) -> &'static Remote {
@@ -23,7 +24,10 @@ impl Member for Remote {
         for (place, (second, theirs)) in servers.iter().enumerate() {
             for (first, ours) in &servers[..place] {
                 let (one, other) = (first.session()?, second.session()?);
-                let twice = ours.devices.iter().find(|device| theirs.devices.iter().any(|other| other.id == device.id));
+                let twice = ours
+                    .devices
+                    .iter()
+                    .find(|device| theirs.devices.iter().any(|other| other.id == device.id));
                 if let Some(device) = twice.filter(|_| one.has_server_of(other)) {
                     let (first, second) = (one.server().to_owned(), other.server().to_owned());
                     explain(&OpenError::Twice { first, second, index: device.id.ordinal() });

@@ -34,7 +34,8 @@ struct Block {
 /// What is to be done about an allocation that is freed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
-    /// The device's allocation is not needed any more: its address there, and the addresses that were used.
+    /// The device's allocation is not needed any more: its address there, and the addresses that
+    /// were used.
     Block(DevicePtr, Range<UnifiedPtr>),
     /// Others share it.
     Part(Range<UnifiedPtr>),
@@ -46,7 +47,13 @@ impl Slabs {
     }
 
     /// Adds an allocation of the device, shared by small ones or not.
-    pub(crate) fn add(&mut self, ctx: ContextId, device: DevicePtr, range: &Range<UnifiedPtr>, shared: bool) {
+    pub(crate) fn add(
+        &mut self,
+        ctx: ContextId,
+        device: DevicePtr,
+        range: &Range<UnifiedPtr>,
+        shared: bool,
+    ) {
         let bytes = range.end.since(range.start);
         let taken = shared.then(|| vec![false; (bytes / PAGE) as usize]);
         self.blocks.insert(range.start, Block { ctx, device, bytes, taken });
@@ -57,7 +64,8 @@ impl Slabs {
         let pages = bytes.div_ceil(PAGE) as usize;
         for (base, block) in self.blocks.iter_mut().filter(|(_, block)| block.ctx == ctx) {
             let Some(taken) = &mut block.taken else { continue };
-            let found = (0..taken.len().saturating_sub(pages - 1)).find(|at| !taken[*at..at + pages].contains(&true));
+            let found = (0..taken.len().saturating_sub(pages - 1))
+                .find(|at| !taken[*at..at + pages].contains(&true));
             if let Some(at) = found {
                 taken[at..at + pages].fill(true);
                 let address = base.offset(at as u64 * PAGE);
@@ -112,7 +120,10 @@ mod tests {
         );
         assert_eq!(slabs.take(a, 1), Some(UnifiedPtr(0x4000)));
         assert_eq!(slabs.free(UnifiedPtr(0x3000)), None, "no allocation begins there");
-        assert_eq!(slabs.free(UnifiedPtr(0x2000)), Some(Freed::Part(UnifiedPtr(0x2000)..UnifiedPtr(0x4000))));
+        assert_eq!(
+            slabs.free(UnifiedPtr(0x2000)),
+            Some(Freed::Part(UnifiedPtr(0x2000)..UnifiedPtr(0x4000)))
+        );
         assert_eq!(slabs.free(UnifiedPtr(0x2000)), None);
         assert_eq!(slabs.take(a, 0x2000), Some(UnifiedPtr(0x2000)));
         assert_eq!(

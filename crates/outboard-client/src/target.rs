@@ -19,8 +19,9 @@ pub struct Target {
     pub devices: Vec<u32>,
 }
 
-/// The servers of a program: `HOST[:PORT][/INDEX],…` or `unix:PATH[/INDEX],…`. Each entry picks one device, and the program sees them in order; an
-/// entry without an index means all devices of the server.
+/// The servers of a program: `HOST[:PORT][/INDEX],…` or `unix:PATH[/INDEX],…`. Each entry picks one
+/// device, and the program sees them in order; an entry without an index means all devices of the
+/// server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Targets {
     servers: Vec<Target>,
@@ -41,7 +42,9 @@ pub enum TargetError {
     #[error(transparent)]
     Address(#[from] AddressError),
     /// The part after the slash is not a device index.
-    #[error("`{index}` in `{entry}` is not a device index; `outboard devices` lists the devices of a server")]
+    #[error(
+        "`{index}` in `{entry}` is not a device index; `outboard devices` lists the devices of a server"
+    )]
     Index {
         /// The entry.
         entry: String,
@@ -52,7 +55,9 @@ pub enum TargetError {
     #[error("the list of servers `{0}` names a device twice")]
     Twice(String),
     /// There are more servers than a program can have.
-    #[error("the list names more than {MAX_SERVERS} servers; a program can use the devices of so many")]
+    #[error(
+        "the list names more than {MAX_SERVERS} servers; a program can use the devices of so many"
+    )]
     TooMany,
     /// Several servers where one is wanted.
     #[error("this is for one server, and `{0}` names several; name one of them with --server")]
@@ -68,10 +73,14 @@ impl Targets {
         Targets::of_variable(std::env::var_os(VARIABLE).as_deref())
     }
 
-    /// The servers that a value of [`VARIABLE`] names; without one this machine, with all its devices.
+    /// The servers that a value of [`VARIABLE`] names; without one this machine, with all its
+    /// devices.
     fn of_variable(value: Option<&OsStr>) -> Result<Targets, TargetError> {
         let Some(value) = value else { return "localhost".parse() };
-        value.to_str().ok_or_else(|| TargetError::NotText(value.to_string_lossy().into_owned()))?.parse()
+        value
+            .to_str()
+            .ok_or_else(|| TargetError::NotText(value.to_string_lossy().into_owned()))?
+            .parse()
     }
 
     /// The servers, in the order of their first entries. There is one at least.
@@ -140,7 +149,9 @@ fn parts(entry: &str) -> Result<(Endpoint, Option<u32>), TargetError> {
         None => (entry, None),
     };
     let read = |index: &str| {
-        index.parse().map_err(|_| TargetError::Index { entry: entry.to_owned(), index: index.to_owned() })
+        index
+            .parse()
+            .map_err(|_| TargetError::Index { entry: entry.to_owned(), index: index.to_owned() })
     };
     Ok((address.parse()?, index.map(read).transpose()?))
 }
@@ -156,13 +167,16 @@ impl FromStr for Target {
 impl Target {
     /// The entry of its device in this place; the whole server if no device is named.
     fn entry(&self, place: usize) -> String {
-        self.devices.get(place).map_or_else(|| self.address.to_string(), |index| format!("{}/{index}", self.address))
+        self.devices
+            .get(place)
+            .map_or_else(|| self.address.to_string(), |index| format!("{}/{index}", self.address))
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries: Vec<String> = (0..self.devices.len().max(1)).map(|place| self.entry(place)).collect();
+        let entries: Vec<String> =
+            (0..self.devices.len().max(1)).map(|place| self.entry(place)).collect();
         f.write_str(&entries.join(","))
     }
 }
@@ -187,14 +201,20 @@ mod tests {
 
     /// Addresses with the devices wanted, and the place of each entry's server.
     fn shown(targets: &Targets) -> (Vec<(String, Vec<u32>)>, Vec<usize>) {
-        let servers = targets.servers.iter().map(|server| (server.address.to_string(), server.devices.clone()));
+        let servers = targets
+            .servers
+            .iter()
+            .map(|server| (server.address.to_string(), server.devices.clone()));
         (servers.collect(), targets.entries.iter().map(|server| server.place()).collect())
     }
 
     #[test]
     fn a_variable_names_a_server_or_this_machine() {
         let named = |bytes: &[u8]| Targets::of_variable(Some(OsStr::from_bytes(bytes)));
-        assert_eq!(Targets::of_variable(None).unwrap().servers[0].address.to_string(), "localhost:9470");
+        assert_eq!(
+            Targets::of_variable(None).unwrap().servers[0].address.to_string(),
+            "localhost:9470"
+        );
         assert_eq!(named(b"gpu1/1"), "gpu1/1".parse());
         // What cannot be understood never means this machine.
         assert_eq!(named(b""), Err(TargetError::Empty(String::new())));
@@ -211,14 +231,29 @@ mod tests {
             ("gpu1:80/2, gpu1:80/0", vec![("gpu1:80", vec![2, 0])], vec![0, 0]),
             ("[::1]:80/1", vec![("[::1]:80", vec![1])], vec![0]),
             ("unix:/run/a.sock", vec![("unix:/run/a.sock", vec![])], vec![0]),
-            ("unix:/run/a.sock/1,unix:/run/a.sock/0", vec![("unix:/run/a.sock", vec![1, 0])], vec![0, 0]),
+            (
+                "unix:/run/a.sock/1,unix:/run/a.sock/0",
+                vec![("unix:/run/a.sock", vec![1, 0])],
+                vec![0, 0],
+            ),
             ("gpu1/1,gpu1:9470/0", vec![("gpu1:9470", vec![1, 0])], vec![0, 0]),
             ("gpu1,gpu2", vec![("gpu1:9470", vec![]), ("gpu2:9470", vec![])], vec![0, 1]),
-            ("gpu1/0,gpu2/0,gpu1/1", vec![("gpu1:9470", vec![0, 1]), ("gpu2:9470", vec![0])], vec![0, 1, 0]),
-            ("unix:/run/a.sock,gpu1/3", vec![("unix:/run/a.sock", vec![]), ("gpu1:9470", vec![3])], vec![0, 1]),
+            (
+                "gpu1/0,gpu2/0,gpu1/1",
+                vec![("gpu1:9470", vec![0, 1]), ("gpu2:9470", vec![0])],
+                vec![0, 1, 0],
+            ),
+            (
+                "unix:/run/a.sock,gpu1/3",
+                vec![("unix:/run/a.sock", vec![]), ("gpu1:9470", vec![3])],
+                vec![0, 1],
+            ),
         ] {
             let targets: Targets = text.parse().unwrap();
-            let servers = servers.into_iter().map(|(address, devices)| (address.to_owned(), devices)).collect();
+            let servers = servers
+                .into_iter()
+                .map(|(address, devices)| (address.to_owned(), devices))
+                .collect();
             assert_eq!(shown(&targets), (servers, entries), "{text}");
             assert_eq!(targets.to_string().parse(), Ok(targets));
         }

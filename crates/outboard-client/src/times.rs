@@ -1,7 +1,9 @@
 //! Times between events.
 //!
-//! A program that measures records many pairs of events, waits once, and asks for the time of one pair after the other. So a question takes along the
-//! pairs that the program is likely to ask for next: events further on in the order of their records, by the step from the pair that it asked for before.
+//! A program that measures records many pairs of events, waits once, and asks for the time of one
+//! pair after the other. So a question takes along the pairs that the program is likely to ask for
+//! next: events further on in the order of their records, by the step from the pair that it asked
+//! for before.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -57,7 +59,8 @@ impl Times {
     /// The time of a pair in milliseconds, or what to ask for.
     pub(crate) fn look(&self, pair: Pair, progress: &Progress) -> Result<f32, Question> {
         let mut known = self.known();
-        let records = |(start, end): Pair| Some((progress.record_of(start)?, progress.record_of(end)?));
+        let records =
+            |(start, end): Pair| Some((progress.record_of(start)?, progress.record_of(end)?));
         let (recorded, last) = (records(pair), known.last.replace(pair));
         if let Some((meant, milliseconds)) = known.told.get(&pair)
             && recorded == Some(*meant)
@@ -66,8 +69,11 @@ impl Times {
         }
         let mut pairs = vec![pair];
         if known.timed.len() <= LOOKED_AT {
-            let mut order: Vec<(u64, ObjectId)> =
-                known.timed.iter().filter_map(|event| Some((progress.record_of(*event)?, *event))).collect();
+            let mut order: Vec<(u64, ObjectId)> = known
+                .timed
+                .iter()
+                .filter_map(|event| Some((progress.record_of(*event)?, *event)))
+                .collect();
             order.sort_unstable();
             let order: Vec<ObjectId> = order.into_iter().map(|(_, event)| event).collect();
             pairs.extend(next(&order, pair, last));
@@ -81,19 +87,25 @@ impl Times {
         let pairs = question.pairs.iter().zip(&question.recorded).zip(times);
         let told = pairs.filter(|(_, (status, _))| *status == 0);
         self.known().told = told
-            .filter_map(|((pair, recorded), (_, milliseconds))| Some((*pair, ((*recorded)?, *milliseconds))))
+            .filter_map(|((pair, recorded), (_, milliseconds))| {
+                Some((*pair, ((*recorded)?, *milliseconds)))
+            })
             .collect();
     }
 }
 
-/// The pairs behind `pair`, in steps of what lies between it and `last`; without that, or at its end, every other event starts one.
+/// The pairs behind `pair`, in steps of what lies between it and `last`; without that, or at its
+/// end, every other event starts one.
 fn next(order: &[ObjectId], pair: Pair, last: Option<Pair>) -> Vec<Pair> {
-    let place = |event: ObjectId| order.iter().position(|known| *known == event).map(|place| place as isize);
+    let place = |event: ObjectId| {
+        order.iter().position(|known| *known == event).map(|place| place as isize)
+    };
     let places = |(start, end): Pair| Some((place(start)?, place(end)?));
     let Some((start, end)) = places(pair) else { return Vec::new() };
     let at = |place: isize| usize::try_from(place).ok().and_then(|place| order.get(place)).copied();
     let along = |(by_start, by_end): (isize, isize)| -> Vec<Pair> {
-        let pairs = (1..MOST as isize).map_while(|k| Some((at(start + k * by_start)?, at(end + k * by_end)?)));
+        let pairs = (1..MOST as isize)
+            .map_while(|k| Some((at(start + k * by_start)?, at(end + k * by_end)?)));
         pairs.collect()
     };
     let step = last.and_then(places).map(|last| (start - last.0, end - last.1));
@@ -133,7 +145,11 @@ mod tests {
     }
 
     /// How many questions it takes to know these pairs.
-    fn questions(times: &Times, progress: &Progress, pairs: impl IntoIterator<Item = (u64, u64)>) -> usize {
+    fn questions(
+        times: &Times,
+        progress: &Progress,
+        pairs: impl IntoIterator<Item = (u64, u64)>,
+    ) -> usize {
         let mut asked = 0;
         for pair in pairs.into_iter().map(pair) {
             match times.look(pair, progress) {
@@ -160,7 +176,11 @@ mod tests {
     fn other_steps_are_learnt() {
         let (times, progress) = recorded(200);
         assert_eq!(questions(&times, &progress, (1..200).map(|k| (0, k))), 2, "from one start");
-        assert_eq!(questions(&times, &progress, (0..200).rev().map(|k| (2 * k, 2 * k + 1))), 2, "backwards");
+        assert_eq!(
+            questions(&times, &progress, (0..200).rev().map(|k| (2 * k, 2 * k + 1))),
+            2,
+            "backwards"
+        );
     }
 
     #[test]
@@ -171,7 +191,11 @@ mod tests {
         assert_eq!(questions(&times, &progress, [(2, 3)]), 1);
         assert_eq!(questions(&times, &progress, [(2, 3)]), 0);
         progress.record_unnamed(|| Ok::<u64, ()>(101)).unwrap();
-        assert_eq!(questions(&times, &progress, [(2, 3), (2, 3)]), 2, "a graph may have recorded it");
+        assert_eq!(
+            questions(&times, &progress, [(2, 3), (2, 3)]),
+            2,
+            "a graph may have recorded it"
+        );
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! What programs pass to each other in place of things of the server: handles of 64 bytes, and descriptors.
+//! What programs pass to each other in place of things of the server: handles of 64 bytes, and
+//! descriptors.
 //!
-//! Either holds a token, a number that the server drew at random: who does not have it cannot name the thing. A descriptor is one end of a
-//! socket pair with the token waiting to be read. Whoever receives it looks at the token without taking it out. The process that exported
-//! it keeps the other end, and finds it hung up once the last copy of the descriptor has been closed, in whatever process.
+//! Either holds a token, a number that the server drew at random: who does not have it cannot name
+//! the thing. A descriptor is one end of a socket pair with the token waiting to be read. Whoever
+//! receives it looks at the token without taking it out. The process that exported it keeps the
+//! other end, and finds it hung up once the last copy of the descriptor has been closed, in
+//! whatever process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +14,9 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{Result, Token};
 pub(crate) use outboard_wire::token::TokenKind as Kind;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 
 /// The server's number for what is shared.
 pub(crate) type Number = (u64, u64);
@@ -37,7 +42,11 @@ pub(crate) fn decode(kind: Kind, token: &Token) -> Result<Number> {
         u64::from_le_bytes(bytes)
     };
     let number = (word(16), word(24));
-    if *token == encode(kind, number) { Ok(number) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
+    if *token == encode(kind, number) {
+        Ok(number)
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
 }
 
 /// The descriptors that this process has given out.
@@ -53,15 +62,20 @@ impl Descriptors {
     pub(crate) fn give(&self, kind: Kind, number: Number) -> Result<OwnedFd> {
         let failed = |_| CUresult::CUDA_ERROR_OPERATING_SYSTEM;
         let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map_err(failed)?;
-        send(&ours, &encode(kind, number), SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map_err(failed)?;
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(failed)?;
+        send(&ours, &encode(kind, number), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+            .map_err(failed)?;
         self.given().push((ours, number));
         Ok(theirs)
     }
 
     /// The numbers of descriptors that nobody holds any more.
     pub(crate) fn closed(&self) -> Vec<Number> {
-        self.given().extract_if(.., |(ours, _)| is_hung_up(ours.as_fd())).map(|(_, number)| number).collect()
+        self.given()
+            .extract_if(.., |(ours, _)| is_hung_up(ours.as_fd()))
+            .map(|(_, number)| number)
+            .collect()
     }
 }
 
@@ -123,7 +137,9 @@ mod tests {
     fn other_descriptors_are_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(read(Kind::Pool, file.as_fd()).is_err());
-        let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
         assert!(read(Kind::Pool, one.as_fd()).is_err(), "nothing there, and no wait for it");
         send(&other, b"outboard-token", SendFlags::empty()).unwrap();
         assert!(read(Kind::Pool, one.as_fd()).is_err());

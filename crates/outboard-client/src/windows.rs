@@ -10,17 +10,20 @@ use outboard_wire::window::Window;
 
 use crate::link::ConnectError;
 
-/// The windows in which this process has nothing, in their order: a server's workers that wait for clients have the first ones. `None` if the system does
-/// not say what the process has.
+/// The windows in which this process has nothing, in their order: a server's workers that wait for
+/// clients have the first ones. `None` if the system does not say what the process has.
 pub(crate) fn acceptable() -> Option<Vec<Window>> {
     let maps = std::fs::read("/proc/self/maps").ok()?;
     Some(free(&String::from_utf8_lossy(&maps)))
 }
 
-/// As [`acceptable`], for one of several servers: each has windows of its own, so that the servers can be asked at once and none gives out another's addresses.
+/// As [`acceptable`], for one of several servers: each has windows of its own, so that the servers
+/// can be asked at once and none gives out another's addresses.
 pub(crate) fn acceptable_of(server: ServerId, servers: usize) -> Option<Vec<Window>> {
     let mut windows = acceptable()?;
-    windows.retain(|window| window.number().is_some_and(|number| number as usize % servers == server.place()));
+    windows.retain(|window| {
+        window.number().is_some_and(|number| number as usize % servers == server.place())
+    });
     Some(windows)
 }
 
@@ -60,7 +63,11 @@ pub(crate) fn granted(
 }
 
 /// The part of the window that this process cuts, if there is one.
-pub(crate) fn arena(welcome: &Welcome, window: Option<Window>, address: &str) -> Result<Option<Arena>, ConnectError> {
+pub(crate) fn arena(
+    welcome: &Welcome,
+    window: Option<Window>,
+    address: &str,
+) -> Result<Option<Arena>, ConnectError> {
     let malformed = |error| malformed(address, error);
     let arena: Option<Arena> = welcome.more.get(ARENA).map_err(malformed)?;
     match (arena, window) {
@@ -93,7 +100,8 @@ mod tests {
                     7c0000000000-7c0000001000 rw-p 00000000 00:00 0 \n\
                     7fff181d4000-7fff181f5000 rw-p 00000000 00:00 0  [stack]\n\
                     ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0  [vsyscall]\n";
-        let wanted: Vec<u32> = (2..Window::COUNT).filter(|number| ![24, 25].contains(number)).collect();
+        let wanted: Vec<u32> =
+            (2..Window::COUNT).filter(|number| ![24, 25].contains(number)).collect();
         assert_eq!(numbers(maps), wanted);
         assert_eq!(numbers("100000000000-7fffffffffff ---p 00000000 00:00 0 \n"), []);
     }
@@ -113,7 +121,16 @@ mod tests {
                 more.set(WINDOWS, &window);
             }
             let (software, snapshot) = (String::new(), Vec::new());
-            Welcome { version: VERSION, software, session: 1, key: 2, lanes: 4, snapshot, local: None, more }
+            Welcome {
+                version: VERSION,
+                software,
+                session: 1,
+                key: 2,
+                lanes: 4,
+                snapshot,
+                local: None,
+                more,
+            }
         };
         let [one, other] = [Window::numbered(1), Window::numbered(2)];
         let accepted = [one.unwrap()];

@@ -7,8 +7,8 @@ use outboard_client::link::{Config, Link};
 use outboard_transport::{Stream, pipe};
 use outboard_wire::ContextId;
 
-/// Context switches of the link's threads so far, and their processor time in nanoseconds; none if they have not
-/// started yet.
+/// Context switches of the link's threads so far, and their processor time in nanoseconds; none if
+/// they have not started yet.
 fn activity() -> Option<(u64, u64)> {
     let (mut switches, mut time) = (0, 0);
     let mut found = 0;
@@ -38,7 +38,8 @@ fn an_idle_link_does_nothing_at_all() {
     let link = Link::start(client, Config::default(), Box::new(|_, _| ())).unwrap();
     link.post(1, ContextId::NONE, |_| ()).unwrap();
     link.flush().unwrap();
-    // After its last work it spins for a moment and looks round once; then it must stay quiet for a while.
+    // After its last work it spins for a moment and looks round once; then it must stay quiet for a
+    // while.
     let mut before = activity();
     for _ in 0..100 {
         std::thread::sleep(Duration::from_millis(300));

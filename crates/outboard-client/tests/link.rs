@@ -182,7 +182,8 @@ fn many_threads_get_their_own_replies() {
                     for i in 0..500u64 {
                         let sent = [thread.to_le_bytes(), i.to_le_bytes()].concat();
                         link.post(ADD, ContextId::NONE, |_| ()).unwrap();
-                        let reply = link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&sent)).unwrap();
+                        let reply =
+                            link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&sent)).unwrap();
                         assert_eq!((reply.payload, reply.status), (sent, 77));
                     }
                 });
@@ -199,10 +200,15 @@ fn replies_of_any_size_come_back() {
     let (link, _worker) = start(Config::default());
     for len in [0, 1, 65_535, 65_536, 1 << 20, outboard_wire::limits::MAX_FRAME] {
         let sent = vec![3; len];
-        assert!(link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&sent)).unwrap().payload == sent);
+        assert!(
+            link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&sent)).unwrap().payload == sent
+        );
     }
     let huge = vec![0; outboard_wire::limits::MAX_FRAME + 1];
-    assert!(matches!(link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&huge)), Err(LinkError::TooLong(_))));
+    assert!(matches!(
+        link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&huge)),
+        Err(LinkError::TooLong(_))
+    ));
     assert!(link.is_alive());
 }
 
@@ -219,7 +225,11 @@ fn notices_keep_their_place_among_replies() {
     for i in 0..100u8 {
         link.post(SAY, ContextId::NONE, |writer| writer.u8(i)).unwrap();
         link.call(READ, ContextId::NONE, |_| ()).unwrap();
-        assert_eq!(heard.lock().unwrap().last(), Some(&(9, vec![i])), "the notice came before the later reply");
+        assert_eq!(
+            heard.lock().unwrap().last(),
+            Some(&(9, vec![i])),
+            "the notice came before the later reply"
+        );
     }
     assert_eq!(heard.lock().unwrap().len(), 100);
 }
@@ -245,7 +255,8 @@ fn a_full_queue_blocks_the_poster_and_holds_no_more() {
     const SIZE: usize = 64 << 10;
     let (client, server) = tcp_pair();
     let queue = 256 << 10;
-    let link = Arc::new(Link::start(client, Config { queue, ..Config::default() }, ignore()).unwrap());
+    let link =
+        Arc::new(Link::start(client, Config { queue, ..Config::default() }, ignore()).unwrap());
     let (done, posted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     // Far more than the queue and any socket buffers hold.
     let poster = std::thread::spawn({
@@ -279,7 +290,8 @@ fn a_full_queue_blocks_the_poster_and_holds_no_more() {
 
 #[test]
 fn a_worker_that_talks_before_it_listens_is_heard() {
-    // Both sides have more to say than any socket buffer holds; the worker does not read before it has said all.
+    // Both sides have more to say than any socket buffer holds; the worker does not read before it
+    // has said all.
     const SAID: u64 = 64 << 20;
     let (client, server) = tcp_pair();
     let heard = Arc::new(AtomicU64::new(0));
@@ -395,7 +407,8 @@ fn a_panic_while_encoding_harms_nothing() {
 #[test]
 fn a_panic_in_the_notice_handler_harms_nothing() {
     let (client, server) = tcp_pair();
-    let link = Link::start(client, Config::default(), Box::new(|_, _| panic!("on purpose"))).unwrap();
+    let link =
+        Link::start(client, Config::default(), Box::new(|_, _| panic!("on purpose"))).unwrap();
     let _worker = worker(server);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -419,7 +432,9 @@ fn a_forked_child_lets_go_and_its_parent_goes_on() {
     // SAFETY: the child makes one system call and ends without running exit handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let gone = client.read(&mut [0]).is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock);
+        let gone = client
+            .read(&mut [0])
+            .is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock);
         // SAFETY: see above.
         unsafe { libc::_exit(if gone { 7 } else { 1 }) };
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use outboard_abi::{CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_LAYERED, CUresult};
 use outboard_front::backend::{
-    ArrayDescriptor, Arrays, ContextId, DeviceId, Extent, Layout, ObjectId, Resource, Result, Sampler,
-    SparseProperties, TensorMaps, View,
+    ArrayDescriptor, Arrays, ContextId, DeviceId, Extent, Layout, ObjectId, Resource, Result,
+    Sampler, SparseProperties, TensorMaps, View,
 };
 
 use crate::context::Context;
@@ -41,7 +41,8 @@ pub(crate) struct Mipmap {
     pub(crate) levels: Vec<Arc<Array>>,
 }
 
-/// Flags of arrays that there are: layered, surface load and store, cubemap, texture gather, colour attachment.
+/// Flags of arrays that there are: layered, surface load and store, cubemap, texture gather, colour
+/// attachment.
 const FLAGS: u32 = 0x2f;
 
 fn invalid() -> CUresult {
@@ -51,7 +52,8 @@ fn invalid() -> CUresult {
 /// Checks a description.
 fn check(d: &ArrayDescriptor) -> Result<()> {
     let element = d.element().ok_or_else(invalid)?;
-    let (layered, cubemap) = (d.flags & CUDA_ARRAY3D_LAYERED != 0, d.flags & CUDA_ARRAY3D_CUBEMAP != 0);
+    let (layered, cubemap) =
+        (d.flags & CUDA_ARRAY3D_LAYERED != 0, d.flags & CUDA_ARRAY3D_CUBEMAP != 0);
     let shape = match (layered, cubemap) {
         (false, false) => d.depth == 0 || d.height > 0,
         (true, false) => d.depth > 0,
@@ -77,7 +79,11 @@ fn level(d: &ArrayDescriptor, level: u32) -> ArrayDescriptor {
 
 impl Array {
     /// Where a box in it lies.
-    pub(crate) fn place(&self, (x, y, z): (u64, u64, u64), extent: Extent) -> Result<(u64, Layout)> {
+    pub(crate) fn place(
+        &self,
+        (x, y, z): (u64, u64, u64),
+        extent: Extent,
+    ) -> Result<(u64, Layout)> {
         if !self.descriptor.holds((x, y, z), extent) {
             return Err(invalid());
         }
@@ -97,24 +103,28 @@ const ALIGNMENT: u64 = 512;
 
 /// Allocates levels of an array, one behind another.
 fn allocate(context: &Arc<Context>, descriptors: &[ArrayDescriptor]) -> Result<Vec<Arc<Array>>> {
-    let extents = descriptors.iter().map(|d| d.extent().ok_or_else(invalid)).collect::<Result<Vec<_>>>()?;
+    let extents =
+        descriptors.iter().map(|d| d.extent().ok_or_else(invalid)).collect::<Result<Vec<_>>>()?;
     let mut total = 0u64;
     let mut offsets = Vec::new();
     for extent in &extents {
         offsets.push(total);
         let bytes = extent.bytes().and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT));
-        total = bytes.and_then(|bytes| total.checked_add(bytes)).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        total = bytes
+            .and_then(|bytes| total.checked_add(bytes))
+            .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     }
     let storage = Arc::new(Storage { context: context.clone(), address: context.alloc(total)? });
-    let arrays = descriptors.iter().zip(extents).zip(offsets).map(|((descriptor, extent), offset)| {
-        Arc::new(Array {
-            ctx: context.id,
-            descriptor: *descriptor,
-            address: storage.address + offset,
-            extent,
-            _storage: storage.clone(),
-        })
-    });
+    let arrays =
+        descriptors.iter().zip(extents).zip(offsets).map(|((descriptor, extent), offset)| {
+            Arc::new(Array {
+                ctx: context.id,
+                descriptor: *descriptor,
+                address: storage.address + offset,
+                extent,
+                _storage: storage.clone(),
+            })
+        });
     Ok(arrays.collect())
 }
 
@@ -122,7 +132,12 @@ fn allocate(context: &Arc<Context>, descriptors: &[ArrayDescriptor]) -> Result<V
 impl TensorMaps for Cpu {}
 
 impl Arrays for Cpu {
-    fn array_create(&self, ctx: ContextId, id: ObjectId, descriptor: &ArrayDescriptor) -> Result<ArrayDescriptor> {
+    fn array_create(
+        &self,
+        ctx: ContextId,
+        id: ObjectId,
+        descriptor: &ArrayDescriptor,
+    ) -> Result<ArrayDescriptor> {
         check(descriptor)?;
         let array = allocate(&self.context(ctx)?, &[*descriptor])?.swap_remove(0);
         self.arrays.insert_shared(id, array);
@@ -137,7 +152,13 @@ impl Arrays for Cpu {
         Ok(())
     }
 
-    fn array_plane(&self, _ctx: ContextId, _array: ObjectId, _plane: u32, _id: ObjectId) -> Result<ArrayDescriptor> {
+    fn array_plane(
+        &self,
+        _ctx: ContextId,
+        _array: ObjectId,
+        _plane: u32,
+        _id: ObjectId,
+    ) -> Result<ArrayDescriptor> {
         // No format with planes can be created.
         Err(invalid())
     }
@@ -164,16 +185,25 @@ impl Arrays for Cpu {
         mipmapped: bool,
     ) -> Result<SparseProperties> {
         // Nor are there sparse ones.
-        self.array_memory_requirements(ctx, array, mipmapped, DeviceId::new(0)).map(|_| SparseProperties::default())
+        self.array_memory_requirements(ctx, array, mipmapped, DeviceId::new(0))
+            .map(|_| SparseProperties::default())
     }
 
-    fn mipmap_create(&self, ctx: ContextId, id: ObjectId, descriptor: &ArrayDescriptor, levels: u32) -> Result<()> {
+    fn mipmap_create(
+        &self,
+        ctx: ContextId,
+        id: ObjectId,
+        descriptor: &ArrayDescriptor,
+        levels: u32,
+    ) -> Result<()> {
         check(descriptor)?;
         let volume = descriptor.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) == 0;
-        let longest = descriptor.width.max(descriptor.height).max(if volume { descriptor.depth } else { 0 });
+        let longest =
+            descriptor.width.max(descriptor.height).max(if volume { descriptor.depth } else { 0 });
         let most = longest.checked_ilog2().unwrap_or(0) + 1;
         // As many as there are, whatever is asked for.
-        let all: Vec<ArrayDescriptor> = (0..levels.clamp(1, most)).map(|index| level(descriptor, index)).collect();
+        let all: Vec<ArrayDescriptor> =
+            (0..levels.clamp(1, most)).map(|index| level(descriptor, index)).collect();
         let levels = allocate(&self.context(ctx)?, &all)?;
         self.mipmaps.insert(id, Mipmap { ctx, levels });
         Ok(())
@@ -186,7 +216,13 @@ impl Arrays for Cpu {
         Ok(())
     }
 
-    fn mipmap_level(&self, _ctx: ContextId, mipmap: ObjectId, level: u32, id: ObjectId) -> Result<ArrayDescriptor> {
+    fn mipmap_level(
+        &self,
+        _ctx: ContextId,
+        mipmap: ObjectId,
+        level: u32,
+        id: ObjectId,
+    ) -> Result<ArrayDescriptor> {
         let mipmap = self.mipmaps.get(mipmap)?;
         let array = mipmap.levels.get(level as usize).ok_or_else(invalid)?.clone();
         let descriptor = array.descriptor;

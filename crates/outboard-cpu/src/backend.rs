@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, CheckpointStep, ContextId, CopyMode, DeviceId, DevicePtr, Faults, Fill, HostPtr, Image, JitLog, Launch,
-    ObjectId, Rect, Result, StreamId,
+    Backend, CheckpointStep, ContextId, CopyMode, DeviceId, DevicePtr, Faults, Fill, HostPtr,
+    Image, JitLog, Launch, ObjectId, Rect, Result, StreamId,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -33,8 +33,17 @@ impl Backend for Cpu {
         Ok(device::platform(self.config()))
     }
 
-    fn context_open(&self, ctx: ContextId, device: DeviceId, _flags: u32, _primary: bool) -> Result<()> {
-        let engine = self.engines()?.get(device.ordinal() as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    fn context_open(
+        &self,
+        ctx: ContextId,
+        device: DeviceId,
+        _flags: u32,
+        _primary: bool,
+    ) -> Result<()> {
+        let engine = self
+            .engines()?
+            .get(device.ordinal() as usize)
+            .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         self.contexts.insert(ctx, Context::new(ctx, engine.clone()));
         self.scheduler.open(ctx);
         Ok(())
@@ -105,12 +114,22 @@ impl Backend for Cpu {
         if self.graphs.memory.free(address) { Ok(()) } else { context.free(address) }
     }
 
-    fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, _stream: StreamId) -> Result<DevicePtr> {
+    fn memory_alloc_async(
+        &self,
+        ctx: ContextId,
+        bytes: u64,
+        _stream: StreamId,
+    ) -> Result<DevicePtr> {
         let device = self.device_of(&self.context(ctx)?.engine)?;
         self.alloc_pooled(ctx, &self.default_pool(DeviceId::new(device))?, bytes).map(DevicePtr)
     }
 
-    fn memory_free_async(&'static self, ctx: ContextId, DevicePtr(address): DevicePtr, stream: StreamId) -> Result<()> {
+    fn memory_free_async(
+        &'static self,
+        ctx: ContextId,
+        DevicePtr(address): DevicePtr,
+        stream: StreamId,
+    ) -> Result<()> {
         if self.pooled.contains(address) {
             return self.free_pooled(ctx, address, stream);
         }
@@ -133,7 +152,13 @@ impl Backend for Cpu {
         self.host.remove(self.engines()?, memory, true)
     }
 
-    fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, _flags: u32) -> Result<()> {
+    fn host_register(
+        &self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+        _flags: u32,
+    ) -> Result<()> {
         self.host.register(self.engines()?, ctx, memory, bytes)
     }
 
@@ -210,7 +235,13 @@ impl Backend for Cpu {
         }
     }
 
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, _flags: u32) -> Result<()> {
+    fn stream_wait_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        event: ObjectId,
+        _flags: u32,
+    ) -> Result<()> {
         let event = self.event(event)?;
         if let Some(shared) = &event.shared {
             return self.wait_for_shared(ctx, lane(ctx, stream), shared);
@@ -255,13 +286,20 @@ impl Backend for Cpu {
         self.events.remove(id).map(drop)
     }
 
-    fn event_record(&'static self, ctx: ContextId, id: ObjectId, stream: StreamId, _flags: u32) -> Result<()> {
+    fn event_record(
+        &'static self,
+        ctx: ContextId,
+        id: ObjectId,
+        stream: StreamId,
+        _flags: u32,
+    ) -> Result<()> {
         let event = self.event(id)?;
         if let Some(shared) = &event.shared {
             return self.record_shared(ctx, lane(ctx, stream), shared);
         }
         let stamp = Arc::new(Stamp::default());
-        let ticket = self.scheduler.submit(ctx, lane(ctx, stream), Work::Stamp(stamp.clone()), None)?;
+        let ticket =
+            self.scheduler.submit(ctx, lane(ctx, stream), Work::Stamp(stamp.clone()), None)?;
         event.record(ticket, stamp);
         Ok(())
     }
@@ -278,10 +316,16 @@ impl Backend for Cpu {
     fn event_query(&self, ctx: ContextId, id: ObjectId) -> Result<()> {
         let event = self.event(id)?;
         match event.latest() {
-            _ if event.shared.as_ref().is_some_and(|shared| !shared.is_reached(shared.latest())) => {
+            _ if event
+                .shared
+                .as_ref()
+                .is_some_and(|shared| !shared.is_reached(shared.latest())) =>
+            {
                 Err(CUresult::CUDA_ERROR_NOT_READY)
             }
-            Some(record) if !self.scheduler.is_done(record.ticket) => Err(CUresult::CUDA_ERROR_NOT_READY),
+            Some(record) if !self.scheduler.is_done(record.ticket) => {
+                Err(CUresult::CUDA_ERROR_NOT_READY)
+            }
             _ => self.scheduler.check(ctx),
         }
     }
@@ -295,7 +339,13 @@ impl Backend for Cpu {
         start.milliseconds_to(&end)
     }
 
-    fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
+    fn module_load(
+        &self,
+        ctx: ContextId,
+        id: ObjectId,
+        image: Image<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
         let context = self.context(ctx)?;
         context.output.flush();
         let module = module::load(&context, image, log).inspect_err(|_| self.log(&log.error))?;
@@ -316,32 +366,67 @@ impl Backend for Cpu {
         Ok(self.modules.get(id)?.kernels.clone())
     }
 
-    fn module_function(&self, ctx: ContextId, module: ObjectId, name: &str, function: ObjectId) -> Result<KernelInfo> {
+    fn module_function(
+        &self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        function: ObjectId,
+    ) -> Result<KernelInfo> {
         let program = self.modules.get(module)?;
         let kernel = program.program.kernel(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         let function = self.functions.insert(function, Function::new(ctx, module, kernel));
         Ok(function.info())
     }
 
-    fn module_global(&self, _ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)> {
+    fn module_global(
+        &self,
+        _ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+    ) -> Result<(DevicePtr, u64, bool)> {
         let module = self.modules.get(module)?;
         let (address, bytes) = module.program.global(name).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         Ok((DevicePtr(address), bytes, module.program.is_managed(name)))
     }
 
-    fn function_set_attribute(&self, _ctx: ContextId, function: ObjectId, attribute: u32, value: i32) -> Result<()> {
+    fn function_set_attribute(
+        &self,
+        _ctx: ContextId,
+        function: ObjectId,
+        attribute: u32,
+        value: i32,
+    ) -> Result<()> {
         self.functions.get(function)?.set_attribute(attribute, value)
     }
 
-    fn function_set_cache_config(&self, _ctx: ContextId, function: ObjectId, _config: u32) -> Result<()> {
+    fn function_set_cache_config(
+        &self,
+        _ctx: ContextId,
+        function: ObjectId,
+        _config: u32,
+    ) -> Result<()> {
         self.functions.get(function).map(drop)
     }
 
-    fn occupancy(&self, _ctx: ContextId, function: ObjectId, block: u32, shared: u64, _flags: u32) -> Result<i32> {
+    fn occupancy(
+        &self,
+        _ctx: ContextId,
+        function: ObjectId,
+        block: u32,
+        shared: u64,
+        _flags: u32,
+    ) -> Result<i32> {
         Ok(self.functions.get(function)?.occupancy(block, shared))
     }
 
-    fn occupancy_dynamic_shared(&self, _ctx: ContextId, function: ObjectId, blocks: i32, block: i32) -> Result<u64> {
+    fn occupancy_dynamic_shared(
+        &self,
+        _ctx: ContextId,
+        function: ObjectId,
+        blocks: i32,
+        block: i32,
+    ) -> Result<u64> {
         self.functions.get(function)?.dynamic_shared(blocks.max(0) as u32, block.max(0) as u32)
     }
 
@@ -350,9 +435,12 @@ impl Backend for Cpu {
         let mut grid = self.grid(&function, ctx, launch)?;
         grid.processors = self.shares.processors(stream);
         self.scheduler.submit(ctx, lane(ctx, stream), Work::Launch(Box::new(grid)), None)?;
-        // An event that a launch may record earlier is recorded behind it, which is as good to whoever waits.
+        // An event that a launch may record earlier is recorded behind it, which is as good to
+        // whoever waits.
         let events = launch.attributes.iter().filter(|(id, _)| names_event(*id));
-        events.map(|(_, value)| event_of(value)).try_for_each(|id| self.event_record(ctx, id, stream, 0))
+        events
+            .map(|(_, value)| event_of(value))
+            .try_for_each(|id| self.event_record(ctx, id, stream, 0))
     }
 
     fn statistics(&self) -> Vec<(&'static str, String)> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{
-    BoxCopies, BoxCopy, ContextId, CopyMode, DevicePtr, Extent, HostPtr, Layout, Memory, Result, Side, StreamId,
+    BoxCopies, BoxCopy, ContextId, CopyMode, DevicePtr, Extent, HostPtr, Layout, Memory, Result,
+    Side, StreamId,
 };
 
 use crate::array::Array;
@@ -40,9 +41,16 @@ impl BoxWork {
         };
         let rows = self.extent.rows(self.dst.layout).zip(self.extent.rows(layout));
         for ((to, bytes), (from, _)) in rows {
-            // SAFETY: device addresses of the box were checked to lie in allocated or registered memory, or in an array that lives as long
-            // as this; host addresses are the program's, which promised that they are valid until the copy is done.
-            unsafe { ptr::copy((source + from) as *const u8, (self.dst.address + to) as *mut u8, bytes as usize) };
+            // SAFETY: device addresses of the box were checked to lie in allocated or registered
+            // memory, or in an array that lives as long as this; host addresses are the program's,
+            // which promised that they are valid until the copy is done.
+            unsafe {
+                ptr::copy(
+                    (source + from) as *const u8,
+                    (self.dst.address + to) as *mut u8,
+                    bytes as usize,
+                )
+            };
         }
     }
 }
@@ -56,7 +64,9 @@ impl Cpu {
 
     fn rows(&self, side: &Side, extent: Extent) -> Result<Rows> {
         match side.memory {
-            Memory::Host(HostPtr(address)) => Ok(Rows { address, layout: side.layout, _array: None }),
+            Memory::Host(HostPtr(address)) => {
+                Ok(Rows { address, layout: side.layout, _array: None })
+            }
             Memory::Device(DevicePtr(address)) => {
                 let span = side.layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
                 check_range(self.engines()?, address, span)?;
@@ -72,7 +82,13 @@ impl Cpu {
 }
 
 impl BoxCopies for Cpu {
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(
+        &'static self,
+        ctx: ContextId,
+        copy: &BoxCopy,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()> {
         let extent = copy.extent;
         let context = self.context(ctx)?;
         let (dst, src) = (self.rows(&copy.dst, extent)?, self.rows(&copy.src, extent)?);
@@ -85,7 +101,9 @@ impl BoxCopies for Cpu {
             CopyMode::Pinned => {}
             CopyMode::Synchronous => return self.run_blocking(&context, lane, Work::Box(work)),
             CopyMode::Pageable
-                if host(&copy.dst) || bytes > MOST_STAGED || self.scheduler.lane_pending(ctx, lane)?.is_empty() =>
+                if host(&copy.dst)
+                    || bytes > MOST_STAGED
+                    || self.scheduler.lane_pending(ctx, lane)?.is_empty() =>
             {
                 return self.scheduler.run(ctx, lane, Work::Box(work));
             }
@@ -93,8 +111,11 @@ impl BoxCopies for Cpu {
                 let mut staged = Vec::with_capacity(bytes as usize);
                 for (offset, bytes) in extent.rows(work.src.layout) {
                     let row = (work.src.address + offset) as *const u8;
-                    // SAFETY: the caller promises that the rows of the source are readable until this returns.
-                    staged.extend_from_slice(unsafe { std::slice::from_raw_parts(row, bytes as usize) });
+                    // SAFETY: the caller promises that the rows of the source are readable until
+                    // this returns.
+                    staged.extend_from_slice(unsafe {
+                        std::slice::from_raw_parts(row, bytes as usize)
+                    });
                 }
                 work.staged = Some(staged.into());
             }

@@ -1,7 +1,9 @@
-//! Suspending a process that uses the software device: `cuCheckpointProcess*`, called by another process.
+//! Suspending a process that uses the software device: `cuCheckpointProcess*`, called by another
+//! process.
 //!
-//! A process that may be suspended listens at an abstract Unix socket (`OUTBOARD_CPU_CHECKPOINT=1`). Its memory moves to a file without a name. Calls are
-//! not held up meanwhile, as NVIDIA's driver does: whoever has it suspended sees to it that none is made.
+//! A process that may be suspended listens at an abstract Unix socket
+//! (`OUTBOARD_CPU_CHECKPOINT=1`). Its memory moves to a file without a name. Calls are not held up
+//! meanwhile, as NVIDIA's driver does: whoever has it suspended sees to it that none is made.
 
 use std::ffi::c_int;
 use std::io::{self, Read, Write};
@@ -37,9 +39,12 @@ pub(crate) fn listen() {
         if std::env::var_os(VARIABLE).is_none_or(|value| value != "1") {
             return;
         }
-        let listener = address(std::process::id()).and_then(|address| UnixListener::bind_addr(&address));
+        let listener =
+            address(std::process::id()).and_then(|address| UnixListener::bind_addr(&address));
         if let Ok(listener) = listener {
-            let _ = std::thread::Builder::new().name("outboard-checkpoint".into()).spawn(move || serve(&listener));
+            let _ = std::thread::Builder::new()
+                .name("outboard-checkpoint".into())
+                .spawn(move || serve(&listener));
         }
     });
 }
@@ -111,15 +116,20 @@ fn finish_work(limit: Duration) -> Result<(), CUresult> {
 
 fn save() -> Result<Vec<Saved>, CUresult> {
     let engines = Cpu::get().engines()?;
-    // SAFETY: nothing is queued, and whoever had the process locked sees to it that nothing will be.
-    let saved = engines.iter().map(|engine| unsafe { engine.memory().save() }).collect::<io::Result<_>>();
+    // SAFETY: nothing is queued, and whoever had the process locked sees to it that nothing will
+    // be.
+    let saved =
+        engines.iter().map(|engine| unsafe { engine.memory().save() }).collect::<io::Result<_>>();
     saved.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
 fn restore(saved: &[Saved]) -> Result<(), CUresult> {
     let engines = Cpu::get().engines()?;
     // SAFETY: saved from these, and nothing has been queued since.
-    let restored = engines.iter().zip(saved).try_for_each(|(engine, saved)| unsafe { engine.memory().restore(saved) });
+    let restored = engines
+        .iter()
+        .zip(saved)
+        .try_for_each(|(engine, saved)| unsafe { engine.memory().restore(saved) });
     restored.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
@@ -127,9 +137,11 @@ fn restore(saved: &[Saved]) -> Result<(), CUresult> {
 fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
     let unknown = |_| CUresult::CUDA_ERROR_INVALID_VALUE;
     let process = u32::try_from(process).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let mut stream = address(process).and_then(|address| UnixStream::connect_addr(&address)).map_err(unknown)?;
+    let mut stream =
+        address(process).and_then(|address| UnixStream::connect_addr(&address)).map_err(unknown)?;
     // Anybody may listen at a name.
-    let listener = rustix::net::sockopt::socket_peercred(&stream).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+    let listener = rustix::net::sockopt::socket_peercred(&stream)
+        .map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
     if listener.pid.as_raw_pid().unsigned_abs() != process {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -140,7 +152,9 @@ fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
     let mut answer = [0; 8];
     let lost = |_| CUresult::CUDA_ERROR_OPERATING_SYSTEM;
     stream.write_all(&question).and_then(|()| stream.read_exact(&mut answer)).map_err(lost)?;
-    let word = |at: usize| u32::from_le_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]]);
+    let word = |at: usize| {
+        u32::from_le_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]])
+    };
     match CUresult(word(0)) {
         CUresult::CUDA_SUCCESS => Ok(word(4)),
         error => Err(error),
@@ -149,7 +163,11 @@ fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
 
 impl Cpu {
     /// Asks another process to take a step.
-    pub(crate) fn ask_checkpoint(process: c_int, step: CheckpointStep, limit: u32) -> Result<u32, CUresult> {
+    pub(crate) fn ask_checkpoint(
+        process: c_int,
+        step: CheckpointStep,
+        limit: u32,
+    ) -> Result<u32, CUresult> {
         let action = match step {
             CheckpointStep::Lock => LOCK,
             CheckpointStep::Checkpoint => CHECKPOINT,

@@ -54,12 +54,17 @@ impl Config {
             (1..=most).contains(&count).then_some(count)
         };
         let memory = variable("OUTBOARD_CPU_MEMORY").and_then(|text| bytes(&text));
-        let version = variable("OUTBOARD_CPU_DRIVER_VERSION").and_then(|text| text.trim().parse().ok());
-        let version = version.filter(|version| (OLDEST..=outboard_abi::CUDA_VERSION).contains(version));
+        let version =
+            variable("OUTBOARD_CPU_DRIVER_VERSION").and_then(|text| text.trim().parse().ok());
+        let version =
+            version.filter(|version| (OLDEST..=outboard_abi::CUDA_VERSION).contains(version));
         Config {
             devices: count("OUTBOARD_CPU_DEVICES", MAX_DEVICES).unwrap_or(1),
-            threads: count("OUTBOARD_CPU_THREADS", MAX_THREADS).unwrap_or(processors.min(MAX_THREADS)),
-            memory: memory.unwrap_or((machine / 2).clamp(64 * MIB, MOST_BY_DEFAULT)).next_multiple_of(MIB),
+            threads: count("OUTBOARD_CPU_THREADS", MAX_THREADS)
+                .unwrap_or(processors.min(MAX_THREADS)),
+            memory: memory
+                .unwrap_or((machine / 2).clamp(64 * MIB, MOST_BY_DEFAULT))
+                .next_multiple_of(MIB),
             compile_time: count("OUTBOARD_CPU_COMPILE_SECONDS", MAX_SECONDS)
                 .map_or(EngineConfig::COMPILE_TIME, |seconds| Duration::from_secs(seconds as u64)),
             version: version.unwrap_or(outboard_abi::CUDA_VERSION),
@@ -88,7 +93,9 @@ fn bytes(text: &str) -> Option<u64> {
 fn machine_memory() -> u64 {
     let info = sysinfo();
     let all = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
-    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
     all.min(limit.unwrap_or(u64::MAX))
 }
 
@@ -97,7 +104,9 @@ mod tests {
     use super::*;
 
     fn config(variables: &[(&str, &str)], machine: u64) -> Config {
-        let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+        let find = |name: &str| {
+            variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string())
+        };
         Config::new(find, 6, machine)
     }
 
@@ -124,7 +133,10 @@ mod tests {
 
     #[test]
     fn seconds() {
-        assert_eq!(config(&[("OUTBOARD_CPU_COMPILE_SECONDS", "7")], 1 << 30).compile_time, Duration::from_secs(7));
+        assert_eq!(
+            config(&[("OUTBOARD_CPU_COMPILE_SECONDS", "7")], 1 << 30).compile_time,
+            Duration::from_secs(7)
+        );
     }
 
     #[test]

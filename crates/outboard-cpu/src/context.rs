@@ -30,7 +30,8 @@ const MOST_STACK: u64 = (512 << 10) - (1 << 10);
 /// The least buffer for printed text, as there.
 const LEAST_FIFO: u64 = 512 << 10;
 
-/// Why a limit cannot be asked for: a device may lack it (ours lacks launches from kernels), or nobody knows it.
+/// Why a limit cannot be asked for: a device may lack it (ours lacks launches from kernels), or
+/// nobody knows it.
 fn no_limit(limit: CUlimit_enum) -> CUresult {
     match limit.0 < CUlimit_enum::CU_LIMIT_MAX.0 {
         true => CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT,
@@ -56,7 +57,8 @@ impl Context {
             CUlimit_enum::CU_LIMIT_PRINTF_FIFO_SIZE => Ok(self.engine.limit(Limit::PrintfFifo)),
             CUlimit_enum::CU_LIMIT_MALLOC_HEAP_SIZE => Ok(self.engine.limit(Limit::MallocHeap)),
             CUlimit_enum::CU_LIMIT_MAX_L2_FETCH_GRANULARITY => Ok(64),
-            CUlimit_enum::CU_LIMIT_PERSISTING_L2_CACHE_SIZE | CUlimit_enum::CU_LIMIT_CIG_ENABLED => Ok(0),
+            CUlimit_enum::CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+            | CUlimit_enum::CU_LIMIT_CIG_ENABLED => Ok(0),
             CUlimit_enum::CU_LIMIT_SHMEM_SIZE => Ok(u64::from(device::SHARED_OPTIN)),
             limit => Err(no_limit(limit)),
         }
@@ -71,7 +73,8 @@ impl Context {
             CUlimit_enum::CU_LIMIT_PRINTF_FIFO_SIZE => (Limit::PrintfFifo, value.max(LEAST_FIFO)),
             CUlimit_enum::CU_LIMIT_MALLOC_HEAP_SIZE => (Limit::MallocHeap, value),
             // Hints.
-            CUlimit_enum::CU_LIMIT_MAX_L2_FETCH_GRANULARITY | CUlimit_enum::CU_LIMIT_PERSISTING_L2_CACHE_SIZE => {
+            CUlimit_enum::CU_LIMIT_MAX_L2_FETCH_GRANULARITY
+            | CUlimit_enum::CU_LIMIT_PERSISTING_L2_CACHE_SIZE => {
                 return Ok(());
             }
             limit => return Err(no_limit(limit)),
@@ -82,19 +85,25 @@ impl Context {
 
     /// Allocates device memory that ends with the context.
     pub(crate) fn alloc(&self, bytes: u64) -> Result<u64> {
-        let address = self.engine.memory().alloc(bytes, 1).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let address =
+            self.engine.memory().alloc(bytes, 1).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         self.allocations.lock().insert(address);
         Ok(address)
     }
 
     /// Whether there is such an allocation.
     pub(crate) fn check_owned(&self, address: u64) -> Result<()> {
-        self.allocations.lock().contains(&address).then_some(()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        self.allocations
+            .lock()
+            .contains(&address)
+            .then_some(())
+            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     pub(crate) fn free(&self, address: u64) -> Result<()> {
         // Taken out first: the address may be given to another context as soon as it is free.
-        if !self.allocations.lock().remove(&address) || self.engine.memory().free(address).is_none() {
+        if !self.allocations.lock().remove(&address) || self.engine.memory().free(address).is_none()
+        {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         Ok(())

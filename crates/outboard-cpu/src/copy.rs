@@ -9,7 +9,8 @@ use crate::memory::{check_range, extent};
 use crate::sched::Lane;
 use crate::work::Work;
 
-/// Greatest copy from pageable memory that is staged when the stream is busy; beyond it the program waits.
+/// Greatest copy from pageable memory that is staged when the stream is busy; beyond it the program
+/// waits.
 pub(crate) const MOST_STAGED: u64 = 1 << 20;
 
 impl Cpu {
@@ -31,11 +32,14 @@ impl Cpu {
         match mode {
             CopyMode::Synchronous => self.run_blocking(ctx, lane, work),
             CopyMode::Pinned => self.scheduler.submit(ctx.id, lane, work, None).map(drop),
-            CopyMode::Pageable if bytes > MOST_STAGED || self.scheduler.lane_pending(ctx.id, lane)?.is_empty() => {
+            CopyMode::Pageable
+                if bytes > MOST_STAGED || self.scheduler.lane_pending(ctx.id, lane)?.is_empty() =>
+            {
                 self.scheduler.run(ctx.id, lane, work)
             }
             CopyMode::Pageable => {
-                // SAFETY: the caller of `copy_to_device` promises that the source is readable until this returns.
+                // SAFETY: the caller of `copy_to_device` promises that the source is readable until
+                // this returns.
                 let bytes = unsafe { std::slice::from_raw_parts(src, bytes as usize) }.into();
                 self.scheduler.submit(ctx.id, lane, Work::Upload { dst, bytes }, None).map(drop)
             }
@@ -64,7 +68,14 @@ impl Cpu {
         }
     }
 
-    pub(crate) fn copy_rect(&'static self, ctx: &Context, dst: u64, src: u64, rect: Rect, lane: Lane) -> Result<()> {
+    pub(crate) fn copy_rect(
+        &'static self,
+        ctx: &Context,
+        dst: u64,
+        src: u64,
+        rect: Rect,
+        lane: Lane,
+    ) -> Result<()> {
         if rect.width == 0 || rect.height == 0 {
             return Ok(());
         }
@@ -81,7 +92,11 @@ impl Cpu {
         let aligned = matches!(element, 1 | 2 | 4)
             && fill.dst.is_multiple_of(element)
             && (fill.height == 1 || fill.pitch.is_multiple_of(element));
-        let width = fill.width.checked_mul(element).filter(|_| aligned).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let width = fill
+            .width
+            .checked_mul(element)
+            .filter(|_| aligned)
+            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         check_range(self.engines()?, fill.dst.0, extent(width, fill.height, fill.pitch)?)?;
         self.scheduler.submit(ctx.id, lane, Work::Fill(fill), None).map(drop)
     }

@@ -158,10 +158,22 @@ impl Cpu {
     }
 
     /// A launch of a function, checked and numbered.
-    pub(crate) fn grid(&self, function: &Function, ctx: ContextId, launch: &Launch<'_>) -> Result<Grid> {
+    pub(crate) fn grid(
+        &self,
+        function: &Function,
+        ctx: ContextId,
+        launch: &Launch<'_>,
+    ) -> Result<Grid> {
         let number = self.launches.fetch_add(1, Ordering::Relaxed) + 1;
         let context = self.context(ctx)?;
-        Grid::new(function.kernel.clone(), function.cluster(), context, launch, number, self.config.log)
+        Grid::new(
+            function.kernel.clone(),
+            function.cluster(),
+            context,
+            launch,
+            number,
+            self.config.log,
+        )
     }
 
     /// Waits, lets printed text appear, and reports what became of the context.

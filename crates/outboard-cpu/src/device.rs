@@ -1,7 +1,8 @@
 //! What the devices say of themselves.
 //!
-//! An attribute is what holds here, and what a program would act upon; where a figure has no meaning on a processor (bus width) it is a
-//! plausible constant. The compute capability is 9.0, so that PTX for everything up to `sm_90` loads.
+//! An attribute is what holds here, and what a program would act upon; where a figure has no
+//! meaning on a processor (bus width) it is a plausible constant. The compute capability is 9.0, so
+//! that PTX for everything up to `sm_90` loads.
 
 use std::fs;
 
@@ -29,15 +30,23 @@ pub(crate) const BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 /// All devices, as `cuInit` finds them.
 pub(crate) fn platform(config: &Config) -> Platform {
     let machine = machine_identity();
-    let devices = (0..config.devices as u32).map(|ordinal| device(config, ordinal, &machine)).collect();
-    Platform { driver_version: config.version, driver_name: "software device".into(), devices, lacks: Vec::new() }
+    let devices =
+        (0..config.devices as u32).map(|ordinal| device(config, ordinal, &machine)).collect();
+    Platform {
+        driver_version: config.version,
+        driver_name: "software device".into(),
+        devices,
+        lacks: Vec::new(),
+    }
 }
 
 fn device(config: &Config, ordinal: u32, machine: &str) -> Device {
     let threads = config.threads;
     let plural = if threads == 1 { "" } else { "s" };
-    let mut attributes: Vec<(u32, i32)> =
-        attributes(config, ordinal).into_iter().map(|(attribute, value)| (attribute.0, value)).collect();
+    let mut attributes: Vec<(u32, i32)> = attributes(config, ordinal)
+        .into_iter()
+        .map(|(attribute, value)| (attribute.0, value))
+        .collect();
     attributes.sort_unstable();
     Device {
         id: DeviceId::new(ordinal),
@@ -46,7 +55,10 @@ fn device(config: &Config, ordinal: u32, machine: &str) -> Device {
         total_memory: config.memory,
         attributes,
         stream_priorities: (0, -5),
-        peers: (0..config.devices as u32).filter(|other| *other != ordinal).map(DeviceId::new).collect(),
+        peers: (0..config.devices as u32)
+            .filter(|other| *other != ordinal)
+            .map(DeviceId::new)
+            .collect(),
     }
 }
 
@@ -62,13 +74,22 @@ fn attributes(config: &Config, ordinal: u32) -> Vec<(Attribute, i32)> {
         (Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535),
         (Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE, WARP as i32),
         (Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, config.threads as i32),
-        (Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, THREADS_PER_MULTIPROCESSOR as i32),
-        (Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, BLOCKS_PER_MULTIPROCESSOR as i32),
+        (
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+            THREADS_PER_MULTIPROCESSOR as i32,
+        ),
+        (
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR,
+            BLOCKS_PER_MULTIPROCESSOR as i32,
+        ),
         (Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, REGISTERS as i32),
         (Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, REGISTERS as i32),
         (Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, SHARED as i32),
         (Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, SHARED_OPTIN as i32),
-        (Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, SHARED_PER_MULTIPROCESSOR as i32),
+        (
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+            SHARED_PER_MULTIPROCESSOR as i32,
+        ),
         (Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, RESERVED_SHARED as i32),
         (Attribute::CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536),
         (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, (SM / 10) as i32),
@@ -100,7 +121,8 @@ fn attributes(config: &Config, ordinal: u32) -> Vec<(Attribute, i32)> {
         (Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1),
         (Attribute::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES, 0),
         (Attribute::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1),
-        // Memory. The device counts as one with memory of its own, since programs are to see the same through a server.
+        // Memory. The device counts as one with memory of its own, since programs are to see the
+        // same through a server.
         (Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED, 0),
         (Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1),
         (Attribute::CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1),
@@ -208,7 +230,8 @@ fn attributes(config: &Config, ordinal: u32) -> Vec<(Attribute, i32)> {
     ]
 }
 
-/// Most elements along each dimension of an array, by its kind: what the attributes of textures say.
+/// Most elements along each dimension of an array, by its kind: what the attributes of textures
+/// say.
 pub(crate) fn most_elements(d: &ArrayDescriptor) -> [u64; 3] {
     const LAYERED: u32 = outboard_abi::CUDA_ARRAY3D_LAYERED;
     const CUBEMAP: u32 = outboard_abi::CUDA_ARRAY3D_CUBEMAP;
@@ -228,8 +251,8 @@ impl Devices for Cpu {
         if !matches!(format, 1..=3 | 8..=10 | 0x10 | 0x20) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let widest =
-            device(self.config(), 0, "").attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.0);
+        let widest = device(self.config(), 0, "")
+            .attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.0);
         Ok(widest.unwrap_or(0) as u64)
     }
 }
@@ -296,7 +319,10 @@ mod tests {
         assert_eq!(platform.devices.len(), 3);
         let device = &platform.devices[1];
         assert_eq!(device.name, "Outboard CPU (4 threads)");
-        assert_eq!(device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0), Some(4));
+        assert_eq!(
+            device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0),
+            Some(4)
+        );
         assert_eq!(device.attribute(Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID.0), Some(2));
         assert!(device.attributes.is_sorted_by(|a, b| a.0 < b.0), "each attribute once, ascending");
         assert_ne!(device.uuid, platform.devices[0].uuid);

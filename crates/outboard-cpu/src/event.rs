@@ -57,7 +57,8 @@ impl Event {
 impl Record {
     /// Milliseconds from `self` to `end`, both reached.
     pub(crate) fn milliseconds_to(&self, end: &Record) -> Result<f32> {
-        let (start, end) = self.stamp.time().zip(end.stamp.time()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let (start, end) =
+            self.stamp.time().zip(end.stamp.time()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let (sign, span) = match end.checked_duration_since(start) {
             Some(span) => (1.0, span),
             None => (-1.0, start.duration_since(end)),

@@ -1,10 +1,12 @@
-//! Green contexts of the software device: shares are kept as told, and as many of its threads work for each. Which ones, all share.
+//! Green contexts of the software device: shares are kept as told, and as many of its threads work
+//! for each. Which ones, all share.
 
 use std::collections::HashMap;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, ContextId, DeviceId, GreenContexts, ObjectId, Result, Share, Split, SplitRequest, StreamId,
+    Backend, ContextId, DeviceId, GreenContexts, ObjectId, Result, Share, Split, SplitRequest,
+    StreamId,
 };
 use parking_lot::Mutex;
 
@@ -50,7 +52,8 @@ fn shared(fields: impl IntoIterator<Item = (usize, u32)>) -> Share {
     share
 }
 
-/// A part of a device's multiprocessors, from one on. As with NVIDIA's driver, it cannot be split: only what a green context made of it has can.
+/// A part of a device's multiprocessors, from one on. As with NVIDIA's driver, it cannot be split:
+/// only what a green context made of it has can.
 fn part(device: u32, first: u32, count: u32) -> Share {
     shared([(KIND, MULTIPROCESSORS), (DEVICE, device), (FIRST, first), (COUNT, count)])
 }
@@ -119,7 +122,9 @@ impl Cpu {
 
 /// Lets what comes in a lane wait.
 fn wait_for(ctx: ContextId, lane: Lane, tickets: &[Ticket]) -> Result<()> {
-    tickets.iter().try_for_each(|ticket| Cpu::get().scheduler.submit(ctx, lane, Work::Nothing, Some(*ticket)).map(drop))
+    tickets.iter().try_for_each(|ticket| {
+        Cpu::get().scheduler.submit(ctx, lane, Work::Nothing, Some(*ticket)).map(drop)
+    })
 }
 
 impl GreenContexts for Cpu {
@@ -127,14 +132,20 @@ impl GreenContexts for Cpu {
         Ok(share(device.ordinal(), 0, self.config().threads as u32))
     }
 
-    fn context_resource(&'static self, _ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
+    fn context_resource(
+        &'static self,
+        _ctx: ContextId,
+        green: Option<ObjectId>,
+        kind: u32,
+    ) -> Result<Share> {
         match green {
             // Every context of a device has all of it; which one it is matters to nobody.
             None => self.device_resource(DeviceId::new(0), kind),
             Some(green) => {
                 let greens = self.shares.greens.lock();
                 let green = greens.get(&green).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
-                let [device, first, count] = [DEVICE, FIRST, COUNT].map(|at| field(&green.share, at));
+                let [device, first, count] =
+                    [DEVICE, FIRST, COUNT].map(|at| field(&green.share, at));
                 Ok(share(device, first, count))
             }
         }
@@ -146,7 +157,10 @@ impl GreenContexts for Cpu {
 
     fn resource_describe(&self, desc: ObjectId, resources: &[Share]) -> Result<()> {
         let (device, first) = (field(&resources[0], DEVICE), field(&resources[0], FIRST));
-        if resources.iter().any(|one| field(one, DEVICE) != device || field(one, KIND) != MULTIPROCESSORS) {
+        if resources
+            .iter()
+            .any(|one| field(one, DEVICE) != device || field(one, KIND) != MULTIPROCESSORS)
+        {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         }
         let count: u32 = resources.iter().map(|one| field(one, COUNT)).fold(0, u32::saturating_add);
@@ -157,16 +171,28 @@ impl GreenContexts for Cpu {
         Ok(())
     }
 
-    fn green_open(&self, ctx: ContextId, green: ObjectId, desc: ObjectId, _flags: u32) -> Result<()> {
+    fn green_open(
+        &self,
+        ctx: ContextId,
+        green: ObjectId,
+        desc: ObjectId,
+        _flags: u32,
+    ) -> Result<()> {
         self.context(ctx)?;
-        let share = *self.shares.descriptions.lock().get(&desc).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let share = *self
+            .shares
+            .descriptions
+            .lock()
+            .get(&desc)
+            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let made = Green { ctx, share, streams: Vec::new(), gates: Vec::new() };
         self.shares.greens.lock().insert(green, made);
         Ok(())
     }
 
     fn green_close(&self, _ctx: ContextId, green: ObjectId) -> Result<()> {
-        let made = self.shares.greens.lock().remove(&green).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        let made =
+            self.shares.greens.lock().remove(&green).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         // Streams that the program has not destroyed cannot be named any more.
         for stream in made.streams {
             let _ = self.scheduler.remove_lane(Lane::Created(stream));
@@ -191,12 +217,22 @@ impl GreenContexts for Cpu {
         wait_for(ctx, Lane::Created(stream), &green.gates)
     }
 
-    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+    fn green_default_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+    ) -> Result<()> {
         self.green_stream(ctx, green, stream, CUstream_flags_enum::CU_STREAM_NON_BLOCKING.0, 0)?;
         self.scheduler.join(Lane::Created(stream), green, true)
     }
 
-    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_record(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()> {
         let mut before = Vec::new();
         for lane in self.lanes(ctx, green)? {
             before.extend(self.scheduler.lane_pending(ctx, lane).unwrap_or_default());

@@ -1,7 +1,8 @@
 //! Memory and events shared among processes of one machine.
 //!
-//! All of it lies in files that exist only as open descriptors. A token says which process offers the file ([`crate::offers`]), and which part
-//! of it is meant. A descriptor that is passed on is a file itself, and its name says what is in it.
+//! All of it lies in files that exist only as open descriptors. A token says which process offers
+//! the file ([`crate::offers`]), and which part of it is meant. A descriptor that is passed on is a
+//! file itself, and its name says what is in it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,7 +11,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, DeviceId, DevicePtr, MemoryKind, ObjectId, Result, Sharing, Token};
+use outboard_front::backend::{
+    ContextId, DeviceId, DevicePtr, MemoryKind, ObjectId, Result, Sharing, Token,
+};
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -79,12 +82,14 @@ impl Opened {
     fn new(engine: Arc<Engine>, part: &Part) -> Result<Opened> {
         let file = part.open()?;
         let memory = engine.memory();
-        // Allocations begin at multiples of 512 of the arena, parts of mappings at multiples of 256, mappings at whole pages.
+        // Allocations begin at multiples of 512 of the arena, parts of mappings at multiples of
+        // 256, mappings at whole pages.
         if !part.offset.is_multiple_of(256) {
             return Err(INVALID);
         }
         let first = part.offset & !(PAGE - 1);
-        let span = (part.offset + part.bytes).checked_next_multiple_of(PAGE).ok_or(INVALID)? - first;
+        let span =
+            (part.offset + part.bytes).checked_next_multiple_of(PAGE).ok_or(INVALID)? - first;
         let base = memory.reserve(span, PAGE, 0).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let (address, bytes) = (base + part.offset - first, part.bytes);
         if !memory.map(base, span, file.as_fd(), first).is_ok_and(|mapped| mapped) {
@@ -115,7 +120,8 @@ impl OpenedMemory {
     }
 }
 
-/// An event that several processes see: how often it has been recorded, and which record has been reached.
+/// An event that several processes see: how often it has been recorded, and which record has been
+/// reached.
 pub(crate) struct SharedEvent {
     file: OwnedFd,
     address: u64,
@@ -125,15 +131,19 @@ pub(crate) struct SharedEvent {
 
 impl SharedEvent {
     pub(crate) fn new() -> Result<Arc<SharedEvent>> {
-        let file = outboard_simt::memory_file(PAGE).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let file =
+            outboard_simt::memory_file(PAGE).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         SharedEvent::map(file)
     }
 
     fn map(file: OwnedFd) -> Result<Arc<SharedEvent>> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice, of a file that holds no Rust values.
-        let address = unsafe { mmap(std::ptr::null_mut(), PAGE as usize, access, MapFlags::SHARED, &file, 0) }
-            .map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
+        // SAFETY: a new mapping at an address of the kernel's choice, of a file that holds no Rust
+        // values.
+        let address = unsafe {
+            mmap(std::ptr::null_mut(), PAGE as usize, access, MapFlags::SHARED, &file, 0)
+        }
+        .map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
         Ok(Arc::new(SharedEvent { file, address: address as u64, offer: OnceLock::new() }))
     }
 
@@ -183,7 +193,10 @@ static ARENAS: Mutex<BTreeMap<u64, Offer>> = Mutex::new(BTreeMap::new());
 impl Cpu {
     fn share_range(&self, engine: &Engine, address: u64, bytes: u64) -> Result<Token> {
         let memory = engine.memory();
-        let offset = address.checked_sub(memory.base()).filter(|_| memory.check(address, bytes)).ok_or(INVALID)?;
+        let offset = address
+            .checked_sub(memory.base())
+            .filter(|_| memory.check(address, bytes))
+            .ok_or(INVALID)?;
         self.share_part(engine, offset, bytes)
     }
 
@@ -201,7 +214,8 @@ impl Cpu {
     }
 }
 
-/// Says that a record has been reached, whether the work does or is dropped because its context has failed: others wait for it.
+/// Says that a record has been reached, whether the work does or is dropped because its context has
+/// failed: others wait for it.
 struct Reached(Arc<SharedEvent>, u64);
 
 impl Drop for Reached {
@@ -214,18 +228,30 @@ impl Drop for Reached {
 const LOOK: Duration = Duration::from_micros(50);
 
 impl Cpu {
-    pub(crate) fn record_shared(&'static self, ctx: ContextId, lane: Lane, event: &Arc<SharedEvent>) -> Result<()> {
+    pub(crate) fn record_shared(
+        &'static self,
+        ctx: ContextId,
+        lane: Lane,
+        event: &Arc<SharedEvent>,
+    ) -> Result<()> {
         let mut reached = Some(Reached(event.clone(), event.next()));
         let work = Work::Call(Box::new(move || drop(reached.take())));
         self.scheduler.submit(ctx, lane, work, None).map(drop)
     }
 
-    pub(crate) fn wait_for_shared(&'static self, ctx: ContextId, lane: Lane, event: &Arc<SharedEvent>) -> Result<()> {
+    pub(crate) fn wait_for_shared(
+        &'static self,
+        ctx: ContextId,
+        lane: Lane,
+        event: &Arc<SharedEvent>,
+    ) -> Result<()> {
         let word = Word { address: event.reached_address(), value: event.latest(), wide: true };
         self.scheduler.submit(ctx, lane, Work::Wait(word, Condition::AtLeast), None)?;
         // Behind it, so that the event stays mapped while the stream looks at it.
         let mut kept = Some(event.clone());
-        self.scheduler.submit(ctx, lane, Work::Call(Box::new(move || drop(kept.take()))), None).map(drop)
+        self.scheduler
+            .submit(ctx, lane, Work::Call(Box::new(move || drop(kept.take()))), None)
+            .map(drop)
     }
 
     pub(crate) fn synchronize_shared(&self, ctx: ContextId, event: &SharedEvent) -> Result<()> {
@@ -241,10 +267,14 @@ impl Cpu {
 
 /// A file of ours that is called `kind` and a device's ordinal.
 fn device_of(kind: &str, fd: BorrowedFd<'_>) -> Result<DeviceId> {
-    let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| INVALID)?;
+    let name =
+        std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_err(|_| INVALID)?;
     let name = name.to_string_lossy();
     let name = name.strip_suffix(" (deleted)").unwrap_or(&name);
-    let device = name.strip_prefix("/memfd:outboard-").and_then(|name| name.strip_prefix(kind)).ok_or(INVALID)?;
+    let device = name
+        .strip_prefix("/memfd:outboard-")
+        .and_then(|name| name.strip_prefix(kind))
+        .ok_or(INVALID)?;
     device.parse().map(DeviceId::new).map_err(|_| INVALID)
 }
 
@@ -253,7 +283,12 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd> {
 }
 
 impl Sharing for Cpu {
-    fn share_memory(&self, ctx: ContextId, DevicePtr(address): DevicePtr, bytes: u64) -> Result<Token> {
+    fn share_memory(
+        &self,
+        ctx: ContextId,
+        DevicePtr(address): DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
         let context = self.context(ctx)?;
         if let Some((engine, offset, bytes)) = self.mappings.allocation(address)? {
             return self.share_part(&engine, offset, bytes);
@@ -279,7 +314,9 @@ impl Sharing for Cpu {
     fn close_memory(&self, ctx: ContextId, DevicePtr(address): DevicePtr) -> Result<()> {
         self.wait_for_everything();
         let mut all = self.opened.0.lock();
-        let found = all.iter_mut().find(|((owner, _), (opened, _))| *owner == ctx && opened.address == address);
+        let found = all
+            .iter_mut()
+            .find(|((owner, _), (opened, _))| *owner == ctx && opened.address == address);
         let (key, (_, count)) = found.ok_or(INVALID)?;
         *count -= 1;
         if *count == 0 {
@@ -338,13 +375,24 @@ impl Sharing for Cpu {
         Ok(device)
     }
 
-    fn share_pooled(&self, _home: DeviceId, DevicePtr(address): DevicePtr, bytes: u64) -> Result<Token> {
+    fn share_pooled(
+        &self,
+        _home: DeviceId,
+        DevicePtr(address): DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
         let (allocated, engine) = self.pooled.find(address).ok_or(INVALID)?;
         self.share_range(&engine, address, bytes.min(allocated))
     }
 
-    fn open_pooled(&self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)> {
-        let opened = Opened::new(self.pools.get(pool)?.engine.clone(), &Part::decode(MEMORY, token)?)?;
+    fn open_pooled(
+        &self,
+        ctx: ContextId,
+        pool: ObjectId,
+        token: &Token,
+    ) -> Result<(DevicePtr, u64)> {
+        let opened =
+            Opened::new(self.pools.get(pool)?.engine.clone(), &Part::decode(MEMORY, token)?)?;
         let (address, bytes) = (opened.address, opened.bytes);
         self.pooled.insert_opened(ctx, address, bytes, opened);
         Ok((DevicePtr(address), bytes))
@@ -362,13 +410,19 @@ mod tests {
         let own = Part { offer, offset: 0, bytes: PAGE };
         assert_eq!(Part::decode(MEMORY, &own.encode(MEMORY)), Ok(own));
         assert_eq!(own.open().err(), Some(CUresult::CUDA_ERROR_INVALID_CONTEXT));
-        assert!(Part::decode(EVENT, &own.encode(MEMORY)).is_err() && Part::decode(MEMORY, &[0; 64]).is_err());
+        assert!(
+            Part::decode(EVENT, &own.encode(MEMORY)).is_err()
+                && Part::decode(MEMORY, &[0; 64]).is_err()
+        );
         let mut longer = own.encode(MEMORY);
         longer[63] = 1;
         assert!(Part::decode(MEMORY, &longer).is_err());
         // Processes that are not there, or that offer nothing.
         for process in [0, 1, u64::MAX] {
-            assert_eq!(Part { offer: Offer { process, ..offer }, ..own }.open().err(), Some(INVALID));
+            assert_eq!(
+                Part { offer: Offer { process, ..offer }, ..own }.open().err(),
+                Some(INVALID)
+            );
         }
     }
 }

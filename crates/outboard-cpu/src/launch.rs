@@ -26,7 +26,8 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// Fails where the blocks of a cluster are to work together: here each runs for itself. `cluster` is what the function has been fixed to.
+    /// Fails where the blocks of a cluster are to work together: here each runs for itself.
+    /// `cluster` is what the function has been fixed to.
     pub(crate) fn new(
         kernel: Arc<Kernel>,
         cluster: Option<[u32; 3]>,
@@ -36,7 +37,9 @@ impl Grid {
         log: bool,
     ) -> Outcome<Grid> {
         let asked = asked_cluster(launch);
-        if let Some([x, y, z]) = [cluster, asked].into_iter().flatten().find(|cluster| *cluster != [1; 3]) {
+        if let Some([x, y, z]) =
+            [cluster, asked].into_iter().flatten().find(|cluster| *cluster != [1; 3])
+        {
             if log {
                 let name = kernel.name();
                 eprintln!(
@@ -88,20 +91,26 @@ fn asked_cluster(launch: &Launch<'_>) -> Option<[u32; 3]> {
 }
 
 fn dimensions(value: &[u8; 64]) -> [u32; 3] {
-    let word = |at: usize| u32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]).max(1);
+    let word = |at: usize| {
+        u32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]).max(1)
+    };
     [word(0), word(4), word(8)]
 }
 
 /// What the context reports after a fault.
 fn error_of(fault: &Fault) -> CUresult {
     match fault.kind {
-        FaultKind::IllegalAddress { .. } | FaultKind::MisalignedAddress { .. } => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        FaultKind::IllegalAddress { .. } | FaultKind::MisalignedAddress { .. } => {
+            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+        }
         FaultKind::Assert(_) => CUresult::CUDA_ERROR_ASSERT,
         FaultKind::InvalidCall(_) => CUresult::CUDA_ERROR_INVALID_PC,
         FaultKind::StackOverflow => CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
         FaultKind::Deadlock { .. } => CUresult::CUDA_ERROR_LAUNCH_TIMEOUT,
         FaultKind::OutOfResources(_) => CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
-        FaultKind::Trap | FaultKind::Unsupported(_) | FaultKind::InvalidLaunch(_) => CUresult::CUDA_ERROR_LAUNCH_FAILED,
+        FaultKind::Trap | FaultKind::Unsupported(_) | FaultKind::InvalidLaunch(_) => {
+            CUresult::CUDA_ERROR_LAUNCH_FAILED
+        }
     }
 }
 
@@ -111,7 +120,8 @@ const SHARED_UNIT: u64 = 128;
 /// Blocks of `threads` threads that fit on a multiprocessor, by what a kernel takes.
 pub(crate) fn blocks_per_multiprocessor(registers: u32, shared: u64, threads: u32) -> i32 {
     let warps = u64::from(threads.div_ceil(device::WARP).max(1));
-    let shared = shared.saturating_add(u64::from(device::RESERVED_SHARED)).next_multiple_of(SHARED_UNIT);
+    let shared =
+        shared.saturating_add(u64::from(device::RESERVED_SHARED)).next_multiple_of(SHARED_UNIT);
     let registers = (u64::from(registers) * u64::from(device::WARP)).next_multiple_of(256).max(256);
     let fits = [
         u64::from(device::BLOCKS_PER_MULTIPROCESSOR),
@@ -122,10 +132,14 @@ pub(crate) fn blocks_per_multiprocessor(registers: u32, shared: u64, threads: u3
     fits.into_iter().min().unwrap_or(0) as i32
 }
 
-/// Bytes of dynamic shared memory that each of `blocks` blocks can have on a multiprocessor, with `fixed` bytes taken already.
+/// Bytes of dynamic shared memory that each of `blocks` blocks can have on a multiprocessor, with
+/// `fixed` bytes taken already.
 pub(crate) fn dynamic_shared_of(blocks: u32, fixed: u64) -> u64 {
-    let each = u64::from(device::SHARED_PER_MULTIPROCESSOR / blocks.max(1)) / SHARED_UNIT * SHARED_UNIT;
-    let usable = each.saturating_sub(u64::from(device::RESERVED_SHARED)).min(u64::from(device::SHARED_OPTIN));
+    let each =
+        u64::from(device::SHARED_PER_MULTIPROCESSOR / blocks.max(1)) / SHARED_UNIT * SHARED_UNIT;
+    let usable = each
+        .saturating_sub(u64::from(device::RESERVED_SHARED))
+        .min(u64::from(device::SHARED_OPTIN));
     usable.saturating_sub(fixed)
 }
 
@@ -142,8 +156,14 @@ mod tests {
                     continue;
                 }
                 let fits = |bytes| blocks_per_multiprocessor(16, fixed + bytes, 32);
-                assert!(fits(bytes) >= blocks as i32, "{blocks} blocks of {bytes} bytes and {fixed}");
-                assert!(fits(bytes + 128) < blocks as i32, "{blocks} blocks of more than {bytes} bytes and {fixed}");
+                assert!(
+                    fits(bytes) >= blocks as i32,
+                    "{blocks} blocks of {bytes} bytes and {fixed}"
+                );
+                assert!(
+                    fits(bytes + 128) < blocks as i32,
+                    "{blocks} blocks of more than {bytes} bytes and {fixed}"
+                );
             }
         }
     }

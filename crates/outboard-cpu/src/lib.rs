@@ -1,11 +1,13 @@
 //! A CUDA driver library whose device is the CPU.
 //!
-//! `outboard-front` holds the object model and the entry points of a driver library; `outboard-simt` compiles PTX and runs grids.
-//! This crate is the device between them, [`Cpu`], an implementation of [`outboard_front::backend::Backend`]: platform data, contexts,
-//! memory, streams and events with CUDA's order, copies, modules, launches. Built as a `cdylib` it is a `libcuda.so.1`.
+//! `outboard-front` holds the object model and the entry points of a driver library;
+//! `outboard-simt` compiles PTX and runs grids. This crate is the device between them, [`Cpu`], an
+//! implementation of [`outboard_front::backend::Backend`]: platform data, contexts, memory, streams
+//! and events with CUDA's order, copies, modules, launches. Built as a `cdylib` it is a
+//! `libcuda.so.1`.
 //!
-//! A device address is a host address inside the engine's arena, so copies are plain `memcpy`s; every range is checked against the live
-//! allocations before it is queued.
+//! A device address is a host address inside the engine's arena, so copies are plain `memcpy`s;
+//! every range is checked against the live allocations before it is queued.
 
 mod array;
 mod backend;
@@ -52,7 +54,8 @@ impl Library for Libcuda {
     type Backend = Cpu;
 
     fn process() -> &'static Process<Cpu> {
-        static PROCESS: LazyLock<Process<Cpu>> = LazyLock::new(|| Process::of_library::<Libcuda>(Cpu::get()));
+        static PROCESS: LazyLock<Process<Cpu>> =
+            LazyLock::new(|| Process::of_library::<Libcuda>(Cpu::get()));
         &PROCESS
     }
 }

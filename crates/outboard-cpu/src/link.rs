@@ -1,10 +1,13 @@
-//! The linker of the software device: it collects PTX, and what it makes is a file of all the texts, which loads as one program.
+//! The linker of the software device: it collects PTX, and what it makes is a file of all the
+//! texts, which loads as one program.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use outboard_abi::{CUjitInputType_enum as Input, CUresult};
-use outboard_front::backend::{ContextId, Image, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result};
+use outboard_front::backend::{
+    ContextId, Image, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result,
+};
 use outboard_image::Format;
 use outboard_ptx::ir::{Linkage, Module};
 use parking_lot::Mutex;
@@ -76,10 +79,15 @@ impl Inputs {
     }
 
     fn add_archive(&mut self, archive: &[u8], log: &mut JitLog) -> Outcome<()> {
-        for (name, object) in outboard_image::archive_members(archive).map_err(|error| damaged(&error))? {
-            // What the device cannot run is an error only if it is needed, and then the symbol is missing.
+        for (name, object) in
+            outboard_image::archive_members(archive).map_err(|error| damaged(&error))?
+        {
+            // What the device cannot run is an error only if it is needed, and then the symbol is
+            // missing.
             let texts = object_texts(object);
-            let units = texts.and_then(|texts| texts.iter().map(|text| Unit::new(text)).collect::<Outcome<Vec<_>>>());
+            let units = texts.and_then(|texts| {
+                texts.iter().map(|text| Unit::new(text)).collect::<Outcome<Vec<_>>>()
+            });
             match units {
                 Ok(units) => self.spare.extend(units),
                 Err(Refusal(_, why)) => log.info.push_str(&format!("{name} is left out: {why}\n")),
@@ -91,10 +99,18 @@ impl Inputs {
     /// Takes from the archives what defines what is missing.
     fn take_spare(&mut self) {
         loop {
-            let defined: HashSet<&String> = self.units.iter().flat_map(|unit| &unit.defines).collect();
-            let missing: HashSet<&String> =
-                self.units.iter().flat_map(|unit| &unit.needs).filter(|name| !defined.contains(name)).collect();
-            let wanted = self.spare.iter().position(|unit| unit.defines.iter().any(|name| missing.contains(name)));
+            let defined: HashSet<&String> =
+                self.units.iter().flat_map(|unit| &unit.defines).collect();
+            let missing: HashSet<&String> = self
+                .units
+                .iter()
+                .flat_map(|unit| &unit.needs)
+                .filter(|name| !defined.contains(name))
+                .collect();
+            let wanted = self
+                .spare
+                .iter()
+                .position(|unit| unit.defines.iter().any(|name| missing.contains(name)));
             match wanted {
                 Some(index) => {
                     let unit = self.spare.remove(index);
@@ -112,7 +128,8 @@ fn texts<'a>(input: &LinkInput<'a>) -> Outcome<Vec<Cow<'a, str>>> {
     let found = match Input(input.kind) {
         Input::CU_JIT_INPUT_PTX => {
             let end = data.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            let refuse = |_| Refusal(CUresult::CUDA_ERROR_INVALID_PTX, "the PTX is not text".into());
+            let refuse =
+                |_| Refusal(CUresult::CUDA_ERROR_INVALID_PTX, "the PTX is not text".into());
             vec![Cow::Borrowed(std::str::from_utf8(&data[..end]).map_err(refuse)?)]
         }
         Input::CU_JIT_INPUT_OBJECT => object_texts(data)?,
@@ -137,7 +154,13 @@ impl Linking for Cpu {
         Ok(())
     }
 
-    fn link_add(&self, _ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
+    fn link_add(
+        &self,
+        _ctx: ContextId,
+        link: ObjectId,
+        input: LinkInput<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
         let link = self.links.get(link)?;
         module::told(&link.options, log, |log| link.inputs.lock().add(&input, log))
             .inspect_err(|_| self.log(&log.error))
@@ -152,7 +175,8 @@ impl Linking for Cpu {
         inputs.take_spare();
         let texts: Vec<&str> = inputs.units.iter().map(|unit| unit.text.as_str()).collect();
         let image = outboard_image::linked_image(&texts, device::SM);
-        // Loaded once and dropped: what does not link is an error now, not when the image is loaded.
+        // Loaded once and dropped: what does not link is an error now, not when the image is
+        // loaded.
         let trial = Image { parts: &[&image], options: &link.options, sm: device::SM };
         module::load(&context, trial, log).inspect_err(|_| self.log(&log.error))?;
         Ok(image)

@@ -1,8 +1,10 @@
-//! Memory that host and device both touch: mapped and managed of the software device. Device addresses are host addresses, so that both
-//! simply use it.
+//! Memory that host and device both touch: mapped and managed of the software device. Device
+//! addresses are host addresses, so that both simply use it.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{Backend, ContextId, DevicePtr, HostPtr, Managed, Result, StreamId, UnifiedPtr};
+use outboard_front::backend::{
+    Backend, ContextId, DevicePtr, HostPtr, Managed, Result, StreamId, UnifiedPtr,
+};
 
 use crate::cpu::Cpu;
 

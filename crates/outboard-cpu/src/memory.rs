@@ -1,6 +1,7 @@
 //! Memory of the devices, and host memory that their kernels may use.
 //!
-//! Page-locked host memory is ordinary memory of the process, which the engines are told of: kernels use it at its own address.
+//! Page-locked host memory is ordinary memory of the process, which the engines are told of:
+//! kernels use it at its own address.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -28,12 +29,20 @@ struct Range {
 
 impl HostMemory {
     /// Maps fresh memory.
-    pub(crate) fn alloc(&self, engines: &[Arc<Engine>], ctx: ContextId, bytes: usize) -> Result<*mut u8> {
-        let mapped = (bytes as u64).checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    pub(crate) fn alloc(
+        &self,
+        engines: &[Arc<Engine>],
+        ctx: ContextId,
+        bytes: usize,
+    ) -> Result<*mut u8> {
+        let mapped = (bytes as u64)
+            .checked_next_multiple_of(PAGE)
+            .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping where the kernel likes touches nothing that exists.
-        let memory = unsafe { mmap_anonymous(ptr::null_mut(), mapped as usize, access, MapFlags::PRIVATE) }
-            .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let memory =
+            unsafe { mmap_anonymous(ptr::null_mut(), mapped as usize, access, MapFlags::PRIVATE) }
+                .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         self.insert(engines, memory as u64, Range { bytes: bytes as u64, ctx, mapped });
         Ok(memory.cast())
     }
@@ -52,15 +61,22 @@ impl HostMemory {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
         let first = address & !(PAGE - 1);
-        // SAFETY: an asynchronous flush changes nothing; it fails when pages of the range are not mapped, which is what is asked.
+        // SAFETY: an asynchronous flush changes nothing; it fails when pages of the range are not
+        // mapped, which is what is asked.
         unsafe { msync(first as *mut c_void, (end - first) as usize, MsyncFlags::ASYNC) }
             .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         self.insert(engines, address, Range { bytes, ctx, mapped: 0 });
         Ok(())
     }
 
-    /// Forgets memory that nothing queued uses any more, and unmaps what was mapped here. `owned` tells which of the two it should be.
-    pub(crate) fn remove(&self, engines: &[Arc<Engine>], memory: *mut u8, owned: bool) -> Result<()> {
+    /// Forgets memory that nothing queued uses any more, and unmaps what was mapped here. `owned`
+    /// tells which of the two it should be.
+    pub(crate) fn remove(
+        &self,
+        engines: &[Arc<Engine>],
+        memory: *mut u8,
+        owned: bool,
+    ) -> Result<()> {
         let mut ranges = self.0.lock();
         match ranges.get(&(memory as u64)) {
             Some(range) if (range.mapped != 0) == owned => {}
@@ -85,13 +101,17 @@ impl HostMemory {
 
     fn overlaps(&self, start: u64, end: u64) -> bool {
         let ranges = self.0.lock();
-        ranges.range(..end).next_back().is_some_and(|(&address, range)| address + range.bytes > start)
+        ranges
+            .range(..end)
+            .next_back()
+            .is_some_and(|(&address, range)| address + range.bytes > start)
     }
 
     fn insert(&self, engines: &[Arc<Engine>], address: u64, range: Range) {
         for engine in engines {
-            // SAFETY: the memory is mapped, and stays so until it is unregistered: by the program's promise (`cuMemHostRegister`), or
-            // because it is our mapping, which `release` unregisters first.
+            // SAFETY: the memory is mapped, and stays so until it is unregistered: by the program's
+            // promise (`cuMemHostRegister`), or because it is our mapping, which `release`
+            // unregisters first.
             unsafe { engine.memory().register_host(address, range.bytes) };
         }
         self.0.lock().insert(address, range);
@@ -108,12 +128,14 @@ fn release(engines: &[Arc<Engine>], address: u64, range: &Range) {
     }
 }
 
-/// Checks that a range can be copied or filled: in one live allocation of a device, or in host memory that kernels may use.
+/// Checks that a range can be copied or filled: in one live allocation of a device, or in host
+/// memory that kernels may use.
 pub(crate) fn check_range(engines: &[Arc<Engine>], address: u64, bytes: u64) -> Result<()> {
-    let valid = engines.iter().map(|engine| engine.memory()).any(|memory| match memory.contains(address) {
-        true => memory.check(address, bytes),
-        false => memory.is_registered_host(address, bytes),
-    });
+    let valid =
+        engines.iter().map(|engine| engine.memory()).any(|memory| match memory.contains(address) {
+            true => memory.check(address, bytes),
+            false => memory.is_registered_host(address, bytes),
+        });
     valid.then_some(()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 

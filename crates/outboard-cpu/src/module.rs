@@ -38,7 +38,8 @@ pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     /// Dynamic shared memory that a launch may ask for; bytes.
     most_shared: AtomicU32,
-    /// Blocks of a cluster in each dimension, where `cuFuncSetAttribute` has said so; 0 is not said.
+    /// Blocks of a cluster in each dimension, where `cuFuncSetAttribute` has said so; 0 is not
+    /// said.
     cluster: [AtomicU32; 3],
 }
 
@@ -61,7 +62,8 @@ pub(crate) fn told<T>(
     let begun = Instant::now();
     let outcome = work(log);
     log.milliseconds = begun.elapsed().as_secs_f32() * 1e3;
-    // Code for this device takes no registers from others, so that any block that was asked for can be launched.
+    // Code for this device takes no registers from others, so that any block that was asked for can
+    // be launched.
     let asked = options.values.iter().find(|(option, _)| *option == JitOptions::THREADS_PER_BLOCK);
     log.threads = asked.map_or(0, |(_, threads)| *threads as u32);
     outcome.map_err(|Refusal(error, why)| {
@@ -96,7 +98,8 @@ fn compile(context: &Context, image: Image<'_>) -> Outcome<Module> {
 fn texts<'a>(image: Image<'a>) -> Outcome<Vec<Cow<'a, str>>> {
     let mut texts = Vec::new();
     for part in image.parts {
-        // With several parts, one that holds machine code alone is the result of the link, which is not needed.
+        // With several parts, one that holds machine code alone is the result of the link, which is
+        // not needed.
         if outboard_image::format_of(part) == Ok(Format::Elf) {
             texts.extend(linked_texts(part)?.into_iter().map(Cow::Borrowed));
         } else {
@@ -113,12 +116,17 @@ pub(crate) fn damaged(error: &outboard_image::Error) -> Refusal {
 
 /// The PTX texts of a cubin that this device's linker made; none in a cubin of machine code.
 pub(crate) fn linked_texts(cubin: &[u8]) -> Outcome<Vec<&str>> {
-    outboard_image::linked_texts(cubin).map_err(|error| damaged(&error))?.into_iter().map(text).collect()
+    outboard_image::linked_texts(cubin)
+        .map_err(|error| damaged(&error))?
+        .into_iter()
+        .map(text)
+        .collect()
 }
 
 /// PTX is text.
 fn text(bytes: &[u8]) -> Outcome<&str> {
-    let refuse = |error| Refusal(CUresult::CUDA_ERROR_INVALID_PTX, format!("the PTX is not text: {error}"));
+    let refuse =
+        |error| Refusal(CUresult::CUDA_ERROR_INVALID_PTX, format!("the PTX is not text: {error}"));
     std::str::from_utf8(bytes).map_err(refuse)
 }
 
@@ -127,10 +135,12 @@ pub(crate) fn ptx_of(part: &[u8]) -> Outcome<Option<Cow<'_, str>>> {
     let found = match outboard_image::format_of(part).map_err(|error| damaged(&error))? {
         Format::Elf => return Ok(None),
         Format::Ptx => Cow::Borrowed(part),
-        Format::Fatbin => match outboard_image::best_ptx(part, device::SM).map_err(|error| damaged(&error))? {
-            Some(entry) => entry.contents().map_err(|error| damaged(&error))?,
-            None => return Ok(None),
-        },
+        Format::Fatbin => {
+            match outboard_image::best_ptx(part, device::SM).map_err(|error| damaged(&error))? {
+                Some(entry) => entry.contents().map_err(|error| damaged(&error))?,
+                None => return Ok(None),
+            }
+        }
     };
     match found {
         Cow::Borrowed(bytes) => Ok(Some(Cow::Borrowed(text(bytes)?))),
@@ -173,7 +183,8 @@ pub(crate) fn parse(text: &str) -> Outcome<ir::Module> {
         Refusal(result, error.to_string())
     })?;
     if module.target_sm > device::SM {
-        let why = format!("PTX for sm_{}, but the device is an sm_{}", module.target_sm, device::SM);
+        let why =
+            format!("PTX for sm_{}, but the device is an sm_{}", module.target_sm, device::SM);
         return Err(Refusal(CUresult::CUDA_ERROR_INVALID_PTX, why));
     }
     Ok(module)
@@ -182,16 +193,26 @@ pub(crate) fn parse(text: &str) -> Outcome<ir::Module> {
 impl Function {
     pub(crate) fn new(ctx: ContextId, module: ObjectId, kernel: Arc<Kernel>) -> Function {
         let most_shared = device::SHARED.saturating_sub(kernel.info().shared_bytes);
-        Function { ctx, module, kernel, most_shared: AtomicU32::new(most_shared), cluster: Default::default() }
+        Function {
+            ctx,
+            module,
+            kernel,
+            most_shared: AtomicU32::new(most_shared),
+            cluster: Default::default(),
+        }
     }
 
-    /// `cuFuncSetAttribute`, with what the front has checked. The other attributes advise what has no meaning here.
+    /// `cuFuncSetAttribute`, with what the front has checked. The other attributes advise what has
+    /// no meaning here.
     pub(crate) fn set_attribute(&self, attribute: u32, value: i32) -> Result<()> {
         let value = value.max(0) as u32;
-        if attribute == CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.0 {
+        if attribute == CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.0
+        {
             self.most_shared.store(value, Ordering::Relaxed);
         }
-        if let Some(dimension) = REQUIRED_CLUSTER.iter().position(|required| required.0 == attribute) {
+        if let Some(dimension) =
+            REQUIRED_CLUSTER.iter().position(|required| required.0 == attribute)
+        {
             if self.kernel.info().required_cluster.is_some() {
                 return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
             }
@@ -206,16 +227,20 @@ impl Function {
         self.kernel.info().required_cluster.or((set != [0; 3]).then_some(set))
     }
 
-    /// Blocks of `threads` threads with `shared` bytes of dynamic shared memory that fit on a multiprocessor.
+    /// Blocks of `threads` threads with `shared` bytes of dynamic shared memory that fit on a
+    /// multiprocessor.
     pub(crate) fn occupancy(&self, threads: u32, shared: u64) -> i32 {
         let info = self.kernel.info();
-        if threads > info.max_threads || shared > u64::from(self.most_shared.load(Ordering::Relaxed)) {
+        if threads > info.max_threads
+            || shared > u64::from(self.most_shared.load(Ordering::Relaxed))
+        {
             return 0;
         }
         blocks_per_multiprocessor(info.registers, u64::from(info.shared_bytes) + shared, threads)
     }
 
-    /// Bytes of dynamic shared memory that each of `blocks` blocks of `threads` threads can have on a multiprocessor.
+    /// Bytes of dynamic shared memory that each of `blocks` blocks of `threads` threads can have on
+    /// a multiprocessor.
     pub(crate) fn dynamic_shared(&self, blocks: u32, threads: u32) -> Result<u64> {
         if self.occupancy(threads, 0) < blocks as i32 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -1,8 +1,8 @@
 //! Files of this process that others of the same user may have if they know their secrets.
 //!
-//! All of them exist only as open descriptors. A socket of the process, which exists from the first offer on, hands out a copy of a
-//! descriptor to whoever tells the secret of the file. Looking it up under `/proc` would be shorter, but a process in a sandbox sees only
-//! itself there.
+//! All of them exist only as open descriptors. A socket of the process, which exists from the first
+//! offer on, hands out a copy of a descriptor to whoever tells the secret of the file. Looking it
+//! up under `/proc` would be shorter, but a process in a sandbox sees only itself there.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -65,7 +65,10 @@ pub(crate) fn offer(file: BorrowedFd<'_>) -> Result<Offer> {
         let socket = random()?;
         let listener = UnixListener::bind_addr(&address(process, socket)?).map_err(failed)?;
         let serve = move || listener.incoming().for_each(|client| drop(client.map(hand_out)));
-        std::thread::Builder::new().name("outboard-offers".to_owned()).spawn(serve).map_err(failed)?;
+        std::thread::Builder::new()
+            .name("outboard-offers".to_owned())
+            .spawn(serve)
+            .map_err(failed)?;
         *counter = Some(Counter { process, socket, files: HashMap::new() });
     }
     let counter = counter.as_mut().ok_or(CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
@@ -75,7 +78,8 @@ pub(crate) fn offer(file: BorrowedFd<'_>) -> Result<Offer> {
 
 /// Takes an offer back.
 pub(crate) fn withdraw(offer: &Offer) {
-    if let Some(counter) = COUNTER.lock().as_mut().filter(|counter| counter.socket == offer.socket) {
+    if let Some(counter) = COUNTER.lock().as_mut().filter(|counter| counter.socket == offer.socket)
+    {
         counter.files.remove(&offer.secret);
     }
 }
@@ -108,7 +112,8 @@ impl Offer {
     }
 
     fn ask(&self) -> std::io::Result<OwnedFd> {
-        let address = address(self.process, self.socket).map_err(|_| std::io::ErrorKind::InvalidInput)?;
+        let address =
+            address(self.process, self.socket).map_err(|_| std::io::ErrorKind::InvalidInput)?;
         let mut server = UnixStream::connect_addr(&address)?;
         server.write_all(&self.secret.to_ne_bytes())?;
         let files = passing::receive(server.as_fd(), &mut [0], Instant::now() + PATIENCE)?;
@@ -131,7 +136,8 @@ mod tests {
         let guess = Offer { secret: offer.secret ^ 1, ..offer };
         assert!(guess.ask().is_err() && Offer { socket: offer.socket ^ 1, ..offer }.ask().is_err());
         // A client that says nothing keeps nobody else from being served.
-        let silent = UnixStream::connect_addr(&address(offer.process, offer.socket).expect("an address"));
+        let silent =
+            UnixStream::connect_addr(&address(offer.process, offer.socket).expect("an address"));
         drop(silent.expect("a connection"));
         assert!(offer.ask().is_ok());
         withdraw(&offer);

@@ -1,4 +1,5 @@
-//! What kernels print: kept until the program synchronises, then written to its own standard streams.
+//! What kernels print: kept until the program synchronises, then written to its own standard
+//! streams.
 
 use std::mem;
 
@@ -9,7 +10,8 @@ use parking_lot::Mutex;
 #[derive(Default)]
 pub(crate) struct Output(Mutex<Vec<(OutputStream, Vec<u8>)>>);
 
-/// Text that is kept for a program that does not synchronise; bytes, give or take a piece and what one launch prints.
+/// Text that is kept for a program that does not synchronise; bytes, give or take a piece and what
+/// one launch prints.
 const MOST_KEPT: usize = 64 << 20;
 /// Text is kept in pieces of about this size; bytes.
 const PIECE: usize = 4 << 20;
@@ -25,12 +27,15 @@ impl Output {
             pieces.remove(0);
         }
         match pieces.last_mut() {
-            Some((last, piece)) if *last == stream && piece.len() < PIECE => piece.extend_from_slice(text),
+            Some((last, piece)) if *last == stream && piece.len() < PIECE => {
+                piece.extend_from_slice(text)
+            }
             _ => pieces.push((stream, text.to_vec())),
         }
     }
 
-    /// Writes what is there, in order, through the C library: so it takes its place among what the program prints itself.
+    /// Writes what is there, in order, through the C library: so it takes its place among what the
+    /// program prints itself.
     pub(crate) fn flush(&self) {
         if self.0.lock().is_empty() {
             return;

@@ -1,4 +1,5 @@
-//! Access between software devices: each has memory of its own, and sees another's as it sees memory of the host.
+//! Access between software devices: each has memory of its own, and sees another's as it sees
+//! memory of the host.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ pub(crate) struct Windows {
     asked: Mutex<Vec<Asked>>,
 }
 
-/// A context that has asked for another's memory, and both their devices: either may end at any time.
+/// A context that has asked for another's memory, and both their devices: either may end at any
+/// time.
 struct Asked {
     who: (ContextId, u32),
     whose: (ContextId, u32),
@@ -27,7 +29,8 @@ struct Asked {
 const INTEGERS: u32 = 0b1_1111;
 /// Signed, without a result, of 32 and 64 bits.
 const FLOATS: u32 = 0b1_1101;
-/// Integer operations come first in `CUatomicOperation`, up to compare-and-swap; then those on floats.
+/// Integer operations come first in `CUatomicOperation`, up to compare-and-swap; then those on
+/// floats.
 const LAST_INTEGER: u32 = 9;
 const FLOAT_ADD: u32 = 10;
 
@@ -52,7 +55,9 @@ impl Windows {
         if *count == 0 {
             open.remove(&(from, to));
             if from != to {
-                engines[from as usize].memory().unregister_host(engines[to as usize].memory().device_part().0);
+                engines[from as usize]
+                    .memory()
+                    .unregister_host(engines[to as usize].memory().device_part().0);
             }
         }
     }
@@ -95,9 +100,8 @@ impl Peers for Cpu {
         self.engine(from)?;
         self.engine(to)?;
         match P2P(attribute) {
-            P2P::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED | P2P::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED => {
-                Ok(1)
-            }
+            P2P::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
+            | P2P::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED => Ok(1),
             P2P::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
             | P2P::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED
             | P2P::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED => Ok(0),
@@ -127,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_context_ends_whole_whatever_became_of_its_peers() {
-        let (cpu, ctx, peer, gone) = (Cpu::get(), ContextId(7001), ContextId(7002), ContextId(7003));
+        let (cpu, ctx, peer, gone) =
+            (Cpu::get(), ContextId(7001), ContextId(7002), ContextId(7003));
         for ctx in [ctx, peer] {
             cpu.context_open(ctx, DeviceId::new(0), 0, false).unwrap();
         }
@@ -141,7 +146,10 @@ mod tests {
         cpu.context_close(ctx).unwrap();
         assert!(engine.memory().range_of(address.0).is_none(), "its memory is free");
         let is_of = |asked: &Asked| asked.who.0 == ctx || asked.whose.0 == ctx;
-        assert!(!cpu.windows.asked.lock().iter().any(is_of) && !cpu.windows.open.lock().contains_key(&(0, 0)));
+        assert!(
+            !cpu.windows.asked.lock().iter().any(is_of)
+                && !cpu.windows.open.lock().contains_key(&(0, 0))
+        );
         assert_eq!(cpu.peer_disable(ctx, peer), Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED));
         cpu.context_close(peer).unwrap();
     }

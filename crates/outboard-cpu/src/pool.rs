@@ -1,12 +1,15 @@
 //! Memory pools of the software device.
 //!
-//! A pool is a count of what is allocated from it: freed memory goes back to the device at once, so that nothing is ever kept in reserve.
+//! A pool is a count of what is allocated from it: freed memory goes back to the device at once, so
+//! that nothing is ever kept in reserve.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use outboard_abi::{CUmemPool_attribute_enum as A, CUresult};
-use outboard_front::backend::{ContextId, DeviceId, DevicePtr, ObjectId, PoolKind, Pools, Result, StreamId};
+use outboard_front::backend::{
+    ContextId, DeviceId, DevicePtr, ObjectId, PoolKind, Pools, Result, StreamId,
+};
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 
@@ -55,15 +58,25 @@ enum From {
 
 impl Pool {
     fn new(engine: Arc<Engine>, device: u32, max_bytes: u64) -> Pool {
-        let state = State { used: 0, used_high: 0, reserved_high: 0, settings: [1, 1, 1, 0], access: BTreeMap::new() };
+        let state = State {
+            used: 0,
+            used_high: 0,
+            reserved_high: 0,
+            settings: [1, 1, 1, 0],
+            access: BTreeMap::new(),
+        };
         Pool { engine, device, max_bytes, state: Mutex::new(state) }
     }
 
     fn alloc(&self, bytes: u64) -> Result<u64> {
         let mut state = self.state.lock();
-        let used = state.used.checked_add(bytes).filter(|used| self.max_bytes == 0 || *used <= self.max_bytes);
+        let used = state
+            .used
+            .checked_add(bytes)
+            .filter(|used| self.max_bytes == 0 || *used <= self.max_bytes);
         let used = used.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let address = self.engine.memory().alloc(bytes, 1).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let address =
+            self.engine.memory().alloc(bytes, 1).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         state.used = used;
         state.used_high = state.used_high.max(used);
         state.reserved_high = state.reserved_high.max(used);
@@ -78,10 +91,13 @@ impl Pool {
 }
 
 impl Pooled {
-    /// The allocation at an address, if it is of a pool of this process: its bytes and the pool's engine.
+    /// The allocation at an address, if it is of a pool of this process: its bytes and the pool's
+    /// engine.
     pub(crate) fn find(&self, address: u64) -> Option<(u64, Arc<Engine>)> {
         match self.0.lock().get(&address) {
-            Some(Allocation { bytes, from: From::Pool(pool), .. }) => Some((*bytes, pool.engine.clone())),
+            Some(Allocation { bytes, from: From::Pool(pool), .. }) => {
+                Some((*bytes, pool.engine.clone()))
+            }
             _ => None,
         }
     }
@@ -108,7 +124,8 @@ impl Pooled {
     /// Frees all that was allocated in a context.
     pub(crate) fn free_context(&self, ctx: ContextId) {
         let all = self.0.lock();
-        let addresses: Vec<u64> = all.iter().filter(|(_, a)| a.ctx == ctx).map(|(address, _)| *address).collect();
+        let addresses: Vec<u64> =
+            all.iter().filter(|(_, a)| a.ctx == ctx).map(|(address, _)| *address).collect();
         drop(all);
         for address in addresses {
             self.free(address);
@@ -125,7 +142,10 @@ impl Cpu {
     pub(crate) fn default_pool(&self, device: DeviceId) -> Result<Arc<Pool>> {
         let engine = self.engine(device)?.clone();
         let mut pools = self.default_pools.lock();
-        Ok(pools.entry(device.ordinal()).or_insert_with(|| Arc::new(Pool::new(engine, device.ordinal(), 0))).clone())
+        Ok(pools
+            .entry(device.ordinal())
+            .or_insert_with(|| Arc::new(Pool::new(engine, device.ordinal(), 0)))
+            .clone())
     }
 
     /// Allocates what is there when the stream comes to it, since it is there now.
@@ -135,12 +155,20 @@ impl Cpu {
             self.scheduler.wait_all(self.scheduler.pending(ctx));
             pool.alloc(bytes).map_err(|_| error)
         })?;
-        self.pooled.0.lock().insert(address, Allocation { ctx, bytes, from: From::Pool(pool.clone()) });
+        self.pooled
+            .0
+            .lock()
+            .insert(address, Allocation { ctx, bytes, from: From::Pool(pool.clone()) });
         Ok(address)
     }
 
     /// Frees an allocation from a pool when the stream comes to it.
-    pub(crate) fn free_pooled(&'static self, ctx: ContextId, address: u64, stream: StreamId) -> Result<()> {
+    pub(crate) fn free_pooled(
+        &'static self,
+        ctx: ContextId,
+        address: u64,
+        stream: StreamId,
+    ) -> Result<()> {
         let free = move || {
             self.pooled.free(address);
         };
@@ -172,14 +200,22 @@ impl Pools for Cpu {
         let pool = self.named_pool(pool)?;
         let state = pool.state.lock();
         match A(attribute) {
-            A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT | A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => Ok(state.used),
+            A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT | A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => {
+                Ok(state.used)
+            }
             A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => Ok(state.reserved_high),
             A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => Ok(state.used_high),
             _ => setting(attribute).map(|at| state.settings[at]),
         }
     }
 
-    fn pool_set_attribute(&self, _home: DeviceId, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    fn pool_set_attribute(
+        &self,
+        _home: DeviceId,
+        pool: ObjectId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()> {
         let pool = self.named_pool(pool)?;
         let mut state = pool.state.lock();
         match A(attribute) {
@@ -190,7 +226,12 @@ impl Pools for Cpu {
         Ok(())
     }
 
-    fn pool_set_access(&self, _home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()> {
+    fn pool_set_access(
+        &self,
+        _home: DeviceId,
+        pool: ObjectId,
+        access: &[(DeviceId, u32)],
+    ) -> Result<()> {
         let pool = self.named_pool(pool)?;
         for (device, flags) in access {
             self.engine(*device)?;
@@ -216,7 +257,13 @@ impl Pools for Cpu {
         Ok(pool.state.lock().access.get(&device.ordinal()).copied().unwrap_or(0))
     }
 
-    fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, _stream: StreamId) -> Result<DevicePtr> {
+    fn pool_alloc(
+        &self,
+        ctx: ContextId,
+        pool: ObjectId,
+        bytes: u64,
+        _stream: StreamId,
+    ) -> Result<DevicePtr> {
         let pool = self.named_pool(pool)?;
         self.alloc_pooled(ctx, &pool, bytes).map(DevicePtr)
     }

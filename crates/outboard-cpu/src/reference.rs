@@ -60,7 +60,9 @@ fn check(setting: &mut S) -> Result<u64> {
         S::AddressMode(dimension, mode) => dimension < 3 && mode < 4,
         S::Filter(mode) | S::MipmapFilter(mode) => mode < 2,
         S::Format(format, channels) => outboard_wire::arrays::element(format, channels).is_some(),
-        S::Rows(descriptor, address, _) => descriptor.extent().is_some() && address.is_multiple_of(ALIGNMENT),
+        S::Rows(descriptor, address, _) => {
+            descriptor.extent().is_some() && address.is_multiple_of(ALIGNMENT)
+        }
         _ => true,
     };
     match setting {

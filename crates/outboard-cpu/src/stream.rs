@@ -1,6 +1,7 @@
 //! Attributes of streams, and batches of operations on memory.
 //!
-//! No attribute changes what this device does: it has no cache to set aside, one domain of memory, and waits in its own way.
+//! No attribute changes what this device does: it has no cache to set aside, one domain of memory,
+//! and waits in its own way.
 
 use std::collections::HashMap;
 
@@ -54,14 +55,30 @@ fn default(attribute: L) -> [u8; 64] {
 }
 
 impl Streams for Cpu {
-    fn stream_set_attribute(&self, ctx: ContextId, stream: StreamId, attribute: u32, value: [u8; 64]) -> Result<()> {
+    fn stream_set_attribute(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        attribute: u32,
+        value: [u8; 64],
+    ) -> Result<()> {
         check(outboard_abi::CUlaunchAttributeID_enum(attribute), &value)?;
         self.attributes.0.lock().entry(lane(ctx, stream)).or_default().insert(attribute, value);
         Ok(())
     }
 
-    fn stream_attribute(&self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]> {
-        let set = self.attributes.0.lock().get(&lane(ctx, stream)).and_then(|of| of.get(&attribute).copied());
+    fn stream_attribute(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        attribute: u32,
+    ) -> Result<[u8; 64]> {
+        let set = self
+            .attributes
+            .0
+            .lock()
+            .get(&lane(ctx, stream))
+            .and_then(|of| of.get(&attribute).copied());
         Ok(set.unwrap_or_else(|| default(outboard_abi::CUlaunchAttributeID_enum(attribute))))
     }
 
@@ -72,7 +89,12 @@ impl Streams for Cpu {
         Ok(())
     }
 
-    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        operations: &[MemoryOperation],
+    ) -> Result<()> {
         for operation in operations {
             match *operation {
                 MemoryOperation::Wait { address, value, wide, flags } => {

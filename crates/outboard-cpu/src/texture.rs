@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use outboard_abi::{
-    CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_LAYERED,
-    CUDA_ARRAY3D_SURFACE_LDST, CUresult,
+    CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_CUBEMAP,
+    CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST, CUresult,
 };
 use outboard_front::backend::{ContextId, DevicePtr, Resource, Result, Sampler, View};
 use outboard_simt::{Engine, texture as simt};
@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use crate::array::Array;
 use crate::cpu::Cpu;
 
-/// `CU_TRSF_*` that are known: integers, normalised coordinates, no trilinear optimisation, seamless cubemaps.
+/// `CU_TRSF_*` that are known: integers, normalised coordinates, no trilinear optimisation,
+/// seamless cubemaps.
 const FLAGS: u32 = 0x63;
 /// Linear memory begins at multiples of this, as the device's attribute says.
 const ALIGNMENT: u64 = 512;
@@ -130,11 +131,13 @@ impl TextureObjects {
 }
 
 impl Cpu {
-    /// Elements of linear or pitched memory, which must be the device's own: it stays mapped whatever the program does.
+    /// Elements of linear or pitched memory, which must be the device's own: it stays mapped
+    /// whatever the program does.
     fn image_in_memory(&self, ctx: ContextId, resource: &Resource) -> Result<simt::Image> {
         let (address, format, channels, (width, height, pitch)) = match *resource {
             Resource::Linear { address: DevicePtr(address), format, channels, bytes } => {
-                // It may be said to reach beyond the allocation; there as well elements read as zero.
+                // It may be said to reach beyond the allocation; there as well elements read as
+                // zero.
                 let held = self.context(ctx)?.engine.memory().range_of(address);
                 let bytes = held.map_or(bytes, |(start, held)| bytes.min(start + held - address));
                 let width = bytes / element(format, channels).ok_or_else(invalid)?;
@@ -145,8 +148,11 @@ impl Cpu {
             }
             Resource::Array(_) | Resource::Mipmap(_) => return Err(invalid()),
         };
-        let row = element(format, channels).and_then(|element| width.checked_mul(element)).ok_or_else(invalid)?;
-        let above = height.checked_sub(1).and_then(|rows| rows.checked_mul(pitch)).ok_or_else(invalid)?;
+        let row = element(format, channels)
+            .and_then(|element| width.checked_mul(element))
+            .ok_or_else(invalid)?;
+        let above =
+            height.checked_sub(1).and_then(|rows| rows.checked_mul(pitch)).ok_or_else(invalid)?;
         let bytes = above.checked_add(row).ok_or_else(invalid)?;
         let context = self.context(ctx)?;
         let memory = context.engine.memory();
@@ -156,7 +162,13 @@ impl Cpu {
             return Err(invalid());
         }
         let (component, channels) = component(format, channels)?;
-        Ok(simt::Image { address, size: [width, height, 1], strides: [pitch, 0], component, channels })
+        Ok(simt::Image {
+            address,
+            size: [width, height, 1],
+            strides: [pitch, 0],
+            component,
+            channels,
+        })
     }
 
     pub(crate) fn make_texture(
@@ -169,7 +181,9 @@ impl Cpu {
         let mut sampler = sampler(described)?;
         let keep: Option<Arc<dyn std::any::Any + Send + Sync>>;
         let mut layered = false;
-        let is_layered = |array: &Array| array.descriptor.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0;
+        let is_layered = |array: &Array| {
+            array.descriptor.flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP) != 0
+        };
         let levels = match resource {
             Resource::Array(name) => {
                 let array = self.arrays.get(*name)?;
@@ -181,7 +195,8 @@ impl Cpu {
             Resource::Mipmap(name) => {
                 let mipmap = self.mipmaps.get(*name)?;
                 layered = mipmap.levels.first().is_some_and(|array| is_layered(array));
-                let levels = mipmap.levels.iter().map(|array| image_of(array)).collect::<Result<_>>()?;
+                let levels =
+                    mipmap.levels.iter().map(|array| image_of(array)).collect::<Result<_>>()?;
                 keep = Some(mipmap);
                 levels
             }

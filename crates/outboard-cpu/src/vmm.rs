@@ -1,14 +1,16 @@
 //! Virtual memory of the software device.
 //!
-//! Addresses are reserved in the arena that all devices share. What is mapped there is opened for each device that may use it: as a whole, or, once it is
-//! divided, part by part.
+//! Addresses are reserved in the arena that all devices share. What is mapped there is opened for
+//! each device that may use it: as a whole, or, once it is divided, part by part.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{DeviceId, DevicePtr, MemoryKind, ObjectId, PartChange, Result, VirtualMemory};
+use outboard_front::backend::{
+    DeviceId, DevicePtr, MemoryKind, ObjectId, PartChange, Result, VirtualMemory,
+};
 use outboard_simt::{Engine, Memory, named_file};
 use parking_lot::Mutex;
 
@@ -43,7 +45,12 @@ enum Place {
 }
 
 impl Physical {
-    pub(crate) fn new(engine: Arc<Engine>, device: u32, bytes: u64, shareable: bool) -> Result<Physical> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        device: u32,
+        bytes: u64,
+        shareable: bool,
+    ) -> Result<Physical> {
         let memory = engine.memory();
         let place = if shareable {
             let file = named_file(&format!("outboard-{FILE_NAME}{device}"), bytes)
@@ -51,7 +58,9 @@ impl Physical {
             memory.charge(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
             Place::File(file)
         } else {
-            Place::Arena(memory.alloc_physical(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)
+            Place::Arena(
+                memory.alloc_physical(bytes).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?,
+            )
         };
         Ok(Physical { engine, bytes, place })
     }
@@ -137,7 +146,9 @@ impl Mapping {
     fn open_part(&mut self, engines: &[Arc<Engine>], address: u64, bytes: u64) -> Result<()> {
         let parts = self.parts.as_mut().ok_or(INVALID)?;
         let below = parts.range(..address + bytes).next_back();
-        if !address.is_multiple_of(PART_ALIGN) || below.is_some_and(|(start, len)| start + len > address) {
+        if !address.is_multiple_of(PART_ALIGN)
+            || below.is_some_and(|(start, len)| start + len > address)
+        {
             return Err(INVALID);
         }
         parts.insert(address, bytes);
@@ -157,8 +168,9 @@ impl Mapping {
 }
 
 impl Mappings {
-    /// Where the allocation lies that starts at an address: the engine in whose file it is, and offset and bytes there. It is a part of a mapping, or one
-    /// that is not divided. `None` where nothing is mapped.
+    /// Where the allocation lies that starts at an address: the engine in whose file it is, and
+    /// offset and bytes there. It is a part of a mapping, or one that is not divided. `None` where
+    /// nothing is mapped.
     pub(crate) fn allocation(&self, address: u64) -> Result<Option<(Arc<Engine>, u64, u64)>> {
         let mappings = self.0.lock();
         let Some((base, mapping)) = mappings.range(..=address).next_back() else { return Ok(None) };
@@ -172,7 +184,9 @@ impl Mappings {
             None => return Err(INVALID),
         };
         match mapping.memory.place {
-            Place::Arena(place) => Ok(Some((mapping.memory.engine.clone(), place + mapping.offset + within, bytes))),
+            Place::Arena(place) => {
+                Ok(Some((mapping.memory.engine.clone(), place + mapping.offset + within, bytes)))
+            }
             // It has a descriptor to be shared by.
             Place::File(_) | Place::Imported(_) => Err(INVALID),
         }
@@ -180,7 +194,8 @@ impl Mappings {
 }
 
 impl Cpu {
-    /// An engine whose memory stands for all, as they share the arena in which addresses are reserved.
+    /// An engine whose memory stands for all, as they share the arena in which addresses are
+    /// reserved.
     pub(crate) fn home(&self) -> Result<&Arc<Engine>> {
         self.engines()?.first().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
     }
@@ -195,7 +210,13 @@ impl VirtualMemory for Cpu {
         Ok(GRANULE)
     }
 
-    fn vmm_reserve(&self, _home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
+    fn vmm_reserve(
+        &self,
+        _home: DeviceId,
+        bytes: u64,
+        align: u64,
+        hint: DevicePtr,
+    ) -> Result<DevicePtr> {
         let memory = self.home()?.memory();
         let address = memory.reserve(bytes, align.max(GRANULE), hint.0);
         address.map(DevicePtr).map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
@@ -207,8 +228,12 @@ impl VirtualMemory for Cpu {
     }
 
     fn vmm_create(&self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
-        let physical =
-            Physical::new(self.engine(kind.device)?.clone(), kind.device.ordinal(), bytes, kind.handle_types != 0)?;
+        let physical = Physical::new(
+            self.engine(kind.device)?.clone(),
+            kind.device.ordinal(),
+            bytes,
+            kind.handle_types != 0,
+        )?;
         self.physical.insert(memory, physical);
         Ok(())
     }
@@ -245,7 +270,8 @@ impl VirtualMemory for Cpu {
     fn vmm_unmap(&self, _home: DeviceId, DevicePtr(address): DevicePtr, bytes: u64) -> Result<()> {
         self.wait_for_everything();
         let mut mappings = self.mappings.0.lock();
-        let bases: Vec<u64> = mappings.range(address..address + bytes).map(|(base, _)| *base).collect();
+        let bases: Vec<u64> =
+            mappings.range(address..address + bytes).map(|(base, _)| *base).collect();
         for base in bases {
             if let Some(mapping) = mappings.remove(&base) {
                 mapping.close(self.engines()?, base);
@@ -286,7 +312,12 @@ impl VirtualMemory for Cpu {
         true
     }
 
-    fn vmm_part(&self, DevicePtr(address): DevicePtr, bytes: u64, change: PartChange) -> Result<()> {
+    fn vmm_part(
+        &self,
+        DevicePtr(address): DevicePtr,
+        bytes: u64,
+        change: PartChange,
+    ) -> Result<()> {
         let engines = self.engines()?;
         let mut mappings = self.mappings.0.lock();
         let (base, mapping) = mappings.range_mut(..=address).next_back().ok_or(INVALID)?;

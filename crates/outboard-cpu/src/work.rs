@@ -21,7 +21,8 @@ pub(crate) enum Progress {
     Failed(CUresult),
 }
 
-/// One piece of work. Its addresses were checked when it was submitted; the arena that they lie in stays mapped for ever.
+/// One piece of work. Its addresses were checked when it was submitted; the arena that they lie in
+/// stays mapped for ever.
 pub(crate) enum Work {
     /// Only a place in the order.
     Nothing,
@@ -113,14 +114,17 @@ impl Work {
             Work::Copy { dst, src, rect } => copy(*dst, *src, *rect),
             Work::Box(work) => work.run(),
             Work::Upload { dst, bytes } => {
-                // SAFETY: the range was checked to lie in allocated device or registered memory, and does not overlap our own box.
+                // SAFETY: the range was checked to lie in allocated device or registered memory,
+                // and does not overlap our own box.
                 unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), *dst as *mut u8, bytes.len()) }
             }
             Work::Fill(fill) => run_fill(fill),
             Work::Write(word) => word.store(),
             Work::Wait(..) if !self.is_ready() => return Progress::Waiting,
             Work::Wait(..) => fence(Ordering::SeqCst),
-            Work::Launch(grid) => return grid.run().map_or_else(Progress::Failed, |()| Progress::Done),
+            Work::Launch(grid) => {
+                return grid.run().map_or_else(Progress::Failed, |()| Progress::Done);
+            }
             Work::Replay(replay) => return replay.run(),
             Work::Call(call) => call(),
             Work::Host(call) => call(CUresult::CUDA_SUCCESS),
@@ -157,12 +161,14 @@ impl Condition {
 
 impl Word {
     fn load(self) -> u64 {
-        // SAFETY: the address is aligned and was checked to lie in device or registered memory; kernels and host threads that
-        // access it at the same time do so with whole words.
+        // SAFETY: the address is aligned and was checked to lie in device or registered memory;
+        // kernels and host threads that access it at the same time do so with whole words.
         unsafe {
             match self.wide {
                 true => AtomicU64::from_ptr(self.address as *mut u64).load(Ordering::SeqCst),
-                false => u64::from(AtomicU32::from_ptr(self.address as *mut u32).load(Ordering::SeqCst)),
+                false => {
+                    u64::from(AtomicU32::from_ptr(self.address as *mut u32).load(Ordering::SeqCst))
+                }
             }
         }
     }
@@ -171,8 +177,10 @@ impl Word {
         // SAFETY: as for `load`.
         unsafe {
             match self.wide {
-                true => AtomicU64::from_ptr(self.address as *mut u64).store(self.value, Ordering::SeqCst),
-                false => AtomicU32::from_ptr(self.address as *mut u32).store(self.value as u32, Ordering::SeqCst),
+                true => AtomicU64::from_ptr(self.address as *mut u64)
+                    .store(self.value, Ordering::SeqCst),
+                false => AtomicU32::from_ptr(self.address as *mut u32)
+                    .store(self.value as u32, Ordering::SeqCst),
             }
         }
     }
@@ -181,8 +189,9 @@ impl Word {
 fn copy(dst: u64, src: u64, rect: Rect) {
     for row in 0..rect.height {
         let (to, from) = (dst + row * rect.dst_pitch, src + row * rect.src_pitch);
-        // SAFETY: device addresses of the rectangle were checked to lie in allocated or registered memory; a host address and its
-        // length are the program's, which promised that they are valid until the copy is done.
+        // SAFETY: device addresses of the rectangle were checked to lie in allocated or registered
+        // memory; a host address and its length are the program's, which promised that they are
+        // valid until the copy is done.
         unsafe { ptr::copy(from as *const u8, to as *mut u8, rect.width as usize) }
     }
 }
@@ -191,11 +200,14 @@ fn run_fill(fill: &Fill) {
     for row in 0..fill.height {
         let start = fill.dst.0 + row * fill.pitch;
         let width = fill.width as usize;
-        // SAFETY: the rows were checked to lie in allocated or registered memory, aligned to the element.
+        // SAFETY: the rows were checked to lie in allocated or registered memory, aligned to the
+        // element.
         unsafe {
             match fill.element {
                 1 => ptr::write_bytes(start as *mut u8, fill.value as u8, width),
-                2 => std::slice::from_raw_parts_mut(start as *mut u16, width).fill(fill.value as u16),
+                2 => {
+                    std::slice::from_raw_parts_mut(start as *mut u16, width).fill(fill.value as u16)
+                }
                 _ => std::slice::from_raw_parts_mut(start as *mut u32, width).fill(fill.value),
             }
         }
@@ -217,7 +229,10 @@ mod tests {
         use Condition::*;
         assert!(AtLeast.holds(5, word(5, false)) && !AtLeast.holds(4, word(5, false)));
         // Counters wrap around: 1 is after 0xffff_fffe.
-        assert!(AtLeast.holds(1, word(0xffff_fffe, false)) && !AtLeast.holds(1, word(0xffff_fffe, true)));
+        assert!(
+            AtLeast.holds(1, word(0xffff_fffe, false))
+                && !AtLeast.holds(1, word(0xffff_fffe, true))
+        );
         assert!(AtLeast.holds(0, word(u64::MAX, true)));
         assert!(Equal.holds(7, word(7, true)) && !Equal.holds(7, word(1 << 32 | 7, true)));
         assert!(And.holds(6, word(2, false)) && !And.holds(6, word(9, false)));
@@ -231,7 +246,14 @@ mod tests {
     fn fills_rows() {
         let mut memory = vec![0u16; 12];
         let dst = memory.as_mut_ptr() as u64;
-        let fill = Fill { dst: DevicePtr(dst), pitch: 8, value: 0xabcd_1234, element: 2, width: 3, height: 3 };
+        let fill = Fill {
+            dst: DevicePtr(dst),
+            pitch: 8,
+            value: 0xabcd_1234,
+            element: 2,
+            width: 3,
+            height: 3,
+        };
         assert!(matches!(Work::Fill(fill).run(), Progress::Done));
         let row = [0x1234, 0x1234, 0x1234, 0];
         assert_eq!(memory, [row, row, row].concat());

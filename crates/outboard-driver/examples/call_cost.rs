@@ -5,8 +5,9 @@
 //! outboard run --server ADDRESS -- target/release/examples/call_cost [THREADS]
 //! ```
 //!
-//! Loads the `libcuda.so.1` that the loader finds, whichever that is: NVIDIA's, Outboard's, the software device. What is told is the
-//! processor time of the threads that call, so that others on the machine count little, and the wall time beside it.
+//! Loads the `libcuda.so.1` that the loader finds, whichever that is: NVIDIA's, Outboard's, the
+//! software device. What is told is the processor time of the threads that call, so that others on
+//! the machine count little, and the wall time beside it.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::path::Path;
@@ -44,7 +45,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let library = unsafe { Library::load(Path::new("libcuda.so.1")) }?;
     let outcome = match arguments.as_slice() {
         // For `cargo xtask counts`: makes calls, and measures nothing.
-        [count, wanted, calls] if count == "--count" => repeat(library.table, wanted, calls.parse()?),
+        [count, wanted, calls] if count == "--count" => {
+            repeat(library.table, wanted, calls.parse()?)
+        }
         _ => measure(library.table, arguments.first().map_or(Ok(8), |text| text.parse())?),
     };
     outcome.map_err(|error| format!("a call failed with error {}", error.0))?;
@@ -84,12 +87,29 @@ fn cases() -> Vec<Case> {
             let wanted = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
             call!(t, cuDeviceGetAttribute(&mut 0, wanted, 0))
         }),
-        ("cuDevicePrimaryCtxGetState", false, |t, _, _| call!(t, cuDevicePrimaryCtxGetState(0, &mut 0, &mut 0))),
+        ("cuDevicePrimaryCtxGetState", false, |t, _, _| {
+            call!(t, cuDevicePrimaryCtxGetState(0, &mut 0, &mut 0))
+        }),
         ("cuFuncGetAttribute", false, |t, o, _| {
-            call!(t, cuFuncGetAttribute(&mut 0, CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS, o.function))
+            call!(
+                t,
+                cuFuncGetAttribute(
+                    &mut 0,
+                    CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS,
+                    o.function
+                )
+            )
         }),
         ("cuKernelGetAttribute", false, |t, o, _| {
-            call!(t, cuKernelGetAttribute(&mut 0, CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS, o.kernel, 0))
+            call!(
+                t,
+                cuKernelGetAttribute(
+                    &mut 0,
+                    CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS,
+                    o.kernel,
+                    0
+                )
+            )
         }),
         ("cuStreamIsCapturing", false, |t, o, _| {
             let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -97,13 +117,32 @@ fn cases() -> Vec<Case> {
         }),
         ("cuStreamGetCaptureInfo_v2", false, |t, o, _| {
             let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-            call!(t, cuStreamGetCaptureInfo_v2(o.stream, &mut status, null_mut(), null_mut(), null_mut(), null_mut()))
+            call!(
+                t,
+                cuStreamGetCaptureInfo_v2(
+                    o.stream,
+                    &mut status,
+                    null_mut(),
+                    null_mut(),
+                    null_mut(),
+                    null_mut()
+                )
+            )
         }),
         ("cuOccupancyMaxActiveBlocksPerMultiprocessor", false, |t, o, _| {
             call!(t, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut 0, o.function, 128, 0))
         }),
         ("cuGetProcAddress_v2", false, |t, _, _| {
-            call!(t, cuGetProcAddress_v2(c"cuLaunchKernel".as_ptr(), &mut null_mut(), 12000, 0, null_mut()))
+            call!(
+                t,
+                cuGetProcAddress_v2(
+                    c"cuLaunchKernel".as_ptr(),
+                    &mut null_mut(),
+                    12000,
+                    0,
+                    null_mut()
+                )
+            )
         }),
         ("cuPointerGetAttributes, 3 of 100,000 allocations", false, |t, o, index| {
             let (mut kind, mut ordinal, mut managed) = (0u32, 0i32, 0u32);
@@ -169,11 +208,21 @@ fn objects(t: &Table, allocations: usize) -> Result<Objects> {
     call!(t, cuModuleGetFunction(&mut o.function, module, c"eight".as_ptr()))?;
     call!(
         t,
-        cuLibraryLoadData(&mut library, PTX.as_ptr().cast(), null_mut(), null_mut(), 0, null_mut(), null_mut(), 0)
+        cuLibraryLoadData(
+            &mut library,
+            PTX.as_ptr().cast(),
+            null_mut(),
+            null_mut(),
+            0,
+            null_mut(),
+            null_mut(),
+            0
+        )
     )?;
     call!(t, cuLibraryGetKernel(&mut o.kernel, library, c"eight".as_ptr()))?;
     call!(t, cuMemAlloc_v2(&mut o.memory, 4096))?;
-    // Small allocations lie next to each other; one that is cut in pieces would not do, as it is one allocation.
+    // Small allocations lie next to each other; one that is cut in pieces would not do, as it is
+    // one allocation.
     let mut all = Vec::with_capacity(allocations);
     for _ in 0..allocations {
         let mut address = 0;
@@ -194,9 +243,14 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The best round of calls by each of several threads, each with a stream and an event of its own: nanoseconds a call, of processor and wall
-/// time.
-fn time(t: &Table, all: &[Objects], posted: bool, run: fn(&Table, &Objects, usize) -> Result<()>) -> Result<[f64; 2]> {
+/// The best round of calls by each of several threads, each with a stream and an event of its own:
+/// nanoseconds a call, of processor and wall time.
+fn time(
+    t: &Table,
+    all: &[Objects],
+    posted: bool,
+    run: fn(&Table, &Objects, usize) -> Result<()>,
+) -> Result<[f64; 2]> {
     let (calls, batches) = if posted { (BATCH, 10) } else { (200_000, 1) };
     let barrier = Barrier::new(all.len());
     let round = |o: &Objects| -> Result<[Duration; 2]> {
@@ -220,7 +274,10 @@ fn time(t: &Table, all: &[Objects], posted: bool, run: fn(&Table, &Objects, usiz
     for _ in 0..ROUNDS {
         let times: Vec<Result<[Duration; 2]>> = std::thread::scope(|scope| {
             let threads: Vec<_> = all.iter().map(|o| scope.spawn(|| round(o))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or(Err(CUresult::CUDA_ERROR_UNKNOWN))).collect()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or(Err(CUresult::CUDA_ERROR_UNKNOWN)))
+                .collect()
         });
         let slowest = times.into_iter().try_fold([Duration::ZERO; 2], |most, time| {
             time.map(|time| [time[0].max(most[0]), time[1].max(most[1])])
@@ -241,7 +298,10 @@ fn measure(t: Table, threads: usize) -> Result<()> {
         all.push(own);
     }
     let many = format!("{threads} threads");
-    println!("{:<52} {:>10} {:>10} {:>10} {:>10}", "nanoseconds a call: processor, wall", "1 thread", "", many, "");
+    println!(
+        "{:<52} {:>10} {:>10} {:>10} {:>10}",
+        "nanoseconds a call: processor, wall", "1 thread", "", many, ""
+    );
     for (name, posted, run) in cases() {
         match (time(&t, &all[..1], posted, run), time(&t, &all, posted, run)) {
             (Ok([one, one_wall]), Ok([many, many_wall])) => {

@@ -1,6 +1,7 @@
 //! Loads a CUDA driver library into a table of functions, and describes its devices.
 
-// Each driver call is unsafe. What makes it sound is that handles and addresses were looked up, which the callers of `call!` see to.
+// Each driver call is unsafe. What makes it sound is that handles and addresses were looked up,
+// which the callers of `call!` see to.
 #![allow(clippy::macro_metavars_in_unsafe)]
 
 pub mod nvml;
@@ -17,7 +18,8 @@ use outboard_abi::CUresult;
 pub use generated::table::Table;
 pub use snapshot::platform;
 
-/// A loaded driver library. It stays loaded until the process ends: drivers do not like to be unloaded.
+/// A loaded driver library. It stays loaded until the process ends: drivers do not like to be
+/// unloaded.
 #[derive(Clone, Copy)]
 pub struct Library {
     /// Its functions.
@@ -80,7 +82,8 @@ pub fn check(status: CUresult) -> Result<(), CUresult> {
     if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(status) }
 }
 
-/// Calls a function of a [`Table`]: `Err` with its error, or with `CUDA_ERROR_NOT_SUPPORTED` if the library lacks it.
+/// Calls a function of a [`Table`]: `Err` with its error, or with `CUDA_ERROR_NOT_SUPPORTED` if the
+/// library lacks it.
 #[macro_export]
 macro_rules! call {
     ($table:expr, $function:ident($($argument:expr),* $(,)?)) => {

@@ -20,12 +20,16 @@ pub struct Nvml {
 }
 
 impl Nvml {
-    /// Loads and initialises the first library that can be: at `path` if one is given, else beside the driver library, else found by the loader.
+    /// Loads and initialises the first library that can be: at `path` if one is given, else beside
+    /// the driver library, else found by the loader.
     ///
     /// # Safety
     /// Files of that name are NVML libraries, whose initialisers this runs.
     pub unsafe fn load(path: Option<&Path>, driver: &Path) -> Option<Nvml> {
-        let beside = driver.parent().filter(|folder| !folder.as_os_str().is_empty()).map(|folder| folder.join(FILE));
+        let beside = driver
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .map(|folder| folder.join(FILE));
         let usual = || beside.into_iter().chain([PathBuf::from(FILE)]).collect();
         let candidates: Vec<PathBuf> = path.map_or_else(usual, |path| vec![path.to_owned()]);
         candidates.iter().find_map(|candidate| {
@@ -46,22 +50,29 @@ impl Nvml {
     pub fn device(&self, uuid: &str) -> Option<nvmlDevice_t> {
         let uuid = CString::new(uuid).ok()?;
         let mut device: nvmlDevice_t = core::ptr::null_mut();
-        let arguments = [uuid.as_ptr().expose_provenance() as u64, (&raw mut device).expose_provenance() as u64];
+        let arguments = [
+            uuid.as_ptr().expose_provenance() as u64,
+            (&raw mut device).expose_provenance() as u64,
+        ];
         // SAFETY: a string, and room for a handle.
         let status = unsafe { self.call("nvmlDeviceGetHandleByUUID", &arguments) };
         (status == Some(nvmlReturn_t::NVML_SUCCESS)).then_some(device)
     }
 
-    /// Calls a function; `None` if the library does not have it, or if it takes more arguments than any that is described.
+    /// Calls a function; `None` if the library does not have it, or if it takes more arguments than
+    /// any that is described.
     ///
     /// # Safety
-    /// The arguments are those of the C function of that name: integers, and addresses that are valid for what it does with them.
+    /// The arguments are those of the C function of that name: integers, and addresses that are
+    /// valid for what it does with them.
     pub unsafe fn call(&self, name: &'static str, arguments: &[u64]) -> Option<nvmlReturn_t> {
         let function = self.function(name)?;
         macro_rules! with {
             ($($index:literal),*) => {{
-                // SAFETY: the symbol is that function, which takes as many integers and pointers. On the processors that are built for (x86-64 and
-                // 64-bit Arm, Linux) each takes one register or one eight-byte slot of the stack, and of a narrower integer the rest is ignored.
+                // SAFETY: the symbol is that function, which takes as many integers and pointers.
+                // On the processors that are built for (x86-64 and 64-bit Arm, Linux) each takes
+                // one register or one eight-byte slot of the stack, and of a narrower integer the
+                // rest is ignored.
                 unsafe {
                     let function: unsafe extern "C" fn($(with!(@word $index)),*) -> nvmlReturn_t = core::mem::transmute(function);
                     function($(arguments[$index]),*)
@@ -85,7 +96,8 @@ impl Nvml {
         let mut functions = self.functions.borrow_mut();
         let found = *functions.entry(name).or_insert_with(|| {
             // SAFETY: the symbol is taken for the address that it is.
-            unsafe { self.library.get::<*const c_void>(name.as_bytes()) }.map_or(core::ptr::null(), |symbol| *symbol)
+            unsafe { self.library.get::<*const c_void>(name.as_bytes()) }
+                .map_or(core::ptr::null(), |symbol| *symbol)
         });
         (!found.is_null()).then_some(found)
     }

@@ -1,8 +1,9 @@
-//! The map of allocations: which of them holds an address. It is asked by nearly every call that gets one, by many threads, with a hundred
-//! thousand allocations alive; so who asks takes no lock and writes to nothing that other threads use.
+//! The map of allocations: which of them holds an address. It is asked by nearly every call that
+//! gets one, by many threads, with a hundred thousand allocations alive; so who asks takes no lock
+//! and writes to nothing that other threads use.
 //!
-//! It is a tree of two levels: chunks of a few dozen ranges, in order, and the list of chunks. A change makes a new copy of one chunk, and of
-//! the list when a chunk is split or empty.
+//! It is a tree of two levels: chunks of a few dozen ranges, in order, and the list of chunks. A
+//! change makes a new copy of one chunk, and of the list when a chunk is split or empty.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ const CHUNK: usize = 64;
 /// No range begins there.
 const LAST: UnifiedPtr = UnifiedPtr(u64::MAX);
 
-/// Ranges that do not overlap, in order: where each begins, and the rest of it. All in one place, as each look at a map of this size is a
-/// few misses of the cache.
+/// Ranges that do not overlap, in order: where each begins, and the rest of it. All in one place,
+/// as each look at a map of this size is a few misses of the cache.
 #[derive(Clone)]
 struct Chunk<T> {
     /// Behind the last one stands [`LAST`].
@@ -30,7 +31,8 @@ struct Chunk<T> {
     ranges: [Option<(u64, T)>; CHUNK],
 }
 
-/// The chunks in order. All ranges of a chunk begin at its bound or behind it, and before the next chunk's.
+/// The chunks in order. All ranges of a chunk begin at its bound or behind it, and before the next
+/// chunk's.
 struct List<T> {
     bounds: Vec<UnifiedPtr>,
     chunks: Vec<ArcSwap<Chunk<T>>>,
@@ -66,7 +68,8 @@ impl<T: Copy> Chunk<T> {
         self.bases.partition_point(|base| *base < LAST)
     }
 
-    /// Puts a range in front of the one with this index, of `len`, of which there is room for another one.
+    /// Puts a range in front of the one with this index, of `len`, of which there is room for
+    /// another one.
     fn insert(&mut self, index: usize, len: usize, base: UnifiedPtr, range: (u64, T)) {
         self.bases.copy_within(index..len, index + 1);
         self.ranges.copy_within(index..len, index + 1);
@@ -81,7 +84,10 @@ impl<T: Copy> Chunk<T> {
     }
 
     fn iter(&self) -> impl Iterator<Item = (UnifiedPtr, u64, T)> {
-        self.bases.iter().zip(&self.ranges).map_while(|(base, range)| range.map(|(bytes, value)| (*base, bytes, value)))
+        self.bases
+            .iter()
+            .zip(&self.ranges)
+            .map_while(|(base, range)| range.map(|(bytes, value)| (*base, bytes, value)))
     }
 
     /// The last range that begins before `end`.
@@ -109,7 +115,8 @@ impl<T: Copy> List<T> {
         self.bounds.partition_point(|bound| *bound <= base) - 1
     }
 
-    /// The last range that begins before `end`. Chunks change while we look, but a range stays in its chunk as long as the list is the same.
+    /// The last range that begins before `end`. Chunks change while we look, but a range stays in
+    /// its chunk as long as the list is the same.
     fn last_before(&self, end: UnifiedPtr) -> Option<(UnifiedPtr, u64, T)> {
         let from = self.chunk_of(UnifiedPtr(end.0.checked_sub(1)?));
         self.chunks[..=from].iter().rev().find_map(|chunk| chunk.load().last_before(end))
@@ -148,7 +155,11 @@ impl<T: Copy> Addresses<T> {
     }
 
     /// Takes out the range that starts at `base` if its value is `wanted`.
-    pub(crate) fn remove(&self, base: UnifiedPtr, wanted: impl FnOnce(&T) -> bool) -> Option<(u64, T)> {
+    pub(crate) fn remove(
+        &self,
+        base: UnifiedPtr,
+        wanted: impl FnOnce(&T) -> bool,
+    ) -> Option<(u64, T)> {
         let mut taken = None;
         self.edit(base, |known| {
             let (bytes, value) = known?;
@@ -183,7 +194,11 @@ impl<T: Copy> Addresses<T> {
         if chunks.iter().flat_map(|chunk| chunk.iter()).all(|(_, _, value)| keep(&value)) {
             return;
         }
-        let kept: Vec<_> = chunks.iter().flat_map(|chunk| chunk.iter()).filter(|(_, _, value)| keep(value)).collect();
+        let kept: Vec<_> = chunks
+            .iter()
+            .flat_map(|chunk| chunk.iter())
+            .filter(|(_, _, value)| keep(value))
+            .collect();
         let mut new = List { bounds: Vec::new(), chunks: Vec::new() };
         for part in kept.chunks(CHUNK / 2) {
             new.push(part[0].0, Chunk::of(part));
@@ -206,9 +221,13 @@ impl<T: Copy> Addresses<T> {
         let known = place.ok().and_then(|index| chunk.ranges[index]);
         let new = match (place, change(known)) {
             (Ok(index), Some(range)) => chunk.changed(|chunk| chunk.ranges[index] = Some(range)),
-            (Err(index), Some(range)) if len < CHUNK => chunk.changed(|chunk| chunk.insert(index, len, base, range)),
+            (Err(index), Some(range)) if len < CHUNK => {
+                chunk.changed(|chunk| chunk.insert(index, len, base, range))
+            }
             // The first chunk stays, empty or not: its bound is where a search ends.
-            (Ok(index), None) if at == 0 || len > 1 => chunk.changed(|chunk| chunk.remove(index, len)),
+            (Ok(index), None) if at == 0 || len > 1 => {
+                chunk.changed(|chunk| chunk.remove(index, len))
+            }
             (Err(index), Some((bytes, value))) => {
                 let mut ranges: Vec<_> = chunk.iter().collect();
                 ranges.insert(index, (base, bytes, value));
@@ -222,13 +241,15 @@ impl<T: Copy> Addresses<T> {
 
     /// Makes a list in which two chunks, or none, take the place of one.
     fn replace(&self, list: &List<T>, at: usize, ranges: &[(UnifiedPtr, u64, T)]) {
-        let mut new = List { bounds: Vec::with_capacity(list.bounds.len() + 1), chunks: Vec::new() };
+        let mut new =
+            List { bounds: Vec::with_capacity(list.bounds.len() + 1), chunks: Vec::new() };
         for (index, (bound, chunk)) in list.bounds.iter().zip(&list.chunks).enumerate() {
             if index != at {
                 new.push(*bound, chunk.load_full());
             } else if !ranges.is_empty() {
                 // Addresses mostly grow: the last chunk leaves a nearly full one behind.
-                let middle = if at + 1 == list.chunks.len() { CHUNK - CHUNK / 8 } else { CHUNK / 2 };
+                let middle =
+                    if at + 1 == list.chunks.len() { CHUNK - CHUNK / 8 } else { CHUNK / 2 };
                 let (first, rest) = ranges.split_at(middle);
                 new.push(*bound, Chunk::of(first));
                 new.push(rest[0].0, Chunk::of(rest));
@@ -334,7 +355,10 @@ mod tests {
             let mut index = 0;
             while !done.load(Ordering::Relaxed) {
                 index = (index + 17) % 1000;
-                assert_eq!(map.find(UnifiedPtr(index * 100 + 5)), Some((UnifiedPtr(index * 100), 10, index)));
+                assert_eq!(
+                    map.find(UnifiedPtr(index * 100 + 5)),
+                    Some((UnifiedPtr(index * 100), 10, index))
+                );
                 assert_eq!(map.find(UnifiedPtr(index * 100 + 15)), None);
             }
         });

@@ -53,5 +53,7 @@ pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize) -> Result<&'a [T]>
 pub(crate) unsafe fn text<'a>(text: *const std::ffi::c_char) -> Result<&'a str> {
     require(!text.is_null())?;
     // SAFETY: not null, and the caller says it ends in a zero byte.
-    unsafe { std::ffi::CStr::from_ptr(text) }.to_str().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+    unsafe { std::ffi::CStr::from_ptr(text) }
+        .to_str()
+        .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }

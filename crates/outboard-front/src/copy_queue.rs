@@ -1,4 +1,5 @@
-//! The one way that every copy takes: its sides are looked up, what becomes of it is decided, and it is queued.
+//! The one way that every copy takes: its sides are looked up, what becomes of it is decided, and
+//! it is queued.
 
 use outboard_abi::CUresult;
 use outboard_abi::CUstream;
@@ -21,8 +22,13 @@ impl Queue {
     /// Queues a copy. Everything that copies comes through here.
     ///
     /// # Safety
-    /// Host memory that the copy names is the program's to read and write, for as long as CUDA says.
-    pub(crate) unsafe fn submit<B: Backend>(&self, process: &'static Process<B>, copy: &Copy) -> Result<()> {
+    /// Host memory that the copy names is the program's to read and write, for as long as CUDA
+    /// says.
+    pub(crate) unsafe fn submit<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        copy: &Copy,
+    ) -> Result<()> {
         if copy.extent.is_empty() {
             return Ok(());
         }
@@ -35,7 +41,12 @@ impl Queue {
         }
         sides.join_rows()?;
         sides.check(process, self.here.id)?;
-        let plan = plan(sides.dst.place(sides.extent), sides.src.place(sides.extent), sides.extent, self.wait);
+        let plan = plan(
+            sides.dst.place(sides.extent),
+            sides.src.place(sides.extent),
+            sides.extent,
+            self.wait,
+        );
         // SAFETY: by the contract above.
         unsafe { self.make(process, &sides.as_box(), plan.method)? };
         if plan.waits { self.synchronize(process) } else { Ok(()) }
@@ -45,7 +56,12 @@ impl Queue {
     ///
     /// # Safety
     /// As [`Queue::submit`].
-    unsafe fn make<B: Backend>(&self, process: &'static Process<B>, copy: &BoxCopy, method: Method) -> Result<()> {
+    unsafe fn make<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        copy: &BoxCopy,
+        method: Method,
+    ) -> Result<()> {
         let (device, ctx, stream) = (process.backend, self.here.id, self.stream);
         let bytes = copy.extent.width;
         // SAFETY: by the contract above.
@@ -92,7 +108,13 @@ unsafe fn copy_on_host(copy: &BoxCopy, dst: HostPtr, src: HostPtr) {
     let rows = copy.extent.rows(copy.dst.layout).zip(copy.extent.rows(copy.src.layout));
     for ((to, bytes), (from, _)) in rows {
         // SAFETY: by the contract above.
-        unsafe { core::ptr::copy::<u8>(src.offset(from).pointer(), dst.offset(to).pointer(), bytes as usize) };
+        unsafe {
+            core::ptr::copy::<u8>(
+                src.offset(from).pointer(),
+                dst.offset(to).pointer(),
+                bytes as usize,
+            )
+        };
     }
 }
 
@@ -100,7 +122,11 @@ unsafe fn copy_on_host(copy: &BoxCopy, dst: HostPtr, src: HostPtr) {
 ///
 /// # Safety
 /// As [`Queue::submit`].
-pub(crate) unsafe fn queue<B: Backend>(process: &'static Process<B>, stream: CUstream, copy: &Copy) -> Result<()> {
+pub(crate) unsafe fn queue<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+    copy: &Copy,
+) -> Result<()> {
     let (here, stream) = crate::stream::find(process, stream)?;
     // SAFETY: by the contract above.
     unsafe { Queue { here, stream, wait: Wait::Asynchronous }.submit(process, copy) }

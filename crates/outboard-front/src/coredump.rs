@@ -1,5 +1,5 @@
-//! Settings of core dumps. A dump would be a file of the server's, so none is made: what only describes one is kept, and what would
-//! make one is refused.
+//! Settings of core dumps. A dump would be a file of the server's, so none is made: what only
+//! describes one is kept, and what would make one is refused.
 
 use core::ffi::c_int;
 
@@ -14,7 +14,8 @@ pub(crate) struct Settings {
     pub(crate) pipe: Option<String>,
 }
 
-/// What a process said of core dumps. One set serves contexts and process: none of it has an effect.
+/// What a process said of core dumps. One set serves contexts and process: none of it has an
+/// effect.
 pub(crate) struct CoreDumps {
     pub(crate) settings: Mutex<Settings>,
 }
@@ -22,7 +23,13 @@ pub(crate) struct CoreDumps {
 impl CoreDumps {
     pub(crate) const fn new() -> CoreDumps {
         CoreDumps {
-            settings: Mutex::new(Settings { trigger_host: true, lightweight: false, flags: 0, file: None, pipe: None }),
+            settings: Mutex::new(Settings {
+                trigger_host: true,
+                lightweight: false,
+                flags: 0,
+                file: None,
+                pipe: None,
+            }),
         }
     }
 }

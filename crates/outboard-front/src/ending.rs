@@ -7,7 +7,9 @@ use outboard_abi::CUresult;
 use crate::backend::{Backend, ContextId, Result};
 use crate::context::Context;
 use crate::process::Process;
-use crate::{array, capture, event, ipc, library, memory, module, peer, reference, stream, texture};
+use crate::{
+    array, capture, event, ipc, library, memory, module, peer, reference, stream, texture,
+};
 
 impl Context {
     /// Takes a user away from a primary context, which ends with the last one.

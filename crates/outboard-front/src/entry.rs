@@ -8,8 +8,8 @@ use crate::backend::Result;
 use crate::process::Front;
 use crate::{logs, profile};
 
-/// Runs an entry point, `SYMBOLS[symbol]`, and gives its result to C. A panic, which would be a bug of ours, becomes `CUDA_ERROR_UNKNOWN` instead of
-/// ending the program.
+/// Runs an entry point, `SYMBOLS[symbol]`, and gives its result to C. A panic, which would be a bug
+/// of ours, becomes `CUDA_ERROR_UNKNOWN` instead of ending the program.
 #[inline]
 pub fn enter(front: &Front, symbol: usize, body: impl FnOnce() -> Result<()>) -> CUresult {
     let outer = if profile::is_off() { None } else { profile::entered(symbol) };

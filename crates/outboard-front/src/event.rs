@@ -31,7 +31,8 @@ pub(crate) fn to_record(front: &'static Front, event: CUevent) -> Result<Live<Ob
     Ok(object)
 }
 
-/// The event of a handle, to be recorded by a launch. Such events take no times and are for this process alone.
+/// The event of a handle, to be recorded by a launch. Such events take no times and are for this
+/// process alone.
 pub(crate) fn for_launch(front: &'static Front, event: CUevent) -> Result<()> {
     let object = to_record(front, event)?;
     require(object.flags & (DISABLE_TIMING | INTERPROCESS) == DISABLE_TIMING)
@@ -47,9 +48,15 @@ pub(crate) fn forget(front: &'static Front, id: ContextId) {
     front.events.table.remove_where(|object| object.ctx == id);
 }
 
-pub(crate) fn insert(front: &'static Front, here: &Here, flags: u32, recorded: bool) -> Result<Arc<Object>> {
+pub(crate) fn insert(
+    front: &'static Front,
+    here: &Here,
+    flags: u32,
+    recorded: bool,
+) -> Result<Arc<Object>> {
     let (captured, recorded) = (AtomicBool::new(false), AtomicBool::new(recorded));
-    let make = |handle| Object { handle, context: here.context, ctx: here.id, flags, captured, recorded };
+    let make =
+        |handle| Object { handle, context: here.context, ctx: here.id, flags, captured, recorded };
     front.events.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
@@ -61,7 +68,11 @@ pub(crate) fn shareable(front: &'static Front, event: CUevent) -> Result<(Here, 
 }
 
 /// Gives an event of another process, which the backend opens under its name, a handle.
-pub(crate) fn adopt(front: &'static Front, here: &Here, open: impl FnOnce(ObjectId) -> Result<()>) -> Result<u64> {
+pub(crate) fn adopt(
+    front: &'static Front,
+    here: &Here,
+    open: impl FnOnce(ObjectId) -> Result<()>,
+) -> Result<u64> {
     let flags = INTERPROCESS | DISABLE_TIMING;
     // The other process may have recorded it.
     let object = insert(front, here, flags, true)?;

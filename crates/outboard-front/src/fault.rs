@@ -1,4 +1,5 @@
-//! Errors that a context reports from now on: a fault in a kernel stays until the context is destroyed or reset.
+//! Errors that a context reports from now on: a fault in a kernel stays until the context is
+//! destroyed or reset.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -60,7 +60,12 @@ pub(crate) fn find<B: Backend>(
 ) -> Result<Arc<Function>> {
     let c_name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let handle = process.functions.table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let info = match here.note(process.backend.module_function(here.id, module.id(), name, ObjectId(handle))) {
+    let info = match here.note(process.backend.module_function(
+        here.id,
+        module.id(),
+        name,
+        ObjectId(handle),
+    )) {
         Ok(info) => info,
         Err(error) => {
             process.functions.table.release(handle);
@@ -107,7 +112,12 @@ pub(crate) fn sign(front: &'static Front, id: u64) -> Option<Sign> {
 
 /// # Safety
 /// `offset` and `size` are null or valid for a write.
-pub(crate) unsafe fn param(function: &Function, index: usize, offset: *mut usize, size: *mut usize) -> Result<()> {
+pub(crate) unsafe fn param(
+    function: &Function,
+    index: usize,
+    offset: *mut usize,
+    size: *mut usize,
+) -> Result<()> {
     let (at, bytes) = *function.info.params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(!offset.is_null())?;
     // SAFETY: by the contract above.

@@ -1,5 +1,6 @@
-//! Green contexts: shares of a device's multiprocessors, each with streams whose work keeps to it. They belong to the primary context of their
-//! device, whose memory, modules and events are theirs too.
+//! Green contexts: shares of a device's multiprocessors, each with streams whose work keeps to it.
+//! They belong to the primary context of their device, whose memory, modules and events are theirs
+//! too.
 
 use outboard_abi::{CUgreenCtx, CUresult};
 

@@ -1,7 +1,8 @@
 //! Handles: what a program holds in place of an object.
 //!
-//! A handle looks like a pointer that nobody may follow: kind, generation and index in the bits of an address. Looking one up tells a live
-//! object from a destroyed or foreign one, which a real pointer could not.
+//! A handle looks like a pointer that nobody may follow: kind, generation and index in the bits of
+//! an address. Looking one up tells a live object from a destroyed or foreign one, which a real
+//! pointer could not.
 
 #[cfg(test)]
 mod count;
@@ -45,7 +46,8 @@ const GENERATION_BITS: u32 = 15;
 /// Handles are multiples of this, as pointers to objects would be.
 const ALIGN_BITS: u32 = 4;
 
-/// The first slots come in a chunk of this many, each later chunk has twice as many as the one before.
+/// The first slots come in a chunk of this many, each later chunk has twice as many as the one
+/// before.
 const FIRST_BITS: u32 = 6;
 const CHUNKS: usize = (INDEX_BITS - FIRST_BITS + 1) as usize;
 
@@ -59,7 +61,8 @@ struct Slot<T> {
 
 /// The live objects of one kind.
 ///
-/// Who looks one up takes no lock and writes to nothing that other threads use. Slots stay where they are: the table grows by chunks.
+/// Who looks one up takes no lock and writes to nothing that other threads use. Slots stay where
+/// they are: the table grows by chunks.
 pub(crate) struct Table<T> {
     kind: Kind,
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
@@ -107,7 +110,9 @@ impl<T> Deref for Live<T> {
     fn deref(&self) -> &Arc<T> {
         match &self.0 {
             // Made of nothing else.
-            Held::Guard(value) => value.as_ref().unwrap_or_else(|| unreachable!("a live object is there")),
+            Held::Guard(value) => {
+                value.as_ref().unwrap_or_else(|| unreachable!("a live object is there"))
+            }
             Held::Kept(value) => &value.0,
         }
     }
@@ -135,7 +140,8 @@ impl<T> Slot<T> {
 }
 
 impl<T: Any> Table<T> {
-    /// As [`Table::look`], for objects that hold nothing but memory: this thread keeps what it has looked up.
+    /// As [`Table::look`], for objects that hold nothing but memory: this thread keeps what it has
+    /// looked up.
     #[inline]
     pub(crate) fn look_again(&'static self, handle: u64) -> Option<Live<T>> {
         Live::kept(handle).or_else(|| self.look_and_keep(handle))
@@ -147,7 +153,9 @@ impl<T: Any> Table<T> {
         let sign = self.sign(handle);
         let object = self.look(handle)?;
         match sign {
-            Some(sign) => Some(Live(Held::Kept(recent::keep(handle, [sign; 2], Arc::clone(&object))))),
+            Some(sign) => {
+                Some(Live(Held::Kept(recent::keep(handle, [sign; 2], Arc::clone(&object)))))
+            }
             None => Some(object),
         }
     }
@@ -178,7 +186,8 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// A handle without an object yet: for what must be named before it is known. Goes to [`Table::fill`] or [`Table::release`].
+    /// A handle without an object yet: for what must be named before it is known. Goes to
+    /// [`Table::fill`] or [`Table::release`].
     pub(crate) fn reserve(&self) -> Option<u64> {
         let mut slots = self.slots.lock();
         let index = match slots.free.pop() {
@@ -190,11 +199,18 @@ impl<T> Table<T> {
             None => return None,
         };
         let (chunk, at) = place(index);
-        let empty = || Slot { generation: AtomicU64::new(0), life: AtomicU64::new(0), value: ArcSwapOption::empty() };
-        let chunk =
-            self.chunks.get(chunk)?.get_or_init(|| (0..1usize << FIRST_BITS << chunk).map(|_| empty()).collect());
+        let empty = || Slot {
+            generation: AtomicU64::new(0),
+            life: AtomicU64::new(0),
+            value: ArcSwapOption::empty(),
+        };
+        let chunk = self
+            .chunks
+            .get(chunk)?
+            .get_or_init(|| (0..1usize << FIRST_BITS << chunk).map(|_| empty()).collect());
         let slot = chunk.get(at)?;
-        let generation = (slot.generation.load(Ordering::Relaxed) + 1) & ((1 << GENERATION_BITS) - 1);
+        let generation =
+            (slot.generation.load(Ordering::Relaxed) + 1) & ((1 << GENERATION_BITS) - 1);
         slot.generation.store(generation, Ordering::Relaxed);
         Some(encode(self.kind, generation, index))
     }
@@ -222,7 +238,8 @@ impl<T> Table<T> {
         let (generation, index) = decode(self.kind, handle)?;
         let slot = self.slot(index)?;
         let value = Live::of(&slot.value)?;
-        // The object that was found came after its generation: if that is the handle's, so is the object.
+        // The object that was found came after its generation: if that is the handle's, so is the
+        // object.
         (slot.generation.load(Ordering::Acquire) == generation).then_some(value)
     }
 
@@ -235,7 +252,9 @@ impl<T> Table<T> {
     pub(crate) fn remove(&self, handle: u64) -> Option<Arc<T>> {
         let (generation, index) = decode(self.kind, handle)?;
         let mut slots = self.slots.lock();
-        let slot = self.slot(index).filter(|slot| slot.generation.load(Ordering::Relaxed) == generation)?;
+        let slot = self
+            .slot(index)
+            .filter(|slot| slot.generation.load(Ordering::Relaxed) == generation)?;
         let value = slot.end()?;
         slots.free.push(index);
         Some(value)
@@ -270,7 +289,9 @@ impl<T> Table<T> {
     /// The first object that is `wanted`.
     pub(crate) fn find(&self, wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
         let used = self.slots.lock().next;
-        (0..used).filter_map(|index| self.slot(index)?.value.load_full()).find(|value| wanted(value))
+        (0..used)
+            .filter_map(|index| self.slot(index)?.value.load_full())
+            .find(|value| wanted(value))
     }
 }
 
@@ -279,10 +300,14 @@ pub(crate) fn is(kind: Kind, handle: u64) -> bool {
     decode(kind, handle).is_some()
 }
 
-/// Why a handle of this kind was not found. Native drivers say that the context is gone when a stream, event or context is no more; null and
-/// what never was a handle are invalid.
+/// Why a handle of this kind was not found. Native drivers say that the context is gone when a
+/// stream, event or context is no more; null and what never was a handle are invalid.
 pub(crate) fn not_found(kind: Kind, handle: u64) -> CUresult {
-    if is(kind, handle) { CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED } else { CUresult::CUDA_ERROR_INVALID_HANDLE }
+    if is(kind, handle) {
+        CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+    } else {
+        CUresult::CUDA_ERROR_INVALID_HANDLE
+    }
 }
 
 fn encode(kind: Kind, generation: u64, index: usize) -> u64 {
@@ -357,7 +382,8 @@ mod tests {
         assert!(TABLE.look_again(first).is_none());
     }
 
-    /// A handle must never give the object of another one, whoever makes and ends objects meanwhile.
+    /// A handle must never give the object of another one, whoever makes and ends objects
+    /// meanwhile.
     #[test]
     fn a_stale_handle_finds_nothing_while_others_come_and_go() {
         static TABLE: Table<u64> = Table::new(Kind::Event);
@@ -369,7 +395,9 @@ mod tests {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
                         let handle = newest.load(Ordering::Acquire);
-                        for found in [table.look(handle), table.look_again(handle)].into_iter().flatten() {
+                        for found in
+                            [table.look(handle), table.look_again(handle)].into_iter().flatten()
+                        {
                             assert_eq!(**found, handle);
                         }
                     }

@@ -19,7 +19,8 @@ pub struct HostCall {
 enum Function {
     /// Called with its data, if all went well before.
     Plain(unsafe extern "C" fn(*mut c_void)),
-    /// Called with the stream as the program named it and what became of the work before, even after an error.
+    /// Called with the stream as the program named it and what became of the work before, even
+    /// after an error.
     WithStatus(unsafe extern "C" fn(CUstream, CUresult, *mut c_void), CUstream),
 }
 
@@ -50,7 +51,11 @@ impl HostCall {
     ///
     /// # Safety
     /// As of [`HostCall::plain`].
-    pub unsafe fn with_status(function: CUstreamCallback, stream: CUstream, data: *mut c_void) -> Result<HostCall> {
+    pub unsafe fn with_status(
+        function: CUstreamCallback,
+        stream: CUstream,
+        data: *mut c_void,
+    ) -> Result<HostCall> {
         let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         prepare();
         Ok(HostCall { function: Function::WithStatus(function, stream), data })
@@ -61,8 +66,9 @@ impl HostCall {
         matches!(self.function, Function::WithStatus(..))
     }
 
-    /// Calls the function on this thread, which must be one of ours. `status` is what became of the work before it. Once the process exits,
-    /// nothing is called any more: what the function needs may be gone.
+    /// Calls the function on this thread, which must be one of ours. `status` is what became of the
+    /// work before it. Once the process exits, nothing is called any more: what the function needs
+    /// may be gone.
     pub fn run(self, status: CUresult) {
         self.call(status);
     }
@@ -76,7 +82,9 @@ impl HostCall {
         // SAFETY: the program gave the function to be called so.
         unsafe {
             match self.function {
-                Function::Plain(function) if status == CUresult::CUDA_SUCCESS => function(self.data),
+                Function::Plain(function) if status == CUresult::CUDA_SUCCESS => {
+                    function(self.data)
+                }
                 Function::Plain(_) => {}
                 Function::WithStatus(function, stream) => function(stream, status, self.data),
             }

@@ -29,7 +29,9 @@ impl Parts {
     pub(crate) unsafe fn slices(&self) -> Vec<&[u8]> {
         let slice = |part: &'_ Part| match part {
             Part::Owned(bytes) => std::ptr::from_ref::<[u8]>(bytes),
-            Part::Kept { address, bytes } => std::ptr::slice_from_raw_parts(*address as *const u8, *bytes),
+            Part::Kept { address, bytes } => {
+                std::ptr::slice_from_raw_parts(*address as *const u8, *bytes)
+            }
         };
         // SAFETY: owned ones live as long as `self`; the others by the contract above.
         self.0.iter().map(|part| unsafe { &*slice(part) }).collect()
@@ -64,18 +66,24 @@ pub(crate) unsafe fn locate(image: *const c_void) -> Result<Parts> {
     if image.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let located = outboard_image::locate(&OwnMemory, image as u64).map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
-    let part = |extent: &Extent| Part::Kept { address: extent.addr as usize, bytes: extent.len as usize };
+    let located = outboard_image::locate(&OwnMemory, image as u64)
+        .map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+    let part =
+        |extent: &Extent| Part::Kept { address: extent.addr as usize, bytes: extent.len as usize };
     Ok(Parts(std::iter::once(&located.image).chain(&located.unlinked).map(part).collect()))
 }
 
-/// The memory of this process, in which an image is trusted to be as long as its headers say: no call carries a length.
+/// The memory of this process, in which an image is trusted to be as long as its headers say: no
+/// call carries a length.
 struct OwnMemory;
 
 impl Memory for OwnMemory {
     fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        // SAFETY: `locate`'s caller says that the image is whole, and its headers are read no further than they reach.
-        unsafe { core::ptr::copy_nonoverlapping(address as *const u8, out.as_mut_ptr(), out.len()) };
+        // SAFETY: `locate`'s caller says that the image is whole, and its headers are read no
+        // further than they reach.
+        unsafe {
+            core::ptr::copy_nonoverlapping(address as *const u8, out.as_mut_ptr(), out.len())
+        };
         true
     }
 }
@@ -107,10 +115,15 @@ mod tests {
 
     #[test]
     fn wrappers_name_their_containers() {
-        let (linked, first, second) = (container(b"linked.."), container(b"first"), container(b"second"));
+        let (linked, first, second) =
+            (container(b"linked.."), container(b"first"), container(b"second"));
         let list = [first.as_ptr() as u64, second.as_ptr() as u64, 0];
         let wrapper = |version: u64, others: u64| {
-            [u64::from(outboard_image::WRAPPER_MAGIC) | version << 32, linked.as_ptr() as u64, others]
+            [
+                u64::from(outboard_image::WRAPPER_MAGIC) | version << 32,
+                linked.as_ptr() as u64,
+                others,
+            ]
         };
         let one = wrapper(1, c"file name".as_ptr() as u64);
         assert_eq!(parts(one.as_ptr().cast()), std::slice::from_ref(&linked));

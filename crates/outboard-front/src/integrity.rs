@@ -1,4 +1,5 @@
-//! The answer to the runtime's self-test of the driver: an HMAC-MD2 over identities of this process, its tables and its devices.
+//! The answer to the runtime's self-test of the driver: an HMAC-MD2 over identities of this
+//! process, its tables and its devices.
 
 use hmac::{KeyInit, Mac, SimpleHmac};
 use outboard_wire::platform::Device;
@@ -16,10 +17,14 @@ pub(crate) struct Inputs<'a> {
     pub(crate) devices: &'a [Device],
 }
 
-const KEY: [u8; 16] = [0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52, 0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f];
+const KEY: [u8; 16] = [
+    0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52, 0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f,
+];
 /// Answers for versions that end in 0 and 1, which depend on nothing else.
-const FIXED: [[u64; 2]; 2] =
-    [[0x3341_181C_03CB_675C, 0x8ED3_83AA_1F4C_D1E8], [0x1841_181C_03CB_675C, 0x8ED3_83AA_1F4C_D1E8]];
+const FIXED: [[u64; 2]; 2] = [
+    [0x3341_181C_03CB_675C, 0x8ED3_83AA_1F4C_D1E8],
+    [0x1841_181C_03CB_675C, 0x8ED3_83AA_1F4C_D1E8],
+];
 /// `CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID`, `_DEVICE_ID`.
 const PCI: [u32; 3] = [50, 33, 34];
 
@@ -41,8 +46,8 @@ pub(crate) fn answer(inputs: &Inputs<'_>) -> [u64; 2] {
             message.extend_from_slice(&device.attribute(attribute).unwrap_or(0).to_le_bytes());
         }
     }
-    let mut mac =
-        SimpleHmac::<md2::Md2>::new_from_slice(&KEY).unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
+    let mut mac = SimpleHmac::<md2::Md2>::new_from_slice(&KEY)
+        .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
     mac.update(&message);
     let digest = mac.finalize().into_bytes();
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| digest[at + i]));

@@ -8,9 +8,7 @@ pub(crate) const FLAGS: u32 = 1;
 
 /// Forgets what was opened at addresses that are gone with their context.
 pub(crate) fn forget(front: &'static Front) {
-    front
-        .imports
-        .opened
-        .lock()
-        .retain(|address, _| memory::find(front, address.unified()).is_some_and(|(_, _, a)| a.kind == Kind::Opened));
+    front.imports.opened.lock().retain(|address, _| {
+        memory::find(front, address.unified()).is_some_and(|(_, _, a)| a.kind == Kind::Opened)
+    });
 }

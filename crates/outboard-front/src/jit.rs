@@ -55,21 +55,29 @@ impl Array {
     /// The array has `count` strings.
     unsafe fn strings(&self) -> Result<Vec<String>> {
         // SAFETY: by the contract above.
-        unsafe { self.items::<*const c_char>()?.iter().map(|name| Ok(text(*name)?.to_owned())).collect() }
+        unsafe {
+            self.items::<*const c_char>()?.iter().map(|name| Ok(text(*name)?.to_owned())).collect()
+        }
     }
 }
 
 impl Options {
     /// # Safety
-    /// `options` and `values` are null or have `count` elements, whose values have the types that cuda.h gives them.
+    /// `options` and `values` are null or have `count` elements, whose values have the types that
+    /// cuda.h gives them.
     pub(crate) unsafe fn read(
         count: c_uint,
         options: *const CUjit_option,
         values: *mut *mut c_void,
     ) -> Result<Options> {
         // SAFETY: by the contract above.
-        let (keys, given) = unsafe { (slice(options, count as usize)?, slice(values.cast_const(), count as usize)?) };
-        let mut out = Options { places: Places { values: values as usize, ..Places::default() }, ..Options::default() };
+        let (keys, given) = unsafe {
+            (slice(options, count as usize)?, slice(values.cast_const(), count as usize)?)
+        };
+        let mut out = Options {
+            places: Places { values: values as usize, ..Places::default() },
+            ..Options::default()
+        };
         let (mut names, mut addresses, mut kernels, mut variables) =
             (Array::default(), Array::default(), Array::default(), Array::default());
         for (index, (option, value)) in keys.iter().zip(given).enumerate() {
@@ -83,7 +91,9 @@ impl Options {
                 Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES => out.places.error.set_size(number, index),
                 Jit::CU_JIT_GLOBAL_SYMBOL_NAMES => names.address = value,
                 Jit::CU_JIT_GLOBAL_SYMBOL_ADDRESSES => addresses.address = value,
-                Jit::CU_JIT_GLOBAL_SYMBOL_COUNT => (names.count, addresses.count) = (number, number),
+                Jit::CU_JIT_GLOBAL_SYMBOL_COUNT => {
+                    (names.count, addresses.count) = (number, number)
+                }
                 Jit::CU_JIT_REFERENCED_KERNEL_NAMES => kernels.address = value,
                 Jit::CU_JIT_REFERENCED_KERNEL_COUNT => kernels.count = number,
                 Jit::CU_JIT_REFERENCED_VARIABLE_NAMES => variables.address = value,
@@ -98,14 +108,16 @@ impl Options {
                     }
                     out.given.values.push((option.0, number));
                 }
-                // An option that nobody here knows could be a pointer, which means nothing elsewhere.
+                // An option that nobody here knows could be a pointer, which means nothing
+                // elsewhere.
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }
         // SAFETY: by the contract above.
         unsafe {
             let addresses = addresses.items::<u64>()?;
-            out.given.symbols = names.strings()?.into_iter().zip(addresses.iter().copied()).collect();
+            out.given.symbols =
+                names.strings()?.into_iter().zip(addresses.iter().copied()).collect();
             out.given.kernels = kernels.strings()?;
             out.given.variables = variables.strings()?;
         }
@@ -130,7 +142,8 @@ impl Places {
                 continue;
             }
             let count = text.len().min(buffer.bytes as usize - 1);
-            // SAFETY: the program gave a buffer of that many bytes, and the size option's value to be replaced.
+            // SAFETY: the program gave a buffer of that many bytes, and the size option's value to
+            // be replaced.
             unsafe {
                 core::ptr::copy_nonoverlapping(text.as_ptr(), buffer.text as *mut u8, count);
                 (buffer.text as *mut u8).add(count).write(0);
@@ -171,9 +184,13 @@ mod tests {
     #[test]
     fn numbers_go_and_pointers_stay() {
         let mut text = [0x7fu8; 8];
-        let options =
-            [Jit::CU_JIT_MAX_REGISTERS, Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [0xffff_ffff_0000_0020_u64 as *mut c_void, text.as_mut_ptr().cast(), 8 as *mut c_void];
+        let options = [
+            Jit::CU_JIT_MAX_REGISTERS,
+            Jit::CU_JIT_ERROR_LOG_BUFFER,
+            Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let mut values =
+            [0xffff_ffff_0000_0020_u64 as *mut c_void, text.as_mut_ptr().cast(), 8 as *mut c_void];
         let read = read(&options, &mut values).unwrap();
         assert_eq!(read.given.values, [(0, 32)], "an unsigned int, whatever lies above it");
         let log = JitLog { error: "too long for the buffer".into(), ..JitLog::default() };
@@ -190,7 +207,9 @@ mod tests {
         let read = read(&options, &mut values).unwrap();
         assert_eq!(read.given.values, [(2, 0), (1, 128)]);
         // SAFETY: everything is alive.
-        unsafe { read.places().write(&JitLog { milliseconds: 1.5, threads: 96, ..JitLog::default() }) };
+        unsafe {
+            read.places().write(&JitLog { milliseconds: 1.5, threads: 96, ..JitLog::default() })
+        };
         assert_eq!(values[0] as u64 as u32, 1.5f32.to_bits());
         assert_eq!(values[1] as u64 as u32, 96);
     }
@@ -199,11 +218,18 @@ mod tests {
     fn symbols_are_copied_by_name() {
         let names = [c"first".as_ptr(), c"second".as_ptr()];
         let addresses = [0x1000u64, 0x2000];
-        let options =
-            [Jit::CU_JIT_GLOBAL_SYMBOL_COUNT, Jit::CU_JIT_GLOBAL_SYMBOL_NAMES, Jit::CU_JIT_GLOBAL_SYMBOL_ADDRESSES];
-        let mut values = [2 as *mut c_void, names.as_ptr() as *mut c_void, addresses.as_ptr() as *mut c_void];
+        let options = [
+            Jit::CU_JIT_GLOBAL_SYMBOL_COUNT,
+            Jit::CU_JIT_GLOBAL_SYMBOL_NAMES,
+            Jit::CU_JIT_GLOBAL_SYMBOL_ADDRESSES,
+        ];
+        let mut values =
+            [2 as *mut c_void, names.as_ptr() as *mut c_void, addresses.as_ptr() as *mut c_void];
         let read = read(&options, &mut values).unwrap();
-        assert_eq!(read.given.symbols, [("first".to_owned(), 0x1000), ("second".to_owned(), 0x2000)]);
+        assert_eq!(
+            read.given.symbols,
+            [("first".to_owned(), 0x1000), ("second".to_owned(), 0x2000)]
+        );
         assert!(read.given.values.is_empty());
     }
 

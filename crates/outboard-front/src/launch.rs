@@ -75,7 +75,8 @@ pub(crate) unsafe fn launch<B: Backend>(
     unsafe { with_params(&function, params, extra, submit) }
 }
 
-/// Asks something of a launch that is not made: its shape and attributes count, its parameters do not.
+/// Asks something of a launch that is not made: its shape and attributes count, its parameters do
+/// not.
 ///
 /// # Safety
 /// `config` is null or the program's structure.

@@ -11,7 +11,8 @@ use crate::process::Front;
 #[derive(Default)]
 pub(crate) struct Extras {
     pub(crate) cooperative: bool,
-    /// Attribute and the bytes of its value. Handles in it are the backend's names, since they are the same.
+    /// Attribute and the bytes of its value. Handles in it are the backend's names, since they are
+    /// the same.
     pub(crate) attributes: Vec<(u32, [u8; 64])>,
 }
 
@@ -25,14 +26,18 @@ impl Extras {
             match attribute.id {
                 L::CU_LAUNCH_ATTRIBUTE_IGNORE => {}
                 // SAFETY: the attribute's id says which member is set.
-                L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => extras.cooperative = unsafe { attribute.value.cooperative } != 0,
+                L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
+                    extras.cooperative = unsafe { attribute.value.cooperative } != 0
+                }
                 id if PLAIN_ATTRIBUTES.contains(&id.0) => extras.attributes.push((id.0, value)),
                 id if names_event(id.0) => {
                     event::for_launch(front, event_of(&value).0 as CUevent)?;
                     extras.attributes.push((id.0, value));
                 }
                 // Only the nodes of graphs are updated by devices.
-                L::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+                L::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE => {
+                    return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+                }
                 // The others do not exist in this version.
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
@@ -62,7 +67,10 @@ mod tests {
             L::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING,
         ];
         assert_eq!(PLAIN_ATTRIBUTES, plain.map(|id| id.0));
-        let events = [L::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, L::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT];
+        let events = [
+            L::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
+            L::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
+        ];
         assert_eq!(EVENT_ATTRIBUTES, events.map(|id| id.0));
         assert!(STREAM_ATTRIBUTES.iter().all(|id| PLAIN_ATTRIBUTES.contains(id)));
         let accounted = PLAIN_ATTRIBUTES.len() + EVENT_ATTRIBUTES.len();

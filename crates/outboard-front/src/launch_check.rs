@@ -25,8 +25,9 @@ pub(crate) struct Shape {
 
 /// Finds the mistakes that CUDA reports from the launch itself.
 pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Result<()> {
-    let within =
-        |dims: [u32; 3], limits: [u32; 3]| dims.iter().zip(limits).all(|(dim, limit)| *dim > 0 && *dim <= limit);
+    let within = |dims: [u32; 3], limits: [u32; 3]| {
+        dims.iter().zip(limits).all(|(dim, limit)| *dim > 0 && *dim <= limit)
+    };
     require(within(shape.grid, limits.grid))?;
     require(within(shape.block, limits.block))?;
     let threads: i64 = shape.block.iter().map(|dim| i64::from(*dim)).product();
@@ -35,18 +36,23 @@ pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Resu
         // Too many for the register file, or more than the kernel was declared for.
         let registers = threads * i64::from(function.attribute(F::CU_FUNC_ATTRIBUTE_NUM_REGS)?);
         let enough = registers <= i64::from(limits.registers);
-        let error =
-            if enough { CUresult::CUDA_ERROR_INVALID_VALUE } else { CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES };
+        let error = if enough {
+            CUresult::CUDA_ERROR_INVALID_VALUE
+        } else {
+            CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+        };
         return Err(error);
     }
     let opted_in = function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
     require(i64::from(shape.shared) <= i64::from(opted_in))
 }
 
-/// Gathers the parameters into the layout of the kernel, or takes the buffer that the program has laid out, and passes them on.
+/// Gathers the parameters into the layout of the kernel, or takes the buffer that the program has
+/// laid out, and passes them on.
 ///
 /// # Safety
-/// `params` is null or has a pointer for each parameter of the kernel; `extra` is null or a list as cuda.h describes it.
+/// `params` is null or has a pointer for each parameter of the kernel; `extra` is null or a list as
+/// cuda.h describes it.
 pub(crate) unsafe fn with_params<R>(
     function: &Function,
     params: *const *mut c_void,
@@ -79,8 +85,9 @@ pub(crate) unsafe fn with_params<R>(
         let (at, len) = (*offset as usize, *size as usize);
         // `param_bytes` is where the last one ends.
         require(!param.is_null() && at + len <= buffer.len())?;
-        // SAFETY: the program points to a value of the parameter's type, whose size the image gives, and the buffer has room for it. Most are of two
-        // sizes, for which a copy of any size takes much longer than a number that is read and written.
+        // SAFETY: the program points to a value of the parameter's type, whose size the image
+        // gives, and the buffer has room for it. Most are of two sizes, for which a copy of any
+        // size takes much longer than a number that is read and written.
         unsafe {
             let target = buffer.as_mut_ptr().add(at);
             match len {

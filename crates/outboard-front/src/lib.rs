@@ -1,16 +1,21 @@
 //! What a CUDA runtime expects of any driver library, wherever its device is.
 //!
-//! Outboard has two driver libraries: `libcuda.so.1`, whose devices are on a server, and the software device. What does not depend on
-//! where the device is stands here once: the exported entry points and `cuGetProcAddress`, the private tables, the stack of current contexts,
-//! primary contexts, handles, the map of allocations, libraries and kernels, and the checks that CUDA makes before it queues anything.
-//! Below it each library implements [`backend::Backend`], in plain numbers.
+//! Outboard has two driver libraries: `libcuda.so.1`, whose devices are on a server, and the
+//! software device. What does not depend on where the device is stands here once: the exported
+//! entry points and `cuGetProcAddress`, the private tables, the stack of current contexts, primary
+//! contexts, handles, the map of allocations, libraries and kernels, and the checks that CUDA makes
+//! before it queues anything. Below it each library implements [`backend::Backend`], in plain
+//! numbers.
 //!
 //! Invariants:
-//! - A handle given to a program is never a pointer: a freed or foreign one is found out by look-up.
-//! - No entry point panics across the C border, writes to the program's output, or works in a forked child.
+//! - A handle given to a program is never a pointer: a freed or foreign one is found out by
+//!   look-up.
+//! - No entry point panics across the C border, writes to the program's output, or works in a
+//!   forked child.
 //! - Nothing here knows which backend it runs on.
 
-// Entry points keep the names and the signatures of cuda.h, and have one shape: generic over the driver library, whether they need it or not.
+// Entry points keep the names and the signatures of cuda.h, and have one shape: generic over the
+// driver library, whether they need it or not.
 #![allow(non_snake_case, clippy::extra_unused_type_parameters, clippy::too_many_arguments)]
 
 mod addresses;

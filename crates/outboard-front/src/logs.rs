@@ -1,7 +1,7 @@
 //! The log of errors: what each failed call was, why, and what to do about it.
 //!
-//! Calls that fail leave a few words here; sentences are made of them when somebody reads. So a program that provokes errors by the thousand
-//! pays little for each.
+//! Calls that fail leave a few words here; sentences are made of them when somebody reads. So a
+//! program that provokes errors by the thousand pays little for each.
 
 pub(crate) mod advice;
 
@@ -71,7 +71,8 @@ impl Logs {
     }
 }
 
-/// How many threads have a reason that is not used yet: calls that succeed look at no more than this.
+/// How many threads have a reason that is not used yet: calls that succeed look at no more than
+/// this.
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -84,12 +85,22 @@ thread_local! {
 impl Message {
     pub(crate) fn sentence(&self) -> String {
         let symbol = SYMBOLS.get(self.symbol).copied().unwrap_or("a private function");
-        let (name, meaning) = errors::find(self.error).map_or(("an unknown error", ""), |(name, text)| {
-            (name.to_str().unwrap_or_default(), text.to_str().unwrap_or_default())
-        });
+        let (name, meaning) = errors::find(self.error)
+            .map_or(("an unknown error", ""), |(name, text)| {
+                (name.to_str().unwrap_or_default(), text.to_str().unwrap_or_default())
+            });
         let seconds = self.at.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        let refused = || (self.error == CUresult::CUDA_ERROR_NOT_SUPPORTED).then(|| why_not(self.symbol)).flatten();
-        let why = self.reason.as_deref().or_else(refused).or_else(|| advice::of(self.error)).unwrap_or(meaning);
+        let refused = || {
+            (self.error == CUresult::CUDA_ERROR_NOT_SUPPORTED)
+                .then(|| why_not(self.symbol))
+                .flatten()
+        };
+        let why = self
+            .reason
+            .as_deref()
+            .or_else(refused)
+            .or_else(|| advice::of(self.error))
+            .unwrap_or(meaning);
         let code = self.error.0;
         format!("[{seconds:.3}][{}] {symbol} returned {name} ({code}): {why}\n", std::process::id())
     }
@@ -100,7 +111,8 @@ impl Message {
     }
 }
 
-/// Says why the call at hand is about to fail. What is said of a call that succeeds after all is forgotten.
+/// Says why the call at hand is about to fail. What is said of a call that succeeds after all is
+/// forgotten.
 pub(crate) fn because(reason: impl Into<Reason>) {
     let mut reason = reason.into();
     if reason.len() > LONGEST_REASON {
@@ -110,7 +122,8 @@ pub(crate) fn because(reason: impl Into<Reason>) {
         }
         reason.to_mut().truncate(end);
     }
-    let was_empty = REASON.try_with(|slot| slot.borrow_mut().replace(reason).is_none()).unwrap_or(false);
+    let was_empty =
+        REASON.try_with(|slot| slot.borrow_mut().replace(reason).is_none()).unwrap_or(false);
     if was_empty {
         GIVEN.fetch_add(1, Ordering::Relaxed);
     }
@@ -168,7 +181,14 @@ fn tell(logs: &Logs, message: &Message) {
     for listener in listeners {
         let (data, len) = (listener.data as *mut c_void, sentence.len() - 1);
         // SAFETY: the program's function and its data, registered for just this.
-        unsafe { (listener.function)(data, CUlogLevel::CU_LOG_LEVEL_ERROR, sentence.as_mut_ptr().cast(), len) };
+        unsafe {
+            (listener.function)(
+                data,
+                CUlogLevel::CU_LOG_LEVEL_ERROR,
+                sentence.as_mut_ptr().cast(),
+                len,
+            )
+        };
     }
     let _ = TELLING.try_with(|telling| telling.set(false));
 }
@@ -180,9 +200,13 @@ mod tests {
     #[test]
     fn sentences_name_function_error_and_reason() {
         let at = SystemTime::now();
-        let message = Message { symbol: 0, error: CUresult::CUDA_ERROR_INVALID_CONTEXT, reason: None, at };
+        let message =
+            Message { symbol: 0, error: CUresult::CUDA_ERROR_INVALID_CONTEXT, reason: None, at };
         let sentence = message.sentence();
-        assert!(sentence.contains(SYMBOLS[0]) && sentence.contains("CUDA_ERROR_INVALID_CONTEXT (201)"), "{sentence}");
+        assert!(
+            sentence.contains(SYMBOLS[0]) && sentence.contains("CUDA_ERROR_INVALID_CONTEXT (201)"),
+            "{sentence}"
+        );
         let message = Message { reason: Some("the cat sat on it".into()), ..message };
         assert!(message.sentence().ends_with("the cat sat on it\n"));
     }

@@ -20,7 +20,8 @@ pub(crate) const NO_WISHES: Wishes =
 pub(crate) fn forget(front: &'static Front, base: UnifiedPtr, bytes: u64) {
     let mut wishes = front.managed.wishes.lock();
     if !wishes.is_empty() {
-        let gone: Vec<UnifiedPtr> = wishes.range(base.range(bytes)).map(|(piece, _)| *piece).collect();
+        let gone: Vec<UnifiedPtr> =
+            wishes.range(base.range(bytes)).map(|(piece, _)| *piece).collect();
         gone.iter().for_each(|piece| drop(wishes.remove(piece)));
     }
 }
@@ -39,11 +40,16 @@ pub(crate) fn pieces(address: UnifiedPtr, bytes: u64) -> impl Iterator<Item = Un
 }
 
 /// What is wished for the pieces of a range of managed memory.
-pub(crate) fn wishes(front: &'static Front, address: UnifiedPtr, bytes: u64) -> Result<Vec<Wishes>> {
+pub(crate) fn wishes(
+    front: &'static Front,
+    address: UnifiedPtr,
+    bytes: u64,
+) -> Result<Vec<Wishes>> {
     check(front, address, bytes)?;
     let wishes = front.managed.wishes.lock();
     let pieces = pieces(address, bytes);
-    let mut all: Vec<Wishes> = pieces.map(|piece| wishes.get(&piece).cloned().unwrap_or(NO_WISHES)).collect();
+    let mut all: Vec<Wishes> =
+        pieces.map(|piece| wishes.get(&piece).cloned().unwrap_or(NO_WISHES)).collect();
     all.dedup();
     Ok(all)
 }

@@ -24,10 +24,18 @@ pub(crate) fn insert(front: &'static Front, here: &Here, base: UnifiedPtr, bytes
 }
 
 /// As [`insert`], for memory of a device that need not be the context's.
-pub(crate) fn insert_on(front: &'static Front, here: &Here, device: usize, base: UnifiedPtr, bytes: u64, kind: Kind) {
+pub(crate) fn insert_on(
+    front: &'static Front,
+    here: &Here,
+    device: usize,
+    base: UnifiedPtr,
+    bytes: u64,
+    kind: Kind,
+) {
     let id = front.memory.next_id.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let (server, context) = (here.id.server(), here.context.handle);
-    let allocation = Allocation { ctx: here.id, device, server, context, kind, synchronous: false, id };
+    let allocation =
+        Allocation { ctx: here.id, device, server, context, kind, synchronous: false, id };
     front.memory.map.insert(base, bytes, allocation);
 }
 
@@ -63,11 +71,20 @@ pub(crate) fn insert_mapped(
     front.memory.map.insert(
         base.unified(),
         bytes,
-        Allocation { ctx: ContextId::NONE, device, server, context: 0, kind, synchronous: false, id },
+        Allocation {
+            ctx: ContextId::NONE,
+            device,
+            server,
+            context: 0,
+            kind,
+            synchronous: false,
+            id,
+        },
     );
 }
 
-/// Sets whether synchronous operations on the allocation that holds `address` always wait. `false` if there is none.
+/// Sets whether synchronous operations on the allocation that holds `address` always wait. `false`
+/// if there is none.
 pub(crate) fn set_synchronous(front: &'static Front, address: UnifiedPtr, now: bool) -> bool {
     front.memory.map.update(address, |allocation| allocation.synchronous = now)
 }
@@ -81,24 +98,37 @@ pub(crate) fn set_accessible(front: &'static Front, base: DevicePtr, now: bool) 
     });
 }
 
-/// Checks that `bytes` at `address` are device memory, all of one allocation or of mappings next to each other.
-pub(crate) fn check_device(front: &'static Front, address: DevicePtr, bytes: u64) -> Result<Allocation> {
+/// Checks that `bytes` at `address` are device memory, all of one allocation or of mappings next to
+/// each other.
+pub(crate) fn check_device(
+    front: &'static Front,
+    address: DevicePtr,
+    bytes: u64,
+) -> Result<Allocation> {
     // Not by `find`: this is inlined, and then nothing but the allocation is copied.
-    let found = front.memory.map.find(address.unified()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let found =
+        front.memory.map.find(address.unified()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     check_found(front, &found, address.unified(), bytes)?;
     Ok(found.2)
 }
 
-/// As [`check_device`], where what holds `address` is known. The map is asked only for mappings behind it.
+/// As [`check_device`], where what holds `address` is known. The map is asked only for mappings
+/// behind it.
 #[inline(always)]
-pub(crate) fn check_found(front: &'static Front, found: &Found, address: UnifiedPtr, bytes: u64) -> Result<()> {
+pub(crate) fn check_found(
+    front: &'static Front,
+    found: &Found,
+    address: UnifiedPtr,
+    bytes: u64,
+) -> Result<()> {
     let (base, len, allocation) = found;
     let mut covered = len - address.since(*base);
     let mapped = matches!(allocation.kind, Kind::Mapped { .. });
     require(!matches!(allocation.kind, Kind::Mapped { accessible: false, .. }))?;
     while covered < bytes {
         require(mapped)?;
-        let (_, len, next) = find(front, address.offset(covered)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (_, len, next) =
+            find(front, address.offset(covered)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         require(matches!(next.kind, Kind::Mapped { accessible: true, .. }))?;
         covered += len;
     }
@@ -106,13 +136,22 @@ pub(crate) fn check_found(front: &'static Front, found: &Found, address: Unified
 }
 
 /// As [`check_device`], for work in a context: memory of another server is refused.
-pub(crate) fn check_for(front: &'static Front, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Allocation> {
+pub(crate) fn check_for(
+    front: &'static Front,
+    ctx: ContextId,
+    address: DevicePtr,
+    bytes: u64,
+) -> Result<Allocation> {
     let allocation = check_device(front, address, bytes)?;
     one_server(ctx.server(), [allocation.server])?;
     Ok(allocation)
 }
 
 /// Checks the target of a stream memory operation.
-pub(crate) fn value_address(front: &'static Front, ctx: ContextId, address: DevicePtr) -> Result<DevicePtr> {
+pub(crate) fn value_address(
+    front: &'static Front,
+    ctx: ContextId,
+    address: DevicePtr,
+) -> Result<DevicePtr> {
     check_for(front, ctx, address, 4).map(|_| address)
 }

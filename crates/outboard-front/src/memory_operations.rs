@@ -1,6 +1,8 @@
 //! Waiting for and writing values in memory: what CUDA checks of it.
 
-use outboard_abi::{CUdevice_attribute as A, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind};
+use outboard_abi::{
+    CUdevice_attribute as A, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind,
+};
 
 use crate::backend::{ContextId, DevicePtr, MemoryOperation, Result};
 use crate::border::{require, slice};
@@ -42,14 +44,19 @@ impl Word {
 
 pub(crate) fn check_wait(here: &Here, flags: u32) -> Result<()> {
     require(flags & !WAIT_FLAGS == 0)?;
-    // A flush where the device has none, and the condition that devices before Volta lack, are not supported, rather than wrong.
+    // A flush where the device has none, and the condition that devices before Volta lack, are not
+    // supported, rather than wrong.
     supported(here, flags & FLUSH == 0, A::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)?;
     supported(here, flags & 3 != 3, A::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR)
 }
 
 /// `CUDA_ERROR_NOT_SUPPORTED` for what is not `plain` on a device without the attribute.
 pub(crate) fn supported(here: &Here, plain: bool, attribute: A) -> Result<()> {
-    if plain || value(here.device()?, attribute) != 0 { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) }
+    if plain || value(here.device()?, attribute) != 0 {
+        Ok(())
+    } else {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
 }
 
 /// Reads the operations of a batch.
@@ -72,24 +79,35 @@ pub(crate) unsafe fn list(
 
 /// # Safety
 /// The member that the operation's kind names is set.
-unsafe fn read(front: &'static Front, here: &Here, operation: &CUstreamBatchMemOpParams) -> Result<MemoryOperation> {
-    // SAFETY: every member begins with the kind, and by the contract above the one that it names is set.
+unsafe fn read(
+    front: &'static Front,
+    here: &Here,
+    operation: &CUstreamBatchMemOpParams,
+) -> Result<MemoryOperation> {
+    // SAFETY: every member begins with the kind, and by the contract above the one that it names is
+    // set.
     unsafe {
         match operation.operation {
-            kind @ (Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64) => {
-                let (wait, wide) = (operation.waitValue, kind == Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64);
+            kind
+            @ (Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64) => {
+                let (wait, wide) =
+                    (operation.waitValue, kind == Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64);
                 check_wait(here, wait.flags)?;
                 let values = wait.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
-                let address = Word { address: DevicePtr(wait.address), value, wide }.address(front, here.id)?;
+                let address = Word { address: DevicePtr(wait.address), value, wide }
+                    .address(front, here.id)?;
                 Ok(MemoryOperation::Wait { address, value, wide, flags: wait.flags })
             }
-            kind @ (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64) => {
-                let (write, wide) = (operation.writeValue, kind == Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64);
+            kind @ (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32
+            | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64) => {
+                let (write, wide) =
+                    (operation.writeValue, kind == Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64);
                 require(write.flags & !WRITE_FLAGS == 0)?;
                 let values = write.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
-                let address = Word { address: DevicePtr(write.address), value, wide }.address(front, here.id)?;
+                let address = Word { address: DevicePtr(write.address), value, wide }
+                    .address(front, here.id)?;
                 Ok(MemoryOperation::Write { address, value, wide, flags: write.flags })
             }
             Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {

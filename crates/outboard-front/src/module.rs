@@ -28,7 +28,8 @@ impl Module {
         if let Some(function) = self.functions.lock().get(name) {
             return Ok(function.clone());
         }
-        // No lock is held over the round trip; who comes second finds the first one's kernel and drops its own.
+        // No lock is held over the round trip; who comes second finds the first one's kernel and
+        // drops its own.
         let function = function::find(process, here, self, name)?;
         let mut functions = self.functions.lock();
         let known = functions.entry(name.to_owned()).or_insert_with(|| function.clone()).clone();
@@ -40,11 +41,16 @@ impl Module {
     }
 
     /// Names of the kernels, in the image's order.
-    pub(crate) fn names<B: Backend>(&self, process: &'static Process<B>, here: &Here) -> Result<Arc<[String]>> {
+    pub(crate) fn names<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        here: &Here,
+    ) -> Result<Arc<[String]>> {
         if let Some(names) = &*self.names.lock() {
             return Ok(names.clone());
         }
-        let names: Arc<[String]> = here.note(process.backend.module_functions(here.id, self.id()))?.into();
+        let names: Arc<[String]> =
+            here.note(process.backend.module_functions(here.id, self.id()))?.into();
         *self.names.lock() = Some(names.clone());
         Ok(names)
     }
@@ -68,8 +74,12 @@ pub(crate) fn load<B: Backend>(
     };
     let module = process.modules.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let sm = architecture(here.device()?);
-    if let Err(error) = here.note(process.backend.module_load(here.id, module.id(), Image { parts, options, sm }, log))
-    {
+    if let Err(error) = here.note(process.backend.module_load(
+        here.id,
+        module.id(),
+        Image { parts, options, sm },
+        log,
+    )) {
         process.modules.table.remove(module.handle);
         if !log.error.is_empty() {
             crate::logs::because(log.error.clone());
@@ -82,7 +92,8 @@ pub(crate) fn load<B: Backend>(
 /// The architecture of a device, such as 90.
 fn architecture(device: &Device) -> u32 {
     let value = |attribute: A| device.attribute(attribute.0).unwrap_or(0) as u32;
-    value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 + value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+    value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10
+        + value(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
 }
 
 /// Unloads a module and ends its functions' handles.
@@ -109,7 +120,8 @@ pub(crate) fn forget(front: &'static Front, id: ContextId) {
 /// The module of a handle, and its context.
 pub(crate) fn resolve(front: &'static Front, module: CUmodule) -> Result<(Here, Arc<Module>)> {
     crate::state::ready(front)?;
-    let module = front.modules.table.get(module as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let module =
+        front.modules.table.get(module as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     Ok((module.live()?, module))
 }
 
@@ -134,7 +146,8 @@ pub(crate) unsafe fn global<B: Backend>(
     out: *mut CUdeviceptr,
     bytes: *mut usize,
 ) -> Result<()> {
-    let (address, len, managed) = here.note(process.backend.module_global(here.id, module.id(), name))?;
+    let (address, len, managed) =
+        here.note(process.backend.module_global(here.id, module.id(), name))?;
     if memory::find(process, address.unified()).is_none() {
         let kind = if managed { memory::Kind::ManagedGlobal } else { memory::Kind::Global };
         memory::insert(process, here, address.unified(), len, kind);

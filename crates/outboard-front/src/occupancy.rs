@@ -6,7 +6,8 @@ use crate::function::Function;
 use crate::parts::occupancy::Question;
 use crate::process::Process;
 
-/// Blocks that fit on a multiprocessor. Libraries ask the same again and again, so answers are kept with the function.
+/// Blocks that fit on a multiprocessor. Libraries ask the same again and again, so answers are kept
+/// with the function.
 pub(crate) fn blocks<B: Backend>(
     process: &'static Process<B>,
     function: &Function,
@@ -16,8 +17,10 @@ pub(crate) fn blocks<B: Backend>(
 ) -> Result<i32> {
     let here = function.live()?;
     require(block > 0 && flags & !1 == 0)?;
-    let ask =
-        || here.note(process.backend.occupancy(here.id, function.id(), block, shared as u64, flags)).map(i64::from);
+    let ask = || {
+        here.note(process.backend.occupancy(here.id, function.id(), block, shared as u64, flags))
+            .map(i64::from)
+    };
     let question = Question::Blocks { block, shared: shared as u64, flags };
     Ok(function.answers.get(&question, ask)? as i32)
 }

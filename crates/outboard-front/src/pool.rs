@@ -55,25 +55,32 @@ pub(crate) fn home(front: &'static Front, pool: &Pool) -> Result<DeviceId> {
     device_id(front, pool.device)
 }
 
-pub(crate) fn default_of<B: Backend>(process: &'static Process<B>, device: usize) -> Result<Arc<Pool>> {
+pub(crate) fn default_of<B: Backend>(
+    process: &'static Process<B>,
+    device: usize,
+) -> Result<Arc<Pool>> {
     if let Some(pool) = of_device(process, device).default {
         return Ok(pool);
     }
     let name = device_id(process, device)?;
-    let pool = adopt(process, device, Origin::Default, 0, |id| process.backend.pool_default(id, name))?;
-    // Of two threads that were here at once, the first one's stays; the other's is one more name for the same pool.
+    let pool =
+        adopt(process, device, Origin::Default, 0, |id| process.backend.pool_default(id, name))?;
+    // Of two threads that were here at once, the first one's stays; the other's is one more name
+    // for the same pool.
     change(process, device, |pools| {
         pools.default.get_or_insert(pool);
     });
     of_device(process, device).default.ok_or(CUresult::CUDA_ERROR_UNKNOWN)
 }
 
-/// The pool's handle, for `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`; 0 stands for the default one of a device.
+/// The pool's handle, for `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`; 0 stands for the default one of a
+/// device.
 pub(crate) fn handle_of<B: Backend>(process: &'static Process<B>, pool: u64, device: usize) -> u64 {
     if pool != 0 { pool } else { default_of(process, device).map_or(0, |pool| pool.handle) }
 }
 
-/// Handle types by which allocations of a pool may be shared; 0 stands for a device's default pool, which has none.
+/// Handle types by which allocations of a pool may be shared; 0 stands for a device's default pool,
+/// which has none.
 pub(crate) fn handle_types(front: &'static Front, pool: u64) -> u32 {
     front.pools.table.get(pool).map_or(0, |pool| pool.handle_types)
 }

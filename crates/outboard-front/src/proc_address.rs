@@ -1,7 +1,7 @@
 //! `cuGetProcAddress`: which ABI of a function a program gets.
 //!
-//! The rule of cuda.h: of the ABIs introduced at or before the version asked for, the newest; with the per-thread flag the `_ptds`/`_ptsz` form
-//! where there is one, else the legacy one.
+//! The rule of cuda.h: of the ABIs introduced at or before the version asked for, the newest; with
+//! the per-thread flag the `_ptds`/`_ptsz` form where there is one, else the legacy one.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -62,7 +62,8 @@ enum Missing {
     Version,
 }
 
-/// Finds the entry of `table` (sorted by base name) for what a program asks, among those that a driver like the device's has.
+/// Finds the entry of `table` (sorted by base name) for what a program asks, among those that a
+/// driver like the device's has.
 fn find(
     table: &'static [Entry],
     interface: &Interface,
@@ -71,9 +72,11 @@ fn find(
     flags: u64,
 ) -> std::result::Result<&'static Entry, Missing> {
     let start = table.partition_point(|entry| entry.base < name);
-    let same: &[Entry] = &table[start..start + table[start..].partition_point(|entry| entry.base == name)];
+    let same: &[Entry] =
+        &table[start..start + table[start..].partition_point(|entry| entry.base == name)];
     let there = |entry: &&Entry| {
-        entry.since <= interface.version && !entry.needs.is_some_and(|function| interface.lacks.contains(function))
+        entry.since <= interface.version
+            && !entry.needs.is_some_and(|function| interface.lacks.contains(function))
     };
     if !same.iter().any(|entry| there(&entry)) {
         return Err(Missing::Symbol);
@@ -151,12 +154,14 @@ pub(crate) unsafe fn version_2<B: Backend>(
     let found = unsafe { look_up(process, table, symbol, version, flags) }?;
     let (address, why) = match found {
         Ok(address) => (address, CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS),
-        Err(Missing::Symbol) => {
-            (core::ptr::null_mut(), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)
-        }
-        Err(Missing::Version) => {
-            (core::ptr::null_mut(), CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT)
-        }
+        Err(Missing::Symbol) => (
+            core::ptr::null_mut(),
+            CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
+        ),
+        Err(Missing::Version) => (
+            core::ptr::null_mut(),
+            CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT,
+        ),
     };
     // SAFETY: by the contract above.
     unsafe {

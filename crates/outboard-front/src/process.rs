@@ -1,7 +1,8 @@
 //! A process as the library knows it.
 //!
-//! What would be a static elsewhere is a part of [`Front`], so that a test can have several processes, each over a back end of its own. A thread works for
-//! one process: stacks of current contexts and what a thread has looked up are the thread's.
+//! What would be a static elsewhere is a part of [`Front`], so that a test can have several
+//! processes, each over a back end of its own. A thread works for one process: stacks of current
+//! contexts and what a thread has looked up are the thread's.
 
 use core::ffi::c_void;
 use std::fmt;
@@ -25,7 +26,8 @@ pub struct Process<B: 'static> {
     front: Front,
 }
 
-/// What the front knows of a process, wherever its devices are. Its parts know their own tables and nothing of each other; who needs several is given the whole.
+/// What the front knows of a process, wherever its devices are. Its parts know their own tables and
+/// nothing of each other; who needs several is given the whole.
 pub struct Front {
     pub(crate) hooks: Option<Hooks>,
     pub(crate) state: parts::state::State,

@@ -43,7 +43,10 @@ impl<T> Ranges<T> {
     /// Whether any range shares an address with these `bytes` at `base`.
     pub(crate) fn overlaps(&self, base: DevicePtr, bytes: u64) -> bool {
         let end = base.saturating_add(bytes);
-        self.0.range(..end).next_back().is_some_and(|(start, (len, _))| start.saturating_add(*len) > base)
+        self.0
+            .range(..end)
+            .next_back()
+            .is_some_and(|(start, (len, _))| start.saturating_add(*len) > base)
     }
 }
 

@@ -1,8 +1,10 @@
 //! What a thread has looked up lately.
 //!
-//! To look a handle up without a lock costs two locked operations, which take longer than all else that a launch does before it is encoded. A thread
-//! uses the same few streams, events and kernels again and again: it keeps those, with a sign by which it sees that one has ended meanwhile. Kept
-//! are objects that hold nothing but memory, so that it does not matter when the last thread lets go of one.
+//! To look a handle up without a lock costs two locked operations, which take longer than all else
+//! that a launch does before it is encoded. A thread uses the same few streams, events and kernels
+//! again and again: it keeps those, with a sign by which it sees that one has ended meanwhile. Kept
+//! are objects that hold nothing but memory, so that it does not matter when the last thread lets
+//! go of one.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -10,10 +12,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many a thread keeps, a power of two. Each handle has one place, which others may take from it.
+/// How many a thread keeps, a power of two. Each handle has one place, which others may take from
+/// it.
 const PLACES: usize = 16;
 
-/// A number that never comes back once it has changed: as long as it is what it was, so is what it stands for.
+/// A number that never comes back once it has changed: as long as it is what it was, so is what it
+/// stands for.
 #[derive(Clone, Copy)]
 pub(crate) struct Sign {
     pub(crate) number: &'static AtomicU64,
@@ -27,7 +31,8 @@ impl Sign {
     }
 }
 
-/// A share in an object that this thread counts the users of: no other thread looks at that count, so that it needs no locked operation.
+/// A share in an object that this thread counts the users of: no other thread looks at that count,
+/// so that it needs no locked operation.
 pub(crate) struct Own<T>(pub(crate) Arc<T>);
 
 struct Kept {
@@ -51,7 +56,9 @@ fn place(handle: u64) -> usize {
 pub(crate) fn find<T: Any>(handle: u64) -> Option<Rc<Own<T>>> {
     let found = KEPT.try_with(|kept| {
         let kept = kept[place(handle)].try_borrow().ok()?;
-        let kept = kept.as_ref().filter(|kept| kept.handle == handle && kept.signs.iter().all(|sign| sign.holds()))?;
+        let kept = kept
+            .as_ref()
+            .filter(|kept| kept.handle == handle && kept.signs.iter().all(|sign| sign.holds()))?;
         Rc::clone(&kept.object).downcast().ok()
     });
     found.ok().flatten()
@@ -62,7 +69,8 @@ pub(crate) fn keep<T: Any>(handle: u64, signs: [Sign; 2], object: Arc<T>) -> Rc<
     let object = Rc::new(Own(object));
     let kept = Kept { handle, signs, object: Rc::clone(&object) as Rc<dyn Any> };
     // What was there is dropped when nothing is borrowed any more.
-    let _before = KEPT.try_with(|places| places[place(handle)].try_borrow_mut().ok()?.replace(kept));
+    let _before =
+        KEPT.try_with(|places| places[place(handle)].try_borrow_mut().ok()?.replace(kept));
     object
 }
 
@@ -74,13 +82,16 @@ mod tests {
     fn what_has_ended_is_not_found_again_even_under_the_same_handle() {
         static LIFE: AtomicU64 = AtomicU64::new(1);
         static OTHER: AtomicU64 = AtomicU64::new(1);
-        let signs = || [&LIFE, &OTHER].map(|number| Sign { number, was: number.load(Ordering::Relaxed) });
+        let signs =
+            || [&LIFE, &OTHER].map(|number| Sign { number, was: number.load(Ordering::Relaxed) });
         assert!(find::<u32>(0x40).is_none());
         keep(0x40, signs(), Arc::new(7_u32));
         assert_eq!(find::<u32>(0x40).map(|kept| *kept.0), Some(7));
         assert!(find::<u64>(0x40).is_none(), "it is no such thing");
         assert!(find::<u32>(0x50).is_none());
-        std::thread::spawn(|| assert!(find::<u32>(0x40).is_none(), "each thread has its own")).join().unwrap();
+        std::thread::spawn(|| assert!(find::<u32>(0x40).is_none(), "each thread has its own"))
+            .join()
+            .unwrap();
         for number in [&LIFE, &OTHER] {
             number.fetch_add(1, Ordering::Relaxed);
             assert!(find::<u32>(0x40).is_none());

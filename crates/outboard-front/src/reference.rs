@@ -1,6 +1,8 @@
-//! Texture and surface references, which kernels name in their image in place of getting an object as a parameter.
+//! Texture and surface references, which kernels name in their image in place of getting an object
+//! as a parameter.
 //!
-//! What a reference is set to is the device's to know and to tell; which array a handle stands for is known here.
+//! What a reference is set to is the device's to know and to tell; which array a handle stands for
+//! is known here.
 
 use std::sync::Arc;
 
@@ -26,7 +28,11 @@ pub(crate) fn forget_module(front: &'static Front, module: u64) {
     front.references.surfaces.remove_where(of);
 }
 
-pub(crate) fn resolve(front: &'static Front, table: &Table<Reference>, handle: u64) -> Result<(Here, Arc<Reference>)> {
+pub(crate) fn resolve(
+    front: &'static Front,
+    table: &Table<Reference>,
+    handle: u64,
+) -> Result<(Here, Arc<Reference>)> {
     crate::state::ready(front)?;
     let reference = table.get(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     Ok((reference.context.live()?, reference))

@@ -1,5 +1,5 @@
-//! Slots of private tables that refuse: each slot has a function of its own, so that the statistics can say which one a
-//! program called. Which functions a library needs is found out that way.
+//! Slots of private tables that refuse: each slot has a function of its own, so that the statistics
+//! can say which one a program called. Which functions a library needs is found out that way.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,7 +22,8 @@ extern "C" fn refuse<const TABLE: u16, const SLOT: usize>() -> CUresult {
 
 /// Notes that a table was asked for that nobody knows.
 pub(crate) fn unknown_table(id: &[u8; 16]) {
-    let name = || id.iter().fold(String::from("unknown table "), |text, byte| format!("{text}{byte:02x}"));
+    let name =
+        || id.iter().fold(String::from("unknown table "), |text, byte| format!("{text}{byte:02x}"));
     note(name, CUresult::CUDA_ERROR_INVALID_VALUE);
 }
 

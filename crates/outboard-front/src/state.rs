@@ -48,8 +48,11 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     crate::profile::start(process.hooks.map(|hooks| hooks.at_exit));
     let limits = devices.iter().map(crate::device::Limits::of).collect();
-    let _ =
-        process.state.ready.set(Ready { driver_version: platform.driver_version.min(API_VERSION), limits, devices });
+    let _ = process.state.ready.set(Ready {
+        driver_version: platform.driver_version.min(API_VERSION),
+        limits,
+        devices,
+    });
     Ok(())
 }
 
@@ -66,13 +69,16 @@ fn platform<B: Backend>(process: &'static Process<B>) -> Result<Platform> {
     process.backend.attach(front);
     let platform = crate::profile::waited(|| process.backend.platform())?;
     let version = platform.driver_version.min(API_VERSION);
-    let _ = process.state.interface.set(Interface { version, lacks: platform.lacks.iter().cloned().collect() });
+    let _ = process
+        .state
+        .interface
+        .set(Interface { version, lacks: platform.lacks.iter().cloned().collect() });
     *found = Some((own, platform.clone()));
     Ok(platform)
 }
 
-/// Which functions there are. A runtime asks before `cuInit`, which it is about to call: so the driver is asked now. One that cannot be
-/// asked is not asked again before `cuInit`.
+/// Which functions there are. A runtime asks before `cuInit`, which it is about to call: so the
+/// driver is asked now. One that cannot be asked is not asked again before `cuInit`.
 pub(crate) fn interface<B: Backend>(process: &'static Process<B>) -> &'static Interface {
     if let Some(interface) = process.state.interface.get() {
         return interface;
@@ -84,7 +90,8 @@ pub(crate) fn interface<B: Backend>(process: &'static Process<B>) -> &'static In
     process.state.interface.get().unwrap_or_else(|| &EVERYTHING)
 }
 
-/// A forked child shares no connection and no thread with its parent: like the native driver, we do nothing there.
+/// A forked child shares no connection and no thread with its parent: like the native driver, we do
+/// nothing there.
 extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
@@ -101,7 +108,11 @@ pub(crate) fn ready(front: &'static Front) -> Result<&'static Ready> {
 
 /// The back end's name of a visible device, by its index.
 pub(crate) fn device_id(front: &'static Front, index: usize) -> Result<DeviceId> {
-    ready(front)?.devices.get(index).map(|device| device.id).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
+    ready(front)?
+        .devices
+        .get(index)
+        .map(|device| device.id)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
 }
 
 /// The index of the visible device that the back end means.
@@ -118,8 +129,8 @@ pub(crate) fn device(front: &'static Front, ordinal: CUdevice) -> Result<(usize,
     Ok((index, device))
 }
 
-/// Panics are caught at the border; their message would be noise in somebody else's program. The hook is this library's own, since its
-/// copy of the standard library is.
+/// Panics are caught at the border; their message would be noise in somebody else's program. The
+/// hook is this library's own, since its copy of the standard library is.
 fn quiet_panics() {
     // The tests of the front are a program of ours.
     if !cfg!(test) && std::env::var_os("OUTBOARD_PANICS").is_none() {

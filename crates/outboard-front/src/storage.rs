@@ -16,13 +16,16 @@ struct Value {
     destructor: Option<Destructor>,
 }
 
-/// The storage of one context: a few values, which a runtime reads at every call it gets and hardly ever changes.
+/// The storage of one context: a few values, which a runtime reads at every call it gets and hardly
+/// ever changes.
 #[derive(Default)]
 pub(crate) struct Storage(ArcSwap<Vec<Value>>);
 
 impl Storage {
     pub(crate) fn put(&self, key: usize, value: usize, destructor: Option<Destructor>) {
-        self.0.rcu(|values| without(values, key).chain([Value { key, value, destructor }]).collect::<Vec<_>>());
+        self.0.rcu(|values| {
+            without(values, key).chain([Value { key, value, destructor }]).collect::<Vec<_>>()
+        });
     }
 
     pub(crate) fn get(&self, key: usize) -> Option<usize> {
@@ -34,12 +37,15 @@ impl Storage {
         self.0.rcu(|values| without(values, key).collect::<Vec<_>>());
     }
 
-    /// Runs the destructors and forgets everything. They may call the driver again, so no lock is held meanwhile.
+    /// Runs the destructors and forgets everything. They may call the driver again, so no lock is
+    /// held meanwhile.
     pub(crate) fn end(&self, context: u64) {
         for Value { key, value, destructor } in self.0.swap(Arc::default()).iter().copied() {
             if let Some(destructor) = destructor {
                 // SAFETY: the runtime gave this function for just this call.
-                unsafe { destructor(context as CUcontext, key as *mut c_void, value as *mut c_void) };
+                unsafe {
+                    destructor(context as CUcontext, key as *mut c_void, value as *mut c_void)
+                };
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The private tables that `cuGetExportTable` hands to runtimes and libraries.
 //!
-//! Which tables there are, what their functions take and which of them are asked for was found by watching public runtimes; the names are those
-//! that other open implementations use. A function that nobody has been seen to call answers `CUDA_ERROR_NOT_SUPPORTED`; an unknown table is
-//! an error, which every caller seen takes well.
+//! Which tables there are, what their functions take and which of them are asked for was found by
+//! watching public runtimes; the names are those that other open implementations use. A function
+//! that nobody has been seen to call answers `CUDA_ERROR_NOT_SUPPORTED`; an unknown table is an
+//! error, which every caller seen takes well.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -29,44 +30,78 @@ extern "C" fn leave_profile<L: Library>() {
     if state::is_forked() {
         return;
     }
-    let _ =
-        std::panic::catch_unwind(|| crate::profile::write(|| (L::process().backend.statistics(), refusals::refused())));
+    let _ = std::panic::catch_unwind(|| {
+        crate::profile::write(|| (L::process().backend.statistics(), refusals::refused()))
+    });
 }
 
 type Id = [u8; 16];
 
-const CUDART_INTERFACE: Id =
-    [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9];
-const TOOLS_RUNTIME_HOOKS: Id =
-    [0xa0, 0x94, 0x79, 0x8c, 0x2e, 0x74, 0x2e, 0x74, 0x93, 0xf2, 0x08, 0x00, 0x20, 0x0c, 0x0a, 0x66];
-const TOOLS_TLS: Id = [0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc];
-const CONTEXT_STORAGE: Id =
-    [0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93];
-const INTEGRITY: Id = [0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2];
-const CONTEXT_CHECKS: Id =
-    [0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e];
+const CUDART_INTERFACE: Id = [
+    0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9,
+];
+const TOOLS_RUNTIME_HOOKS: Id = [
+    0xa0, 0x94, 0x79, 0x8c, 0x2e, 0x74, 0x2e, 0x74, 0x93, 0xf2, 0x08, 0x00, 0x20, 0x0c, 0x0a, 0x66,
+];
+const TOOLS_TLS: Id = [
+    0x42, 0xd8, 0x5a, 0x81, 0x23, 0xf6, 0xcb, 0x47, 0x82, 0x98, 0xf6, 0xe7, 0x8a, 0x3a, 0xec, 0xdc,
+];
+const CONTEXT_STORAGE: Id = [
+    0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11, 0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93,
+];
+const INTEGRITY: Id = [
+    0xd4, 0x08, 0x20, 0x55, 0xbd, 0xe6, 0x70, 0x4b, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2,
+];
+const CONTEXT_CHECKS: Id = [
+    0x26, 0x3e, 0x88, 0x60, 0x7c, 0xd2, 0x61, 0x43, 0x92, 0xf6, 0xbb, 0xd5, 0x00, 0x6d, 0xfa, 0x7e,
+];
 /// Asked for by runtimes from 13.5 on, cuBLAS and cuFFT.
-const TABLE_2131: Id = [0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2];
+const TABLE_2131: Id = [
+    0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2,
+];
 /// Asked for by cuFFT: walks a module's kernels.
-const MODULE_KERNELS: Id =
-    [0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e];
-
-/// Asked for by cuBLASLt when it chooses an algorithm on Hopper. It calls slot 4 with two out parameters, without looking whether it got the
-/// table; refused, it goes on without.
-const TABLE_1734: Id = [0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca];
-
-/// Asked for by CUPTI before anything else; from 13.3 on not even its version is told without one of them. All that they would do is refused, and so is
-/// what a profiler asks of CUPTI.
-const CUPTI: [(Id, usize); 3] = [
-    ([0x7c, 0xb6, 0x3f, 0x9b, 0x9c, 0xa4, 0x8e, 0x42, 0xa4, 0x84, 0xbe, 0xb6, 0x6e, 0x6a, 0xed, 0x7f], 67),
-    ([0xd7, 0xbd, 0x8a, 0xf8, 0xe7, 0xac, 0xca, 0x4a, 0xbd, 0xbc, 0xfb, 0x1f, 0x1b, 0x3f, 0xcf, 0x33], 10),
-    ([0x2c, 0x8e, 0x0a, 0xd8, 0x07, 0x10, 0xab, 0x4e, 0x90, 0xdd, 0x54, 0x71, 0x9f, 0xe5, 0xf7, 0x4b], 12),
+const MODULE_KERNELS: Id = [
+    0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e,
 ];
 
-/// Of a driver that checks every access: who cuts mappings into allocations tells it by this table what is allocated.
+/// Asked for by cuBLASLt when it chooses an algorithm on Hopper. It calls slot 4 with two out
+/// parameters, without looking whether it got the table; refused, it goes on without.
+const TABLE_1734: Id = [
+    0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca,
+];
+
+/// Asked for by CUPTI before anything else; from 13.3 on not even its version is told without one
+/// of them. All that they would do is refused, and so is what a profiler asks of CUPTI.
+const CUPTI: [(Id, usize); 3] = [
+    (
+        [
+            0x7c, 0xb6, 0x3f, 0x9b, 0x9c, 0xa4, 0x8e, 0x42, 0xa4, 0x84, 0xbe, 0xb6, 0x6e, 0x6a,
+            0xed, 0x7f,
+        ],
+        67,
+    ),
+    (
+        [
+            0xd7, 0xbd, 0x8a, 0xf8, 0xe7, 0xac, 0xca, 0x4a, 0xbd, 0xbc, 0xfb, 0x1f, 0x1b, 0x3f,
+            0xcf, 0x33,
+        ],
+        10,
+    ),
+    (
+        [
+            0x2c, 0x8e, 0x0a, 0xd8, 0x07, 0x10, 0xab, 0x4e, 0x90, 0xdd, 0x54, 0x71, 0x9f, 0xe5,
+            0xf7, 0x4b,
+        ],
+        12,
+    ),
+];
+
+/// Of a driver that checks every access: who cuts mappings into allocations tells it by this table
+/// what is allocated.
 const PARTS: Id = *b"outboard-parts-1";
 
-/// Counts that the tools table reports, and the sizes of its buffers: at least what the newest runtime seen wants, one word each.
+/// Counts that the tools table reports, and the sizes of its buffers: at least what the newest
+/// runtime seen wants, one word each.
 const RUNTIME_CALLBACKS: usize = 2048;
 const SYNC_CALLBACKS: usize = 64;
 
@@ -120,10 +155,16 @@ fn tables<L: Library>() -> &'static Tables {
                 ]
                 .into(),
             ),
-            (INTEGRITY, sized::<{ start(&INTEGRITY) }>(3, &[(1, integrity_check::<L> as *const ())])),
+            (
+                INTEGRITY,
+                sized::<{ start(&INTEGRITY) }>(3, &[(1, integrity_check::<L> as *const ())]),
+            ),
             (
                 CONTEXT_CHECKS,
-                sized::<{ start(&CONTEXT_CHECKS) }>(17, &[(2, context_check as *const ()), (3, zero as *const ())]),
+                sized::<{ start(&CONTEXT_CHECKS) }>(
+                    17,
+                    &[(2, context_check as *const ()), (3, zero as *const ())],
+                ),
             ),
             (
                 TABLE_2131,
@@ -137,7 +178,10 @@ fn tables<L: Library>() -> &'static Tables {
                 ),
             ),
             (TABLE_1734, sized::<{ start(&TABLE_1734) }>(17, &[])),
-            (MODULE_KERNELS, sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<L> as *const ())])),
+            (
+                MODULE_KERNELS,
+                sized::<{ start(&MODULE_KERNELS) }>(99, &[(7, each_kernel::<L> as *const ())]),
+            ),
             (PARTS, sized::<{ start(&PARTS) }>(2, &[(1, change_part::<L> as *const ())])),
             (CUPTI[0].0, sized::<{ start(&CUPTI[0].0) }>(CUPTI[0].1, &[])),
             (CUPTI[1].0, sized::<{ start(&CUPTI[1].0) }>(CUPTI[1].1, &[])),
@@ -151,7 +195,8 @@ const fn start(id: &Id) -> u16 {
     u16::from_be_bytes([id[0], id[1]])
 }
 
-/// A table whose first word is its size in bytes, and whose other slots refuse. `TABLE` is how its id begins.
+/// A table whose first word is its size in bytes, and whose other slots refuse. `TABLE` is how its
+/// id begins.
 fn sized<const TABLE: u16>(slots: usize, functions: &[(usize, *const ())]) -> Box<[usize]> {
     let mut table = refusals::slots::<TABLE>()[..slots].to_vec();
     table[0] = slots * size_of::<usize>();
@@ -171,7 +216,10 @@ extern "C" fn zero() -> u32 {
 
 extern "C" fn ignore() {}
 
-unsafe extern "C" fn load_module<L: Library>(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
+unsafe extern "C" fn load_module<L: Library>(
+    out: *mut CUmodule,
+    wrapper: *const c_void,
+) -> CUresult {
     // SAFETY: the runtime's wrapper.
     crate::entry::enter(L::process(), crate::profile::PRIVATE, || unsafe {
         crate::calls::module::cuModuleLoadData(L::process(), out, wrapper)
@@ -203,7 +251,8 @@ unsafe extern "C" fn load_module_8<L: Library>(
 /// The primary context of a device, which this does not activate.
 unsafe extern "C" fn primary_context<L: Library>(out: *mut CUcontext, dev: CUdevice) -> CUresult {
     crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
-        let found = state::device(L::process(), dev).and_then(|(device, _)| context::primary(L::process(), device));
+        let found = state::device(L::process(), dev)
+            .and_then(|(device, _)| context::primary(L::process(), device));
         // SAFETY: the runtime's out parameter.
         found.and_then(|context| unsafe { put(out, context.handle as CUcontext) })
     })
@@ -251,7 +300,8 @@ unsafe extern "C" fn storage_put<L: Library>(
     destructor: Option<Destructor>,
 ) -> CUresult {
     crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
-        storage_of::<L>(context).map(|context| context.storage.put(key as usize, value as usize, destructor))
+        storage_of::<L>(context)
+            .map(|context| context.storage.put(key as usize, value as usize, destructor))
     })
 }
 
@@ -267,14 +317,19 @@ unsafe extern "C" fn storage_get<L: Library>(
     key: *mut c_void,
 ) -> CUresult {
     crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
-        let found = storage_of::<L>(context)
-            .and_then(|context| context.storage.get(key as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        let found = storage_of::<L>(context).and_then(|context| {
+            context.storage.get(key as usize).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        });
         // SAFETY: the runtime's out parameter.
         found.and_then(|found| unsafe { put(value, found as *mut c_void) })
     })
 }
 
-unsafe extern "C" fn integrity_check<L: Library>(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
+unsafe extern "C" fn integrity_check<L: Library>(
+    version: u32,
+    seconds: u64,
+    out: *mut [u64; 2],
+) -> CUresult {
     crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
         let address = |id| find::<L>(id).map_or(0, |table| table as u64);
         let answer = state::ready(L::process()).map(|state| {
@@ -296,7 +351,11 @@ unsafe extern "C" fn integrity_check<L: Library>(version: u32, seconds: u64, out
     })
 }
 
-unsafe extern "C" fn context_check(_context: CUcontext, flags: *mut u32, _out: *mut *const c_void) -> CUresult {
+unsafe extern "C" fn context_check(
+    _context: CUcontext,
+    flags: *mut u32,
+    _out: *mut *const c_void,
+) -> CUresult {
     // SAFETY: the runtime's out parameter.
     unsafe { put_if(flags, 0) };
     CUresult::CUDA_SUCCESS
@@ -311,11 +370,17 @@ unsafe extern "C" fn context_kind(context: CUcontext, out: *mut u64) -> CUresult
 /// Stands for the legacy default stream; only its address counts.
 static LEGACY_OBJECT: [u64; 64] = [0; 64];
 
-/// What stands for a stream in calls of this table, of which cuBLAS hands it back: natively an object of the driver's, here the stream's handle.
-/// Seen on a native driver; its callers always have a context current.
-unsafe extern "C" fn stream_object<L: Library>(_context: CUcontext, stream: CUstream, out: *mut u64) -> CUresult {
+/// What stands for a stream in calls of this table, of which cuBLAS hands it back: natively an
+/// object of the driver's, here the stream's handle. Seen on a native driver; its callers always
+/// have a context current.
+unsafe extern "C" fn stream_object<L: Library>(
+    _context: CUcontext,
+    stream: CUstream,
+    out: *mut u64,
+) -> CUresult {
     crate::entry::enter(L::process(), crate::profile::PRIVATE, || {
-        let known = crate::stream::find(L::process(), stream).map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
+        let known = crate::stream::find(L::process(), stream)
+            .map_err(|_| CUresult::CUDA_ERROR_INVALID_HANDLE);
         let object = known.map(|(_, name)| match name.object() {
             None => LEGACY_OBJECT.as_ptr() as u64,
             Some(id) => id.0,
@@ -326,7 +391,11 @@ unsafe extern "C" fn stream_object<L: Library>(_context: CUcontext, stream: CUst
 }
 
 /// The number of a stream that [`stream_object`] gave.
-unsafe extern "C" fn stream_number<L: Library>(_context: CUcontext, object: u64, out: *mut u64) -> CUresult {
+unsafe extern "C" fn stream_number<L: Library>(
+    _context: CUcontext,
+    object: u64,
+    out: *mut u64,
+) -> CUresult {
     let legacy = object == LEGACY_OBJECT.as_ptr() as u64;
     let stream = if legacy { core::ptr::null_mut() } else { object as CUstream };
     // SAFETY: the library's out parameter.
@@ -356,5 +425,8 @@ unsafe extern "C" fn each_kernel<L: Library>(
         }
         Ok::<_, CUresult>(names.len() as c_int)
     };
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(walk)).ok().and_then(Result::ok).unwrap_or(0)
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(walk))
+        .ok()
+        .and_then(Result::ok)
+        .unwrap_or(0)
 }

@@ -1,6 +1,9 @@
-//! Texture and surface objects. Their values are the device's; what they were made from is kept here.
+//! Texture and surface objects. Their values are the device's; what they were made from is kept
+//! here.
 
-use outboard_abi::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult};
+use outboard_abi::{
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult,
+};
 
 use crate::array;
 use crate::backend::{ContextId, DevicePtr, ObjectId, Resource, Result, Sampler, View};
@@ -29,9 +32,9 @@ pub(crate) fn resource(front: &'static Front, d: &CUDA_RESOURCE_DESC) -> Result<
             CUresourcetype::CU_RESOURCE_TYPE_ARRAY => {
                 Resource::Array(ObjectId(array::resolve(front, d.res.array.hArray)?.handle))
             }
-            CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
-                Resource::Mipmap(ObjectId(array::resolve_mipmap(front, d.res.mipmap.hMipmappedArray)?.handle))
-            }
+            CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => Resource::Mipmap(ObjectId(
+                array::resolve_mipmap(front, d.res.mipmap.hMipmappedArray)?.handle,
+            )),
             CUresourcetype::CU_RESOURCE_TYPE_LINEAR => {
                 let linear = d.res.linear;
                 Resource::Linear {
@@ -47,7 +50,11 @@ pub(crate) fn resource(front: &'static Front, d: &CUDA_RESOURCE_DESC) -> Result<
                     address: DevicePtr(pitched.devPtr),
                     format: pitched.format.0,
                     channels: pitched.numChannels,
-                    size: (pitched.width as u64, pitched.height as u64, pitched.pitchInBytes as u64),
+                    size: (
+                        pitched.width as u64,
+                        pitched.height as u64,
+                        pitched.pitchInBytes as u64,
+                    ),
                 }
             }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

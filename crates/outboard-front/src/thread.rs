@@ -3,7 +3,8 @@
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Signals that a thread raises by its own doing; to block them would turn an error into a silent end.
+/// Signals that a thread raises by its own doing; to block them would turn an error into a silent
+/// end.
 const OWN_DOING: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
@@ -14,7 +15,9 @@ pub fn start(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<(
     let result = std::thread::Builder::new().name(name).spawn(body);
     if let Some(before) = before {
         // SAFETY: `before` is the mask that the system handed out below; no old mask is asked for.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
+        };
     }
     result.map(drop)
 }
@@ -23,14 +26,16 @@ pub fn start(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<(
 fn block_signals() -> Option<libc::sigset_t> {
     let mut all = MaybeUninit::uninit();
     let mut before = MaybeUninit::uninit();
-    // SAFETY: sigfillset initialises the set, so that sigdelset works on one that is; the numbers are signals of this
-    // system; pthread_sigmask reads the one set and, on success, has written the other.
+    // SAFETY: sigfillset initialises the set, so that sigdelset works on one that is; the numbers
+    // are signals of this system; pthread_sigmask reads the one set and, on success, has written
+    // the other.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         for signal in OWN_DOING {
             libc::sigdelset(all.as_mut_ptr(), signal);
         }
-        let changed = libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0;
+        let changed =
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0;
         changed.then(|| before.assume_init())
     }
 }
@@ -41,9 +46,13 @@ mod tests {
 
     fn mask() -> libc::sigset_t {
         let mut now = MaybeUninit::uninit();
-        // SAFETY: no new mask is set; on success, which is certain here, the current one has been written.
+        // SAFETY: no new mask is set; on success, which is certain here, the current one has been
+        // written.
         unsafe {
-            assert_eq!(libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), now.as_mut_ptr()), 0);
+            assert_eq!(
+                libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), now.as_mut_ptr()),
+                0
+            );
             now.assume_init()
         }
     }

@@ -1,15 +1,21 @@
 //! `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`: which devices the program sees, in which order.
 //!
-//! The runtime does not filter, the driver must. Rules as the CUDA programming guide states them: a list of indices or UUID prefixes; the
-//! first entry that names no device ends the list; a device named twice makes the whole list void.
+//! The runtime does not filter, the driver must. Rules as the CUDA programming guide states them: a
+//! list of indices or UUID prefixes; the first entry that names no device ends the list; a device
+//! named twice makes the whole list void.
 
 use outboard_wire::platform::{Device, uuid_text};
 
-/// `CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID`, `_DEVICE_ID`: the order of `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+/// `CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID`, `_DEVICE_ID`: the order of
+/// `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
 const PCI: [u32; 3] = [50, 33, 34];
 
 /// The devices to show, given the two variables' values.
-pub(crate) fn select(mut devices: Vec<Device>, order: Option<&str>, list: Option<&str>) -> Vec<Device> {
+pub(crate) fn select(
+    mut devices: Vec<Device>,
+    order: Option<&str>,
+    list: Option<&str>,
+) -> Vec<Device> {
     if order == Some("PCI_BUS_ID") {
         devices.sort_by_key(|device| PCI.map(|attribute| device.attribute(attribute)));
     }
@@ -29,7 +35,8 @@ pub(crate) fn select(mut devices: Vec<Device>, order: Option<&str>, list: Option
 fn find(devices: &[Device], entry: &str) -> Option<usize> {
     if let Some(prefix) = entry.strip_prefix("GPU-") {
         let wanted = format!("GPU-{}", prefix.to_ascii_lowercase());
-        let mut matches = (0..devices.len()).filter(|&i| uuid_text(&devices[i].uuid).starts_with(&wanted));
+        let mut matches =
+            (0..devices.len()).filter(|&i| uuid_text(&devices[i].uuid).starts_with(&wanted));
         let first = matches.next()?;
         return matches.next().is_none().then_some(first);
     }

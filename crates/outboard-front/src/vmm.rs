@@ -33,8 +33,8 @@ impl Physical {
     }
 }
 
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: descriptors are what processes of one machine pass on. Fabric handles would name memory
-/// to machines that are none of the session's.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`: descriptors are what processes of one machine pass
+/// on. Fabric handles would name memory to machines that are none of the session's.
 pub(crate) const POSIX: u32 = 1;
 
 /// Physical memory whose handle the program still holds.
@@ -68,7 +68,8 @@ pub(crate) fn access_of(front: &'static Front, address: DevicePtr, device: usize
     Some(mapping.access.iter().find(|(index, _)| *index == device).map_or(0, |(_, flags)| *flags))
 }
 
-/// Gives physical memory a handle; `make` has the backend make it under that name, and tells bytes, properties and the visible device.
+/// Gives physical memory a handle; `make` has the backend make it under that name, and tells bytes,
+/// properties and the visible device.
 pub(crate) fn adopt_with(
     front: &'static Front,
     make: impl FnOnce(ObjectId) -> Result<(u64, CUmemAllocationProp, usize)>,
@@ -77,7 +78,10 @@ pub(crate) fn adopt_with(
     match make(ObjectId(handle)) {
         Ok((bytes, prop, device)) => {
             let users = Mutex::new(Users { handles: 1, mappings: 0 });
-            front.vmm.memory.fill(handle, Arc::new(Physical { handle, bytes, prop, device, users }));
+            front
+                .vmm
+                .memory
+                .fill(handle, Arc::new(Physical { handle, bytes, prop, device, users }));
             Ok(handle)
         }
         Err(error) => {
@@ -99,7 +103,10 @@ pub(crate) fn access(front: &'static Front, desc: &CUmemAccessDesc) -> Result<(u
 }
 
 /// The same by the back end's names.
-pub(crate) fn named(front: &'static Front, access: &[(usize, u32)]) -> Result<Vec<(DeviceId, u32)>> {
+pub(crate) fn named(
+    front: &'static Front,
+    access: &[(usize, u32)],
+) -> Result<Vec<(DeviceId, u32)>> {
     access.iter().map(|(index, flags)| Ok((state::device_id(front, *index)?, *flags))).collect()
 }
 
@@ -110,7 +117,9 @@ pub(crate) fn location(front: &'static Front, location: &CUmemLocation) -> Resul
         // The program's processor is not where the memory is.
         Location::CU_MEM_LOCATION_TYPE_HOST
         | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA
-        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }

@@ -23,7 +23,8 @@ pub(crate) fn lz4(block: &[u8], size: u64) -> Result<Vec<u8>, Error> {
 /// Zstandard frames that decompress to exactly `size` bytes.
 pub(crate) fn zstd(frame: &[u8], size: u64) -> Result<Vec<u8>, Error> {
     let damaged = |_| Error::Compression("zstd");
-    let decoder = ruzstd::decoding::StreamingDecoder::new(frame).map_err(|_| Error::Compression("zstd"))?;
+    let decoder =
+        ruzstd::decoding::StreamingDecoder::new(frame).map_err(|_| Error::Compression("zstd"))?;
     // Grows with what really comes out; one byte more than announced is already wrong.
     let mut contents = Vec::new();
     decoder.take(size.saturating_add(1)).read_to_end(&mut contents).map_err(damaged)?;

@@ -57,7 +57,11 @@ fn header(memory: &(impl Memory + ?Sized), addr: u64) -> Result<Header, Error> {
         header.shnum = 0;
     }
     if header.shnum > MAX_SECTIONS {
-        return Err(Error::TooLarge { what: "an ELF section table", size: header.shnum, limit: MAX_SECTIONS });
+        return Err(Error::TooLarge {
+            what: "an ELF section table",
+            size: header.shnum,
+            limit: MAX_SECTIONS,
+        });
     }
     Ok(header)
 }
@@ -102,11 +106,12 @@ pub(crate) struct Section<'a> {
     link: u32,
 }
 
-/// All sections of `file`. One whose bytes are not in the file, or whose name is no text, is empty there.
+/// All sections of `file`. One whose bytes are not in the file, or whose name is no text, is empty
+/// there.
 pub(crate) fn sections(file: &[u8]) -> Result<Vec<Section<'_>>, Error> {
     let header = header(file, 0)?;
-    let table =
-        slice(file, header.shoff, header.shnum * SHDR as u64).ok_or(Error::Truncated("the ELF section table"))?;
+    let table = slice(file, header.shoff, header.shnum * SHDR as u64)
+        .ok_or(Error::Truncated("the ELF section table"))?;
     let (rows, _) = table.as_chunks::<SHDR>();
     let names = rows.get(header.shstrndx as usize).map_or(&[][..], |row| section_bytes(file, row));
     let section = |row: &'_ [u8; SHDR]| Section {

@@ -94,7 +94,11 @@ impl<'a> Entry<'a> {
         let mut contents = match self.compression {
             None => Cow::Borrowed(self.payload),
             Some(_) if self.size > MAX_DECOMPRESSED => {
-                return Err(Error::TooLarge { what: "a program", size: self.size, limit: MAX_DECOMPRESSED });
+                return Err(Error::TooLarge {
+                    what: "a program",
+                    size: self.size,
+                    limit: MAX_DECOMPRESSED,
+                });
             }
             Some(Compression::Lz4) => Cow::Owned(compress::lz4(self.payload, self.size)?),
             Some(Compression::Zstd) => Cow::Owned(compress::zstd(self.payload, self.size)?),
@@ -145,7 +149,9 @@ impl<'a> Entries<'a> {
             if self.bytes[self.at..].iter().all(|&byte| byte == 0) {
                 return Ok(false);
             }
-            let header = self.bytes[self.at..].first_chunk().ok_or(Error::Truncated("a fat binary header"))?;
+            let header = self.bytes[self.at..]
+                .first_chunk()
+                .ok_or(Error::Truncated("a fat binary header"))?;
             let total = container_length(header)?;
             let header_size = usize::from(u16_at(header, 6));
             let left = (self.bytes.len() - self.at) as u64;
@@ -183,7 +189,8 @@ impl<'a> Entries<'a> {
         };
         let (payload, size) = match compression {
             Some(_) => {
-                let payload = stored.get(..compressed).ok_or(Error::Truncated("a compressed program"))?;
+                let payload =
+                    stored.get(..compressed).ok_or(Error::Truncated("a compressed program"))?;
                 (payload, u64_at(rest, 0x38))
             }
             None => (stored, stored.len() as u64),
@@ -248,7 +255,8 @@ pub fn best_ptx(bytes: &[u8], sm: u32) -> Result<Option<Entry<'_>>, Error> {
     best(bytes, sm, Kind::Ptx)
 }
 
-/// The machine code in the container that suits a device of architecture `sm` best, if there is any.
+/// The machine code in the container that suits a device of architecture `sm` best, if there is
+/// any.
 ///
 /// # Errors
 ///
@@ -257,7 +265,8 @@ pub fn best_elf(bytes: &[u8], sm: u32) -> Result<Option<Entry<'_>>, Error> {
     best(bytes, sm, Kind::Elf)
 }
 
-/// What a driver loads of the container on a device of architecture `sm`, the first choice first: machine code, or else PTX.
+/// What a driver loads of the container on a device of architecture `sm`, the first choice first:
+/// machine code, or else PTX.
 pub(crate) fn choices(bytes: &[u8], sm: u32) -> Result<impl Iterator<Item = Entry<'_>>, Error> {
     Ok(best_elf(bytes, sm)?.into_iter().chain(best_ptx(bytes, sm)?))
 }
@@ -267,7 +276,10 @@ fn best(bytes: &[u8], sm: u32, kind: Kind) -> Result<Option<Entry<'_>>, Error> {
     for entry in entries(bytes) {
         let entry = entry?;
         let rank = |entry: &Entry<'_>| (entry.sm, entry.specificity != Specificity::Portable);
-        if entry.kind == kind && entry.runs_on(sm) && best.as_ref().is_none_or(|best| rank(&entry) > rank(best)) {
+        if entry.kind == kind
+            && entry.runs_on(sm)
+            && best.as_ref().is_none_or(|best| rank(&entry) > rank(best))
+        {
             best = Some(entry);
         }
     }

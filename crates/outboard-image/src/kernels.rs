@@ -26,8 +26,9 @@ pub struct Param {
     pub size: u32,
 }
 
-/// All kernels of an image: of an ELF file, of a PTX text, or of the entry of a fat binary that suits architecture
-/// `sm` (machine code first, then PTX; any entry if none suits, since the layout does not depend on it).
+/// All kernels of an image: of an ELF file, of a PTX text, or of the entry of a fat binary that
+/// suits architecture `sm` (machine code first, then PTX; any entry if none suits, since the layout
+/// does not depend on it).
 ///
 /// # Errors
 ///
@@ -87,8 +88,8 @@ pub fn from_elf(file: &[u8]) -> Result<Vec<Kernel>, Error> {
     Ok(elf::kernel_names(&sections).into_iter().map(kernel).collect())
 }
 
-/// Reads the records of one kernel: u8 format, u8 attribute, u16 value, and bytes for the sized format. Gives the
-/// parameters and the size of the parameter buffer.
+/// Reads the records of one kernel: u8 format, u8 attribute, u16 value, and bytes for the sized
+/// format. Gives the parameters and the size of the parameter buffer.
 fn param_info(mut bytes: &[u8]) -> (Vec<Param>, u32) {
     let mut found: Vec<(u16, Param)> = Vec::new();
     let mut total = None;

@@ -1,7 +1,8 @@
-//! CUDA program images: what lies at a pointer, how long it is, which program in it suits a device, and which kernels
-//! with which parameters it has.
+//! CUDA program images: what lies at a pointer, how long it is, which program in it suits a device,
+//! and which kernels with which parameters it has.
 //!
-//! Everything here may come from a hostile client: nothing panics, lengths are checked before memory is spent.
+//! Everything here may come from a hostile client: nothing panics, lengths are checked before
+//! memory is spent.
 //!
 //! ```
 //! use outboard_image::{Format, Memory, locate};
@@ -32,8 +33,8 @@ mod room;
 
 pub use error::Error;
 pub use fatbin::{
-    Compression, Entries, Entry, Kind, MAGIC as FATBIN_MAGIC, MAX_DECOMPRESSED, Specificity, best_elf, best_ptx,
-    entries,
+    Compression, Entries, Entry, Kind, MAGIC as FATBIN_MAGIC, MAX_DECOMPRESSED, Specificity,
+    best_elf, best_ptx, entries,
 };
 pub use hash::ImageHash;
 pub use kernels::{Kernel, Param, from_elf as elf_kernels, kernels};

@@ -1,10 +1,12 @@
-//! What a linker takes besides images: host objects with device code in them, archives of such, and what our own link makes.
+//! What a linker takes besides images: host objects with device code in them, archives of such, and
+//! what our own link makes.
 
 use crate::Error;
 use crate::elf::{self, sections};
 use crate::fatbin::{HEADER, container_length};
 
-/// Sections of a host object that hold containers: of whole programs, and of parts that are still to be linked.
+/// Sections of a host object that hold containers: of whole programs, and of parts that are still
+/// to be linked.
 const CONTAINER_SECTIONS: [&str; 2] = [".nv_fatbin", "__nv_relfatbin"];
 /// The section of a linked image that holds one PTX text.
 const TEXT_SECTION: &str = ".outboard.ptx";
@@ -31,10 +33,12 @@ pub fn object_containers(object: &[u8]) -> Result<Vec<&[u8]>, Error> {
 /// Cuts containers apart that lie one behind the other.
 fn split_containers<'a>(mut bytes: &'a [u8], all: &mut Vec<&'a [u8]>) -> Result<(), Error> {
     while bytes.iter().any(|&byte| byte != 0) {
-        let header = bytes.first_chunk::<HEADER>().ok_or(Error::Truncated("a fat binary header"))?;
+        let header =
+            bytes.first_chunk::<HEADER>().ok_or(Error::Truncated("a fat binary header"))?;
         let total = container_length(header)?;
         let total = usize::try_from(total).ok().filter(|total| *total <= bytes.len());
-        let (container, rest) = bytes.split_at(total.ok_or(Error::Truncated("a fat binary container"))?);
+        let (container, rest) =
+            bytes.split_at(total.ok_or(Error::Truncated("a fat binary container"))?);
         all.push(container);
         // They are aligned to 8 bytes.
         let pad = container.len().next_multiple_of(8) - container.len();
@@ -58,12 +62,16 @@ pub fn archive_members(bytes: &[u8]) -> Result<Vec<(String, &[u8])>, Error> {
     let mut long_names: &[u8] = &[];
     let mut members = Vec::new();
     while !rest.is_empty() {
-        let header = rest.get(..MEMBER).ok_or(Error::Truncated("the header of an archive member"))?;
+        let header =
+            rest.get(..MEMBER).ok_or(Error::Truncated("the header of an archive member"))?;
         if &header[58..60] != b"`\n" {
             return Err(Error::Damaged("the header of an archive member has an odd end"));
         }
-        let field = |range: std::ops::Range<usize>| std::str::from_utf8(&header[range]).unwrap_or("").trim_end();
-        let size: usize = field(48..58).parse().map_err(|_| Error::Damaged("the size of an archive member"))?;
+        let field = |range: std::ops::Range<usize>| {
+            std::str::from_utf8(&header[range]).unwrap_or("").trim_end()
+        };
+        let size: usize =
+            field(48..58).parse().map_err(|_| Error::Damaged("the size of an archive member"))?;
         let body = rest[MEMBER..].get(..size).ok_or(Error::Truncated("an archive member"))?;
         rest = rest.get(MEMBER + size.next_multiple_of(2)..).unwrap_or(&[]);
         match field(0..16) {
@@ -82,15 +90,16 @@ fn member_name(field: &str, long_names: &[u8]) -> String {
     let long = place.and_then(|place| long_names.get(place..));
     match long {
         Some(long) => {
-            let end = long.iter().position(|byte| matches!(byte, b'/' | b'\n')).unwrap_or(long.len());
+            let end =
+                long.iter().position(|byte| matches!(byte, b'/' | b'\n')).unwrap_or(long.len());
             String::from_utf8_lossy(&long[..end]).into_owned()
         }
         None => field.trim_end_matches('/').to_owned(),
     }
 }
 
-/// An image of PTX texts that together are one program: an ELF file, so that it passes for a cubin with those who look at its
-/// first bytes, for architecture `sm`.
+/// An image of PTX texts that together are one program: an ELF file, so that it passes for a cubin
+/// with those who look at its first bytes, for architecture `sm`.
 pub fn linked_image(texts: &[&str], sm: u32) -> Vec<u8> {
     const EHDR: usize = 64;
     const SHDR: usize = 64;
@@ -148,7 +157,11 @@ pub fn linked_image(texts: &[&str], sm: u32) -> Vec<u8> {
 ///
 /// If it is no ELF file.
 pub fn linked_texts(image: &[u8]) -> Result<Vec<&[u8]>, Error> {
-    Ok(elf::sections(image)?.into_iter().filter(|section| section.name == TEXT_SECTION).map(|s| s.bytes).collect())
+    Ok(elf::sections(image)?
+        .into_iter()
+        .filter(|section| section.name == TEXT_SECTION)
+        .map(|s| s.bytes)
+        .collect())
 }
 
 #[cfg(test)]
@@ -183,7 +196,10 @@ mod tests {
         );
         assert!(is_archive(text.as_bytes()));
         let members = archive_members(text.as_bytes()).unwrap();
-        let expected = [("short.o".to_owned(), &b"odd"[..]), ("a_very_long_name_of_an_object.o".to_owned(), b"second")];
+        let expected = [
+            ("short.o".to_owned(), &b"odd"[..]),
+            ("a_very_long_name_of_an_object.o".to_owned(), b"second"),
+        ];
         assert_eq!(members, expected);
         for end in 0..text.len() {
             // Cut anywhere: an error or fewer members, no panic.

@@ -1,4 +1,5 @@
-//! What lies at a pointer that a program hands to the driver, and how long it is. No call carries a length.
+//! What lies at a pointer that a program hands to the driver, and how long it is. No call carries a
+//! length.
 
 use crate::memory::{read, u16_at, u32_at, u64_at};
 use crate::{Error, Memory, elf, fatbin};
@@ -37,8 +38,8 @@ pub struct Located {
     pub format: Format,
     /// The image, where it lies: the container of a fat binary, an ELF file or a PTX text.
     pub image: Extent,
-    /// For programs linked from relocatable device code (wrapper version 2): the containers from before the link, which
-    /// hold the PTX. Empty otherwise.
+    /// For programs linked from relocatable device code (wrapper version 2): the containers from
+    /// before the link, which hold the PTX. Empty otherwise.
     pub unlinked: Vec<Extent>,
     /// Whether the pointer was that of a wrapper structure, not of the image itself.
     pub wrapped: bool,
@@ -76,7 +77,9 @@ fn wrapper(memory: &(impl Memory + ?Sized), addr: u64) -> Result<Located, Error>
     let list = u64_at(&bytes, 16);
     if version == 2 && list != 0 {
         for index in 0..=MAX_CONTAINERS {
-            let at = list.checked_add(index * 8).ok_or(Error::Damaged("the list of containers wraps around"))?;
+            let at = list
+                .checked_add(index * 8)
+                .ok_or(Error::Damaged("the list of containers wraps around"))?;
             let addr = u64::from_le_bytes(read(memory, at)?);
             if addr == 0 {
                 break;
@@ -133,7 +136,8 @@ fn text_end(block: &[u8]) -> Result<Option<usize>, Error> {
     let end = block.iter().position(|&byte| byte == 0);
     let text = &block[..end.unwrap_or(block.len())];
     // Comments may hold any UTF-8, but no control characters besides white space.
-    if text.iter().any(|&byte| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)) {
+    if text.iter().any(|&byte| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x0b | 0x0c))
+    {
         return Err(Error::NotAnImage);
     }
     Ok(end)
@@ -149,8 +153,15 @@ pub fn format_of(image: &[u8]) -> Result<Format, Error> {
         fatbin::MAGIC if image.len() >= fatbin::HEADER => Ok(Format::Fatbin),
         elf::MAGIC => Ok(Format::Elf),
         _ => {
-            let text = image.iter().rposition(|&byte| byte != 0).map_or(&image[..0], |last| &image[..=last]);
-            if text.is_empty() || text_end(text)?.is_some() { Err(Error::NotAnImage) } else { Ok(Format::Ptx) }
+            let text = image
+                .iter()
+                .rposition(|&byte| byte != 0)
+                .map_or(&image[..0], |last| &image[..=last]);
+            if text.is_empty() || text_end(text)?.is_some() {
+                Err(Error::NotAnImage)
+            } else {
+                Ok(Format::Ptx)
+            }
         }
     }
 }

@@ -1,11 +1,12 @@
-//! Reading memory of unknown extent without unsafe code: who holds the pointer implements [`Memory`].
+//! Reading memory of unknown extent without unsafe code: who holds the pointer implements
+//! [`Memory`].
 
 use crate::Error;
 
 /// Memory that can be read by address.
 ///
-/// A driver call gets an image as a bare pointer. The caller that may dereference it implements this trait; everything
-/// here then works on numbers.
+/// A driver call gets an image as a bare pointer. The caller that may dereference it implements
+/// this trait; everything here then works on numbers.
 pub trait Memory {
     /// Fills `buf` from `addr`; false if that memory cannot be read.
     ///
@@ -31,7 +32,10 @@ impl Memory for [u8] {
 }
 
 /// Reads `N` bytes at `addr`.
-pub(crate) fn read<const N: usize>(memory: &(impl Memory + ?Sized), addr: u64) -> Result<[u8; N], Error> {
+pub(crate) fn read<const N: usize>(
+    memory: &(impl Memory + ?Sized),
+    addr: u64,
+) -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     if addr.checked_add(N as u64).is_some() && memory.read(addr, &mut bytes) {
         Ok(bytes)
@@ -40,7 +44,8 @@ pub(crate) fn read<const N: usize>(memory: &(impl Memory + ?Sized), addr: u64) -
     }
 }
 
-/// Little-endian fields of a byte array; the caller keeps offsets within bounds, beyond them zeros are read.
+/// Little-endian fields of a byte array; the caller keeps offsets within bounds, beyond them zeros
+/// are read.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     field(bytes, at).map_or(0, u16::from_le_bytes)
 }

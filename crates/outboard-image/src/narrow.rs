@@ -2,7 +2,8 @@
 
 use crate::fatbin::{Entry, HEADER, Kind, MAGIC, container_length, entries};
 
-/// A container with only those programs that a device might be given, in pieces that follow one another.
+/// A container with only those programs that a device might be given, in pieces that follow one
+/// another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Narrowed<'a> {
     header: [u8; HEADER],
@@ -22,17 +23,24 @@ impl<'a> Narrowed<'a> {
     }
 }
 
-/// What a driver may choose from for a device of architecture `sm`: the machine code and the PTX that suit it best, and whatever is neither.
-/// `None` if nothing can be left out: the image is something else than one sound container, has nothing for the device (which the driver is to
-/// find out), or nothing else.
+/// What a driver may choose from for a device of architecture `sm`: the machine code and the PTX
+/// that suit it best, and whatever is neither. `None` if nothing can be left out: the image is
+/// something else than one sound container, has nothing for the device (which the driver is to find
+/// out), or nothing else.
 pub fn narrowed(image: &[u8], sm: u32) -> Option<Narrowed<'_>> {
     let header = image.first_chunk::<HEADER>()?;
     if container_length(header).ok()? != image.len() as u64 {
         return None;
     }
     let all: Vec<Entry<'_>> = entries(image).collect::<Result<_, _>>().ok()?;
-    // Several programs may be for the same architecture: for it alone or for later ones too, or parts of a whole.
-    let best = |kind| all.iter().filter(|entry| entry.kind == kind && entry.runs_on(sm)).map(|entry| entry.sm).max();
+    // Several programs may be for the same architecture: for it alone or for later ones too, or
+    // parts of a whole.
+    let best = |kind| {
+        all.iter()
+            .filter(|entry| entry.kind == kind && entry.runs_on(sm))
+            .map(|entry| entry.sm)
+            .max()
+    };
     let (elf, ptx) = (best(Kind::Elf), best(Kind::Ptx));
     elf.or(ptx)?;
     let is_kept = |entry: &&Entry<'_>| match entry.kind {

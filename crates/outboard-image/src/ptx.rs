@@ -1,11 +1,13 @@
-//! A light scan of PTX text for kernels. The full parser lives elsewhere; this one only needs the heads of `.entry`.
+//! A light scan of PTX text for kernels. The full parser lives elsewhere; this one only needs the
+//! heads of `.entry`.
 
 use crate::kernels::{Kernel, Param};
 
 /// Largest parameter buffer that PTX allows, in bytes; a longer one is a damaged text.
 const MAX_PARAMS: u32 = 1 << 16;
 
-/// The kernels of a PTX text. Heads that cannot be understood are left out: loading the text reports them.
+/// The kernels of a PTX text. Heads that cannot be understood are left out: loading the text
+/// reports them.
 pub fn kernels(text: &str) -> Vec<Kernel> {
     let mut words = Words { rest: text };
     let mut kernels = Vec::new();
@@ -96,7 +98,8 @@ fn type_size(name: &str) -> Option<u32> {
     }
 }
 
-/// Words (with a leading dot where they have one) and single other characters, without comments and white space.
+/// Words (with a leading dot where they have one) and single other characters, without comments and
+/// white space.
 struct Words<'t> {
     rest: &'t str,
 }

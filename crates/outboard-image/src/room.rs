@@ -9,7 +9,8 @@ const ROUNDING: u64 = 4 << 20;
 /// Bytes of machine code for a byte of PTX, at most.
 const CODE: u64 = 64;
 
-/// At most so many bytes of a device's memory are taken by code, constants and variables of an image. `None` if that cannot be told.
+/// At most so many bytes of a device's memory are taken by code, constants and variables of an
+/// image. `None` if that cannot be told.
 pub fn takes_at_most(image: &[u8]) -> Option<u64> {
     let bytes = match format_of(image).ok()? {
         Format::Elf => of_elf(image)?,
@@ -19,14 +20,15 @@ pub fn takes_at_most(image: &[u8]) -> Option<u64> {
     Some(bytes.saturating_add(ROUNDING))
 }
 
-/// At least so many bytes of a device's memory are taken by the variables of the program that a device of this architecture (such as 90) loads of an
-/// image. 0 if that cannot be told.
+/// At least so many bytes of a device's memory are taken by the variables of the program that a
+/// device of this architecture (such as 90) loads of an image. 0 if that cannot be told.
 pub fn takes_at_least(image: &[u8], sm: u32) -> u64 {
     match format_of(image) {
         Ok(Format::Elf) => variables_of_elf(image),
         Ok(Format::Ptx) => variables_of_ptx(image),
         Ok(Format::Fatbin) => {
-            let read = |entry: fatbin::Entry<'_>| Some((entry.kind, entry.contents().ok()?.into_owned()));
+            let read =
+                |entry: fatbin::Entry<'_>| Some((entry.kind, entry.contents().ok()?.into_owned()));
             match choices(image, sm).ok().and_then(|mut choices| choices.find_map(read)) {
                 Some((Kind::Elf, program)) => variables_of_elf(&program),
                 Some((_, program)) => variables_of_ptx(&program),
@@ -76,10 +78,13 @@ fn of_ptx(text: &[u8]) -> u64 {
     let code = CODE.saturating_mul(text.len() as u64);
     let text = String::from_utf8_lossy(text);
     let statements = text.split([';', '{', '}']);
-    statements.filter_map(|statement| declared(statement, &[".global", ".const"])).fold(code, u64::saturating_add)
+    statements
+        .filter_map(|statement| declared(statement, &[".global", ".const"]))
+        .fold(code, u64::saturating_add)
 }
 
-/// Bytes of the variable in one of these spaces that a statement declares. Its size stands in brackets: `.global .align 8 .b64 name[4][8]`.
+/// Bytes of the variable in one of these spaces that a statement declares. Its size stands in
+/// brackets: `.global .align 8 .b64 name[4][8]`.
 fn declared(statement: &str, spaces: &[&str]) -> Option<u64> {
     let at = spaces.iter().filter_map(|space| statement.find(space)).min()?;
     let declared = &statement[at..];
@@ -91,7 +96,9 @@ fn declared(statement: &str, spaces: &[&str]) -> Option<u64> {
 /// Bytes of an element, by the type in front of its name.
 fn element(declared: &str) -> u64 {
     let words = || declared.split(|c: char| c.is_whitespace() || c == '[' || c == '=');
-    let bits = words().find_map(|word| word.strip_prefix('.')?.strip_prefix(['b', 'u', 's', 'f'])?.parse::<u64>().ok());
+    let bits = words().find_map(|word| {
+        word.strip_prefix('.')?.strip_prefix(['b', 'u', 's', 'f'])?.parse::<u64>().ok()
+    });
     let vector = words().find_map(|word| word.strip_prefix(".v")?.parse::<u64>().ok());
     bits.map_or(16, |bits| bits.min(128) / 8) * vector.unwrap_or(1).min(8)
 }
@@ -128,15 +135,27 @@ mod tests {
         assert!((32505856..32505856 + ROUNDING + (64 << 10)).contains(&large));
         assert!(of(".global .b32 a[0x100][256], b;\n") >= 65536 * 4);
         assert!(of(".global .align 16 .v4 .f32 a[1000000];\n") >= 16_000_000);
-        assert_eq!(of(".global .b32 a[99999999999999999999];\n"), u64::MAX, "what cannot be read bounds nothing");
+        assert_eq!(
+            of(".global .b32 a[99999999999999999999];\n"),
+            u64::MAX,
+            "what cannot be read bounds nothing"
+        );
         assert!(takes_at_most(&[0; 8]).is_none());
     }
 
     #[test]
     fn visible_variables_are_taken_for_certain() {
         let of = |text: &str| takes_at_least(format!("{HEAD}{text}").as_bytes(), 90);
-        assert_eq!(of(".visible .global .align 8 .b8 large[32505856];\n.visible .global .u32 b;\n"), 32505856 + 4);
-        assert_eq!(of(".global .b32 dropped[256];\n.visible .const .b32 c[4];\n.visible .entry k() { ret; }\n"), 0);
+        assert_eq!(
+            of(".visible .global .align 8 .b8 large[32505856];\n.visible .global .u32 b;\n"),
+            32505856 + 4
+        );
+        assert_eq!(
+            of(
+                ".global .b32 dropped[256];\n.visible .const .b32 c[4];\n.visible .entry k() { ret; }\n"
+            ),
+            0
+        );
         assert_eq!(takes_at_least(&[0; 8], 90), 0);
     }
 }

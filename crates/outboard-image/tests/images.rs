@@ -1,8 +1,8 @@
 //! Recorded images, and what damage does to them.
 
 use outboard_image::{
-    Compression, Error, Extent, Format, ImageHash, Kernel, Kind, Memory, Param, Specificity, best_elf, best_ptx,
-    elf_kernels, entries, format_of, kernels, locate, narrowed,
+    Compression, Error, Extent, Format, ImageHash, Kernel, Kind, Memory, Param, Specificity,
+    best_elf, best_ptx, elf_kernels, entries, format_of, kernels, locate, narrowed,
 };
 use proptest::prelude::*;
 
@@ -22,7 +22,11 @@ fn expected() -> Vec<Kernel> {
         params_size,
     };
     let axpy = [param(0, 8), param(8, 8), param(16, 4), param(20, 4), param(24, 16)];
-    vec![kernel("axpy", &axpy, 40), kernel("fill", &[param(0, 1), param(8, 8)], 16), kernel("nop", &[], 0)]
+    vec![
+        kernel("axpy", &axpy, 40),
+        kernel("fill", &[param(0, 1), param(8, 8)], 16),
+        kernel("nop", &[], 0),
+    ]
 }
 
 fn sorted(mut kernels: Vec<Kernel>) -> Vec<Kernel> {
@@ -45,7 +49,8 @@ fn a_container_is_measured_and_listed() {
     assert_eq!(located.format, Format::Fatbin);
     assert_eq!(located.image, Extent { addr: 0, len: ZSTD.len() as u64 });
     let found: Vec<_> = entries(ZSTD).map(Result::unwrap).collect();
-    let summary: Vec<_> = found.iter().map(|entry| (entry.kind, entry.sm, entry.specificity)).collect();
+    let summary: Vec<_> =
+        found.iter().map(|entry| (entry.kind, entry.sm, entry.specificity)).collect();
     assert_eq!(
         summary,
         [
@@ -80,7 +85,10 @@ fn containers_may_follow_one_another() {
 fn the_best_program_for_a_device_is_chosen() {
     let ptx = |sm| best_ptx(ZSTD, sm).unwrap().map(|entry| entry.sm);
     let elf = |sm| best_elf(ZSTD, sm).unwrap().map(|entry| entry.sm);
-    assert_eq!((ptx(70), ptx(75), ptx(89), ptx(90), ptx(120)), (None, Some(75), Some(75), Some(90), Some(90)));
+    assert_eq!(
+        (ptx(70), ptx(75), ptx(89), ptx(90), ptx(120)),
+        (None, Some(75), Some(75), Some(90), Some(90))
+    );
     assert_eq!((elf(70), elf(75), elf(80), elf(90)), (None, Some(75), None, Some(90)));
 }
 
@@ -95,7 +103,11 @@ fn parameters_come_from_either_kind_of_program() {
     let text = kernels(PTX, 75).unwrap();
     assert_eq!(text.len(), 2);
     assert_eq!(text[0].name, "one");
-    let want = [Param { offset: 0, size: 8 }, Param { offset: 8, size: 24 }, Param { offset: 32, size: 1 }];
+    let want = [
+        Param { offset: 0, size: 8 },
+        Param { offset: 8, size: 24 },
+        Param { offset: 32, size: 1 },
+    ];
     assert_eq!(text[0].params, want);
     assert_eq!((text[1].name.as_str(), text[1].params_size), ("two", 0));
 }
@@ -107,7 +119,8 @@ fn wrappers_lead_to_their_containers() {
     wrapper.extend(1u32.to_le_bytes());
     wrapper.extend(word(0x5000));
     wrapper.extend(word(0));
-    let mut memory = Process(vec![(0x1000, wrapper.clone()), (0x5000, ZSTD.to_vec()), (0x9000, LZ4.to_vec())]);
+    let mut memory =
+        Process(vec![(0x1000, wrapper.clone()), (0x5000, ZSTD.to_vec()), (0x9000, LZ4.to_vec())]);
     let located = locate(&memory, 0x1000).unwrap();
     assert!(located.wrapped && located.unlinked.is_empty());
     assert_eq!(located.image, Extent { addr: 0x5000, len: ZSTD.len() as u64 });
@@ -171,7 +184,9 @@ fn what_a_device_cannot_use_is_left_out() {
         assert_eq!(for_device(&image, sm), None, "nothing is left to leave out");
         let originals: Vec<_> = entries(ZSTD).map(Result::unwrap).collect();
         let entries: Vec<_> = entries(&image).map(Result::unwrap).collect();
-        assert!(entries.iter().all(|entry| originals.iter().any(|original| original.raw == entry.raw)));
+        assert!(
+            entries.iter().all(|entry| originals.iter().any(|original| original.raw == entry.raw))
+        );
         Some(entries.iter().map(|entry| (entry.kind, entry.sm)).collect::<Vec<_>>())
     };
     assert_eq!(kept(75), Some(vec![(Kind::Ptx, 75), (Kind::Elf, 75)]));

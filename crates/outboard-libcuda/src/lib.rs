@@ -1,4 +1,5 @@
-//! `libcuda.so.1`: the client library that programs load. Exports the C entry points, and nothing else.
+//! `libcuda.so.1`: the client library that programs load. Exports the C entry points, and nothing
+//! else.
 
 use outboard_client::Remote;
 use outboard_front::backend::ServerId;

@@ -12,7 +12,8 @@ pub(crate) const INVALID: nvmlReturn_t = nvmlReturn_t::NVML_ERROR_INVALID_ARGUME
 pub(crate) const NOT_SUPPORTED: nvmlReturn_t = nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED;
 pub(crate) const NOT_FOUND: nvmlReturn_t = nvmlReturn_t::NVML_ERROR_NOT_FOUND;
 
-/// Runs an entry point: a panic, which would be a bug of ours, becomes an error instead of ending the program.
+/// Runs an entry point: a panic, which would be a bug of ours, becomes an error instead of ending
+/// the program.
 pub(crate) fn enter(body: impl FnOnce() -> Result<()>) -> nvmlReturn_t {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => nvmlReturn_t::NVML_SUCCESS,

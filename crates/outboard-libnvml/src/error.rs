@@ -29,7 +29,9 @@ pub(crate) fn text(error: nvmlReturn_t) -> &'static CStr {
         nvmlReturn_t::NVML_ERROR_IN_USE => c"In use by another client",
         nvmlReturn_t::NVML_ERROR_MEMORY => c"Insufficient Memory",
         nvmlReturn_t::NVML_ERROR_NO_DATA => c"No data",
-        nvmlReturn_t::NVML_ERROR_VGPU_ECC_NOT_SUPPORTED => c"ECC is not supported by the virtual GPU",
+        nvmlReturn_t::NVML_ERROR_VGPU_ECC_NOT_SUPPORTED => {
+            c"ECC is not supported by the virtual GPU"
+        }
         nvmlReturn_t::NVML_ERROR_INSUFFICIENT_RESOURCES => c"Insufficient Resources",
         nvmlReturn_t::NVML_ERROR_FREQ_NOT_SUPPORTED => c"Frequency Not Supported",
         nvmlReturn_t::NVML_ERROR_ARGUMENT_VERSION_MISMATCH => c"Argument Version Mismatch",

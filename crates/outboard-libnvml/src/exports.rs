@@ -93,7 +93,11 @@ pub unsafe extern "C" fn nvmlDeviceGetAPIRestriction(
     border::enter(|| unsafe {
         crate::query::forward(
             0,
-            &[Pointer(device as *mut c_void), Number(api_type as u64), Pointer(is_restricted as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(api_type as u64),
+                Pointer(is_restricted as *mut c_void),
+            ],
         )
     })
 }
@@ -106,7 +110,10 @@ pub unsafe extern "C" fn nvmlDeviceGetAccountingBufferSize(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(1, &[Pointer(device as *mut c_void), Pointer(buffer_size as *mut c_void)])
+        crate::query::forward(
+            1,
+            &[Pointer(device as *mut c_void), Pointer(buffer_size as *mut c_void)],
+        )
     })
 }
 
@@ -148,7 +155,10 @@ pub unsafe extern "C" fn nvmlDeviceGetAdaptiveClockInfoStatus(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(3, &[Pointer(device as *mut c_void), Pointer(adaptive_clock_status as *mut c_void)])
+        crate::query::forward(
+            3,
+            &[Pointer(device as *mut c_void), Pointer(adaptive_clock_status as *mut c_void)],
+        )
     })
 }
 
@@ -169,7 +179,11 @@ pub unsafe extern "C" fn nvmlDeviceGetApplicationsClock(
     border::enter(|| unsafe {
         crate::query::forward(
             4,
-            &[Pointer(device as *mut c_void), Number(clock_type as u64), Pointer(clock_mhz as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(clock_type as u64),
+                Pointer(clock_mhz as *mut c_void),
+            ],
         )
     })
 }
@@ -194,7 +208,10 @@ pub unsafe extern "C" fn nvmlDeviceGetAttributes(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(6, &[Pointer(device as *mut c_void), Pointer(attributes as *mut c_void)])
+        crate::query::forward(
+            6,
+            &[Pointer(device as *mut c_void), Pointer(attributes as *mut c_void)],
+        )
     })
 }
 
@@ -206,7 +223,10 @@ pub unsafe extern "C" fn nvmlDeviceGetAttributes_v2(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(7, &[Pointer(device as *mut c_void), Pointer(attributes as *mut c_void)])
+        crate::query::forward(
+            7,
+            &[Pointer(device as *mut c_void), Pointer(attributes as *mut c_void)],
+        )
     })
 }
 
@@ -238,16 +258,25 @@ pub unsafe extern "C" fn nvmlDeviceGetBAR1MemoryInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(9, &[Pointer(device as *mut c_void), Pointer(bar1_memory as *mut c_void)])
+        crate::query::forward(
+            9,
+            &[Pointer(device as *mut c_void), Pointer(bar1_memory as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetBoardId`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetBoardId(device: nvmlDevice_t, board_id: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetBoardId(
+    device: nvmlDevice_t,
+    board_id: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(10, &[Pointer(device as *mut c_void), Pointer(board_id as *mut c_void)])
+        crate::query::forward(
+            10,
+            &[Pointer(device as *mut c_void), Pointer(board_id as *mut c_void)],
+        )
     })
 }
 
@@ -262,14 +291,21 @@ pub unsafe extern "C" fn nvmlDeviceGetBoardPartNumber(
     border::enter(|| unsafe {
         crate::query::forward(
             11,
-            &[Pointer(device as *mut c_void), Pointer(part_number as *mut c_void), Number(length as u64)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(part_number as *mut c_void),
+                Number(length as u64),
+            ],
         )
     })
 }
 
 /// `nvmlDeviceGetBrand`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetBrand(device: nvmlDevice_t, r#type: *mut nvmlBrandType_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetBrand(
+    device: nvmlDevice_t,
+    r#type: *mut nvmlBrandType_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(12, &[Pointer(device as *mut c_void), Pointer(r#type as *mut c_void)])
@@ -284,13 +320,19 @@ pub unsafe extern "C" fn nvmlDeviceGetBridgeChipInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(13, &[Pointer(device as *mut c_void), Pointer(bridge_hierarchy as *mut c_void)])
+        crate::query::forward(
+            13,
+            &[Pointer(device as *mut c_void), Pointer(bridge_hierarchy as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetBusType`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetBusType(device: nvmlDevice_t, r#type: *mut nvmlBusType_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetBusType(
+    device: nvmlDevice_t,
+    r#type: *mut nvmlBusType_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(14, &[Pointer(device as *mut c_void), Pointer(r#type as *mut c_void)])
@@ -305,7 +347,10 @@ pub unsafe extern "C" fn nvmlDeviceGetC2cModeInfoV(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(15, &[Pointer(device as *mut c_void), Pointer(c2c_mode_info as *mut c_void)])
+        crate::query::forward(
+            15,
+            &[Pointer(device as *mut c_void), Pointer(c2c_mode_info as *mut c_void)],
+        )
     })
 }
 
@@ -373,7 +418,10 @@ pub unsafe extern "C" fn nvmlDeviceGetClockInfo(
 
 /// `nvmlDeviceGetClockOffsets`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetClockOffsets(device: nvmlDevice_t, info: *mut nvmlClockOffset_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetClockOffsets(
+    device: nvmlDevice_t,
+    info: *mut nvmlClockOffset_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(20, &[Pointer(device as *mut c_void), Pointer(info as *mut c_void)])
@@ -382,7 +430,10 @@ pub unsafe extern "C" fn nvmlDeviceGetClockOffsets(device: nvmlDevice_t, info: *
 
 /// `nvmlDeviceGetComputeInstanceId`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetComputeInstanceId(device: nvmlDevice_t, id: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetComputeInstanceId(
+    device: nvmlDevice_t,
+    id: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(21, &[Pointer(device as *mut c_void), Pointer(id as *mut c_void)])
@@ -391,7 +442,10 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeInstanceId(device: nvmlDevice_t, id
 
 /// `nvmlDeviceGetComputeMode`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetComputeMode(device: nvmlDevice_t, mode: *mut nvmlComputeMode_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetComputeMode(
+    device: nvmlDevice_t,
+    mode: *mut nvmlComputeMode_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(22, &[Pointer(device as *mut c_void), Pointer(mode as *mut c_void)])
@@ -406,7 +460,9 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses(
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetComputeRunningProcesses(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetComputeRunningProcesses(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetComputeRunningProcesses_v2`.
@@ -417,7 +473,9 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v2(
     infos: *mut nvmlProcessInfo_v2_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetComputeRunningProcesses_v2(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetComputeRunningProcesses_v2(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetComputeRunningProcesses_v3`.
@@ -428,7 +486,9 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetComputeRunningProcesses_v3(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetComputeRunningProcesses_v3(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetConfComputeGpuAttestationReport`.
@@ -439,7 +499,10 @@ pub unsafe extern "C" fn nvmlDeviceGetConfComputeGpuAttestationReport(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(23, &[Pointer(device as *mut c_void), Pointer(gpu_atst_report as *mut c_void)])
+        crate::query::forward(
+            23,
+            &[Pointer(device as *mut c_void), Pointer(gpu_atst_report as *mut c_void)],
+        )
     })
 }
 
@@ -451,7 +514,10 @@ pub unsafe extern "C" fn nvmlDeviceGetConfComputeGpuCertificate(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(24, &[Pointer(device as *mut c_void), Pointer(gpu_cert as *mut c_void)])
+        crate::query::forward(
+            24,
+            &[Pointer(device as *mut c_void), Pointer(gpu_cert as *mut c_void)],
+        )
     })
 }
 
@@ -463,7 +529,10 @@ pub unsafe extern "C" fn nvmlDeviceGetConfComputeMemSizeInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(25, &[Pointer(device as *mut c_void), Pointer(mem_info as *mut c_void)])
+        crate::query::forward(
+            25,
+            &[Pointer(device as *mut c_void), Pointer(mem_info as *mut c_void)],
+        )
     })
 }
 
@@ -487,7 +556,10 @@ pub unsafe extern "C" fn nvmlDeviceGetCoolerInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(27, &[Pointer(device as *mut c_void), Pointer(cooler_info as *mut c_void)])
+        crate::query::forward(
+            27,
+            &[Pointer(device as *mut c_void), Pointer(cooler_info as *mut c_void)],
+        )
     })
 }
 
@@ -542,7 +614,10 @@ pub unsafe extern "C" fn nvmlDeviceGetCurrPcieLinkGeneration(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(28, &[Pointer(device as *mut c_void), Pointer(curr_link_gen as *mut c_void)])
+        crate::query::forward(
+            28,
+            &[Pointer(device as *mut c_void), Pointer(curr_link_gen as *mut c_void)],
+        )
     })
 }
 
@@ -554,7 +629,10 @@ pub unsafe extern "C" fn nvmlDeviceGetCurrPcieLinkWidth(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(29, &[Pointer(device as *mut c_void), Pointer(curr_link_width as *mut c_void)])
+        crate::query::forward(
+            29,
+            &[Pointer(device as *mut c_void), Pointer(curr_link_width as *mut c_void)],
+        )
     })
 }
 
@@ -566,7 +644,10 @@ pub unsafe extern "C" fn nvmlDeviceGetCurrentClockFreqs(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(30, &[Pointer(device as *mut c_void), Pointer(current_clock_freqs as *mut c_void)])
+        crate::query::forward(
+            30,
+            &[Pointer(device as *mut c_void), Pointer(current_clock_freqs as *mut c_void)],
+        )
     })
 }
 
@@ -578,7 +659,10 @@ pub unsafe extern "C" fn nvmlDeviceGetCurrentClocksEventReasons(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(31, &[Pointer(device as *mut c_void), Pointer(clocks_event_reasons as *mut c_void)])
+        crate::query::forward(
+            31,
+            &[Pointer(device as *mut c_void), Pointer(clocks_event_reasons as *mut c_void)],
+        )
     })
 }
 
@@ -590,7 +674,10 @@ pub unsafe extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(32, &[Pointer(device as *mut c_void), Pointer(clocks_throttle_reasons as *mut c_void)])
+        crate::query::forward(
+            32,
+            &[Pointer(device as *mut c_void), Pointer(clocks_throttle_reasons as *mut c_void)],
+        )
     })
 }
 
@@ -625,7 +712,11 @@ pub unsafe extern "C" fn nvmlDeviceGetDefaultApplicationsClock(
     border::enter(|| unsafe {
         crate::query::forward(
             34,
-            &[Pointer(device as *mut c_void), Number(clock_type as u64), Pointer(clock_mhz as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(clock_type as u64),
+                Pointer(clock_mhz as *mut c_void),
+            ],
         )
     })
 }
@@ -638,7 +729,10 @@ pub unsafe extern "C" fn nvmlDeviceGetDefaultEccMode(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(35, &[Pointer(device as *mut c_void), Pointer(default_mode as *mut c_void)])
+        crate::query::forward(
+            35,
+            &[Pointer(device as *mut c_void), Pointer(default_mode as *mut c_void)],
+        )
     })
 }
 
@@ -671,7 +765,9 @@ pub unsafe extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
     device: *mut nvmlDevice_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig_device, device) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig_device, device)
+    })
 }
 
 /// `nvmlDeviceGetDisplayActive`.
@@ -682,7 +778,10 @@ pub unsafe extern "C" fn nvmlDeviceGetDisplayActive(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(37, &[Pointer(device as *mut c_void), Pointer(is_active as *mut c_void)])
+        crate::query::forward(
+            37,
+            &[Pointer(device as *mut c_void), Pointer(is_active as *mut c_void)],
+        )
     })
 }
 
@@ -694,7 +793,10 @@ pub unsafe extern "C" fn nvmlDeviceGetDisplayMode(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(38, &[Pointer(device as *mut c_void), Pointer(display as *mut c_void)])
+        crate::query::forward(
+            38,
+            &[Pointer(device as *mut c_void), Pointer(display as *mut c_void)],
+        )
     })
 }
 
@@ -709,7 +811,11 @@ pub unsafe extern "C" fn nvmlDeviceGetDramEncryptionMode(
     border::enter(|| unsafe {
         crate::query::forward(
             39,
-            &[Pointer(device as *mut c_void), Pointer(current as *mut c_void), Pointer(pending as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(current as *mut c_void),
+                Pointer(pending as *mut c_void),
+            ],
         )
     })
 }
@@ -725,7 +831,11 @@ pub unsafe extern "C" fn nvmlDeviceGetDriverModel(
     border::enter(|| unsafe {
         crate::query::forward(
             40,
-            &[Pointer(device as *mut c_void), Pointer(current as *mut c_void), Pointer(pending as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(current as *mut c_void),
+                Pointer(pending as *mut c_void),
+            ],
         )
     })
 }
@@ -741,7 +851,11 @@ pub unsafe extern "C" fn nvmlDeviceGetDriverModel_v2(
     border::enter(|| unsafe {
         crate::query::forward(
             41,
-            &[Pointer(device as *mut c_void), Pointer(current as *mut c_void), Pointer(pending as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(current as *mut c_void),
+                Pointer(pending as *mut c_void),
+            ],
         )
     })
 }
@@ -754,7 +868,10 @@ pub unsafe extern "C" fn nvmlDeviceGetDynamicPstatesInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(42, &[Pointer(device as *mut c_void), Pointer(p_dynamic_pstates_info as *mut c_void)])
+        crate::query::forward(
+            42,
+            &[Pointer(device as *mut c_void), Pointer(p_dynamic_pstates_info as *mut c_void)],
+        )
     })
 }
 
@@ -769,7 +886,11 @@ pub unsafe extern "C" fn nvmlDeviceGetEccMode(
     border::enter(|| unsafe {
         crate::query::forward(
             43,
-            &[Pointer(device as *mut c_void), Pointer(current as *mut c_void), Pointer(pending as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(current as *mut c_void),
+                Pointer(pending as *mut c_void),
+            ],
         )
     })
 }
@@ -844,7 +965,10 @@ pub unsafe extern "C" fn nvmlDeviceGetEncoderUtilization(
 
 /// `nvmlDeviceGetEnforcedPowerLimit`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: nvmlDevice_t, limit: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetEnforcedPowerLimit(
+    device: nvmlDevice_t,
+    limit: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(47, &[Pointer(device as *mut c_void), Pointer(limit as *mut c_void)])
@@ -859,10 +983,16 @@ pub extern "C" fn nvmlDeviceGetFBCSessions() -> nvmlReturn_t {
 
 /// `nvmlDeviceGetFBCStats`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetFBCStats(device: nvmlDevice_t, fbc_stats: *mut nvmlFBCStats_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetFBCStats(
+    device: nvmlDevice_t,
+    fbc_stats: *mut nvmlFBCStats_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(48, &[Pointer(device as *mut c_void), Pointer(fbc_stats as *mut c_void)])
+        crate::query::forward(
+            48,
+            &[Pointer(device as *mut c_void), Pointer(fbc_stats as *mut c_void)],
+        )
     })
 }
 
@@ -875,13 +1005,19 @@ pub unsafe extern "C" fn nvmlDeviceGetFanControlPolicy_v2(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(49, &[Pointer(device as *mut c_void), Number(fan as u64), Pointer(policy as *mut c_void)])
+        crate::query::forward(
+            49,
+            &[Pointer(device as *mut c_void), Number(fan as u64), Pointer(policy as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetFanSpeed`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetFanSpeed(device: nvmlDevice_t, speed: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetFanSpeed(
+    device: nvmlDevice_t,
+    speed: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(50, &[Pointer(device as *mut c_void), Pointer(speed as *mut c_void)])
@@ -896,7 +1032,10 @@ pub unsafe extern "C" fn nvmlDeviceGetFanSpeedRPM(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(51, &[Pointer(device as *mut c_void), Pointer(fan_speed as *mut c_void)])
+        crate::query::forward(
+            51,
+            &[Pointer(device as *mut c_void), Pointer(fan_speed as *mut c_void)],
+        )
     })
 }
 
@@ -909,7 +1048,10 @@ pub unsafe extern "C" fn nvmlDeviceGetFanSpeed_v2(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(52, &[Pointer(device as *mut c_void), Number(fan as u64), Pointer(speed as *mut c_void)])
+        crate::query::forward(
+            52,
+            &[Pointer(device as *mut c_void), Number(fan as u64), Pointer(speed as *mut c_void)],
+        )
     })
 }
 
@@ -924,7 +1066,11 @@ pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
     border::enter(|| unsafe {
         crate::query::forward(
             53,
-            &[Pointer(device as *mut c_void), Number(values_count as u64), Pointer(values as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(values_count as u64),
+                Pointer(values as *mut c_void),
+            ],
         )
     })
 }
@@ -940,14 +1086,21 @@ pub unsafe extern "C" fn nvmlDeviceGetGpcClkMinMaxVfOffset(
     border::enter(|| unsafe {
         crate::query::forward(
             54,
-            &[Pointer(device as *mut c_void), Pointer(min_offset as *mut c_void), Pointer(max_offset as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(min_offset as *mut c_void),
+                Pointer(max_offset as *mut c_void),
+            ],
         )
     })
 }
 
 /// `nvmlDeviceGetGpcClkVfOffset`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetGpcClkVfOffset(device: nvmlDevice_t, offset: *mut c_int) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetGpcClkVfOffset(
+    device: nvmlDevice_t,
+    offset: *mut c_int,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(55, &[Pointer(device as *mut c_void), Pointer(offset as *mut c_void)])
@@ -962,7 +1115,10 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuFabricInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(56, &[Pointer(device as *mut c_void), Pointer(gpu_fabric_info as *mut c_void)])
+        crate::query::forward(
+            56,
+            &[Pointer(device as *mut c_void), Pointer(gpu_fabric_info as *mut c_void)],
+        )
     })
 }
 
@@ -974,7 +1130,10 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuFabricInfoV(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(57, &[Pointer(device as *mut c_void), Pointer(gpu_fabric_info as *mut c_void)])
+        crate::query::forward(
+            57,
+            &[Pointer(device as *mut c_void), Pointer(gpu_fabric_info as *mut c_void)],
+        )
     })
 }
 
@@ -986,7 +1145,10 @@ pub extern "C" fn nvmlDeviceGetGpuInstanceById() -> nvmlReturn_t {
 
 /// `nvmlDeviceGetGpuInstanceId`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceId(device: nvmlDevice_t, id: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceId(
+    device: nvmlDevice_t,
+    id: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(58, &[Pointer(device as *mut c_void), Pointer(id as *mut c_void)])
@@ -1064,7 +1226,11 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceProfileInfoByIdV(
     border::enter(|| unsafe {
         crate::query::forward(
             62,
-            &[Pointer(device as *mut c_void), Number(profile_id as u64), Pointer(info as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(profile_id as u64),
+                Pointer(info as *mut c_void),
+            ],
         )
     })
 }
@@ -1096,7 +1262,11 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceRemainingCapacity(
     border::enter(|| unsafe {
         crate::query::forward(
             64,
-            &[Pointer(device as *mut c_void), Number(profile_id as u64), Pointer(count as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(profile_id as u64),
+                Pointer(count as *mut c_void),
+            ],
         )
     })
 }
@@ -1115,7 +1285,10 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuMaxPcieLinkGeneration(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(65, &[Pointer(device as *mut c_void), Pointer(max_link_gen_device as *mut c_void)])
+        crate::query::forward(
+            65,
+            &[Pointer(device as *mut c_void), Pointer(max_link_gen_device as *mut c_void)],
+        )
     })
 }
 
@@ -1130,7 +1303,11 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuOperationMode(
     border::enter(|| unsafe {
         crate::query::forward(
             66,
-            &[Pointer(device as *mut c_void), Pointer(current as *mut c_void), Pointer(pending as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(current as *mut c_void),
+                Pointer(pending as *mut c_void),
+            ],
         )
     })
 }
@@ -1143,7 +1320,9 @@ pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses(
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetGraphicsRunningProcesses(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetGraphicsRunningProcesses(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetGraphicsRunningProcesses_v2`.
@@ -1154,7 +1333,9 @@ pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v2(
     infos: *mut nvmlProcessInfo_v2_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetGraphicsRunningProcesses_v2(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetGraphicsRunningProcesses_v2(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetGraphicsRunningProcesses_v3`.
@@ -1165,7 +1346,9 @@ pub unsafe extern "C" fn nvmlDeviceGetGraphicsRunningProcesses_v3(
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetGraphicsRunningProcesses_v3(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetGraphicsRunningProcesses_v3(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetGridLicensableFeatures`.
@@ -1194,7 +1377,10 @@ pub unsafe extern "C" fn nvmlDeviceGetGridLicensableFeatures_v4(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(67, &[Pointer(device as *mut c_void), Pointer(p_grid_licensable_features as *mut c_void)])
+        crate::query::forward(
+            67,
+            &[Pointer(device as *mut c_void), Pointer(p_grid_licensable_features as *mut c_void)],
+        )
     })
 }
 
@@ -1209,30 +1395,46 @@ pub unsafe extern "C" fn nvmlDeviceGetGspFirmwareMode(
     border::enter(|| unsafe {
         crate::query::forward(
             68,
-            &[Pointer(device as *mut c_void), Pointer(is_enabled as *mut c_void), Pointer(default_mode as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(is_enabled as *mut c_void),
+                Pointer(default_mode as *mut c_void),
+            ],
         )
     })
 }
 
 /// `nvmlDeviceGetGspFirmwareVersion`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetGspFirmwareVersion(device: nvmlDevice_t, version: *mut c_char) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetGspFirmwareVersion(
+    device: nvmlDevice_t,
+    version: *mut c_char,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(69, &[Pointer(device as *mut c_void), Pointer(version as *mut c_void)])
+        crate::query::forward(
+            69,
+            &[Pointer(device as *mut c_void), Pointer(version as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetHandleByIndex`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex(
+    index: c_uint,
+    device: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlDeviceGetHandleByIndex(index, device) })
 }
 
 /// `nvmlDeviceGetHandleByIndex_v2`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
+    index: c_uint,
+    device: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlDeviceGetHandleByIndex_v2(index, device) })
 }
@@ -1259,14 +1461,20 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
 
 /// `nvmlDeviceGetHandleBySerial`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetHandleBySerial(
+    serial: *const c_char,
+    device: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlDeviceGetHandleBySerial(serial, device) })
 }
 
 /// `nvmlDeviceGetHandleByUUID`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(
+    uuid: *const c_char,
+    device: *mut nvmlDevice_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlDeviceGetHandleByUUID(uuid, device) })
 }
@@ -1295,13 +1503,19 @@ pub unsafe extern "C" fn nvmlDeviceGetHostname_v1(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(70, &[Pointer(device as *mut c_void), Pointer(hostname as *mut c_void)])
+        crate::query::forward(
+            70,
+            &[Pointer(device as *mut c_void), Pointer(hostname as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetIndex`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetIndex(
+    device: nvmlDevice_t,
+    index: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlDeviceGetIndex(device, index) })
 }
@@ -1314,7 +1528,10 @@ pub unsafe extern "C" fn nvmlDeviceGetInforomConfigurationChecksum(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(71, &[Pointer(device as *mut c_void), Pointer(checksum as *mut c_void)])
+        crate::query::forward(
+            71,
+            &[Pointer(device as *mut c_void), Pointer(checksum as *mut c_void)],
+        )
     })
 }
 
@@ -1329,7 +1546,11 @@ pub unsafe extern "C" fn nvmlDeviceGetInforomImageVersion(
     border::enter(|| unsafe {
         crate::query::forward(
             72,
-            &[Pointer(device as *mut c_void), Pointer(version as *mut c_void), Number(length as u64)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(version as *mut c_void),
+                Number(length as u64),
+            ],
         )
     })
 }
@@ -1358,10 +1579,16 @@ pub unsafe extern "C" fn nvmlDeviceGetInforomVersion(
 
 /// `nvmlDeviceGetIrqNum`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetIrqNum(device: nvmlDevice_t, irq_num: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetIrqNum(
+    device: nvmlDevice_t,
+    irq_num: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(74, &[Pointer(device as *mut c_void), Pointer(irq_num as *mut c_void)])
+        crate::query::forward(
+            74,
+            &[Pointer(device as *mut c_void), Pointer(irq_num as *mut c_void)],
+        )
     })
 }
 
@@ -1396,7 +1623,11 @@ pub unsafe extern "C" fn nvmlDeviceGetLastBBXFlushTime(
     border::enter(|| unsafe {
         crate::query::forward(
             76,
-            &[Pointer(device as *mut c_void), Pointer(timestamp as *mut c_void), Pointer(duration_us as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(timestamp as *mut c_void),
+                Pointer(duration_us as *mut c_void),
+            ],
         )
     })
 }
@@ -1409,7 +1640,9 @@ pub unsafe extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses(
     infos: *mut nvmlProcessInfo_v1_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetMPSComputeRunningProcesses(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetMPSComputeRunningProcesses(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetMPSComputeRunningProcesses_v2`.
@@ -1420,7 +1653,9 @@ pub unsafe extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
     infos: *mut nvmlProcessInfo_v2_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetMPSComputeRunningProcesses_v2(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetMPSComputeRunningProcesses_v2(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetMPSComputeRunningProcesses_v3`.
@@ -1431,7 +1666,9 @@ pub unsafe extern "C" fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
     infos: *mut nvmlProcessInfo_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetMPSComputeRunningProcesses_v3(device, info_count, infos) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetMPSComputeRunningProcesses_v3(device, info_count, infos)
+    })
 }
 
 /// `nvmlDeviceGetMarginTemperature`.
@@ -1442,7 +1679,10 @@ pub unsafe extern "C" fn nvmlDeviceGetMarginTemperature(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(77, &[Pointer(device as *mut c_void), Pointer(margin_temp_info as *mut c_void)])
+        crate::query::forward(
+            77,
+            &[Pointer(device as *mut c_void), Pointer(margin_temp_info as *mut c_void)],
+        )
     })
 }
 
@@ -1473,14 +1713,21 @@ pub unsafe extern "C" fn nvmlDeviceGetMaxCustomerBoostClock(
     border::enter(|| unsafe {
         crate::query::forward(
             79,
-            &[Pointer(device as *mut c_void), Number(clock_type as u64), Pointer(clock_mhz as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(clock_type as u64),
+                Pointer(clock_mhz as *mut c_void),
+            ],
         )
     })
 }
 
 /// `nvmlDeviceGetMaxMigDeviceCount`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: nvmlDevice_t, count: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetMaxMigDeviceCount(
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(80, &[Pointer(device as *mut c_void), Pointer(count as *mut c_void)])
@@ -1495,7 +1742,10 @@ pub unsafe extern "C" fn nvmlDeviceGetMaxPcieLinkGeneration(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(81, &[Pointer(device as *mut c_void), Pointer(max_link_gen as *mut c_void)])
+        crate::query::forward(
+            81,
+            &[Pointer(device as *mut c_void), Pointer(max_link_gen as *mut c_void)],
+        )
     })
 }
 
@@ -1507,7 +1757,10 @@ pub unsafe extern "C" fn nvmlDeviceGetMaxPcieLinkWidth(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(82, &[Pointer(device as *mut c_void), Pointer(max_link_width as *mut c_void)])
+        crate::query::forward(
+            82,
+            &[Pointer(device as *mut c_void), Pointer(max_link_width as *mut c_void)],
+        )
     })
 }
 
@@ -1522,14 +1775,21 @@ pub unsafe extern "C" fn nvmlDeviceGetMemClkMinMaxVfOffset(
     border::enter(|| unsafe {
         crate::query::forward(
             83,
-            &[Pointer(device as *mut c_void), Pointer(min_offset as *mut c_void), Pointer(max_offset as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(min_offset as *mut c_void),
+                Pointer(max_offset as *mut c_void),
+            ],
         )
     })
 }
 
 /// `nvmlDeviceGetMemClkVfOffset`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMemClkVfOffset(device: nvmlDevice_t, offset: *mut c_int) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetMemClkVfOffset(
+    device: nvmlDevice_t,
+    offset: *mut c_int,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(84, &[Pointer(device as *mut c_void), Pointer(offset as *mut c_void)])
@@ -1544,10 +1804,16 @@ pub extern "C" fn nvmlDeviceGetMemoryAffinity() -> nvmlReturn_t {
 
 /// `nvmlDeviceGetMemoryBusWidth`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMemoryBusWidth(device: nvmlDevice_t, bus_width: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetMemoryBusWidth(
+    device: nvmlDevice_t,
+    bus_width: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(85, &[Pointer(device as *mut c_void), Pointer(bus_width as *mut c_void)])
+        crate::query::forward(
+            85,
+            &[Pointer(device as *mut c_void), Pointer(bus_width as *mut c_void)],
+        )
     })
 }
 
@@ -1577,7 +1843,10 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryErrorCounter(
 
 /// `nvmlDeviceGetMemoryInfo`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, memory: *mut nvmlMemory_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo(
+    device: nvmlDevice_t,
+    memory: *mut nvmlMemory_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(87, &[Pointer(device as *mut c_void), Pointer(memory as *mut c_void)])
@@ -1604,7 +1873,9 @@ pub unsafe extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
     mig_device: *mut nvmlDevice_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetMigDeviceHandleByIndex(device, index, mig_device) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetMigDeviceHandleByIndex(device, index, mig_device)
+    })
 }
 
 /// `nvmlDeviceGetMigMode`.
@@ -1662,41 +1933,67 @@ pub unsafe extern "C" fn nvmlDeviceGetMinMaxFanSpeed(
     border::enter(|| unsafe {
         crate::query::forward(
             91,
-            &[Pointer(device as *mut c_void), Pointer(min_speed as *mut c_void), Pointer(max_speed as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(min_speed as *mut c_void),
+                Pointer(max_speed as *mut c_void),
+            ],
         )
     })
 }
 
 /// `nvmlDeviceGetMinorNumber`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMinorNumber(device: nvmlDevice_t, minor_number: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetMinorNumber(
+    device: nvmlDevice_t,
+    minor_number: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(92, &[Pointer(device as *mut c_void), Pointer(minor_number as *mut c_void)])
+        crate::query::forward(
+            92,
+            &[Pointer(device as *mut c_void), Pointer(minor_number as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetModuleId`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetModuleId(device: nvmlDevice_t, module_id: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetModuleId(
+    device: nvmlDevice_t,
+    module_id: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(93, &[Pointer(device as *mut c_void), Pointer(module_id as *mut c_void)])
+        crate::query::forward(
+            93,
+            &[Pointer(device as *mut c_void), Pointer(module_id as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetMultiGpuBoard`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMultiGpuBoard(device: nvmlDevice_t, multi_gpu_bool: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetMultiGpuBoard(
+    device: nvmlDevice_t,
+    multi_gpu_bool: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(94, &[Pointer(device as *mut c_void), Pointer(multi_gpu_bool as *mut c_void)])
+        crate::query::forward(
+            94,
+            &[Pointer(device as *mut c_void), Pointer(multi_gpu_bool as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetName`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetName(device: nvmlDevice_t, name: *mut c_char, length: c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetName(
+    device: nvmlDevice_t,
+    name: *mut c_char,
+    length: c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(
@@ -1708,19 +2005,31 @@ pub unsafe extern "C" fn nvmlDeviceGetName(device: nvmlDevice_t, name: *mut c_ch
 
 /// `nvmlDeviceGetNumFans`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetNumFans(device: nvmlDevice_t, num_fans: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetNumFans(
+    device: nvmlDevice_t,
+    num_fans: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(96, &[Pointer(device as *mut c_void), Pointer(num_fans as *mut c_void)])
+        crate::query::forward(
+            96,
+            &[Pointer(device as *mut c_void), Pointer(num_fans as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetNumGpuCores`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetNumGpuCores(device: nvmlDevice_t, num_cores: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetNumGpuCores(
+    device: nvmlDevice_t,
+    num_cores: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(97, &[Pointer(device as *mut c_void), Pointer(num_cores as *mut c_void)])
+        crate::query::forward(
+            97,
+            &[Pointer(device as *mut c_void), Pointer(num_cores as *mut c_void)],
+        )
     })
 }
 
@@ -1776,7 +2085,10 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkErrorCounter(
 
 /// `nvmlDeviceGetNvLinkInfo`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetNvLinkInfo(device: nvmlDevice_t, info: *mut nvmlNvLinkInfo_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetNvLinkInfo(
+    device: nvmlDevice_t,
+    info: *mut nvmlNvLinkInfo_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(100, &[Pointer(device as *mut c_void), Pointer(info as *mut c_void)])
@@ -1794,7 +2106,11 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemoteDeviceType(
     border::enter(|| unsafe {
         crate::query::forward(
             101,
-            &[Pointer(device as *mut c_void), Number(link as u64), Pointer(p_nv_link_device_type as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(link as u64),
+                Pointer(p_nv_link_device_type as *mut c_void),
+            ],
         )
     })
 }
@@ -1808,7 +2124,10 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(102, &[Pointer(device as *mut c_void), Number(link as u64), Pointer(pci as *mut c_void)])
+        crate::query::forward(
+            102,
+            &[Pointer(device as *mut c_void), Number(link as u64), Pointer(pci as *mut c_void)],
+        )
     })
 }
 
@@ -1821,7 +2140,10 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(103, &[Pointer(device as *mut c_void), Number(link as u64), Pointer(pci as *mut c_void)])
+        crate::query::forward(
+            103,
+            &[Pointer(device as *mut c_void), Number(link as u64), Pointer(pci as *mut c_void)],
+        )
     })
 }
 
@@ -1836,7 +2158,11 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkState(
     border::enter(|| unsafe {
         crate::query::forward(
             104,
-            &[Pointer(device as *mut c_void), Number(link as u64), Pointer(is_active as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(link as u64),
+                Pointer(is_active as *mut c_void),
+            ],
         )
     })
 }
@@ -1911,7 +2237,10 @@ pub unsafe extern "C" fn nvmlDeviceGetNvlinkBwMode(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(108, &[Pointer(device as *mut c_void), Pointer(get_bw_mode as *mut c_void)])
+        crate::query::forward(
+            108,
+            &[Pointer(device as *mut c_void), Pointer(get_bw_mode as *mut c_void)],
+        )
     })
 }
 
@@ -1923,7 +2252,10 @@ pub unsafe extern "C" fn nvmlDeviceGetNvlinkSupportedBwModes(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(109, &[Pointer(device as *mut c_void), Pointer(supported_bw_mode as *mut c_void)])
+        crate::query::forward(
+            109,
+            &[Pointer(device as *mut c_void), Pointer(supported_bw_mode as *mut c_void)],
+        )
     })
 }
 
@@ -1971,7 +2303,10 @@ pub unsafe extern "C" fn nvmlDeviceGetP2PStatus(
 
 /// `nvmlDeviceGetPciInfo`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPciInfo(device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPciInfo(
+    device: nvmlDevice_t,
+    pci: *mut nvmlPciInfo_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(112, &[Pointer(device as *mut c_void), Pointer(pci as *mut c_void)])
@@ -1980,7 +2315,10 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfo(device: nvmlDevice_t, pci: *mut nv
 
 /// `nvmlDeviceGetPciInfoExt`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, pci: *mut nvmlPciInfoExt_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPciInfoExt(
+    device: nvmlDevice_t,
+    pci: *mut nvmlPciInfoExt_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(113, &[Pointer(device as *mut c_void), Pointer(pci as *mut c_void)])
@@ -1989,7 +2327,10 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, pci: *mut
 
 /// `nvmlDeviceGetPciInfo_v2`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v2(device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v2(
+    device: nvmlDevice_t,
+    pci: *mut nvmlPciInfo_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(114, &[Pointer(device as *mut c_void), Pointer(pci as *mut c_void)])
@@ -1998,7 +2339,10 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v2(device: nvmlDevice_t, pci: *mut
 
 /// `nvmlDeviceGetPciInfo_v3`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t, pci: *mut nvmlPciInfo_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(
+    device: nvmlDevice_t,
+    pci: *mut nvmlPciInfo_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(115, &[Pointer(device as *mut c_void), Pointer(pci as *mut c_void)])
@@ -2007,16 +2351,25 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t, pci: *mut
 
 /// `nvmlDeviceGetPcieLinkMaxSpeed`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPcieLinkMaxSpeed(device: nvmlDevice_t, max_speed: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPcieLinkMaxSpeed(
+    device: nvmlDevice_t,
+    max_speed: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(116, &[Pointer(device as *mut c_void), Pointer(max_speed as *mut c_void)])
+        crate::query::forward(
+            116,
+            &[Pointer(device as *mut c_void), Pointer(max_speed as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetPcieReplayCounter`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPcieReplayCounter(device: nvmlDevice_t, value: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPcieReplayCounter(
+    device: nvmlDevice_t,
+    value: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(117, &[Pointer(device as *mut c_void), Pointer(value as *mut c_void)])
@@ -2025,10 +2378,16 @@ pub unsafe extern "C" fn nvmlDeviceGetPcieReplayCounter(device: nvmlDevice_t, va
 
 /// `nvmlDeviceGetPcieSpeed`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPcieSpeed(device: nvmlDevice_t, pcie_speed: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPcieSpeed(
+    device: nvmlDevice_t,
+    pcie_speed: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(118, &[Pointer(device as *mut c_void), Pointer(pcie_speed as *mut c_void)])
+        crate::query::forward(
+            118,
+            &[Pointer(device as *mut c_void), Pointer(pcie_speed as *mut c_void)],
+        )
     })
 }
 
@@ -2043,14 +2402,21 @@ pub unsafe extern "C" fn nvmlDeviceGetPcieThroughput(
     border::enter(|| unsafe {
         crate::query::forward(
             119,
-            &[Pointer(device as *mut c_void), Number(counter as u64), Pointer(value as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(counter as u64),
+                Pointer(value as *mut c_void),
+            ],
         )
     })
 }
 
 /// `nvmlDeviceGetPdi`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPdi(device: nvmlDevice_t, pdi: *mut nvmlPdi_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPdi(
+    device: nvmlDevice_t,
+    pdi: *mut nvmlPdi_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(120, &[Pointer(device as *mut c_void), Pointer(pdi as *mut c_void)])
@@ -2065,7 +2431,10 @@ pub unsafe extern "C" fn nvmlDeviceGetPerformanceModes(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(121, &[Pointer(device as *mut c_void), Pointer(perf_modes as *mut c_void)])
+        crate::query::forward(
+            121,
+            &[Pointer(device as *mut c_void), Pointer(perf_modes as *mut c_void)],
+        )
     })
 }
 
@@ -2077,7 +2446,10 @@ pub unsafe extern "C" fn nvmlDeviceGetPerformanceState(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(122, &[Pointer(device as *mut c_void), Pointer(p_state as *mut c_void)])
+        crate::query::forward(
+            122,
+            &[Pointer(device as *mut c_void), Pointer(p_state as *mut c_void)],
+        )
     })
 }
 
@@ -2107,7 +2479,10 @@ pub unsafe extern "C" fn nvmlDeviceGetPlatformInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(124, &[Pointer(device as *mut c_void), Pointer(platform_info as *mut c_void)])
+        crate::query::forward(
+            124,
+            &[Pointer(device as *mut c_void), Pointer(platform_info as *mut c_void)],
+        )
     })
 }
 
@@ -2119,13 +2494,19 @@ pub unsafe extern "C" fn nvmlDeviceGetPowerManagementDefaultLimit(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(125, &[Pointer(device as *mut c_void), Pointer(default_limit as *mut c_void)])
+        crate::query::forward(
+            125,
+            &[Pointer(device as *mut c_void), Pointer(default_limit as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetPowerManagementLimit`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPowerManagementLimit(device: nvmlDevice_t, limit: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPowerManagementLimit(
+    device: nvmlDevice_t,
+    limit: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(126, &[Pointer(device as *mut c_void), Pointer(limit as *mut c_void)])
@@ -2143,7 +2524,11 @@ pub unsafe extern "C" fn nvmlDeviceGetPowerManagementLimitConstraints(
     border::enter(|| unsafe {
         crate::query::forward(
             127,
-            &[Pointer(device as *mut c_void), Pointer(min_limit as *mut c_void), Pointer(max_limit as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(min_limit as *mut c_void),
+                Pointer(max_limit as *mut c_void),
+            ],
         )
     })
 }
@@ -2168,7 +2553,10 @@ pub unsafe extern "C" fn nvmlDeviceGetPowerMizerMode_v1(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(129, &[Pointer(device as *mut c_void), Pointer(power_mizer_mode as *mut c_void)])
+        crate::query::forward(
+            129,
+            &[Pointer(device as *mut c_void), Pointer(power_mizer_mode as *mut c_void)],
+        )
     })
 }
 
@@ -2180,22 +2568,34 @@ pub unsafe extern "C" fn nvmlDeviceGetPowerSource(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(130, &[Pointer(device as *mut c_void), Pointer(power_source as *mut c_void)])
+        crate::query::forward(
+            130,
+            &[Pointer(device as *mut c_void), Pointer(power_source as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetPowerState`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPowerState(device: nvmlDevice_t, p_state: *mut nvmlPstates_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPowerState(
+    device: nvmlDevice_t,
+    p_state: *mut nvmlPstates_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(131, &[Pointer(device as *mut c_void), Pointer(p_state as *mut c_void)])
+        crate::query::forward(
+            131,
+            &[Pointer(device as *mut c_void), Pointer(p_state as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetPowerUsage`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(device: nvmlDevice_t, power: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(
+    device: nvmlDevice_t,
+    power: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
         crate::query::forward(132, &[Pointer(device as *mut c_void), Pointer(power as *mut c_void)])
@@ -2252,7 +2652,10 @@ pub unsafe extern "C" fn nvmlDeviceGetRepairStatus(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(134, &[Pointer(device as *mut c_void), Pointer(repair_status as *mut c_void)])
+        crate::query::forward(
+            134,
+            &[Pointer(device as *mut c_void), Pointer(repair_status as *mut c_void)],
+        )
     })
 }
 
@@ -2286,7 +2689,10 @@ pub unsafe extern "C" fn nvmlDeviceGetRetiredPagesPendingStatus(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(136, &[Pointer(device as *mut c_void), Pointer(is_pending as *mut c_void)])
+        crate::query::forward(
+            136,
+            &[Pointer(device as *mut c_void), Pointer(is_pending as *mut c_void)],
+        )
     })
 }
 
@@ -2322,7 +2728,10 @@ pub unsafe extern "C" fn nvmlDeviceGetRowRemapperHistogram(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(138, &[Pointer(device as *mut c_void), Pointer(values as *mut c_void)])
+        crate::query::forward(
+            138,
+            &[Pointer(device as *mut c_void), Pointer(values as *mut c_void)],
+        )
     })
 }
 
@@ -2373,7 +2782,11 @@ pub unsafe extern "C" fn nvmlDeviceGetSerial(
     border::enter(|| unsafe {
         crate::query::forward(
             140,
-            &[Pointer(device as *mut c_void), Pointer(serial as *mut c_void), Number(length as u64)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(serial as *mut c_void),
+                Number(length as u64),
+            ],
         )
     })
 }
@@ -2386,7 +2799,10 @@ pub unsafe extern "C" fn nvmlDeviceGetSramEccErrorStatus(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(141, &[Pointer(device as *mut c_void), Pointer(status as *mut c_void)])
+        crate::query::forward(
+            141,
+            &[Pointer(device as *mut c_void), Pointer(status as *mut c_void)],
+        )
     })
 }
 
@@ -2398,7 +2814,10 @@ pub unsafe extern "C" fn nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(142, &[Pointer(device as *mut c_void), Pointer(error_counts as *mut c_void)])
+        crate::query::forward(
+            142,
+            &[Pointer(device as *mut c_void), Pointer(error_counts as *mut c_void)],
+        )
     })
 }
 
@@ -2412,7 +2831,10 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedClocksEventReasons(
     border::enter(|| unsafe {
         crate::query::forward(
             143,
-            &[Pointer(device as *mut c_void), Pointer(supported_clocks_event_reasons as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(supported_clocks_event_reasons as *mut c_void),
+            ],
         )
     })
 }
@@ -2427,7 +2849,10 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedClocksThrottleReasons(
     border::enter(|| unsafe {
         crate::query::forward(
             144,
-            &[Pointer(device as *mut c_void), Pointer(supported_clocks_throttle_reasons as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(supported_clocks_throttle_reasons as *mut c_void),
+            ],
         )
     })
 }
@@ -2475,7 +2900,11 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedMemoryClocks(
     border::enter(|| unsafe {
         crate::query::forward(
             146,
-            &[Pointer(device as *mut c_void), Pointer(count as *mut c_void), Pointer(clocks_mhz as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(count as *mut c_void),
+                Pointer(clocks_mhz as *mut c_void),
+            ],
         )
     })
 }
@@ -2513,7 +2942,11 @@ pub unsafe extern "C" fn nvmlDeviceGetTargetFanSpeed(
     border::enter(|| unsafe {
         crate::query::forward(
             148,
-            &[Pointer(device as *mut c_void), Number(fan as u64), Pointer(target_speed as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(fan as u64),
+                Pointer(target_speed as *mut c_void),
+            ],
         )
     })
 }
@@ -2529,7 +2962,11 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperature(
     border::enter(|| unsafe {
         crate::query::forward(
             149,
-            &[Pointer(device as *mut c_void), Number(sensor_type as u64), Pointer(temp as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(sensor_type as u64),
+                Pointer(temp as *mut c_void),
+            ],
         )
     })
 }
@@ -2545,7 +2982,11 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperatureThreshold(
     border::enter(|| unsafe {
         crate::query::forward(
             150,
-            &[Pointer(device as *mut c_void), Number(threshold_type as u64), Pointer(temp as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(threshold_type as u64),
+                Pointer(temp as *mut c_void),
+            ],
         )
     })
 }
@@ -2558,7 +2999,10 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperatureV(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(151, &[Pointer(device as *mut c_void), Pointer(temperature as *mut c_void)])
+        crate::query::forward(
+            151,
+            &[Pointer(device as *mut c_void), Pointer(temperature as *mut c_void)],
+        )
     })
 }
 
@@ -2573,7 +3017,11 @@ pub unsafe extern "C" fn nvmlDeviceGetThermalSettings(
     border::enter(|| unsafe {
         crate::query::forward(
             152,
-            &[Pointer(device as *mut c_void), Number(sensor_index as u64), Pointer(p_thermal_settings as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(sensor_index as u64),
+                Pointer(p_thermal_settings as *mut c_void),
+            ],
         )
     })
 }
@@ -2589,7 +3037,11 @@ pub unsafe extern "C" fn nvmlDeviceGetTopologyCommonAncestor(
     border::enter(|| unsafe {
         crate::query::forward(
             153,
-            &[Pointer(device1 as *mut c_void), Pointer(device2 as *mut c_void), Pointer(path_info as *mut c_void)],
+            &[
+                Pointer(device1 as *mut c_void),
+                Pointer(device2 as *mut c_void),
+                Pointer(path_info as *mut c_void),
+            ],
         )
     })
 }
@@ -2603,7 +3055,9 @@ pub unsafe extern "C" fn nvmlDeviceGetTopologyNearestGpus(
     device_array: *mut nvmlDevice_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { local::nvmlDeviceGetTopologyNearestGpus(device, level, count, device_array) })
+    border::enter(|| unsafe {
+        local::nvmlDeviceGetTopologyNearestGpus(device, level, count, device_array)
+    })
 }
 
 /// `nvmlDeviceGetTotalEccErrors`.
@@ -2636,13 +3090,20 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEnergyConsumption(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(155, &[Pointer(device as *mut c_void), Pointer(energy as *mut c_void)])
+        crate::query::forward(
+            155,
+            &[Pointer(device as *mut c_void), Pointer(energy as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceGetUUID`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceGetUUID(
+    device: nvmlDevice_t,
+    uuid: *mut c_char,
+    length: c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlDeviceGetUUID(device, uuid, length) })
 }
@@ -2661,7 +3122,10 @@ pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(156, &[Pointer(device as *mut c_void), Pointer(utilization as *mut c_void)])
+        crate::query::forward(
+            156,
+            &[Pointer(device as *mut c_void), Pointer(utilization as *mut c_void)],
+        )
     })
 }
 
@@ -2676,7 +3140,11 @@ pub unsafe extern "C" fn nvmlDeviceGetVbiosVersion(
     border::enter(|| unsafe {
         crate::query::forward(
             157,
-            &[Pointer(device as *mut c_void), Pointer(version as *mut c_void), Number(length as u64)],
+            &[
+                Pointer(device as *mut c_void),
+                Pointer(version as *mut c_void),
+                Number(length as u64),
+            ],
         )
     })
 }
@@ -2764,7 +3232,11 @@ pub unsafe extern "C" fn nvmlDeviceGetViolationStatus(
     border::enter(|| unsafe {
         crate::query::forward(
             158,
-            &[Pointer(device as *mut c_void), Number(perf_policy_type as u64), Pointer(viol_time as *mut c_void)],
+            &[
+                Pointer(device as *mut c_void),
+                Number(perf_policy_type as u64),
+                Pointer(viol_time as *mut c_void),
+            ],
         )
     })
 }
@@ -2777,13 +3249,19 @@ pub unsafe extern "C" fn nvmlDeviceGetVirtualizationMode(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(159, &[Pointer(device as *mut c_void), Pointer(p_virtual_mode as *mut c_void)])
+        crate::query::forward(
+            159,
+            &[Pointer(device as *mut c_void), Pointer(p_virtual_mode as *mut c_void)],
+        )
     })
 }
 
 /// `nvmlDeviceIsMigDeviceHandle`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, is_mig_device: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlDeviceIsMigDeviceHandle(
+    device: nvmlDevice_t,
+    is_mig_device: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlDeviceIsMigDeviceHandle(device, is_mig_device) })
 }
@@ -2805,7 +3283,11 @@ pub unsafe extern "C" fn nvmlDeviceOnSameBoard(
     border::enter(|| unsafe {
         crate::query::forward(
             160,
-            &[Pointer(device1 as *mut c_void), Pointer(device2 as *mut c_void), Pointer(on_same_board as *mut c_void)],
+            &[
+                Pointer(device1 as *mut c_void),
+                Pointer(device2 as *mut c_void),
+                Pointer(on_same_board as *mut c_void),
+            ],
         )
     })
 }
@@ -3124,7 +3606,10 @@ pub unsafe extern "C" fn nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(162, &[Pointer(device as *mut c_void), Pointer(current_profiles as *mut c_void)])
+        crate::query::forward(
+            162,
+            &[Pointer(device as *mut c_void), Pointer(current_profiles as *mut c_void)],
+        )
     })
 }
 
@@ -3136,7 +3621,10 @@ pub unsafe extern "C" fn nvmlDeviceWorkloadPowerProfileGetProfilesInfo(
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe {
-        crate::query::forward(163, &[Pointer(device as *mut c_void), Pointer(profiles_info as *mut c_void)])
+        crate::query::forward(
+            163,
+            &[Pointer(device as *mut c_void), Pointer(profiles_info as *mut c_void)],
+        )
     })
 }
 
@@ -3411,7 +3899,10 @@ pub unsafe extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
 
 /// `nvmlInternalGetExportTable`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlInternalGetExportTable(table: *mut *const c_void, uuid: *const c_void) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlInternalGetExportTable(
+    table: *mut *const c_void,
+    uuid: *const c_void,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlInternalGetExportTable(table, uuid) })
 }
@@ -3458,9 +3949,13 @@ pub unsafe extern "C" fn nvmlSystemGetConfComputeCapabilities(
 
 /// `nvmlSystemGetConfComputeGpusReadyState`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetConfComputeGpusReadyState(is_accepting_work: *mut c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetConfComputeGpusReadyState(
+    is_accepting_work: *mut c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(165, &[Pointer(is_accepting_work as *mut c_void)]) })
+    border::enter(|| unsafe {
+        crate::query::forward(165, &[Pointer(is_accepting_work as *mut c_void)])
+    })
 }
 
 /// `nvmlSystemGetConfComputeKeyRotationThresholdInfo`.
@@ -3469,7 +3964,9 @@ pub unsafe extern "C" fn nvmlSystemGetConfComputeKeyRotationThresholdInfo(
     p_key_rotation_thr_info: *mut nvmlConfComputeGetKeyRotationThresholdInfo_t,
 ) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(166, &[Pointer(p_key_rotation_thr_info as *mut c_void)]) })
+    border::enter(|| unsafe {
+        crate::query::forward(166, &[Pointer(p_key_rotation_thr_info as *mut c_void)])
+    })
 }
 
 /// `nvmlSystemGetConfComputeSettings`.
@@ -3483,21 +3980,27 @@ pub unsafe extern "C" fn nvmlSystemGetConfComputeSettings(
 
 /// `nvmlSystemGetConfComputeState`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetConfComputeState(state: *mut nvmlConfComputeSystemState_t) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetConfComputeState(
+    state: *mut nvmlConfComputeSystemState_t,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { crate::query::forward(168, &[Pointer(state as *mut c_void)]) })
 }
 
 /// `nvmlSystemGetCudaDriverVersion`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion(cuda_driver_version: *mut c_int) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion(
+    cuda_driver_version: *mut c_int,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlSystemGetCudaDriverVersion(cuda_driver_version) })
 }
 
 /// `nvmlSystemGetCudaDriverVersion_v2`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(cuda_driver_version: *mut c_int) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(
+    cuda_driver_version: *mut c_int,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlSystemGetCudaDriverVersion_v2(cuda_driver_version) })
 }
@@ -3516,9 +4019,14 @@ pub unsafe extern "C" fn nvmlSystemGetDriverBranch(
 
 /// `nvmlSystemGetDriverVersion`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetDriverVersion(
+    version: *mut c_char,
+    length: c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(170, &[Pointer(version as *mut c_void), Number(length as u64)]) })
+    border::enter(|| unsafe {
+        crate::query::forward(170, &[Pointer(version as *mut c_void), Number(length as u64)])
+    })
 }
 
 /// `nvmlSystemGetHicVersion`.
@@ -3533,21 +4041,32 @@ pub unsafe extern "C" fn nvmlSystemGetHicVersion(
 
 /// `nvmlSystemGetNVMLVersion`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(version: *mut c_char, length: c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(
+    version: *mut c_char,
+    length: c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(171, &[Pointer(version as *mut c_void), Number(length as u64)]) })
+    border::enter(|| unsafe {
+        crate::query::forward(171, &[Pointer(version as *mut c_void), Number(length as u64)])
+    })
 }
 
 /// `nvmlSystemGetNvlinkBwMode`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlSystemGetNvlinkBwMode(nvlink_bw_mode: *mut c_uint) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
-    border::enter(|| unsafe { crate::query::forward(172, &[Pointer(nvlink_bw_mode as *mut c_void)]) })
+    border::enter(|| unsafe {
+        crate::query::forward(172, &[Pointer(nvlink_bw_mode as *mut c_void)])
+    })
 }
 
 /// `nvmlSystemGetProcessName`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) -> nvmlReturn_t {
+pub unsafe extern "C" fn nvmlSystemGetProcessName(
+    pid: c_uint,
+    name: *mut c_char,
+    length: c_uint,
+) -> nvmlReturn_t {
     // SAFETY: the program keeps the C function's contract.
     border::enter(|| unsafe { local::nvmlSystemGetProcessName(pid, name, length) })
 }

@@ -1,7 +1,8 @@
 //! `libnvidia-ml.so.1`: NVML for the devices of a session.
 //!
-//! Questions are answered by the server's own NVML, or of what the session knows; what would change the server's GPU is refused. Which is which
-//! stands in `api/nvml/`, from which the exports are generated.
+//! Questions are answered by the server's own NVML, or of what the session knows; what would change
+//! the server's GPU is refused. Which is which stands in `api/nvml/`, from which the exports are
+//! generated.
 
 mod border;
 mod device;

@@ -1,4 +1,5 @@
-//! The devices of all servers of the program as those of one machine, and a connection to each server.
+//! The devices of all servers of the program as those of one machine, and a connection to each
+//! server.
 
 use outboard_client::target::Targets;
 use outboard_client::{Query, QueryError};
@@ -12,7 +13,8 @@ pub(crate) struct Machine {
     platform: Platform,
 }
 
-/// A device as one connection knows it: the server's place in the list, and the device's position there.
+/// A device as one connection knows it: the server's place in the list, and the device's position
+/// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) server: usize,
@@ -38,19 +40,26 @@ impl Machine {
         let id = self.platform.devices.get(position as usize)?.id;
         let server = id.server().place();
         let own = DeviceId::new(id.ordinal());
-        let index = self.servers[server].platform().devices.iter().position(|device| device.id == own)?;
+        let index =
+            self.servers[server].platform().devices.iter().position(|device| device.id == own)?;
         Some(Place { server, index: index as u32 })
     }
 
     /// The device at a position, if its PCI domain is another one here than on its server.
     pub(crate) fn moved(&self, position: u32) -> Option<&Device> {
-        let (device, place) = (self.platform.devices.get(position as usize)?, self.place(position)?);
+        let (device, place) =
+            (self.platform.devices.get(position as usize)?, self.place(position)?);
         let there = &self.servers[place.server].platform().devices[place.index as usize];
         (device.attributes != there.attributes).then_some(device)
     }
 
-    /// Asks a server, and returns the encoded answer; `None` for a message that the server could not answer.
-    pub(crate) fn ask<M: Call>(&self, server: usize, message: &M) -> Result<Option<Vec<u8>>, QueryError> {
+    /// Asks a server, and returns the encoded answer; `None` for a message that the server could
+    /// not answer.
+    pub(crate) fn ask<M: Call>(
+        &self,
+        server: usize,
+        message: &M,
+    ) -> Result<Option<Vec<u8>>, QueryError> {
         self.servers[server].ask(message)
     }
 }

@@ -22,9 +22,21 @@ const LEGACY: (usize, usize, usize) = (offset_of!(nvmlPciInfo_t, busIdLegacy), 1
 const FULL: (usize, usize, usize) = (offset_of!(nvmlPciInfo_t, busId), 32, 8);
 
 const FORMS: [Form; 4] = [
-    Form { name: "nvmlDeviceGetPciInfo", domain: offset_of!(nvmlPciInfo_t, domain), texts: &[LEGACY] },
-    Form { name: "nvmlDeviceGetPciInfo_v2", domain: offset_of!(nvmlPciInfo_t, domain), texts: &[LEGACY] },
-    Form { name: "nvmlDeviceGetPciInfo_v3", domain: offset_of!(nvmlPciInfo_t, domain), texts: &[LEGACY, FULL] },
+    Form {
+        name: "nvmlDeviceGetPciInfo",
+        domain: offset_of!(nvmlPciInfo_t, domain),
+        texts: &[LEGACY],
+    },
+    Form {
+        name: "nvmlDeviceGetPciInfo_v2",
+        domain: offset_of!(nvmlPciInfo_t, domain),
+        texts: &[LEGACY],
+    },
+    Form {
+        name: "nvmlDeviceGetPciInfo_v3",
+        domain: offset_of!(nvmlPciInfo_t, domain),
+        texts: &[LEGACY, FULL],
+    },
     Form {
         name: "nvmlDeviceGetPciInfoExt",
         domain: offset_of!(nvmlPciInfoExt_v1_t, domain),
@@ -39,7 +51,9 @@ const FORMS: [Form; 4] = [
 pub(crate) unsafe fn correct(machine: &Machine, function: &Function, arguments: &[Argument]) {
     let Some(form) = FORMS.iter().find(|form| form.name == function.name) else { return };
     let [Argument::Pointer(handle), Argument::Pointer(out)] = arguments else { return };
-    let Some(device) = device::index(machine, handle.cast()).ok().and_then(|index| machine.moved(index)) else {
+    let Some(device) =
+        device::index(machine, handle.cast()).ok().and_then(|index| machine.moved(index))
+    else {
         return;
     };
     let part = |attribute: Attribute| device.attribute(attribute.0).unwrap_or(0);
@@ -53,7 +67,11 @@ pub(crate) unsafe fn correct(machine: &Machine, function: &Function, arguments: 
         let text = &text.as_bytes()[..text.len().min(*room)];
         // SAFETY: as above; the text is no longer than its field.
         unsafe {
-            core::ptr::copy_nonoverlapping(text.as_ptr().cast::<c_char>(), out.byte_add(*offset).cast(), text.len())
+            core::ptr::copy_nonoverlapping(
+                text.as_ptr().cast::<c_char>(),
+                out.byte_add(*offset).cast(),
+                text.len(),
+            )
         };
     }
 }

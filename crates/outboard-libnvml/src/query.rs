@@ -47,7 +47,11 @@ pub(crate) fn unsupported() -> Result<()> {
 ///
 /// # Safety
 /// The arguments are those of the function, as NVML wants them.
-pub(crate) unsafe fn ask(machine: &Machine, function: &Function, arguments: &[Argument]) -> Result<()> {
+pub(crate) unsafe fn ask(
+    machine: &Machine,
+    function: &Function,
+    arguments: &[Argument],
+) -> Result<()> {
     let Some(server) = server_of(machine, function, arguments)? else {
         // SAFETY: by the contract above.
         return unsafe { between_servers(function, arguments) };
@@ -74,8 +78,13 @@ pub(crate) unsafe fn ask(machine: &Machine, function: &Function, arguments: &[Ar
     Ok(())
 }
 
-/// The server whose devices are asked about: the first one if none is named, `None` for devices of several.
-fn server_of(machine: &Machine, function: &Function, arguments: &[Argument]) -> Result<Option<usize>> {
+/// The server whose devices are asked about: the first one if none is named, `None` for devices of
+/// several.
+fn server_of(
+    machine: &Machine,
+    function: &Function,
+    arguments: &[Argument],
+) -> Result<Option<usize>> {
     let mut server = None;
     for (param, argument) in function.params.iter().zip(arguments) {
         let (Param::Device, Pointer(handle)) = (param, argument) else { continue };
@@ -88,7 +97,8 @@ fn server_of(machine: &Machine, function: &Function, arguments: &[Argument]) -> 
     Ok(Some(server.unwrap_or(0)))
 }
 
-/// Answers for devices of two servers: they cannot reach each other, and nothing nearer than the system connects them.
+/// Answers for devices of two servers: they cannot reach each other, and nothing nearer than the
+/// system connects them.
 ///
 /// # Safety
 /// As of [`ask`].
@@ -109,7 +119,11 @@ unsafe fn between_servers(function: &Function, arguments: &[Argument]) -> Result
 ///
 /// # Safety
 /// As of [`ask`]. The result borrows what the arguments point to.
-unsafe fn read<'a>(machine: &Machine, function: &Function, arguments: &[Argument]) -> Result<Vec<Given<'a>>> {
+unsafe fn read<'a>(
+    machine: &Machine,
+    function: &Function,
+    arguments: &[Argument],
+) -> Result<Vec<Given<'a>>> {
     let mut given = Vec::with_capacity(arguments.len());
     for (param, argument) in function.params.iter().zip(arguments) {
         given.push(match (*param, *argument) {
@@ -145,7 +159,8 @@ fn measures_text(function: &Function, index: usize) -> bool {
     function.params.contains(&Param::Buffer { length: index })
 }
 
-/// A server's string as it is put where there is so much room: one that ends there, and controls no terminal.
+/// A server's string as it is put where there is so much room: one that ends there, and controls no
+/// terminal.
 fn text(bytes: &[u8], room: usize) -> Vec<u8> {
     let mut text = bytes.to_vec();
     if !text.contains(&0) {
@@ -163,8 +178,9 @@ fn make_plain(byte: &mut u8) {
     }
 }
 
-/// The strings of a server in the structures that one parameter is written with: each ends within its room, and controls no terminal. Structures of
-/// another release than the one described have their strings elsewhere, and stay as they are.
+/// The strings of a server in the structures that one parameter is written with: each ends within
+/// its room, and controls no terminal. Structures of another release than the one described have
+/// their strings elsewhere, and stay as they are.
 fn make_texts_plain(function: &Function, param: usize, bytes: &mut [u8]) {
     for text in function.texts.iter().filter(|text| text.param == param) {
         for element in bytes.chunks_exact_mut(text.element) {
@@ -181,11 +197,18 @@ fn make_texts_plain(function: &Function, param: usize, bytes: &mut [u8]) {
 ///
 /// # Safety
 /// As of [`ask`], and the pointer is the argument for `param` and not null.
-unsafe fn bytes_read(function: &Function, arguments: &[Argument], param: Param, pointer: *mut c_void) -> usize {
+unsafe fn bytes_read(
+    function: &Function,
+    arguments: &[Argument],
+    param: Param,
+    pointer: *mut c_void,
+) -> usize {
     match param {
         Param::Input { size } | Param::Both { size } => size,
         // SAFETY: such a structure begins with its version; it need not be aligned for us.
-        Param::Versioned { size } => versioned_size(unsafe { pointer.cast::<u32>().read_unaligned() }, size),
+        Param::Versioned { size } => {
+            versioned_size(unsafe { pointer.cast::<u32>().read_unaligned() }, size)
+        }
         Param::Count => 4,
         Param::Array { count, size, both: true } => {
             // SAFETY: by the contract above.
@@ -210,11 +233,17 @@ unsafe fn elements(function: &Function, arguments: &[Argument], count: usize) ->
     }
 }
 
-/// Stores what came back: all of it if the function is done, else how much room it wants. `None` if it is not what was asked for.
+/// Stores what came back: all of it if the function is done, else how much room it wants. `None` if
+/// it is not what was asked for.
 ///
 /// # Safety
 /// As of [`ask`].
-unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8], done: bool) -> Option<()> {
+unsafe fn write(
+    function: &Function,
+    arguments: &[Argument],
+    results: &[u8],
+    done: bool,
+) -> Option<()> {
     // How much room there is must be known before a count is overwritten.
     let mut outputs = Vec::new();
     for (index, (param, argument)) in function.params.iter().zip(arguments).enumerate() {
@@ -227,7 +256,9 @@ unsafe fn write(function: &Function, arguments: &[Argument], results: &[u8], don
             // SAFETY: by the contract above.
             Param::Buffer { length } => unsafe { elements(function, arguments, length) },
             // SAFETY: as above.
-            Param::Array { count, size, .. } => unsafe { elements(function, arguments, count) }.saturating_mul(size),
+            Param::Array { count, size, .. } => {
+                unsafe { elements(function, arguments, count) }.saturating_mul(size)
+            }
             // SAFETY: as above, and it is not null.
             param => unsafe { bytes_read(function, arguments, param, pointer) },
         };
@@ -271,7 +302,10 @@ mod tests {
         make_texts_plain(function, legacy.param, &mut bytes);
         for text in [legacy, id] {
             let field = &bytes[text.offset..text.offset + text.room];
-            assert_eq!((&field[..text.room - 1], field[text.room - 1]), (&vec![b'?'; text.room - 1][..], 0));
+            assert_eq!(
+                (&field[..text.room - 1], field[text.room - 1]),
+                (&vec![b'?'; text.room - 1][..], 0)
+            );
         }
         let others = bytes.iter().filter(|byte| **byte == 0x1b).count();
         assert_eq!(others, legacy.element - legacy.room - id.room, "numbers stay as they are");

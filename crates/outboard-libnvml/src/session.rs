@@ -12,8 +12,9 @@ use crate::machine::Machine;
 /// `nvmlInit`s less `nvmlShutdown`s.
 static INITIALISED: AtomicU32 = AtomicU32::new(0);
 
-/// The connections of one process. A forked child is another process: the connections are its parent's, and a lock may be held for ever, so it gets a
-/// state of its own, and the old one is left alone.
+/// The connections of one process. A forked child is another process: the connections are its
+/// parent's, and a lock may be held for ever, so it gets a state of its own, and the old one is
+/// left alone.
 struct Process {
     id: u32,
     machine: Mutex<Option<Arc<Machine>>>,

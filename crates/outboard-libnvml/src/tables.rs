@@ -1,5 +1,6 @@
-//! Tables of functions that are in no header. `nvidia-smi` does not start without one. Of its functions those that list processes are there, since it
-//! uses no others for that; without the rest it shows `N/A`.
+//! Tables of functions that are in no header. `nvidia-smi` does not start without one. Of its
+//! functions those that list processes are there, since it uses no others for that; without the
+//! rest it shows `N/A`.
 
 use std::ffi::{c_uint, c_void};
 
@@ -8,7 +9,9 @@ use outboard_abi::nvml::{nvmlDevice_t, nvmlReturn_t};
 use crate::{border, local};
 
 /// What `nvidia-smi` asks for.
-const SMI: [u8; 16] = [0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4];
+const SMI: [u8; 16] = [
+    0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4,
+];
 
 /// Entries; more than any release has.
 const ENTRIES: usize = 512;
@@ -49,29 +52,44 @@ struct Table {
 
 static TABLE: Table = {
     // SAFETY: only called by who knows what it is.
-    let nothing = unsafe { core::mem::transmute::<unsafe extern "C" fn() -> nvmlReturn_t, Function>(unsupported) };
+    let nothing = unsafe {
+        core::mem::transmute::<unsafe extern "C" fn() -> nvmlReturn_t, Function>(unsupported)
+    };
     let mut functions = [nothing; ENTRIES - 1];
     let lists: [List; 3] = [compute, graphics, mps];
     let mut kind = 0;
     while kind < lists.len() {
         // SAFETY: as above. The size stands before the functions.
-        functions[PROCESSES[kind] - 1] = unsafe { core::mem::transmute::<List, Function>(lists[kind]) };
+        functions[PROCESSES[kind] - 1] =
+            unsafe { core::mem::transmute::<List, Function>(lists[kind]) };
         kind += 1;
     }
     Table { size: size_of::<Table>(), functions }
 };
 
-unsafe extern "C" fn compute(device: nvmlDevice_t, count: *mut c_uint, out: *mut Process) -> nvmlReturn_t {
+unsafe extern "C" fn compute(
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    out: *mut Process,
+) -> nvmlReturn_t {
     // SAFETY: the caller gives what the public functions of that purpose want.
     border::enter(|| unsafe { local::list_processes(device, count, out, Process::new) })
 }
 
-unsafe extern "C" fn graphics(device: nvmlDevice_t, count: *mut c_uint, _: *mut Process) -> nvmlReturn_t {
+unsafe extern "C" fn graphics(
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    _: *mut Process,
+) -> nvmlReturn_t {
     // SAFETY: as above.
     border::enter(|| unsafe { local::list_no_processes(device, count) })
 }
 
-unsafe extern "C" fn mps(device: nvmlDevice_t, count: *mut c_uint, out: *mut Process) -> nvmlReturn_t {
+unsafe extern "C" fn mps(
+    device: nvmlDevice_t,
+    count: *mut c_uint,
+    out: *mut Process,
+) -> nvmlReturn_t {
     // SAFETY: the same contract.
     unsafe { graphics(device, count, out) }
 }
@@ -80,7 +98,9 @@ impl Process {
     fn new(number: u32, bytes: u64) -> Process {
         let mut name = [0; 4096];
         let room = name.len() - 1;
-        for (to, from) in name[..room].iter_mut().zip(local::name_of(number).unwrap_or_default().bytes()) {
+        for (to, from) in
+            name[..room].iter_mut().zip(local::name_of(number).unwrap_or_default().bytes())
+        {
             *to = from;
         }
         Process { number, bytes, instances: [local::NO_INSTANCE; 2], name, reserved: 0 }
@@ -101,7 +121,8 @@ mod tests {
         assert!(find(&SMI).is_some());
         assert!(find(&[0; 16]).is_none());
         assert_eq!(TABLE.size, ENTRIES * 8);
-        // They say that NVML was not initialised: the functions that are there are in their places, and the others say that they are not there.
+        // They say that NVML was not initialised: the functions that are there are in their places,
+        // and the others say that they are not there.
         for place in [1, PROCESSES[0], PROCESSES[1], PROCESSES[2], ENTRIES - 1] {
             // SAFETY: each takes at most a device and two addresses, and null is a valid mistake.
             let status = unsafe {
@@ -109,8 +130,11 @@ mod tests {
                 list(core::ptr::null_mut(), core::ptr::null_mut(), core::ptr::null_mut())
             };
             let there = PROCESSES.contains(&place);
-            let wanted =
-                if there { nvmlReturn_t::NVML_ERROR_UNINITIALIZED } else { nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED };
+            let wanted = if there {
+                nvmlReturn_t::NVML_ERROR_UNINITIALIZED
+            } else {
+                nvmlReturn_t::NVML_ERROR_NOT_SUPPORTED
+            };
             assert_eq!(status, wanted, "{place}");
         }
     }

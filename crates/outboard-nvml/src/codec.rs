@@ -76,7 +76,10 @@ pub fn decode<'a>(function: &Function, bytes: &'a [u8]) -> Result<Vec<Argument<'
                 0 => Argument::Null,
                 1 if *param == Param::Text => {
                     let text = reader.bytes()?;
-                    Argument::Text(CString::new(text).map_err(|_| invalid("a string with a zero inside", 0))?)
+                    Argument::Text(
+                        CString::new(text)
+                            .map_err(|_| invalid("a string with a zero inside", 0))?,
+                    )
                 }
                 1 => Argument::Memory { room: 0, given: reader.bytes()? },
                 value => return Err(invalid("pointer", value.into())),
@@ -105,7 +108,8 @@ pub fn decode<'a>(function: &Function, bytes: &'a [u8]) -> Result<Vec<Argument<'
     Ok(arguments)
 }
 
-/// What of an output's memory is worth sending back after the call; `contents` gives the memory of a parameter.
+/// What of an output's memory is worth sending back after the call; `contents` gives the memory of
+/// a parameter.
 pub fn written<'a>(
     function: &Function,
     arguments: &[Argument<'_>],
@@ -119,7 +123,8 @@ pub fn written<'a>(
             None => bytes,
         },
         Param::Array { count, size, .. } if function.params[count] == Param::Count => {
-            let there = contents(count).first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
+            let there = contents(count).first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+                as usize;
             let filled = there.min(elements(arguments, count)).saturating_mul(size);
             &bytes[..filled.min(bytes.len())]
         }
@@ -132,7 +137,9 @@ fn elements(arguments: &[Argument<'_>], index: usize) -> usize {
     match &arguments[index] {
         // C's unsigned int, whatever is above it.
         Argument::Number(number) => *number as u32 as usize,
-        Argument::Memory { given, .. } => given.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize,
+        Argument::Memory { given, .. } => {
+            given.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize
+        }
         _ => 0,
     }
 }
@@ -154,7 +161,10 @@ mod tests {
         encode(function, &[Given::Device(1), Given::Memory(&[]), Given::Number(96)], &mut writer);
         let bytes = writer.into_vec();
         let arguments = decode(function, &bytes).unwrap();
-        assert_eq!(arguments, [Argument::Device(1), Argument::Memory { room: 96, given: &[] }, Argument::Number(96)]);
+        assert_eq!(
+            arguments,
+            [Argument::Device(1), Argument::Memory { room: 96, given: &[] }, Argument::Number(96)]
+        );
         let mut memory = [0; 96];
         memory[..3].copy_from_slice(b"GPU");
         assert_eq!(written(function, &arguments, 1, |_| &memory[..]), b"GPU\0");
@@ -168,7 +178,10 @@ mod tests {
         let mut writer = Writer::new();
         encode(function, &[Given::Device(0), Given::Memory(&given)], &mut writer);
         let bytes = writer.into_vec();
-        assert_eq!(decode(function, &bytes).unwrap()[1], Argument::Memory { room: 40, given: &given });
+        assert_eq!(
+            decode(function, &bytes).unwrap()[1],
+            Argument::Memory { room: 40, given: &given }
+        );
         // One that claims a smaller size than it sends.
         given[0] = 8;
         let mut writer = Writer::new();
@@ -181,7 +194,11 @@ mod tests {
         let function = find("nvmlDeviceGetSupportedMemoryClocks").unwrap();
         let (room, there) = (8_u32.to_le_bytes(), 2_u32.to_le_bytes());
         let mut writer = Writer::new();
-        encode(function, &[Given::Device(0), Given::Memory(&room), Given::Memory(&[])], &mut writer);
+        encode(
+            function,
+            &[Given::Device(0), Given::Memory(&room), Given::Memory(&[])],
+            &mut writer,
+        );
         let bytes = writer.into_vec();
         let arguments = decode(function, &bytes).unwrap();
         assert_eq!(arguments[2], Argument::Memory { room: 32, given: &[] });
@@ -198,7 +215,11 @@ mod tests {
     fn no_call_takes_much_memory() {
         let function = find("nvmlDeviceGetName").unwrap();
         let mut writer = Writer::new();
-        encode(function, &[Given::Device(1), Given::Memory(&[]), Given::Number(u64::MAX)], &mut writer);
+        encode(
+            function,
+            &[Given::Device(1), Given::Memory(&[]), Given::Number(u64::MAX)],
+            &mut writer,
+        );
         assert!(decode(function, &writer.into_vec()).is_err());
     }
 

@@ -28,7 +28,8 @@ pub struct Text {
     pub room: usize,
 }
 
-/// What a parameter is, and what of it travels. Sizes are in bytes; other parameters are named by their position.
+/// What a parameter is, and what of it travels. Sizes are in bytes; other parameters are named by
+/// their position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Param {
     /// A device: its position in the session.
@@ -52,8 +53,8 @@ pub enum Param {
         /// Its size.
         size: usize,
     },
-    /// A structure that begins with its version, which the caller fills in and which holds the size: programs built for another release
-    /// have another one.
+    /// A structure that begins with its version, which the caller fills in and which holds the
+    /// size: programs built for another release have another one.
     Versioned {
         /// The size in the release described.
         size: usize,
@@ -85,11 +86,15 @@ impl Param {
 
 /// The description of a function, by its exported name.
 pub fn find(name: &str) -> Option<&'static Function> {
-    FUNCTIONS.binary_search_by(|function| function.name.cmp(name)).ok().map(|index| &FUNCTIONS[index])
+    FUNCTIONS
+        .binary_search_by(|function| function.name.cmp(name))
+        .ok()
+        .map(|index| &FUNCTIONS[index])
 }
 
-/// The size of a structure with this version field, whose type has `size` bytes in the release described. A version is the size and, in the top
-/// byte, a number; a few structures only have the number.
+/// The size of a structure with this version field, whose type has `size` bytes in the release
+/// described. A version is the size and, in the top byte, a number; a few structures only have the
+/// number.
 pub fn versioned_size(version: u32, size: usize) -> usize {
     let (number, bytes) = (version >> 24, (version & 0x00ff_ffff) as usize);
     if number != 0 && bytes >= 4 { bytes } else { size }
@@ -105,21 +110,32 @@ mod tests {
         for function in &FUNCTIONS {
             assert_eq!(find(function.name).map(|found| found.name), Some(function.name));
             for text in function.texts {
-                assert!(function.params[text.param].is_output() && text.offset + text.room <= text.element);
+                assert!(
+                    function.params[text.param].is_output()
+                        && text.offset + text.room <= text.element
+                );
             }
             for param in function.params {
                 match *param {
-                    Param::Input { size } | Param::Out { size } | Param::Both { size } => assert!(size > 0),
+                    Param::Input { size } | Param::Out { size } | Param::Both { size } => {
+                        assert!(size > 0)
+                    }
                     Param::Versioned { size } => assert!(size > 4, "{}", function.name),
                     Param::Buffer { length } => assert_eq!(function.params[length], Param::Number),
                     Param::Array { count, size, .. } => {
-                        assert!(matches!(function.params[count], Param::Number | Param::Count) && size > 0);
+                        assert!(
+                            matches!(function.params[count], Param::Number | Param::Count)
+                                && size > 0
+                        );
                     }
                     Param::Device | Param::Number | Param::Text | Param::Count => {}
                 }
             }
         }
-        assert!(find("nvmlDeviceSetPowerManagementLimit").is_none(), "what changes a GPU is not forwarded");
+        assert!(
+            find("nvmlDeviceSetPowerManagementLimit").is_none(),
+            "what changes a GPU is not forwarded"
+        );
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub struct Gauges {
 
 record!(Gauges { memory_free, memory_used, utilisation, temperature, milliwatts });
 
-/// How the device at this position does. `ask` calls a function with the arguments, encoded; what it returns are the results, if the function had any.
+/// How the device at this position does. `ask` calls a function with the arguments, encoded; what
+/// it returns are the results, if the function had any.
 pub fn gauges<E>(
     device: u32,
     mut ask: impl FnMut(&'static Function, &[u8]) -> Result<Option<Vec<u8>>, E>,
@@ -71,7 +72,10 @@ mod tests {
     #[test]
     fn numbers_are_taken_from_memory() {
         let bytes = [1, 0, 0, 0, 2, 1, 0, 0];
-        assert_eq!((number(&bytes, 0, 4), number(&bytes, 1, 4), number(&bytes, 2, 4)), (Some(1), Some(258), None));
+        assert_eq!(
+            (number(&bytes, 0, 4), number(&bytes, 1, 4), number(&bytes, 2, 4)),
+            (Some(1), Some(258), None)
+        );
     }
 
     #[test]
@@ -91,8 +95,12 @@ mod tests {
             }
             Ok(Some(writer.into_vec()))
         });
-        let wanted =
-            Gauges { memory_free: Some(4), memory_used: Some(5), milliwatts: Some(70_000), ..Gauges::default() };
+        let wanted = Gauges {
+            memory_free: Some(4),
+            memory_used: Some(5),
+            milliwatts: Some(70_000),
+            ..Gauges::default()
+        };
         assert_eq!(answered, Ok(wanted));
         assert_eq!(asked.len(), 4, "each of them is described: {asked:?}");
         assert_eq!(gauges(0, |_, _| Err("gone")), Err("gone"));

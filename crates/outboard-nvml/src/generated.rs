@@ -12,7 +12,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetAPIRestriction",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Out { size: size_of::<nvmlEnableState_t>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlEnableState_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -124,7 +128,12 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetClock",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Number, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Number,
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
@@ -154,7 +163,10 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetConfComputeGpuAttestationReport",
         driver: false,
-        params: &[Param::Device, Param::Both { size: size_of::<nvmlConfComputeGpuAttestationReport_t>() }],
+        params: &[
+            Param::Device,
+            Param::Both { size: size_of::<nvmlConfComputeGpuAttestationReport_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -196,7 +208,10 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetCurrentClockFreqs",
         driver: false,
-        params: &[Param::Device, Param::Versioned { size: size_of::<nvmlDeviceCurrentClockFreqs_t>() }],
+        params: &[
+            Param::Device,
+            Param::Versioned { size: size_of::<nvmlDeviceCurrentClockFreqs_t>() },
+        ],
         texts: &[Text {
             param: 1,
             element: size_of::<nvmlDeviceCurrentClockFreqs_t>(),
@@ -219,7 +234,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetDecoderUtilization",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_uint>() }, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_uint>() },
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
@@ -237,7 +256,12 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetDetailedEccErrors",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Number, Param::Out { size: size_of::<nvmlEccErrorCounts_t>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlEccErrorCounts_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -318,7 +342,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetEncoderUtilization",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_uint>() }, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_uint>() },
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
@@ -336,7 +364,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetFanControlPolicy_v2",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Out { size: size_of::<nvmlFanControlPolicy_t>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlFanControlPolicy_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -370,7 +402,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetGpcClkMinMaxVfOffset",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_int>() }, Param::Out { size: size_of::<c_int>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_int>() },
+            Param::Out { size: size_of::<c_int>() },
+        ],
         texts: &[],
     },
     Function {
@@ -422,7 +458,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetGpuInstanceProfileInfo",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Out { size: size_of::<nvmlGpuInstanceProfileInfo_t>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlGpuInstanceProfileInfo_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -486,7 +526,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetGspFirmwareMode",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_uint>() }, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_uint>() },
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
@@ -533,7 +577,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetJpgUtilization",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_uint>() }, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_uint>() },
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
@@ -585,7 +633,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetMemClkMinMaxVfOffset",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_int>() }, Param::Out { size: size_of::<c_int>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_int>() },
+            Param::Out { size: size_of::<c_int>() },
+        ],
         texts: &[],
     },
     Function {
@@ -627,7 +679,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetMigMode",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_uint>() }, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_uint>() },
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
@@ -645,7 +701,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetMinMaxFanSpeed",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_uint>() }, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_uint>() },
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
@@ -687,13 +747,23 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetNvLinkCapability",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Number, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Number,
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
         name: "nvmlDeviceGetNvLinkErrorCounter",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Number, Param::Out { size: size_of::<c_ulonglong>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Number,
+            Param::Out { size: size_of::<c_ulonglong>() },
+        ],
         texts: &[],
     },
     Function {
@@ -705,7 +775,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetNvLinkRemoteDeviceType",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Out { size: size_of::<nvmlIntNvLinkDeviceType_t>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlIntNvLinkDeviceType_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -719,7 +793,12 @@ pub static FUNCTIONS: [Function; 173] = [
                 offset: offset_of!(nvmlPciInfo_t, busIdLegacy),
                 room: 16,
             },
-            Text { param: 2, element: size_of::<nvmlPciInfo_t>(), offset: offset_of!(nvmlPciInfo_t, busId), room: 32 },
+            Text {
+                param: 2,
+                element: size_of::<nvmlPciInfo_t>(),
+                offset: offset_of!(nvmlPciInfo_t, busId),
+                room: 32,
+            },
         ],
     },
     Function {
@@ -733,13 +812,22 @@ pub static FUNCTIONS: [Function; 173] = [
                 offset: offset_of!(nvmlPciInfo_t, busIdLegacy),
                 room: 16,
             },
-            Text { param: 2, element: size_of::<nvmlPciInfo_t>(), offset: offset_of!(nvmlPciInfo_t, busId), room: 32 },
+            Text {
+                param: 2,
+                element: size_of::<nvmlPciInfo_t>(),
+                offset: offset_of!(nvmlPciInfo_t, busId),
+                room: 32,
+            },
         ],
     },
     Function {
         name: "nvmlDeviceGetNvLinkState",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Out { size: size_of::<nvmlEnableState_t>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlEnableState_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -780,19 +868,31 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetNvlinkSupportedBwModes",
         driver: false,
-        params: &[Param::Device, Param::Versioned { size: size_of::<nvmlNvlinkSupportedBwModes_t>() }],
+        params: &[
+            Param::Device,
+            Param::Versioned { size: size_of::<nvmlNvlinkSupportedBwModes_t>() },
+        ],
         texts: &[],
     },
     Function {
         name: "nvmlDeviceGetOfaUtilization",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_uint>() }, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_uint>() },
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
         name: "nvmlDeviceGetP2PStatus",
         driver: true,
-        params: &[Param::Device, Param::Device, Param::Number, Param::Out { size: size_of::<nvmlGpuP2PStatus_t>() }],
+        params: &[
+            Param::Device,
+            Param::Device,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlGpuP2PStatus_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -806,7 +906,12 @@ pub static FUNCTIONS: [Function; 173] = [
                 offset: offset_of!(nvmlPciInfo_t, busIdLegacy),
                 room: 16,
             },
-            Text { param: 1, element: size_of::<nvmlPciInfo_t>(), offset: offset_of!(nvmlPciInfo_t, busId), room: 32 },
+            Text {
+                param: 1,
+                element: size_of::<nvmlPciInfo_t>(),
+                offset: offset_of!(nvmlPciInfo_t, busId),
+                room: 32,
+            },
         ],
     },
     Function {
@@ -831,7 +936,12 @@ pub static FUNCTIONS: [Function; 173] = [
                 offset: offset_of!(nvmlPciInfo_t, busIdLegacy),
                 room: 16,
             },
-            Text { param: 1, element: size_of::<nvmlPciInfo_t>(), offset: offset_of!(nvmlPciInfo_t, busId), room: 32 },
+            Text {
+                param: 1,
+                element: size_of::<nvmlPciInfo_t>(),
+                offset: offset_of!(nvmlPciInfo_t, busId),
+                room: 32,
+            },
         ],
     },
     Function {
@@ -845,7 +955,12 @@ pub static FUNCTIONS: [Function; 173] = [
                 offset: offset_of!(nvmlPciInfo_t, busIdLegacy),
                 room: 16,
             },
-            Text { param: 1, element: size_of::<nvmlPciInfo_t>(), offset: offset_of!(nvmlPciInfo_t, busId), room: 32 },
+            Text {
+                param: 1,
+                element: size_of::<nvmlPciInfo_t>(),
+                offset: offset_of!(nvmlPciInfo_t, busId),
+                room: 32,
+            },
         ],
     },
     Function {
@@ -922,7 +1037,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetPowerManagementLimitConstraints",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<c_uint>() }, Param::Out { size: size_of::<c_uint>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<c_uint>() },
+            Param::Out { size: size_of::<c_uint>() },
+        ],
         texts: &[],
     },
     Function {
@@ -1005,7 +1124,10 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetRowRemapperHistogram",
         driver: false,
-        params: &[Param::Device, Param::Out { size: size_of::<nvmlRowRemapperHistogramValues_t>() }],
+        params: &[
+            Param::Device,
+            Param::Out { size: size_of::<nvmlRowRemapperHistogramValues_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -1036,7 +1158,10 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts",
         driver: false,
-        params: &[Param::Device, Param::Versioned { size: size_of::<nvmlEccSramUniqueUncorrectedErrorCounts_t>() }],
+        params: &[
+            Param::Device,
+            Param::Versioned { size: size_of::<nvmlEccSramUniqueUncorrectedErrorCounts_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -1065,7 +1190,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetSupportedMemoryClocks",
         driver: false,
-        params: &[Param::Device, Param::Count, Param::Array { count: 1, size: size_of::<c_uint>(), both: false }],
+        params: &[
+            Param::Device,
+            Param::Count,
+            Param::Array { count: 1, size: size_of::<c_uint>(), both: false },
+        ],
         texts: &[],
     },
     Function {
@@ -1101,19 +1230,32 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetThermalSettings",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Out { size: size_of::<nvmlGpuThermalSettings_t>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlGpuThermalSettings_t>() },
+        ],
         texts: &[],
     },
     Function {
         name: "nvmlDeviceGetTopologyCommonAncestor",
         driver: true,
-        params: &[Param::Device, Param::Device, Param::Out { size: size_of::<nvmlGpuTopologyLevel_t>() }],
+        params: &[
+            Param::Device,
+            Param::Device,
+            Param::Out { size: size_of::<nvmlGpuTopologyLevel_t>() },
+        ],
         texts: &[],
     },
     Function {
         name: "nvmlDeviceGetTotalEccErrors",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Number, Param::Out { size: size_of::<c_ulonglong>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Number,
+            Param::Out { size: size_of::<c_ulonglong>() },
+        ],
         texts: &[],
     },
     Function {
@@ -1137,7 +1279,11 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlDeviceGetViolationStatus",
         driver: false,
-        params: &[Param::Device, Param::Number, Param::Out { size: size_of::<nvmlViolationTime_t>() }],
+        params: &[
+            Param::Device,
+            Param::Number,
+            Param::Out { size: size_of::<nvmlViolationTime_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -1152,17 +1298,28 @@ pub static FUNCTIONS: [Function; 173] = [
         params: &[Param::Device, Param::Device, Param::Out { size: size_of::<c_int>() }],
         texts: &[],
     },
-    Function { name: "nvmlDeviceValidateInforom", driver: false, params: &[Param::Device], texts: &[] },
+    Function {
+        name: "nvmlDeviceValidateInforom",
+        driver: false,
+        params: &[Param::Device],
+        texts: &[],
+    },
     Function {
         name: "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
         driver: false,
-        params: &[Param::Device, Param::Versioned { size: size_of::<nvmlWorkloadPowerProfileCurrentProfiles_t>() }],
+        params: &[
+            Param::Device,
+            Param::Versioned { size: size_of::<nvmlWorkloadPowerProfileCurrentProfiles_t>() },
+        ],
         texts: &[],
     },
     Function {
         name: "nvmlDeviceWorkloadPowerProfileGetProfilesInfo",
         driver: false,
-        params: &[Param::Device, Param::Versioned { size: size_of::<nvmlWorkloadPowerProfileProfilesInfo_t>() }],
+        params: &[
+            Param::Device,
+            Param::Versioned { size: size_of::<nvmlWorkloadPowerProfileProfilesInfo_t>() },
+        ],
         texts: &[],
     },
     Function {
@@ -1180,7 +1337,9 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlSystemGetConfComputeKeyRotationThresholdInfo",
         driver: false,
-        params: &[Param::Versioned { size: size_of::<nvmlConfComputeGetKeyRotationThresholdInfo_t>() }],
+        params: &[Param::Versioned {
+            size: size_of::<nvmlConfComputeGetKeyRotationThresholdInfo_t>(),
+        }],
         texts: &[],
     },
     Function {
@@ -1198,7 +1357,10 @@ pub static FUNCTIONS: [Function; 173] = [
     Function {
         name: "nvmlSystemGetDriverBranch",
         driver: false,
-        params: &[Param::Versioned { size: size_of::<nvmlSystemDriverBranchInfo_t>() }, Param::Number],
+        params: &[
+            Param::Versioned { size: size_of::<nvmlSystemDriverBranchInfo_t>() },
+            Param::Number,
+        ],
         texts: &[Text {
             param: 0,
             element: size_of::<nvmlSystemDriverBranchInfo_t>(),

@@ -1,7 +1,8 @@
 //! NVML's queries, described: what of their arguments travels, and how.
 //!
-//! A query is forwarded by its description: the client sends what the function reads, the worker calls the function of that name with memory of its
-//! own and sends back what was written. Neither needs code for any one function.
+//! A query is forwarded by its description: the client sends what the function reads, the worker
+//! calls the function of that name with memory of its own and sends back what was written. Neither
+//! needs code for any one function.
 #![forbid(unsafe_code)]
 
 mod codec;

@@ -1,9 +1,10 @@
-//! Renews `tests/data/recorded.txt`, the results of a GPU that the interpreter is held against. Three steps:
+//! Renews `tests/data/recorded.txt`, the results of a GPU that the interpreter is held against.
+//! Three steps:
 //!
 //! 1. here: `cargo run -p outboard-ptx --features interp --example samples -- write DIR`
 //! 2. on a machine with a GPU: compile `tests/gpu/samples.cu` with nvcc and run it in DIR
-//! 3. here: `cargo run -p outboard-ptx --features interp --example samples -- compare DIR`, which tells where the interpreter
-//!    differs, and writes `DIR/recorded.txt`
+//! 3. here: `cargo run -p outboard-ptx --features interp --example samples -- compare DIR`, which
+//!    tells where the interpreter differs, and writes `DIR/recorded.txt`
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -49,7 +50,9 @@ fn compare(folder: &Path) -> Result<(), Box<dyn Error>> {
     let outputs = fs::read(folder.join("outputs.bin"))?;
     let mut recorded = String::new();
     let (mut forms, mut results) = (0, 0);
-    for (number, (sample, rows)) in samples.iter().zip(outputs.chunks(CASES * OUTPUT_STRIDE)).enumerate() {
+    for (number, (sample, rows)) in
+        samples.iter().zip(outputs.chunks(CASES * OUTPUT_STRIDE)).enumerate()
+    {
         recorded.push_str(&sample.form);
         let mut wrong = 0;
         for (row, index) in rows.chunks(OUTPUT_STRIDE).zip(0..) {
@@ -66,7 +69,10 @@ fn compare(folder: &Path) -> Result<(), Box<dyn Error>> {
             if !sample.agrees(expected, found) {
                 wrong += 1;
                 if wrong <= 3 {
-                    eprintln!("{} {inputs:x?}: interpreted {expected:x}, found {found:x}", sample.form);
+                    eprintln!(
+                        "{} {inputs:x?}: interpreted {expected:x}, found {found:x}",
+                        sample.form
+                    );
                 }
             }
         }

@@ -123,7 +123,8 @@ impl Inst<'_> {
 
 #[derive(Debug)]
 pub(crate) enum Operand<'s> {
-    /// Register, symbol, label or special register, with its suffix (`%tid.x`) and an added constant.
+    /// Register, symbol, label or special register, with its suffix (`%tid.x`) and an added
+    /// constant.
     Name {
         name: &'s str,
         suffix: Option<&'s str>,

@@ -146,13 +146,18 @@ impl<'s> Lexer<'s> {
                 Ok(Token::Punct(first as char))
             }
             _ => {
-                let found = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or('\u{fffd}');
+                let found = self
+                    .text
+                    .get(self.at..)
+                    .and_then(|rest| rest.chars().next())
+                    .unwrap_or('\u{fffd}');
                 Err(self.error(format!("unexpected character {found:?}")))
             }
         }
     }
 
-    /// Whether a dot and a digit begin a modifier such as `.2d` or `.128b` rather than a number such as `.5`.
+    /// Whether a dot and a digit begin a modifier such as `.2d` or `.128b` rather than a number
+    /// such as `.5`.
     fn dot_word_follows(&self) -> bool {
         let mut ahead = 1;
         while self.peek(ahead).is_ascii_digit() {
@@ -203,12 +208,15 @@ impl<'s> Lexer<'s> {
         }
         self.take_while(|byte| byte.is_ascii_digit());
         let is_float = (self.peek(0) == b'.' && !is_modifier_start(self.peek(1)))
-            || (matches!(self.peek(0), b'e' | b'E') && matches!(self.peek(1), b'0'..=b'9' | b'+' | b'-'));
+            || (matches!(self.peek(0), b'e' | b'E')
+                && matches!(self.peek(1), b'0'..=b'9' | b'+' | b'-'));
         if !is_float {
             let digits = self.text.get(start..self.at).unwrap_or("");
             let suffix = self.take_while(is_word);
             if !suffix.is_empty() && suffix != "U" {
-                return Err(self.error(format!("bad number '{}'", excerpt(&format!("{digits}{suffix}")))));
+                return Err(
+                    self.error(format!("bad number '{}'", excerpt(&format!("{digits}{suffix}"))))
+                );
             }
             return self.integer(digits, 10);
         }
@@ -234,7 +242,8 @@ impl<'s> Lexer<'s> {
         let digits = digits.strip_suffix('U').unwrap_or(digits);
         match u64::from_str_radix(digits, radix) {
             Ok(value) => Ok(Token::Int(value)),
-            // `08` and `09` have no octal meaning; and `0` alone has lost its only digit to the prefix.
+            // `08` and `09` have no octal meaning; and `0` alone has lost its only digit to the
+            // prefix.
             Err(_) => Err(self.error(format!("bad number '{}'", excerpt(digits)))),
         }
     }
@@ -246,9 +255,13 @@ impl<'s> Lexer<'s> {
         let digits = self.take_while(is_word);
         let want = if double { 16 } else { 8 };
         match u64::from_str_radix(digits, 16) {
-            Ok(bits) if digits.len() == want => Ok(if double { Token::F64(bits) } else { Token::F32(bits as u32) }),
-            _ => Err(self
-                .error(format!("bad floating-point number '{}': {want} hexadecimal digits expected", excerpt(digits)))),
+            Ok(bits) if digits.len() == want => {
+                Ok(if double { Token::F64(bits) } else { Token::F32(bits as u32) })
+            }
+            _ => Err(self.error(format!(
+                "bad floating-point number '{}': {want} hexadecimal digits expected",
+                excerpt(digits)
+            ))),
         }
     }
 }
@@ -321,7 +334,10 @@ mod tests {
 
     #[test]
     fn modifiers_may_begin_with_a_digit() {
-        assert_eq!(tokens("tex.2d.v4"), vec![Token::Ident("tex"), Token::Dot("2d"), Token::Dot("v4"), Token::End]);
+        assert_eq!(
+            tokens("tex.2d.v4"),
+            vec![Token::Ident("tex"), Token::Dot("2d"), Token::Dot("v4"), Token::End]
+        );
     }
 
     #[test]
@@ -333,7 +349,16 @@ mod tests {
 
     #[test]
     fn bad_text_names_its_line() {
-        for text in ["\n/* ", "\n\"abc", "\n0f12", "\n0x", "\n\u{7f}", "\né", "\n12abc", "\n99999999999999999999999"] {
+        for text in [
+            "\n/* ",
+            "\n\"abc",
+            "\n0f12",
+            "\n0x",
+            "\n\u{7f}",
+            "\né",
+            "\n12abc",
+            "\n99999999999999999999999",
+        ] {
             assert_eq!(lex(text).unwrap_err().line, 2, "{text:?}");
         }
     }

@@ -1,7 +1,8 @@
 //! PTX lexer, parser and verifier.
 //!
-//! [`parse`] turns the text of a module into a verified program ([`ir::Module`]) that a back end can compile without
-//! checking again. What the software device does not have is refused here, by name.
+//! [`parse`] turns the text of a module into a verified program ([`ir::Module`]) that a back end
+//! can compile without checking again. What the software device does not have is refused here, by
+//! name.
 #![forbid(unsafe_code)]
 
 mod ast;

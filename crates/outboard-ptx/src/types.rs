@@ -4,7 +4,8 @@ use std::fmt;
 
 /// A scalar type as written on an instruction or a declaration (`.u32`, `.f16x2`, ...).
 ///
-/// The last group names formats that only conversions use; a register that holds one is declared `.b16` or `.b32`.
+/// The last group names formats that only conversions use; a register that holds one is declared
+/// `.b16` or `.b32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     Pred,
@@ -109,7 +110,13 @@ impl Type {
     pub fn size(self) -> u32 {
         match self {
             Type::Pred | Type::B8 | Type::U8 | Type::S8 => 1,
-            Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::BF16 | Type::E4m3x2 | Type::E5m2x2 => 2,
+            Type::B16
+            | Type::U16
+            | Type::S16
+            | Type::F16
+            | Type::BF16
+            | Type::E4m3x2
+            | Type::E5m2x2 => 2,
             Type::B32
             | Type::U32
             | Type::S32
@@ -136,7 +143,17 @@ impl Type {
 
     /// True for `.uN` and `.sN`.
     pub fn is_integer(self) -> bool {
-        matches!(self, Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::S8 | Type::S16 | Type::S32 | Type::S64)
+        matches!(
+            self,
+            Type::U8
+                | Type::U16
+                | Type::U32
+                | Type::U64
+                | Type::S8
+                | Type::S16
+                | Type::S32
+                | Type::S64
+        )
     }
 
     /// True for the untyped `.bN`.

@@ -1,7 +1,7 @@
 //! Which of the instruction forms that real programs use are accepted.
 //!
-//! `data/forms.txt` lists the 466 forms that the compiler of CUDA 13.0 emits for a survey of sample programs. Each is
-//! given operands by rule and put into a kernel of its own.
+//! `data/forms.txt` lists the 466 forms that the compiler of CUDA 13.0 emits for a survey of sample
+//! programs. Each is given operands by rule and put into a kernel of its own.
 
 use outboard_ptx::{ErrorKind, Type, parse};
 
@@ -20,7 +20,8 @@ fn reg(ty: Type) -> &'static str {
 }
 
 fn vector(form: &str, element: &str) -> String {
-    let count = [("v2", 2), ("v4", 4)].iter().find(|(name, _)| form.split('.').any(|word| word == *name));
+    let count =
+        [("v2", 2), ("v4", 4)].iter().find(|(name, _)| form.split('.').any(|word| word == *name));
     match count {
         None => element.to_owned(),
         Some((_, count)) => format!("{{{}}}", vec![element; *count].join(", ")),
@@ -45,12 +46,14 @@ fn operands(form: &str) -> String {
         _ => "[%d2]",
     };
     let texel = || {
-        let count =
-            match words.iter().find(|word| matches!(**word, "1d" | "2d" | "3d" | "a1d" | "a2d" | "cube" | "acube")) {
-                Some(&"1d") => 1,
-                Some(&"2d" | &"a1d") => 2,
-                _ => 4,
-            };
+        let count = match words
+            .iter()
+            .find(|word| matches!(**word, "1d" | "2d" | "3d" | "a1d" | "a2d" | "cube" | "acube"))
+        {
+            Some(&"1d") => 1,
+            Some(&"2d" | &"a1d") => 2,
+            _ => 4,
+        };
         format!("[%d1, {{{}}}]", vec!["%r1"; count].join(", "))
     };
     match words[0] {
@@ -88,7 +91,8 @@ fn operands(form: &str) -> String {
         "selp" => format!("{first}, {first}, {first}, %p1"),
         "cvt" => format!("{}, {}", reg(types[0]), reg(types[1])),
         "cvta" => "%d1, %d2".into(),
-        "mov" | "neg" | "abs" | "not" | "brev" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "ex2" | "lg2" => {
+        "mov" | "neg" | "abs" | "not" | "brev" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos"
+        | "ex2" | "lg2" => {
             format!("{first}, {first}")
         }
         "popc" | "clz" | "bfind" => format!("%r1, {first}"),

@@ -1,8 +1,8 @@
 //! What the parser makes of whole modules.
 
 use outboard_ptx::ir::{
-    Address, Base, BlockId, CallArg, Callee, Function, Guard, IntBinOp, Linkage, Module, Op, Operand, Reg, Reloc,
-    SpecialReg, Symbol,
+    Address, Base, BlockId, CallArg, Callee, Function, Guard, IntBinOp, Linkage, Module, Op,
+    Operand, Reg, Reloc, SpecialReg, Symbol,
 };
 use outboard_ptx::{ErrorKind, Space, Type, parse};
 
@@ -161,11 +161,19 @@ fn special_registers_and_symbols_become_operations_of_their_own() {
             cvt.u64.u32 %d2, %tid.y; }",
     );
     let ops = ops(&module, "s");
-    assert!(matches!(ops[0], Op::MovSpecial { sreg: SpecialReg::Ctaid(outboard_ptx::ir::Dim::X), .. }));
+    assert!(matches!(
+        ops[0],
+        Op::MovSpecial { sreg: SpecialReg::Ctaid(outboard_ptx::ir::Dim::X), .. }
+    ));
     assert!(matches!(ops[1], Op::Mad { a: Operand::Reg(_), b: Operand::Imm(3), .. }));
-    let Op::MovAddr { addr: Address { base: Base::Global(id), offset: 8 }, .. } = ops[2] else { panic!("{ops:?}") };
+    let Op::MovAddr { addr: Address { base: Base::Global(id), offset: 8 }, .. } = ops[2] else {
+        panic!("{ops:?}")
+    };
     assert_eq!(module.globals[id.0 as usize].name, "buffer");
-    assert!(matches!(ops[4], Op::MovSpecial { sreg: SpecialReg::Tid(outboard_ptx::ir::Dim::Y), .. }));
+    assert!(matches!(
+        ops[4],
+        Op::MovSpecial { sreg: SpecialReg::Tid(outboard_ptx::ir::Dim::Y), .. }
+    ));
 }
 
 #[test]
@@ -192,15 +200,27 @@ fn parameters_in_registers_are_loaded_and_stored() {
          .entry k() { .reg .u32 a; call (a), twice, (21); call (_), twice, (a); }",
     );
     let twice = ops(&module, "twice");
-    assert!(matches!(twice[0], Op::Ld { space: Space::Param, addr: Address { base: Base::Param(0), .. }, .. }));
+    assert!(matches!(
+        twice[0],
+        Op::Ld { space: Space::Param, addr: Address { base: Base::Param(0), .. }, .. }
+    ));
     assert!(matches!(twice[1], Op::IntBin { op: IntBinOp::Add, .. }));
-    assert!(matches!(twice[2], Op::St { space: Space::Param, addr: Address { base: Base::Ret(0), .. }, .. }));
+    assert!(matches!(
+        twice[2],
+        Op::St { space: Space::Param, addr: Address { base: Base::Ret(0), .. }, .. }
+    ));
     assert_eq!(twice[3], Op::Ret);
     let calls = ops(&module, "k");
     let Op::Call { callee: Callee::Direct(_), rets, args } = &calls[0] else { panic!("{calls:?}") };
-    assert_eq!((rets.as_slice(), args.as_slice()), (&[CallArg::Reg(Reg(0))][..], &[CallArg::Imm(21)][..]));
+    assert_eq!(
+        (rets.as_slice(), args.as_slice()),
+        (&[CallArg::Reg(Reg(0))][..], &[CallArg::Imm(21)][..])
+    );
     let Op::Call { rets, args, .. } = &calls[1] else { panic!("{calls:?}") };
-    assert_eq!((rets.as_slice(), args.as_slice()), (&[CallArg::Unused][..], &[CallArg::Reg(Reg(0))][..]));
+    assert_eq!(
+        (rets.as_slice(), args.as_slice()),
+        (&[CallArg::Unused][..], &[CallArg::Reg(Reg(0))][..])
+    );
 }
 
 #[test]
@@ -213,7 +233,9 @@ fn calls_through_pointers_carry_their_layout() {
               ld.param.b32 %r, [out]; } }",
     );
     let ops = ops(&module, "k");
-    let Op::Call { callee: Callee::Indirect { sig, .. }, args, .. } = &ops[0] else { panic!("{ops:?}") };
+    let Op::Call { callee: Callee::Indirect { sig, .. }, args, .. } = &ops[0] else {
+        panic!("{ops:?}")
+    };
     assert_eq!((sig.params_size, sig.rets_size), (20, 4));
     assert_eq!(args.len(), 2);
     let body = function(&module, "k").body.as_ref().unwrap();
@@ -247,11 +269,20 @@ fn initial_contents_are_laid_out() {
     let table = init("table");
     assert_eq!(table.1, [0; 24]);
     let Symbol::Global(a) = table.2[0].target else { panic!("{table:?}") };
-    let reloc = |offset, bytes, shift, target, addend, generic| Reloc { offset, bytes, shift, target, addend, generic };
-    let expected = [reloc(0, 8, 0, Symbol::Global(a), 4, true), reloc(8, 8, 0, table.2[1].target, 0, false)];
+    let reloc = |offset, bytes, shift, target, addend, generic| Reloc {
+        offset,
+        bytes,
+        shift,
+        target,
+        addend,
+        generic,
+    };
+    let expected =
+        [reloc(0, 8, 0, Symbol::Global(a), 4, true), reloc(8, 8, 0, table.2[1].target, 0, false)];
     assert_eq!(table.2, expected);
     assert!(matches!(table.2[1].target, Symbol::Func(_)));
-    let cut = [reloc(0, 1, 0, Symbol::Global(a), 0, false), reloc(1, 1, 8, Symbol::Global(a), 0, false)];
+    let cut =
+        [reloc(0, 1, 0, Symbol::Global(a), 0, false), reloc(1, 1, 8, Symbol::Global(a), 0, false)];
     assert_eq!(init("cut").2, cut);
     assert_eq!(init("pair").1, [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
 }
@@ -267,7 +298,8 @@ fn shared_variables_of_different_kernels_overlap() {
             ld.shared.u32 %r, [dynamic]; }
          .entry three() { ret; }",
     );
-    let at = |size: u64| module.globals.iter().find(|global| global.size == size).unwrap().shared_offset;
+    let at =
+        |size: u64| module.globals.iter().find(|global| global.size == size).unwrap().shared_offset;
     assert_eq!((at(100), at(40), at(400)), (0, 104, 100));
     let shared = |name: &str| function(&module, name).entry.as_ref().unwrap().static_shared;
     assert_eq!((shared("one"), shared("two"), shared("three")), (144, 512, 0));
@@ -321,8 +353,9 @@ fn vector_registers_are_their_elements() {
 
 #[test]
 fn vector_atomics_do_not_overwrite_their_inputs() {
-    let module =
-        module(".entry k() { .reg .f32 %f<3>; .reg .b64 %d; atom.global.add.v2.f32 {%f1, %f2}, [%d], {%f2, %f1}; }");
+    let module = module(
+        ".entry k() { .reg .f32 %f<3>; .reg .b64 %d; atom.global.add.v2.f32 {%f1, %f2}, [%d], {%f2, %f1}; }",
+    );
     let ops = ops(&module, "k");
     let atoms: Vec<_> = ops
         .iter()
@@ -339,24 +372,32 @@ fn vector_atomics_do_not_overwrite_their_inputs() {
 #[test]
 fn errors_name_line_and_kernel() {
     let text = error(".entry blur() {\n ret;\n sured.b.add.2d.u32.trap [t, {%x, %y}], %a;\n}");
-    let expected =
-        "line 6: kernel 'blur': instruction 'sured.b.add.2d.u32.trap' is not supported by the software device";
+    let expected = "line 6: kernel 'blur': instruction 'sured.b.add.2d.u32.trap' is not supported by the software device";
     assert_eq!(text, expected);
     let text = error(".func f() { .reg .b32 %r<2>; add.s32 %r1, %r2, 1; }");
     assert_eq!(text, "line 4: function 'f': '%r2' is not defined");
     let text = error(".entry k() { .reg .b32 %r; .reg .b64 %d; add.s64 %d, %d, %r; }");
-    assert_eq!(text, "line 4: kernel 'k': instruction 'add.s64': a register of type .b32 does not fit type .s64");
+    assert_eq!(
+        text,
+        "line 4: kernel 'k': instruction 'add.s64': a register of type .b32 does not fit type .s64"
+    );
 }
 
 #[test]
 fn textures_and_surfaces() {
     let declared = ".reg .b32 %r<8>; .reg .f32 %f<8>; .reg .b16 %h<4>; .reg .b64 %d<3>;";
     let one = |text: &str| module(&format!(".entry k() {{ {declared} {text} }}"));
-    let program = one("tex.level.a2d.v4.s32.f32 {%r1, %r2, _, %r3}, [%d1, {%r4, %f1, %f2, %f2}], %f3;");
+    let program =
+        one("tex.level.a2d.v4.s32.f32 {%r1, %r2, _, %r3}, [%d1, {%r4, %f1, %f2, %f2}], %f3;");
     let found = ops(&program, "k");
-    let Some(Op::Tex { geometry, coord_ty, ty, dsts, coords, level, .. }) = found.first() else { panic!("{found:?}") };
+    let Some(Op::Tex { geometry, coord_ty, ty, dsts, coords, level, .. }) = found.first() else {
+        panic!("{found:?}")
+    };
     assert_eq!((*geometry, *coord_ty, *ty), (outboard_ptx::ir::Geometry::A2, Type::F32, Type::S32));
-    assert_eq!((dsts.len(), dsts.iter().flatten().count(), coords.len(), level.is_some()), (4, 3, 3, true));
+    assert_eq!(
+        (dsts.len(), dsts.iter().flatten().count(), coords.len(), level.is_some()),
+        (4, 3, 3, true)
+    );
     for text in [
         "tex.1d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, %f5];",
         "tld4.g.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%d1, {%f5, %f6}];",

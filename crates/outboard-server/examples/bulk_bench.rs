@@ -1,6 +1,8 @@
-//! What large copies cost over loopback TCP, with a worker whose device takes and gives at once; and what plain TCP streams carry.
+//! What large copies cost over loopback TCP, with a worker whose device takes and gives at once;
+//! and what plain TCP streams carry.
 //!
-//! `cargo run --release -p outboard-server --example bulk_bench`; with the argument `tls`, the same copies in the clear and with TLS, in turns.
+//! `cargo run --release -p outboard-server --example bulk_bench`; with the argument `tls`, the same
+//! copies in the clear and with TLS, in turns.
 #![allow(clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,8 +34,8 @@ const DOWNLOAD: u16 = 2;
 #[derive(Clone, Copy)]
 struct Memory(*mut u8);
 
-// SAFETY: only an address, of memory that is never freed. What this program does with it may mix up bytes that
-// nobody looks at.
+// SAFETY: only an address, of memory that is never freed. What this program does with it may mix up
+// bytes that nobody looks at.
 unsafe impl Send for Memory {}
 // SAFETY: see above.
 unsafe impl Sync for Memory {}
@@ -46,7 +48,8 @@ struct Slots {
     filled: AtomicU32,
 }
 
-// SAFETY: a slot lies within the memory, which is as long as a window. Slots of one window don't overlap.
+// SAFETY: a slot lies within the memory, which is as long as a window. Slots of one window don't
+// overlap.
 unsafe impl Sink for Slots {
     fn slot(&self, index: u32, _: u32) -> *mut u8 {
         self.memory.0.wrapping_add((index % self.cut.window() * self.cut.chunk()) as usize)
@@ -83,7 +86,8 @@ impl Handler for Taker {
             replier.bulk().receive(transfer, cut, Arc::new(slots)).expect("the client is ours");
         } else {
             for index in 0..cut.count() {
-                let from = self.memory.0.wrapping_add((index % cut.window() * cut.chunk()) as usize);
+                let from =
+                    self.memory.0.wrapping_add((index % cut.window() * cut.chunk()) as usize);
                 // SAFETY: the memory is never freed.
                 unsafe { bulk.send(transfer, index, from, cut.len_of(index), true, || ()) };
             }
@@ -116,16 +120,24 @@ fn main() -> ExitCode {
         Some("worker") => worker::run(&Sandbox::none(), Taking),
         Some("serve") => {
             let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
-            config.lanes = std::env::args().nth(2).and_then(|lanes| lanes.parse().ok()).unwrap_or(4);
+            config.lanes =
+                std::env::args().nth(2).and_then(|lanes| lanes.parse().ok()).unwrap_or(4);
             if let Some(state) = std::env::args_os().nth(3) {
-                config.auth = auth::Config { tls: auth::Tls::On, state: Some(state.into()), ..auth::Config::default() };
+                config.auth = auth::Config {
+                    tls: auth::Tls::On,
+                    state: Some(state.into()),
+                    ..auth::Config::default()
+                };
             }
             config.on_ready = Some(Box::new(|address| println!("{address}")));
             supervisor::serve(config).expect("serves");
             ExitCode::SUCCESS
         }
         Some("tls") => {
-            println!("{:>5} {:>7} {:>30} {:>30}", "", "", "to the worker, GB/s", "from the worker, GB/s");
+            println!(
+                "{:>5} {:>7} {:>30} {:>30}",
+                "", "", "to the worker, GB/s", "from the worker, GB/s"
+            );
             println!(
                 "{:>5} {:>7} {:>9} {:>9} {:>10} {:>9} {:>9} {:>10}",
                 "lanes", "KiB", "plain", "TLS", "TLS/plain", "plain", "TLS", "TLS/plain"
@@ -134,11 +146,21 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            println!("{:>7} {:>18} {:>22}", "streams", "plain TCP, GB/s", "with MSG_ZEROCOPY, GB/s");
+            println!(
+                "{:>7} {:>18} {:>22}",
+                "streams", "plain TCP, GB/s", "with MSG_ZEROCOPY, GB/s"
+            );
             for streams in [1, 2, 4, 8, 12, 16] {
-                println!("{streams:>7} {:>18.2} {:>22.2}", plain(streams, false), plain(streams, true));
+                println!(
+                    "{streams:>7} {:>18.2} {:>22.2}",
+                    plain(streams, false),
+                    plain(streams, true)
+                );
             }
-            println!("{:>7} {:>10} {:>22} {:>22}", "lanes", "KiB", "to the worker, GB/s", "from the worker, GB/s");
+            println!(
+                "{:>7} {:>10} {:>22} {:>22}",
+                "lanes", "KiB", "to the worker, GB/s", "from the worker, GB/s"
+            );
             for lanes in [1, 2, 4, 8, 12, 16] {
                 with_server(lanes);
             }
@@ -147,14 +169,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// What so many plain TCP streams carry: each a thread that writes from one buffer and a thread that reads into one, 512 KiB at a time.
+/// What so many plain TCP streams carry: each a thread that writes from one buffer and a thread
+/// that reads into one, 512 KiB at a time.
 fn plain(streams: usize, zero_copy: bool) -> f64 {
     const PIECE: usize = 512 << 10;
     const EACH: usize = 1 << 30;
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let address = listener.local_addr().expect("is bound");
     let pairs: Vec<_> = (0..streams)
-        .map(|_| (TcpStream::connect(address).expect("connects"), listener.accept().expect("accepts").0))
+        .map(|_| {
+            (TcpStream::connect(address).expect("connects"), listener.accept().expect("accepts").0)
+        })
         .collect();
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -190,9 +215,13 @@ fn send_zero_copy(stream: &TcpStream, mut bytes: &[u8]) {
     unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, (&raw const on).cast(), 4) };
     while !bytes.is_empty() {
         // SAFETY: the buffer is never freed, whenever the kernel reads it.
-        let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_ZEROCOPY) };
+        let sent =
+            unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_ZEROCOPY) };
         // Too much is still being read, or the socket is full of what was said.
-        assert!(sent >= 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS), "sends");
+        assert!(
+            sent >= 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOBUFS),
+            "sends"
+        );
         bytes = &bytes[sent.max(0) as usize..];
         let mut control = [0_u8; 256];
         // SAFETY: all zeros are a message without buffers.
@@ -201,7 +230,10 @@ fn send_zero_copy(stream: &TcpStream, mut bytes: &[u8]) {
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = control.len();
             // SAFETY: the kernel writes at most as much as the buffer has.
-            if unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) } < 0 {
+            if unsafe {
+                libc::recvmsg(fd, &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
+            } < 0
+            {
                 break;
             }
         }
@@ -217,7 +249,8 @@ fn connected(lanes: u32, state: Option<&Path>) -> (Child, Link) {
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut address).expect("reads");
     let mut config = LinkConfig::default();
     config.security.fingerprint = state.map(|state| {
-        let fingerprint = certificate::fingerprint(&state.join("server.crt")).expect("the server has made it");
+        let fingerprint =
+            certificate::fingerprint(&state.join("server.crt")).expect("the server has made it");
         fingerprint.to_string()
     });
     let purpose = Purpose::Session { devices: vec![] };
@@ -297,7 +330,8 @@ fn with_server(lanes: u32) {
 /// Until the worker has all bytes.
 fn upload(link: &Link, memory: &[u8]) {
     let len = memory.len() as u64;
-    let upload = link.upload(len, link.chunk(Direction::Up, len)).expect("is there").expect("has room");
+    let upload =
+        link.upload(len, link.chunk(Direction::Up, len)).expect("is there").expect("has room");
     announce(link, UPLOAD, upload.number(), len, upload.chunk());
     // SAFETY: the memory outlives the call.
     unsafe { upload.send(memory.as_ptr()) }.expect("is sent").wait().expect("arrives");
@@ -306,8 +340,10 @@ fn upload(link: &Link, memory: &[u8]) {
 fn download(link: &Link, memory: &mut [u8]) {
     let len = memory.len() as u64;
     // SAFETY: the memory outlives the wait.
-    let ticket = unsafe { link.download(memory.as_mut_ptr(), len, link.chunk(Direction::Down, len), Vec::new()) }
-        .expect("has room");
+    let ticket = unsafe {
+        link.download(memory.as_mut_ptr(), len, link.chunk(Direction::Down, len), Vec::new())
+    }
+    .expect("has room");
     announce(link, DOWNLOAD, ticket.number(), len, ticket.chunk());
     ticket.wait().expect("comes");
 }

@@ -1,7 +1,9 @@
-//! Copies between host and device through a driver library, native or Outboard's: rates by size, and what small ones cost.
+//! Copies between host and device through a driver library, native or Outboard's: rates by size,
+//! and what small ones cost.
 //!
-//! `cargo run --release -p outboard-server --example copy_bench -- /path/to/libcuda.so.1 [NAME]`; with `ops` in place of NAME, what the driver
-//! operations cost that large copies are made of (native only).
+//! `cargo run --release -p outboard-server --example copy_bench -- /path/to/libcuda.so.1 [NAME]`;
+//! with `ops` in place of NAME, what the driver operations cost that large copies are made of
+//! (native only).
 #![allow(clippy::print_stdout)]
 
 use std::path::Path;
@@ -41,7 +43,10 @@ fn main() {
     let memory = [("pageable", pageable.as_mut_ptr()), ("pinned", pinned.cast())];
     let first = Instant::now();
     bench.to_device(memory[0].1, 64 << 20).expect("copies");
-    println!("{name}: first copy of 64 MiB {:.2} GB/s", (64 << 20) as f64 / first.elapsed().as_secs_f64() / 1e9);
+    println!(
+        "{name}: first copy of 64 MiB {:.2} GB/s",
+        (64 << 20) as f64 / first.elapsed().as_secs_f64() / 1e9
+    );
     for (kind, host) in memory {
         for bytes in [64, 4 << 10, 64 << 10] {
             let posted = median(500, || bench.to_device(host, bytes).expect("copies"));
@@ -58,7 +63,9 @@ fn main() {
             );
         }
     }
-    println!("{name}: GB/s, median, best      size     to     (best)    from   (best)   to async         from async");
+    println!(
+        "{name}: GB/s, median, best      size     to     (best)    from   (best)   to async         from async"
+    );
     for (kind, host) in memory {
         for bytes in SIZES {
             let rounds = ((2 << 30) / bytes).clamp(5, 60);
@@ -161,7 +168,8 @@ mod ops {
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
             let start = Instant::now();
             // SAFETY: a new mapping, never unmapped.
-            let memory = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, flags) }.expect("maps");
+            let memory =
+                unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, flags) }.expect("maps");
             for advice in advice {
                 // SAFETY: the mapping is ours.
                 unsafe { madvise(memory, bytes, *advice) }.expect("is advised");
@@ -169,7 +177,11 @@ mod ops {
             let mapped = start.elapsed();
             let start = Instant::now();
             call!(table, cuMemHostRegister_v2(memory, bytes, 3)).expect("registers");
-            println!("ops: 34 MiB {what}: made in {:.0} us, registered in {:.0} us", us(mapped), us(start.elapsed()));
+            println!(
+                "ops: 34 MiB {what}: made in {:.0} us, registered in {:.0} us",
+                us(mapped),
+                us(start.elapsed())
+            );
         }
         let mut slot = ptr::null_mut();
         call!(table, cuMemHostAlloc(&raw mut slot, 128 << 20, 0)).expect("pinned memory");
@@ -182,12 +194,14 @@ mod ops {
         let mut event = ptr::null_mut();
         let by_event = median(300, || {
             call!(table, cuMemcpyDtoHAsync_v2(slot, bench.device, 64, stream)).expect("copies");
-            call!(table, cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0)).expect("an event");
+            call!(table, cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0))
+                .expect("an event");
             call!(table, cuEventRecord(event, stream)).expect("records");
             while call!(table, cuEventQuery(event)).is_err() {}
             call!(table, cuEventDestroy_v2(event)).expect("destroys");
         });
-        call!(table, cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0)).expect("an event");
+        call!(table, cuEventCreate(&raw mut event, CUevent_flags::CU_EVENT_DISABLE_TIMING.0))
+            .expect("an event");
         let by_old_event = median(300, || {
             call!(table, cuMemcpyDtoHAsync_v2(slot, bench.device, 64, stream)).expect("copies");
             call!(table, cuEventRecord(event, stream)).expect("records");
@@ -206,7 +220,8 @@ mod ops {
         });
         let mut plain = [0_u8; 64];
         let pageable = median(300, || {
-            call!(table, cuMemcpyDtoHAsync_v2(plain.as_mut_ptr().cast(), bench.device, 64, stream)).expect("copies");
+            call!(table, cuMemcpyDtoHAsync_v2(plain.as_mut_ptr().cast(), bench.device, 64, stream))
+                .expect("copies");
         });
         let idle = median(300, || call!(table, cuStreamQuery(stream)).expect("is idle"));
         println!(
@@ -244,8 +259,10 @@ mod ops {
                         if batch {
                             memops(table, stream, word, value);
                         } else {
-                            call!(table, cuStreamWriteValue32_v2(stream, word, value, 0)).expect("writes");
-                            call!(table, cuStreamWaitValue32_v2(stream, word, value, 0)).expect("waits");
+                            call!(table, cuStreamWriteValue32_v2(stream, word, value, 0))
+                                .expect("writes");
+                            call!(table, cuStreamWaitValue32_v2(stream, word, value, 0))
+                                .expect("waits");
                         }
                     }
                     queued = queued.min(start.elapsed());
@@ -266,26 +283,38 @@ mod ops {
 
     impl Bench<'_> {
         fn table_in(&self, host: *mut u8, device: u64, bytes: usize) {
-            call!(self.table, cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, self.stream)).expect("copies");
+            call!(self.table, cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, self.stream))
+                .expect("copies");
         }
 
         fn table_out(&self, host: *mut u8, device: u64, bytes: usize) {
-            call!(self.table, cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, self.stream)).expect("copies");
+            call!(self.table, cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, self.stream))
+                .expect("copies");
         }
     }
 
     fn memops(table: &Table, stream: CUstream, address: u64, value: u32) {
         use outboard_abi::{
-            CUstreamBatchMemOpParams, CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st as WaitValue,
+            CUstreamBatchMemOpParams,
+            CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st as WaitValue,
             CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1 as Value,
             CUstreamBatchMemOpType as Kind,
         };
-        let mut list = [Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32, Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32].map(|operation| {
-            let mut params = CUstreamBatchMemOpParams { pad: [0; 6] };
-            let operand = Value { value64: value.into() };
-            params.waitValue = WaitValue { operation, address, __bindgen_anon_1: operand, flags: 0, alias: 0 };
-            params
-        });
+        let mut list =
+            [Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32, Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32].map(
+                |operation| {
+                    let mut params = CUstreamBatchMemOpParams { pad: [0; 6] };
+                    let operand = Value { value64: value.into() };
+                    params.waitValue = WaitValue {
+                        operation,
+                        address,
+                        __bindgen_anon_1: operand,
+                        flags: 0,
+                        alias: 0,
+                    };
+                    params
+                },
+            );
         call!(table, cuStreamBatchMemOp_v2(stream, 2, list.as_mut_ptr(), 0)).expect("queues");
     }
 }

@@ -1,4 +1,5 @@
-//! Has a worker carry out commands on a driver that does nothing, for `cargo xtask counts`, which counts their instructions.
+//! Has a worker carry out commands on a driver that does nothing, for `cargo xtask counts`, which
+//! counts their instructions.
 //!
 //! `dispatch_cost COMMAND COUNT`
 
@@ -78,7 +79,12 @@ impl Client {
         Ok(())
     }
 
-    fn repeat<M: msg::Message>(&mut self, count: u64, flags: u16, message: &M) -> Result<(), Failure> {
+    fn repeat<M: msg::Message>(
+        &mut self,
+        count: u64,
+        flags: u16,
+        message: &M,
+    ) -> Result<(), Failure> {
         for number in 1..=count {
             self.send(flags, message)?;
             if number % BATCH == 0 || number == count {
@@ -91,23 +97,37 @@ impl Client {
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
-    let (command, count) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default().parse()?);
+    let (command, count) =
+        (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default().parse()?);
     // SAFETY: functions of C that look at no more than their first argument, or at none.
     let table: &'static Table = Box::leak(Box::new(unsafe { Table::load(function) }));
     let worker = Counted::new(table).map_err(|refusal| refusal.sentence)?;
     let mut client = Client { outgoing: Outgoing::new(false), worker };
     client.send(
         CALL,
-        &msg::ContextOpen { device: outboard_wire::device_id::DeviceId::new(0), flags: 0, primary: true },
+        &msg::ContextOpen {
+            device: outboard_wire::device_id::DeviceId::new(0),
+            flags: 0,
+            primary: true,
+        },
     )?;
     client.send(0, &msg::StreamCreate { stream: ObjectId(STREAM), flags: 1, priority: 0 })?;
     client.send(0, &msg::EventCreate { event: ObjectId(EVENT), flags: 2 })?;
     let image = b".version 7.0\n.target sm_70\n";
     client.send(0, &msg::ImageData { data: image })?;
     let options = JitOptions::default();
-    client.send(CALL, &msg::ModuleLoad { module: ObjectId(MODULE), parts: vec![image.len() as u64], options })?;
-    client
-        .send(CALL, &msg::ModuleFunction { module: ObjectId(MODULE), name: "kernel", function: ObjectId(FUNCTION) })?;
+    client.send(
+        CALL,
+        &msg::ModuleLoad { module: ObjectId(MODULE), parts: vec![image.len() as u64], options },
+    )?;
+    client.send(
+        CALL,
+        &msg::ModuleFunction {
+            module: ObjectId(MODULE),
+            name: "kernel",
+            function: ObjectId(FUNCTION),
+        },
+    )?;
     client.deliver()?;
     let dst = MADE.load(Ordering::Relaxed);
     client.send(CALL, &msg::MemoryAlloc { bytes: 4096 })?;
@@ -134,19 +154,25 @@ fn main() -> Result<(), Failure> {
     };
     match command.as_str() {
         "Launch" => client.repeat(count, 0, &launch),
-        "EventRecord" => {
-            client.repeat(count, 0, &msg::EventRecord { event: ObjectId(EVENT), stream: StreamId(STREAM), flags: 0 })
-        }
+        "EventRecord" => client.repeat(
+            count,
+            0,
+            &msg::EventRecord { event: ObjectId(EVENT), stream: StreamId(STREAM), flags: 0 },
+        ),
         "StreamWaitEvent" => client.repeat(
             count,
             0,
             &msg::StreamWaitEvent { stream: StreamId(STREAM), event: ObjectId(EVENT), flags: 0 },
         ),
         "Fill" => client.repeat(count, 0, &fill),
-        "CopyIn" => {
-            client.repeat(count, 0, &msg::CopyIn { dst: DevicePtr(dst), stream: StreamId(STREAM), data: &[0; 64] })
+        "CopyIn" => client.repeat(
+            count,
+            0,
+            &msg::CopyIn { dst: DevicePtr(dst), stream: StreamId(STREAM), data: &[0; 64] },
+        ),
+        "StreamSynchronize" => {
+            client.repeat(count, CALL, &msg::StreamSynchronize { stream: StreamId(STREAM) })
         }
-        "StreamSynchronize" => client.repeat(count, CALL, &msg::StreamSynchronize { stream: StreamId(STREAM) }),
         _ => Err(format!("there is no command {command:?}").into()),
     }?;
     if client.worker.failures() > 0 { Err("commands have failed".into()) } else { Ok(()) }

@@ -1,6 +1,8 @@
-//! What administrators ask a server over its own socket, and what it answers: a length of four bytes, little-endian, and JSON.
+//! What administrators ask a server over its own socket, and what it answers: a length of four
+//! bytes, little-endian, and JSON.
 //!
-//! Fields are only ever added, and unknown ones are skipped; [`VERSION`] goes up when that is not enough.
+//! Fields are only ever added, and unknown ones are skipped; [`VERSION`] goes up when that is not
+//! enough.
 
 mod upgrade;
 
@@ -87,7 +89,8 @@ pub enum Answer {
     Killed(Vec<String>),
     /// To [`Ask::Trace`]: OTLP in JSON.
     Trace(serde_json::Value),
-    /// To [`Ask::Upgrade`]: the connection closes when the server is another program, or an error follows.
+    /// To [`Ask::Upgrade`]: the connection closes when the server is another program, or an error
+    /// follows.
     Becomes(Becoming),
     /// Nothing was done, for this reason.
     Error(String),
@@ -147,7 +150,8 @@ pub struct Listing {
     pub held: Vec<Held>,
     /// Sessions of the server before this one whose workers have not answered yet.
     pub unanswered: usize,
-    /// Who may use devices at once, `shared` or `exclusive`: of those with an index here, and, as `*`, of all others.
+    /// Who may use devices at once, `shared` or `exclusive`: of those with an index here, and, as
+    /// `*`, of all others.
     pub sharing: BTreeMap<String, String>,
     /// The sessions, oldest first.
     pub sessions: Vec<Session>,
@@ -169,7 +173,8 @@ pub struct Session {
     pub peer: String,
     /// What the connection is for: `session`, `management` or `probe`.
     pub kind: String,
-    /// What it is about: `starting`, `serving`, `ending`, and what else may keep a session from being served.
+    /// What it is about: `starting`, `serving`, `ending`, and what else may keep a session from
+    /// being served.
     pub state: String,
     /// How commands travel: `tcp`, `shm`, `tls`; empty while that is not settled.
     pub transport: String,
@@ -275,7 +280,8 @@ impl Admin {
         }
     }
 
-    /// What the server is doing. One that has become another release meanwhile, or was started again, is found again.
+    /// What the server is doing. One that has become another release meanwhile, or was started
+    /// again, is found again.
     pub fn listing(&mut self) -> io::Result<Listing> {
         let listing = self.ask_for_listing();
         let Err(error) = listing else { return listing };
@@ -328,14 +334,18 @@ impl Admin {
         self.stream.read_exact(&mut len)?;
         let len = u32::from_le_bytes(len) as usize;
         if len > LONGEST_ANSWER {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the server's answer is too long"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the server's answer is too long",
+            ));
         }
         let mut bytes = Vec::new();
         Read::by_ref(&mut self.stream).take(len as u64).read_to_end(&mut bytes)?;
         if bytes.len() < len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        serde_json::from_slice(&bytes)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 }
 
@@ -347,7 +357,9 @@ fn is_closed(error: &io::Error) -> bool {
 /// What the system calls a failure of its own, in words for people.
 fn silent(error: io::Error, stream: &UnixStream) -> io::Error {
     let sentence = match error.kind() {
-        _ if is_closed(&error) => "the server closed the connection before it had answered".to_owned(),
+        _ if is_closed(&error) => {
+            "the server closed the connection before it had answered".to_owned()
+        }
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             let patience = stream.read_timeout().ok().flatten().unwrap_or(PATIENCE);
             format!("the server has not answered for {} seconds", patience.as_secs())
@@ -358,7 +370,10 @@ fn silent(error: io::Error, stream: &UnixStream) -> io::Error {
 }
 
 fn unexpected(answer: &Answer) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the server answers something else: {answer:?}"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the server answers something else: {answer:?}"),
+    )
 }
 
 #[cfg(test)]
@@ -367,8 +382,7 @@ mod tests {
 
     #[test]
     fn what_a_newer_side_adds_is_skipped() {
-        let newer =
-            r#"{"version":7,"answer":{"sessions":{"process":3,"weather":"fine","sessions":[{"id":"ab","moon":1}]}}}"#;
+        let newer = r#"{"version":7,"answer":{"sessions":{"process":3,"weather":"fine","sessions":[{"id":"ab","moon":1}]}}}"#;
         let reply: Reply = serde_json::from_str(newer).unwrap();
         let Answer::Sessions(listing) = reply.answer else { panic!("{reply:?}") };
         assert_eq!((reply.version, listing.process, listing.sessions[0].id.as_str()), (7, 3, "ab"));
@@ -377,6 +391,9 @@ mod tests {
 
     #[test]
     fn the_socket_lies_beside_the_other() {
-        assert_eq!(beside(Path::new("/run/outboard/9470.sock")), Path::new("/run/outboard/9470.admin.sock"));
+        assert_eq!(
+            beside(Path::new("/run/outboard/9470.sock")),
+            Path::new("/run/outboard/9470.admin.sock")
+        );
     }
 }

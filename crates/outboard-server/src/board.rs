@@ -1,7 +1,9 @@
-//! The board: memory that the supervisor shares with all its workers, where each writes what NVML lists of a session: for which client's process
-//! it works, on which devices it has contexts, how much memory they use.
+//! The board: memory that the supervisor shares with all its workers, where each writes what NVML
+//! lists of a session: for which client's process it works, on which devices it has contexts, how
+//! much memory they use.
 //!
-//! It is for people to look at. Nothing is decided by it, so that a worker gone wrong can at most make a listing wrong.
+//! It is for people to look at. Nothing is decided by it, so that a worker gone wrong can at most
+//! make a listing wrong.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +12,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_wire::handshake::Process;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 /// Devices whose use is written down; a server with more does not show that of the others.
@@ -64,7 +68,8 @@ pub(crate) struct Board {
 impl Board {
     /// Makes one with room for so many sessions. The descriptor is for the workers.
     pub(crate) fn create(sessions: usize) -> io::Result<(Board, OwnedFd)> {
-        let memory = memfd_create("outboard-board", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let memory =
+            memfd_create("outboard-board", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, (sessions.max(1) * size_of::<Entry>()) as u64)?;
         // Else a worker could take the ground from under the others.
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -76,13 +81,19 @@ impl Board {
         format!("1/{}/{}", size_of::<Entry>(), sessions.max(1))
     }
 
-    /// Goes on with the board of an earlier supervisor, which a worker has kept. The layout must be known to be the same.
+    /// Goes on with the board of an earlier supervisor, which a worker has kept. The layout must be
+    /// known to be the same.
     pub(crate) fn take_over(memory: OwnedFd, sessions: usize) -> io::Result<(Board, OwnedFd)> {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let bytes = (sessions.max(1) * size_of::<Entry>()) as u64;
         // A worker gone wrong could have kept something else.
-        if !fcntl_get_seals(&memory)?.contains(sealed) || u64::try_from(fstat(&memory)?.st_size) != Ok(bytes) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "what a worker has kept is not a board"));
+        if !fcntl_get_seals(&memory)?.contains(sealed)
+            || u64::try_from(fstat(&memory)?.st_size) != Ok(bytes)
+        {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "what a worker has kept is not a board",
+            ));
         }
         Ok((Board::attach(memory.as_fd())?, memory))
     }
@@ -92,16 +103,24 @@ impl Board {
         let bytes = usize::try_from(fstat(memory)?.st_size).unwrap_or(0);
         let flags = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, wherever there is room.
-        let address = unsafe { mmap(core::ptr::null_mut(), bytes, flags, MapFlags::SHARED, memory, 0) }?;
-        // SAFETY: mapped for ever and never shrunk; an entry is only atomics, for which any bytes are valid.
-        let entries = unsafe { std::slice::from_raw_parts(address.cast::<Entry>(), bytes / size_of::<Entry>()) };
+        let address =
+            unsafe { mmap(core::ptr::null_mut(), bytes, flags, MapFlags::SHARED, memory, 0) }?;
+        // SAFETY: mapped for ever and never shrunk; an entry is only atomics, for which any bytes
+        // are valid.
+        let entries = unsafe {
+            std::slice::from_raw_parts(address.cast::<Entry>(), bytes / size_of::<Entry>())
+        };
         Ok(Board { entries, own: None })
     }
 
-    /// Takes an entry for this process, which works for a client's process. If all are taken, it is not shown.
+    /// Takes an entry for this process, which works for a client's process. If all are taken, it is
+    /// not shown.
     fn enter(&mut self, client: Process) {
         let free = |entry: &&Entry| {
-            entry.worker.compare_exchange(0, std::process::id(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            entry
+                .worker
+                .compare_exchange(0, std::process::id(), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
         };
         let Some(entry) = self.entries.iter().find(free) else { return };
         entry.process.store(client.id, Ordering::Relaxed);
@@ -146,12 +165,13 @@ impl Board {
         }
     }
 
-    /// Of a device's memory, what the sessions hold that this worker's client may know of: those of its own process, or if that has none, of its
-    /// machine.
+    /// Of a device's memory, what the sessions hold that this worker's client may know of: those of
+    /// its own process, or if that has none, of its machine.
     pub(crate) fn held_here(&self, ordinal: u32) -> u64 {
         let Some((own, machine)) = self.own else { return 0 };
         let own = own.process.load(Ordering::Relaxed);
-        let near: Vec<Session> = self.sessions().into_iter().filter(|session| session.machine == machine).collect();
+        let near: Vec<Session> =
+            self.sessions().into_iter().filter(|session| session.machine == machine).collect();
         let of = |which: &dyn Fn(&Session) -> bool| {
             let held = near.iter().filter(|session| which(session));
             held.filter_map(|session| session.held.get(ordinal as usize))
@@ -187,11 +207,17 @@ impl Board {
 
     /// Frees the entry of a worker that has ended.
     pub(crate) fn clear(&self, worker: u32) {
-        for entry in self.entries.iter().filter(|entry| entry.worker.load(Ordering::Acquire) == worker) {
+        for entry in
+            self.entries.iter().filter(|entry| entry.worker.load(Ordering::Acquire) == worker)
+        {
             entry.process.store(0, Ordering::Relaxed);
             entry.machine.store(0, Ordering::Relaxed);
             entry.contexts.store(0, Ordering::Relaxed);
-            entry.used.iter().chain(&entry.held).for_each(|bytes| bytes.store(0, Ordering::Relaxed));
+            entry
+                .used
+                .iter()
+                .chain(&entry.held)
+                .for_each(|bytes| bytes.store(0, Ordering::Relaxed));
             entry.worker.store(0, Ordering::Release);
         }
     }
@@ -220,12 +246,14 @@ pub(crate) fn get() -> Option<&'static Board> {
     BOARD.get()
 }
 
-/// How busy the workers keep this machine's processors, which is how busy a device is that they are.
+/// How busy the workers keep this machine's processors, which is how busy a device is that they
+/// are.
 pub(crate) struct Load {
     since: Instant,
     /// Processor time of each worker then.
     then: Vec<(u32, Duration)>,
-    /// What was measured last; it holds for a while, so that asking for every device takes no longer than for one.
+    /// What was measured last; it holds for a while, so that asking for every device takes no
+    /// longer than for one.
     last: Option<u32>,
 }
 
@@ -246,11 +274,17 @@ impl Load {
         std::thread::sleep(WINDOW.saturating_sub(self.since.elapsed()));
         let (then, window) = (std::mem::take(&mut self.then), self.since.elapsed());
         *self = Load::begin();
-        let before = |worker| then.iter().find(|(other, _)| *other == worker).map_or(Duration::ZERO, |(_, time)| *time);
-        let busy: Duration = self.then.iter().map(|(worker, time)| time.saturating_sub(before(*worker))).sum();
+        let before = |worker| {
+            then.iter()
+                .find(|(other, _)| *other == worker)
+                .map_or(Duration::ZERO, |(_, time)| *time)
+        };
+        let busy: Duration =
+            self.then.iter().map(|(worker, time)| time.saturating_sub(before(*worker))).sum();
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        let percent =
-            (100.0 * busy.as_secs_f64() / (window.as_secs_f64() * processors)).round().clamp(0.0, 100.0) as u32;
+        let percent = (100.0 * busy.as_secs_f64() / (window.as_secs_f64() * processors))
+            .round()
+            .clamp(0.0, 100.0) as u32;
         self.last = Some(percent);
         percent
     }
@@ -310,7 +344,8 @@ mod tests {
         assert!(first.sessions().is_empty());
         // Of another size, or memory that could be taken away while it is used.
         assert!(Board::take_over(memory, 3).is_err());
-        let unsealed = memfd_create("outboard-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        let unsealed =
+            memfd_create("outboard-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, (2 * size_of::<Entry>()) as u64).unwrap();
         assert!(Board::take_over(unsealed, 2).is_err());
     }

@@ -1,8 +1,10 @@
-//! Control groups of workers: how much of the machine's memory and how many tasks each may have, whoever its client is.
+//! Control groups of workers: how much of the machine's memory and how many tasks each may have,
+//! whoever its client is.
 //!
-//! Version 2 only. The server needs a group that was delegated to it (`Delegate=yes` in a systemd unit, a container's own, or one that somebody
-//! made for it). The server itself moves to a group `server` below, as a group with groups below has no processes of its own; each worker
-//! gets `worker-PID` beside it.
+//! Version 2 only. The server needs a group that was delegated to it (`Delegate=yes` in a systemd
+//! unit, a container's own, or one that somebody made for it). The server itself moves to a group
+//! `server` below, as a group with groups below has no processes of its own; each worker gets
+//! `worker-PID` beside it.
 
 use std::fs;
 use std::io;
@@ -78,23 +80,30 @@ impl Cgroup {
     pub fn own(shares: Shares) -> Result<Cgroup, CgroupError> {
         let none = |reason: &str| CgroupError::None(reason.to_owned());
         let read = |path: &str| {
-            fs::read_to_string(path).map_err(|error| CgroupError::File { path: PathBuf::from(path), error })
+            fs::read_to_string(path)
+                .map_err(|error| CgroupError::File { path: PathBuf::from(path), error })
         };
         let groups = read("/proc/self/cgroup")?;
         let within = groups.lines().find_map(|line| line.strip_prefix("0::"));
         let within = within.ok_or_else(|| none("the system has no version 2"))?;
         let mounts = read("/proc/self/mountinfo")?;
-        let mount = mounts.lines().find_map(mounted).ok_or_else(|| none("version 2 is not mounted"))?;
+        let mount =
+            mounts.lines().find_map(mounted).ok_or_else(|| none("version 2 is not mounted"))?;
         // A server that was replaced by a newer one has moved below its group already.
         let within = within
             .strip_suffix(&format!("/{SERVER}"))
             .map_or(within, |above| if above.is_empty() { "/" } else { above });
         let folder = mount.join(within.trim_start_matches('/'));
-        // Whose group it is: a service manager marks those that it has given away, and a container's root is the container's.
-        let given =
-            within == "/" || ["user.delegate", "trusted.delegate"].into_iter().any(|mark| is_marked(&folder, mark));
+        // Whose group it is: a service manager marks those that it has given away, and a
+        // container's root is the container's.
+        let given = within == "/"
+            || ["user.delegate", "trusted.delegate"]
+                .into_iter()
+                .any(|mark| is_marked(&folder, mark));
         if !given {
-            return Err(none("the one it is in belongs to others; a systemd unit gets one with Delegate=yes"));
+            return Err(none(
+                "the one it is in belongs to others; a systemd unit gets one with Delegate=yes",
+            ));
         }
         Cgroup::at(folder, shares)
     }
@@ -111,9 +120,10 @@ impl Cgroup {
         cgroup.write(&server.join("cgroup.procs"), &std::process::id().to_string())?;
         let path = cgroup.folder.join("cgroup.controllers");
         let there = fs::read_to_string(&path).map_err(|error| CgroupError::File { path, error })?;
-        for (wanted, controller, what) in
-            [(shares.memory.is_some(), "memory", "memory"), (shares.tasks.is_some(), "pids", "processes and threads")]
-        {
+        for (wanted, controller, what) in [
+            (shares.memory.is_some(), "memory", "memory"),
+            (shares.tasks.is_some(), "pids", "processes and threads"),
+        ] {
             if !there.split_whitespace().any(|name| name == controller) {
                 if wanted {
                     return Err(CgroupError::Controller { folder: cgroup.folder, what });
@@ -134,7 +144,8 @@ impl Cgroup {
     pub(crate) fn place(&self, process: u32) -> Result<Member, CgroupError> {
         self.sweep();
         let folder = self.folder.join(format!("{PREFIX}{process}"));
-        fs::create_dir(&folder).map_err(|error| CgroupError::File { path: folder.clone(), error })?;
+        fs::create_dir(&folder)
+            .map_err(|error| CgroupError::File { path: folder.clone(), error })?;
         let member = Member { folder };
         if let Some(memory) = self.shares.memory {
             self.write(&member.folder.join("memory.max"), &memory.to_string())?;
@@ -153,7 +164,8 @@ impl Cgroup {
         Ok(member)
     }
 
-    /// Removes groups whose processes have ended since: of workers that were still ending, or of an earlier server.
+    /// Removes groups whose processes have ended since: of workers that were still ending, or of an
+    /// earlier server.
     fn sweep(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
@@ -195,13 +207,17 @@ mod tests {
     fn version_2_is_found_among_mounts() {
         let hybrid = "30 24 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw";
         assert_eq!(mounted(hybrid), Some("/sys/fs/cgroup/unified".into()));
-        assert_eq!(mounted("31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"), None);
+        assert_eq!(
+            mounted("31 24 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory"),
+            None
+        );
         assert_eq!(mounted("nonsense"), None);
     }
 
     #[test]
     fn a_folder_that_is_no_group_is_named() {
-        let folder = std::env::temp_dir().join(format!("outboard-no-cgroup-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("outboard-no-cgroup-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let error = Cgroup::at(&folder, Shares::default()).unwrap_err().to_string();
         assert!(error.contains("cgroup"), "{error}");

@@ -1,5 +1,5 @@
-//! What supervisor and worker say to each other, over a socket pair that keeps messages apart. The worker finds its
-//! end as standard input. The messages are described in `api/control.toml`.
+//! What supervisor and worker say to each other, over a socket pair that keeps messages apart. The
+//! worker finds its end as standard input. The messages are described in `api/control.toml`.
 
 mod socket;
 #[cfg(test)]

@@ -3,10 +3,12 @@
 use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer, record};
 use serde::{Deserialize, Serialize};
 
-/// A client as the supervisor knows it: what its token, its certificate or its user on this machine has shown.
+/// A client as the supervisor knows it: what its token, its certificate or its user on this machine
+/// has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Whom its sessions are counted for, among them all clients that have shown nothing: `anonymous`.
+    /// Whom its sessions are counted for, among them all clients that have shown nothing:
+    /// `anonymous`.
     pub owner: String,
     /// The token's public name, if it has shown one.
     pub token: Option<String>,
@@ -77,8 +79,12 @@ impl<'a> Decode<'a> for Limits {
     fn decode(reader: &mut Reader<'a>) -> Result<Limits, DecodeError> {
         let (memory, sessions) = (reader.get()?, reader.get()?);
         let percent: Option<u32> = reader.get()?;
-        let invalid = |value: u32| DecodeError::Invalid { what: "share of multiprocessors", value: value.into() };
-        let multiprocessors = percent.map(|value| u8::try_from(value).map_err(|_| invalid(value))).transpose()?;
+        let invalid = |value: u32| DecodeError::Invalid {
+            what: "share of multiprocessors",
+            value: value.into(),
+        };
+        let multiprocessors =
+            percent.map(|value| u8::try_from(value).map_err(|_| invalid(value))).transpose()?;
         Ok(Limits { memory, sessions, multiprocessors, bandwidth: reader.get()? })
     }
 }
@@ -91,7 +97,12 @@ mod tests {
 
     #[test]
     fn it_arrives_as_it_was_sent() {
-        let limits = Limits { memory: Some(20 << 30), sessions: Some(2), multiprocessors: Some(50), bandwidth: None };
+        let limits = Limits {
+            memory: Some(20 << 30),
+            sessions: Some(2),
+            multiprocessors: Some(50),
+            bandwidth: None,
+        };
         for identity in [
             Identity::anonymous(),
             Identity::user(1000),
@@ -105,9 +116,20 @@ mod tests {
 
     #[test]
     fn the_stricter_limit_holds() {
-        let token = Limits { memory: Some(5), sessions: None, multiprocessors: Some(50), bandwidth: None };
-        let server = Limits { memory: Some(9), sessions: Some(2), multiprocessors: Some(20), bandwidth: None };
-        let both = Limits { memory: Some(5), sessions: Some(2), multiprocessors: Some(20), bandwidth: None };
+        let token =
+            Limits { memory: Some(5), sessions: None, multiprocessors: Some(50), bandwidth: None };
+        let server = Limits {
+            memory: Some(9),
+            sessions: Some(2),
+            multiprocessors: Some(20),
+            bandwidth: None,
+        };
+        let both = Limits {
+            memory: Some(5),
+            sessions: Some(2),
+            multiprocessors: Some(20),
+            bandwidth: None,
+        };
         assert_eq!(token.and(server), both);
         assert_eq!(server.and(token), both);
     }

@@ -1,8 +1,10 @@
-//! Images on the server's disk, by content: what one session has sent, no later one needs to send again.
+//! Images on the server's disk, by content: what one session has sent, no later one needs to send
+//! again.
 //!
-//! Each owner of sessions has a folder of its own, so that nobody learns from an answer what somebody else has loaded. A file is named after the
-//! hash of what is in it, and is checked against its name whenever it is read. Whatever goes wrong costs time only: a session whose server
-//! cannot read or write sends its images.
+//! Each owner of sessions has a folder of its own, so that nobody learns from an answer what
+//! somebody else has loaded. A file is named after the hash of what is in it, and is checked
+//! against its name whenever it is read. Whatever goes wrong costs time only: a session whose
+//! server cannot read or write sends its images.
 
 mod store;
 
@@ -25,7 +27,8 @@ use store::Store;
 /// The folder of those who have not said who they are: to each other, they are one.
 pub const ONE_OWNER: &str = "all";
 
-/// The name of an owner's folder. An owner is called whatever a token or a certificate says, so that the name is a hash of it.
+/// The name of an owner's folder. An owner is called whatever a token or a certificate says, so
+/// that the name is a hash of it.
 pub fn owners_folder(owner: &str) -> String {
     if owner == Identity::ANONYMOUS {
         return ONE_OWNER.to_owned();
@@ -40,7 +43,8 @@ pub struct ImageCache {
 }
 
 impl ImageCache {
-    /// The cache in a folder, of at most `limit` bytes of the disk for each owner. What is missing is made.
+    /// The cache in a folder, of at most `limit` bytes of the disk for each owner. What is missing
+    /// is made.
     ///
     /// # Errors
     /// If nothing can be read or written there.
@@ -60,13 +64,18 @@ impl ImageCache {
             Ok(Some(_)) => {
                 // The time says what has not been used for longest.
                 let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-                let _ = futimens(file.as_fd(), &Timestamps { last_access: now, last_modification: now });
+                let _ = futimens(
+                    file.as_fd(),
+                    &Timestamps { last_access: now, last_modification: now },
+                );
             }
             Ok(None) => {
                 tracing::warn!(file = %path.display(), "an image in the cache is damaged; it is removed");
                 let _ = std::fs::remove_file(&path);
             }
-            Err(error) => tracing::debug!(file = %path.display(), %error, "an image in the cache cannot be read"),
+            Err(error) => {
+                tracing::debug!(file = %path.display(), %error, "an image in the cache cannot be read")
+            }
         }
         read.ok().flatten()
     }

@@ -1,7 +1,7 @@
 //! Supervisor and workers: serves the devices of a driver library to clients.
 //!
-//! The [`supervisor`] accepts clients and starts one [`worker`] process for each. It never touches a device itself, so
-//! that no client can harm more than its own worker.
+//! The [`supervisor`] accepts clients and starts one [`worker`] process for each. It never touches
+//! a device itself, so that no client can harm more than its own worker.
 
 pub mod admin;
 pub mod auth;

@@ -19,14 +19,14 @@ pub enum Format {
 pub(crate) const FORMAT_VARIABLE: &str = "OUTBOARD_LOG_FORMAT";
 const FILTER_VARIABLE: &str = "OUTBOARD_LOG";
 
-/// Sends logs to standard error. `OUTBOARD_LOG` chooses what is logged, as in `info,outboard_server=debug`; the
-/// default is `info`. Does nothing if logs go somewhere already.
+/// Sends logs to standard error. `OUTBOARD_LOG` chooses what is logged, as in
+/// `info,outboard_server=debug`; the default is `info`. Does nothing if logs go somewhere already.
 pub fn init(format: Format) {
     init_to(format, std::io::stderr);
 }
 
-/// As [`init`], in the format that the environment names: what a worker process does. The logs stay where standard error is now, since
-/// the worker puts something else in its place.
+/// As [`init`], in the format that the environment names: what a worker process does. The logs stay
+/// where standard error is now, since the worker puts something else in its place.
 pub fn init_from_env() {
     let format = match std::env::var(FORMAT_VARIABLE).as_deref() {
         Ok("json") => Format::Json,
@@ -44,7 +44,9 @@ where
 {
     // An empty variable says nothing, rather than that nothing is to be said.
     let chosen = std::env::var(FILTER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
-    let filter = chosen.and_then(|text| EnvFilter::try_new(text).ok()).unwrap_or_else(|| EnvFilter::new("info"));
+    let filter = chosen
+        .and_then(|text| EnvFilter::try_new(text).ok())
+        .unwrap_or_else(|| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A second subscriber is refused: the first one stays.
     let _ = match format {

@@ -1,7 +1,9 @@
-//! A session's meter: a page of memory in which its worker counts what it does, and which the supervisor reads.
+//! A session's meter: a page of memory in which its worker counts what it does, and which the
+//! supervisor reads.
 //!
-//! Only the session's worker and the supervisor have it, and the supervisor maps it for reading only. It holds nothing but numbers, none of
-//! which decides anything: a worker gone wrong can make its own numbers wrong, and nothing else. Counting takes no lock and no system call.
+//! Only the session's worker and the supervisor have it, and the supervisor maps it for reading
+//! only. It holds nothing but numbers, none of which decides anything: a worker gone wrong can make
+//! its own numbers wrong, and nothing else. Counting takes no lock and no system call.
 
 mod class;
 mod error;
@@ -14,7 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -25,7 +29,8 @@ pub(crate) use reading::Reading;
 /// Devices whose memory is counted; a server with more does not show that of the others.
 pub(crate) const DEVICES: usize = 16;
 /// Upper bounds of how long waits lasted, in nanoseconds; longer ones come behind the last.
-pub(crate) const WAIT_BOUNDS: [u64; 6] = [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
+pub(crate) const WAIT_BOUNDS: [u64; 6] =
+    [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 /// Names of the ways that bytes take, as [`Way`] numbers them.
 pub(crate) const WAYS: [&str; 4] = ["commands", "lanes", "shared", "mapped"];
 /// Names of states, as [`State`] numbers them.
@@ -51,7 +56,8 @@ pub(crate) enum Direction {
     Out,
 }
 
-/// What a session is about. Others than its worker add those of their own, such as waiting for its place.
+/// What a session is about. Others than its worker add those of their own, such as waiting for its
+/// place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Serving,
@@ -119,8 +125,10 @@ pub(crate) fn page() -> &'static Page {
 pub(crate) fn join(memory: BorrowedFd<'_>) -> io::Result<()> {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, wherever there is room.
-    let address = unsafe { mmap(core::ptr::null_mut(), BYTES, flags, MapFlags::SHARED, memory, 0) }?;
-    // SAFETY: mapped for ever, and sealed so that it never shrinks; a page is only atomics, for which any bytes are valid.
+    let address =
+        unsafe { mmap(core::ptr::null_mut(), BYTES, flags, MapFlags::SHARED, memory, 0) }?;
+    // SAFETY: mapped for ever, and sealed so that it never shrinks; a page is only atomics, for
+    // which any bytes are valid.
     let page = unsafe { &*address.cast::<Page>() };
     page.hear();
     // A worker joins once.
@@ -153,7 +161,8 @@ impl Page {
         }
     }
 
-    /// Counts a command. Only for the dispatcher's thread: what nobody else writes needs no locked operation.
+    /// Counts a command. Only for the dispatcher's thread: what nobody else writes needs no locked
+    /// operation.
     #[inline]
     pub(crate) fn command(&self, class: Class) {
         alone(&self.commands[class as usize], 1);
@@ -265,7 +274,8 @@ pub(crate) struct Meter {
 impl Meter {
     /// Makes a page for a worker.
     pub(crate) fn create() -> io::Result<Meter> {
-        let memory = memfd_create("outboard-meter", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let memory =
+            memfd_create("outboard-meter", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, BYTES as u64)?;
         // Else a worker could take the ground from under the supervisor.
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -282,7 +292,10 @@ impl Meter {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         // A worker gone wrong could have kept something else.
         if !fcntl_get_seals(&memory)?.contains(sealed) || fstat(&memory)?.st_size < BYTES as i64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "what a worker has kept is not a meter"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "what a worker has kept is not a meter",
+            ));
         }
         Meter::attach(memory)
     }
@@ -290,8 +303,9 @@ impl Meter {
     /// Maps a page that has been made before.
     pub(crate) fn attach(memory: OwnedFd) -> io::Result<Meter> {
         // SAFETY: a new mapping, wherever there is room.
-        let address =
-            unsafe { mmap(core::ptr::null_mut(), BYTES, ProtFlags::READ, MapFlags::SHARED, memory.as_fd(), 0) }?;
+        let address = unsafe {
+            mmap(core::ptr::null_mut(), BYTES, ProtFlags::READ, MapFlags::SHARED, memory.as_fd(), 0)
+        }?;
         Ok(Meter { page: address.cast(), memory })
     }
 
@@ -302,7 +316,8 @@ impl Meter {
 
     /// What the worker has counted so far.
     pub(crate) fn read(&self) -> Reading {
-        // SAFETY: mapped while this lives, and sealed so that it never shrinks; a page is only atomics, for which any bytes are valid.
+        // SAFETY: mapped while this lives, and sealed so that it never shrinks; a page is only
+        // atomics, for which any bytes are valid.
         Reading::of(unsafe { &*self.page })
     }
 }
@@ -361,6 +376,9 @@ mod tests {
         page.transport.store(u32::MAX, Ordering::Relaxed);
         page.heard.store(u64::MAX, Ordering::Relaxed);
         let seen = meter.read();
-        assert_eq!((seen.transport(), seen.state(), seen.idle()), ("other", "unknown", Duration::ZERO));
+        assert_eq!(
+            (seen.transport(), seen.state(), seen.idle()),
+            ("other", "unknown", Duration::ZERO)
+        );
     }
 }

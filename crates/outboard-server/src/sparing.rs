@@ -49,7 +49,8 @@ impl Sparing {
         Some(kind.take())
     }
 
-    /// Kinds of which lines were left out, and how many, where nothing was written since. They count as told.
+    /// Kinds of which lines were left out, and how many, where nothing was written since. They
+    /// count as told.
     pub(crate) fn left_out(&self) -> Vec<(&'static str, u64)> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kinds.iter_mut().filter_map(|(name, kind)| Some((*name, kind.take()?))).collect()

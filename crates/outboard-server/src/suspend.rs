@@ -1,5 +1,5 @@
-//! Suspending the GPU side of a worker and having it go on, by the driver's own means. Another process than the worker does it, and never the
-//! supervisor, which loads no driver.
+//! Suspending the GPU side of a worker and having it go on, by the driver's own means. Another
+//! process than the worker does it, and never the supervisor, which loads no driver.
 
 use std::path::Path;
 
@@ -52,16 +52,20 @@ pub unsafe fn run(driver: &Path, action: Action, process: u32) -> Result<(), Str
     let _ = call!(table, cuInit(0));
     let failed = |step: &str| {
         let step = step.to_owned();
-        move |error: CUresult| format!("the driver could not {step} process {process}: error {}", error.0)
+        move |error: CUresult| {
+            format!("the driver could not {step} process {process}: error {}", error.0)
+        }
     };
     match action {
         Action::Suspend => {
             lock(table, process).map_err(failed("lock"))?;
-            call!(table, cuCheckpointProcessCheckpoint(process, core::ptr::null_mut())).map_err(|error| {
-                // As it was, so that its client notices nothing.
-                let _ = call!(table, cuCheckpointProcessUnlock(process, core::ptr::null_mut()));
-                failed("checkpoint")(error)
-            })
+            call!(table, cuCheckpointProcessCheckpoint(process, core::ptr::null_mut())).map_err(
+                |error| {
+                    // As it was, so that its client notices nothing.
+                    let _ = call!(table, cuCheckpointProcessUnlock(process, core::ptr::null_mut()));
+                    failed("checkpoint")(error)
+                },
+            )
         }
         // A server that was killed may have left it anywhere between.
         Action::Resume => {
@@ -71,9 +75,11 @@ pub unsafe fn run(driver: &Path, action: Action, process: u32) -> Result<(), Str
                 return Ok(());
             }
             if asked.is_err() || state != CUprocessState::CU_PROCESS_STATE_LOCKED {
-                call!(table, cuCheckpointProcessRestore(process, core::ptr::null_mut())).map_err(failed("restore"))?;
+                call!(table, cuCheckpointProcessRestore(process, core::ptr::null_mut()))
+                    .map_err(failed("restore"))?;
             }
-            call!(table, cuCheckpointProcessUnlock(process, core::ptr::null_mut())).map_err(failed("unlock"))
+            call!(table, cuCheckpointProcessUnlock(process, core::ptr::null_mut()))
+                .map_err(failed("unlock"))
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Spans: what took how long in a session, for traces. Made by workers while somebody wants them, gathered by the supervisor.
+//! Spans: what took how long in a session, for traces. Made by workers while somebody wants them,
+//! gathered by the supervisor.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -71,7 +72,12 @@ impl<'a> Decode<'a> for Span {
             let value = match reader.u8()? {
                 0 => Value::Text(reader.get()?),
                 1 => Value::Number(reader.u64()?),
-                value => return Err(DecodeError::Invalid { what: "kind of attribute", value: value.into() }),
+                value => {
+                    return Err(DecodeError::Invalid {
+                        what: "kind of attribute",
+                        value: value.into(),
+                    });
+                }
             };
             attributes.push((name, value));
         }

@@ -1,5 +1,6 @@
-//! What a worker's sandbox stops. Each attempt is made by a process of its own, once with the sandbox and once without: it must fail in the
-//! one with the error that the layer gives, and where the system allows it, succeed in the other.
+//! What a worker's sandbox stops. Each attempt is made by a process of its own, once with the
+//! sandbox and once without: it must fail in the one with the error that the layer gives, and where
+//! the system allows it, succeed in the other.
 
 #![allow(clippy::print_stdout)]
 
@@ -11,8 +12,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use outboard_server::sandbox::{Mode, Sandbox};
 
-/// What a process of this test is told by: the attempt, `sandboxed` or `free`, the folder that it may not use, the one that it may, and the
-/// process that started it.
+/// What a process of this test is told by: the attempt, `sandboxed` or `free`, the folder that it
+/// may not use, the one that it may, and the process that started it.
 struct Case {
     forbidden: PathBuf,
     own: PathBuf,
@@ -25,7 +26,8 @@ type Attempt = (&'static str, fn(&Case) -> io::Result<()>, Expected);
 enum Expected {
     /// Fails with this error; without the sandbox it succeeds.
     Stopped(i32),
-    /// Fails with this error; without the sandbox it needs rights or a kernel that this machine may lack.
+    /// Fails with this error; without the sandbox it needs rights or a kernel that this machine may
+    /// lack.
     StoppedAnyhow(i32),
     /// Succeeds in both.
     Allowed,
@@ -34,10 +36,22 @@ enum Expected {
 use Expected::{Allowed, Stopped, StoppedAnyhow};
 
 const ATTEMPTS: &[Attempt] = &[
-    ("reads_a_file_of_the_user", |case| fs::read(case.forbidden.join("secret")).map(drop), Stopped(libc::EACCES)),
-    ("lists_a_folder_of_the_user", |case| fs::read_dir(&case.forbidden).map(drop), Stopped(libc::EACCES)),
+    (
+        "reads_a_file_of_the_user",
+        |case| fs::read(case.forbidden.join("secret")).map(drop),
+        Stopped(libc::EACCES),
+    ),
+    (
+        "lists_a_folder_of_the_user",
+        |case| fs::read_dir(&case.forbidden).map(drop),
+        Stopped(libc::EACCES),
+    ),
     ("writes_a_file", |case| fs::write(case.forbidden.join("new"), b"x"), Stopped(libc::EACCES)),
-    ("removes_a_file", |case| fs::remove_file(case.forbidden.join("secret")), Stopped(libc::EACCES)),
+    (
+        "removes_a_file",
+        |case| fs::remove_file(case.forbidden.join("secret")),
+        Stopped(libc::EACCES),
+    ),
     (
         "reads_the_memory_of_its_parent",
         |case| fs::read(format!("/proc/{}/environ", case.parent)).map(drop),
@@ -53,8 +67,16 @@ const ATTEMPTS: &[Attempt] = &[
     ("forks", |_| fork(), Stopped(libc::EPERM)),
     ("clones_by_a_structure", |_| call(libc::SYS_clone3, [0; 4]), StoppedAnyhow(libc::ENOSYS)),
     ("starts_a_thread", |_| thread(|| Ok(())), Allowed),
-    ("listens_on_the_network", |_| std::net::TcpListener::bind("127.0.0.1:0").map(drop), Stopped(libc::EPERM)),
-    ("sends_a_datagram", |_| std::net::UdpSocket::bind("127.0.0.1:0").map(drop), Stopped(libc::EPERM)),
+    (
+        "listens_on_the_network",
+        |_| std::net::TcpListener::bind("127.0.0.1:0").map(drop),
+        Stopped(libc::EPERM),
+    ),
+    (
+        "sends_a_datagram",
+        |_| std::net::UdpSocket::bind("127.0.0.1:0").map(drop),
+        Stopped(libc::EPERM),
+    ),
     (
         "opens_a_socket_in_another_thread",
         |_| thread(|| std::net::UdpSocket::bind("127.0.0.1:0").map(drop)),
@@ -71,7 +93,11 @@ const ATTEMPTS: &[Attempt] = &[
         |case| call(libc::SYS_ptrace, [i64::from(libc::PTRACE_SEIZE), case.parent as i64, 0, 0]),
         StoppedAnyhow(libc::EPERM),
     ),
-    ("signals_its_parent", |case| call(libc::SYS_kill, [case.parent as i64, 0, 0, 0]), Stopped(libc::EPERM)),
+    (
+        "signals_its_parent",
+        |case| call(libc::SYS_kill, [case.parent as i64, 0, 0, 0]),
+        Stopped(libc::EPERM),
+    ),
     ("signals_all_it_can", |_| call(libc::SYS_kill, [-1, 0, 0, 0]), Stopped(libc::EPERM)),
     (
         "signals_a_thread_of_its_parent",
@@ -86,7 +112,11 @@ const ATTEMPTS: &[Attempt] = &[
         |case| call(libc::SYS_setpriority, [libc::PRIO_PROCESS.into(), case.parent as i64, 19, 0]),
         Stopped(libc::EPERM),
     ),
-    ("shares_memory_by_number", |_| call(libc::SYS_shmget, [0, 4096, 0o600, 0]).map(drop), Stopped(libc::EPERM)),
+    (
+        "shares_memory_by_number",
+        |_| call(libc::SYS_shmget, [0, 4096, 0o600, 0]).map(drop),
+        Stopped(libc::EPERM),
+    ),
     ("opens_sockets_of_other_families", |_| other_families(), StoppedAnyhow(libc::EPERM)),
     ("starts_other_processes", |_| all(PROCESSES), StoppedAnyhow(libc::EPERM)),
     ("looks_into_other_processes", |_| all(OTHERS), StoppedAnyhow(libc::EPERM)),
@@ -95,8 +125,16 @@ const ATTEMPTS: &[Attempt] = &[
     ("goes_around_the_filter", |_| all(AROUND), StoppedAnyhow(libc::EPERM)),
     ("talks_by_numbers", |_| all(NUMBERS), StoppedAnyhow(libc::EPERM)),
     ("becomes_another_user", |_| become_another(), StoppedAnyhow(libc::EPERM)),
-    ("reads_about_its_parent", |case| fs::read(format!("/proc/{}/maps", case.parent)).map(drop), Stopped(libc::EACCES)),
-    ("reads_what_the_first_process_was_told", |_| fs::read("/proc/1/environ").map(drop), StoppedAnyhow(libc::EACCES)),
+    (
+        "reads_about_its_parent",
+        |case| fs::read(format!("/proc/{}/maps", case.parent)).map(drop),
+        Stopped(libc::EACCES),
+    ),
+    (
+        "reads_what_the_first_process_was_told",
+        |_| fs::read("/proc/1/environ").map(drop),
+        StoppedAnyhow(libc::EACCES),
+    ),
     (
         "writes_to_the_kernels_settings",
         |_| fs::write("/proc/sys/kernel/core_pattern", b"x"),
@@ -110,7 +148,11 @@ const ATTEMPTS: &[Attempt] = &[
     ),
     ("mounts", |_| call(libc::SYS_mount, [0; 4]), StoppedAnyhow(libc::EPERM)),
     ("loads_a_kernel_program", |_| call(libc::SYS_bpf, [0; 4]), StoppedAnyhow(libc::EPERM)),
-    ("goes_around_by_a_ring", |_| call(libc::SYS_io_uring_setup, [1, 0, 0, 0]), StoppedAnyhow(libc::EPERM)),
+    (
+        "goes_around_by_a_ring",
+        |_| call(libc::SYS_io_uring_setup, [1, 0, 0, 0]),
+        StoppedAnyhow(libc::EPERM),
+    ),
     ("is_without_new_privileges", |_| status("NoNewPrivs:\t1"), StoppedAnyhow(0)),
     ("has_no_capabilities", |_| status("CapEff:\t0000000000000000"), StoppedAnyhow(0)),
     ("can_get_no_capabilities_back", |_| status("CapPrm:\t0000000000000000"), StoppedAnyhow(0)),
@@ -191,7 +233,8 @@ const KERNEL: &[libc::c_long] = &[
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
 ];
-/// Programs in the kernel, rings, faults handled by hand, keys, and what x86 has for the lowest level.
+/// Programs in the kernel, rings, faults handled by hand, keys, and what x86 has for the lowest
+/// level.
 const AROUND: &[libc::c_long] = &[
     libc::SYS_bpf,
     libc::SYS_io_uring_setup,
@@ -225,9 +268,13 @@ const NUMBERS: &[libc::c_long] = &[
     libc::SYS_mq_unlink,
 ];
 
-/// Each of these calls is refused, as all of them are by the filter: with no other error, and without having been looked at.
+/// Each of these calls is refused, as all of them are by the filter: with no other error, and
+/// without having been looked at.
 fn all(calls: &[libc::c_long]) -> io::Result<()> {
-    let others: Vec<_> = calls.iter().filter(|number| refusal(call(**number, [0; 4])) != Some(libc::EPERM)).collect();
+    let others: Vec<_> = calls
+        .iter()
+        .filter(|number| refusal(call(**number, [0; 4])) != Some(libc::EPERM))
+        .collect();
     if others.is_empty() { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
 }
 
@@ -238,8 +285,9 @@ fn refusal(outcome: io::Result<()>) -> Option<i32> {
 /// Sockets of every family but that of this machine's own, whatever the kernel knows of them.
 fn other_families() -> io::Result<()> {
     let families = (0..64).filter(|family| *family != libc::AF_UNIX);
-    let kinds =
-        families.flat_map(|family| [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW].map(|kind| (family, kind)));
+    let kinds = families.flat_map(|family| {
+        [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_RAW].map(|kind| (family, kind))
+    });
     for (family, kind) in kinds {
         let outcome = call(libc::SYS_socket, [family.into(), kind.into(), 0, 0]);
         if refusal(outcome) != Some(libc::EPERM) {
@@ -262,7 +310,9 @@ fn become_another() -> io::Result<()> {
         (libc::SYS_setresgid, [same, other, same, 0]),
         (libc::SYS_setgroups, [1, list.as_ptr() as i64, 0, 0]),
     ];
-    let stopped = calls.into_iter().all(|(number, arguments)| refusal(call(number, arguments)) == Some(libc::EPERM));
+    let stopped = calls
+        .into_iter()
+        .all(|(number, arguments)| refusal(call(number, arguments)) == Some(libc::EPERM));
     if stopped { Err(io::Error::from_raw_os_error(libc::EPERM)) } else { Ok(()) }
 }
 
@@ -270,7 +320,10 @@ fn become_another() -> io::Result<()> {
 fn limit(process: i32) -> io::Result<()> {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     call(libc::SYS_prlimit64, [0, libc::RLIMIT_NOFILE.into(), 0, (&raw mut limit) as i64])?;
-    call(libc::SYS_prlimit64, [process.into(), libc::RLIMIT_NOFILE.into(), (&raw const limit) as i64, 0])
+    call(
+        libc::SYS_prlimit64,
+        [process.into(), libc::RLIMIT_NOFILE.into(), (&raw const limit) as i64, 0],
+    )
 }
 
 /// As `abort` and the C library's threads do it.
@@ -283,7 +336,10 @@ fn signal_itself() -> io::Result<()> {
 /// Opens the first disk there is for writing.
 fn device_of_a_disk() -> io::Result<()> {
     let disks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let disk = disks.map(|disk| Path::new("/dev").join(disk.file_name())).next().unwrap_or_else(|| "/dev/sda".into());
+    let disk = disks
+        .map(|disk| Path::new("/dev").join(disk.file_name()))
+        .next()
+        .unwrap_or_else(|| "/dev/sda".into());
     fs::OpenOptions::new().write(true).open(disk).map(drop)
 }
 
@@ -298,7 +354,12 @@ fn call(number: libc::c_long, arguments: [i64; 4]) -> io::Result<()> {
 
 /// As NVIDIA's driver does it.
 fn name_a_thread() -> io::Result<()> {
-    thread(|| fs::write(format!("/proc/self/task/{}/comm", rustix::thread::gettid().as_raw_nonzero()), "driver"))
+    thread(|| {
+        fs::write(
+            format!("/proc/self/task/{}/comm", rustix::thread::gettid().as_raw_nonzero()),
+            "driver",
+        )
+    })
 }
 
 fn exec() -> io::Error {
@@ -317,7 +378,10 @@ fn fork() -> io::Result<()> {
 }
 
 fn thread(what: fn() -> io::Result<()>) -> io::Result<()> {
-    std::thread::Builder::new().spawn(what)?.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")))
+    std::thread::Builder::new()
+        .spawn(what)?
+        .join()
+        .unwrap_or_else(|_| Err(io::Error::other("it panicked")))
 }
 
 /// Error 0 stands for what is right.
@@ -340,17 +404,21 @@ fn landlock() -> i64 {
     unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0, 0, 1).max(0) }
 }
 
-/// A process of an attempt: its exit code is the error, 0 for none, or 200 if the sandbox was not complete.
+/// A process of an attempt: its exit code is the error, 0 for none, or 200 if the sandbox was not
+/// complete.
 fn attempt(args: &[String]) -> ExitCode {
     let [name, how, forbidden, own, parent] = args else { return ExitCode::from(201) };
-    let case = Case { forbidden: forbidden.into(), own: own.into(), parent: parent.parse().unwrap_or(0) };
+    let case =
+        Case { forbidden: forbidden.into(), own: own.into(), parent: parent.parse().unwrap_or(0) };
     if how == "sandboxed" {
         let sandbox = Sandbox::new(Mode::Strict, Vec::new(), vec![case.own.clone()]);
         if sandbox.before_the_driver().is_err() || sandbox.before_the_client().is_err() {
             return ExitCode::from(200);
         }
     }
-    let Some((_, make, _)) = ATTEMPTS.iter().find(|(other, ..)| other == name) else { return ExitCode::from(202) };
+    let Some((_, make, _)) = ATTEMPTS.iter().find(|(other, ..)| other == name) else {
+        return ExitCode::from(202);
+    };
     match make(&case) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.raw_os_error() {
@@ -378,7 +446,8 @@ fn holds(name: &str, expected: Expected, folder: &Path) -> bool {
     for path in [&forbidden, &own] {
         fs::create_dir_all(path).expect("a folder of the test's own");
     }
-    let secret = || fs::write(forbidden.join("secret"), b"secret").expect("a file of the test's own");
+    let secret =
+        || fs::write(forbidden.join("secret"), b"secret").expect("a file of the test's own");
     let confined = |code| if code == 0 { 100 } else { code };
     secret();
     let sandboxed = outcome(name, "sandboxed", &forbidden, &own);

@@ -2,7 +2,8 @@
 
 /// A growing buffer that is filled at the end and emptied at the front.
 ///
-/// It grows only as bytes arrive, never by what a header promises, and gives memory back after a large frame.
+/// It grows only as bytes arrive, never by what a header promises, and gives memory back after a
+/// large frame.
 #[derive(Debug)]
 pub struct ReceiveBuffer {
     bytes: Vec<u8>,
@@ -61,7 +62,10 @@ impl ReceiveBuffer {
     /// # Panics
     /// If the room was smaller.
     pub fn filled(&mut self, count: usize) {
-        assert!(count <= self.bytes.len() - self.end, "more bytes were received than there was room for");
+        assert!(
+            count <= self.bytes.len() - self.end,
+            "more bytes were received than there was room for"
+        );
         self.end += count;
     }
 

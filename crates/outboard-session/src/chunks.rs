@@ -95,8 +95,8 @@ impl Cut {
         self.count
     }
 
-    /// How many chunks may be on their way before any is granted: what fits into one transfer's staging memory. Both
-    /// sides know it, so no message says it.
+    /// How many chunks may be on their way before any is granted: what fits into one transfer's
+    /// staging memory. Both sides know it, so no message says it.
     pub fn window(&self) -> u32 {
         let fit = outboard_wire::limits::WINDOW / self.chunk as usize;
         self.count.min(fit as u32)
@@ -220,7 +220,10 @@ mod tests {
         assert_eq!(expected.begin(2, CHUNK), Err(ChunkError::NotGranted { index: 2, granted: 2 }));
         expected.grant(9);
         assert_eq!(expected.begin(4, 0), Err(ChunkError::NotGranted { index: 4, granted: 4 }));
-        assert_eq!(expected.begin(3, CHUNK), Err(ChunkError::Length { index: 3, found: CHUNK, expected: 5 }));
+        assert_eq!(
+            expected.begin(3, CHUNK),
+            Err(ChunkError::Length { index: 3, found: CHUNK, expected: 5 })
+        );
         assert_eq!(expected.begin(3, 5), Ok(3 * u64::from(CHUNK)));
         assert_eq!(expected.begin(3, 5), Err(ChunkError::Twice { index: 3 }));
         expected.broke_off(3);
@@ -230,7 +233,8 @@ mod tests {
     #[test]
     fn a_window_fits_into_staging_memory() {
         for chunk in [CHUNK, 1 << 20, 3 << 20, 8 << 20] {
-            let cut = Cut::new(1 << 40, chunk).unwrap_or_else(|_| Cut::new(1 << 36, chunk).unwrap());
+            let cut =
+                Cut::new(1 << 40, chunk).unwrap_or_else(|_| Cut::new(1 << 36, chunk).unwrap());
             assert!(cut.window() >= 4 && cut.staging() <= outboard_wire::limits::WINDOW);
             assert_eq!(Cut::new(1, chunk).unwrap().window(), 1);
         }

@@ -2,7 +2,9 @@
 
 use std::mem::MaybeUninit;
 
-use outboard_wire::frame::{CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen};
+use outboard_wire::frame::{
+    CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen,
+};
 use outboard_wire::{ContextId, Writer};
 use rustc_hash::FxHashMap;
 
@@ -52,18 +54,21 @@ pub struct PendingCalls<T> {
 }
 
 impl Outgoing {
-    /// An empty half; `retain` keeps frames until the worker has taken them over, so that the session can
-    /// [`resume`](Self::resume).
+    /// An empty half; `retain` keeps frames until the worker has taken them over, so that the
+    /// session can [`resume`](Self::resume).
     pub fn new(retain: bool) -> Outgoing {
         Outgoing {
-            window: Window::new(Layout { header: CommandHeader::SIZE, seq_at: 12, unnumbered: LINK_OPS }, retain),
+            window: Window::new(
+                Layout { header: CommandHeader::SIZE, seq_at: 12, unnumbered: LINK_OPS },
+                retain,
+            ),
         }
     }
 
     /// Appends a command and returns its number.
     ///
-    /// `flags` is as in [`flags`]; `ctx` names the context current in the calling thread, 0 for none. A payload that
-    /// is too long, or whose `encode` panics, leaves nothing behind.
+    /// `flags` is as in [`flags`]; `ctx` names the context current in the calling thread, 0 for
+    /// none. A payload that is too long, or whose `encode` panics, leaves nothing behind.
     #[inline]
     pub fn push(
         &mut self,
@@ -72,22 +77,29 @@ impl Outgoing {
         ctx: ContextId,
         encode: impl FnOnce(&mut Writer),
     ) -> Result<u64, TooLong> {
-        self.window.push(true, |writer, seq| CommandHeader { len: 0, op, flags, ctx, seq }.encode(writer), encode)
+        self.window.push(
+            true,
+            |writer, seq| CommandHeader { len: 0, op, flags, ctx, seq }.encode(writer),
+            encode,
+        )
     }
 
     /// Appends an acknowledgement of the worker's frames up to `received`.
     pub fn acknowledge(&mut self, received: u64) {
         let header = |writer: &mut Writer, seq| {
-            CommandHeader { len: 0, op: OP_ACKNOWLEDGE, flags: 0, ctx: ContextId::NONE, seq }.encode(writer)
+            CommandHeader { len: 0, op: OP_ACKNOWLEDGE, flags: 0, ctx: ContextId::NONE, seq }
+                .encode(writer)
         };
         let fits = self.window.push(false, header, |writer| writer.u64(received));
         debug_assert!(fits.is_ok(), "eight bytes fit into a frame");
     }
 
-    /// Says that this process is ending, so that the worker need not keep the session when the connection closes.
+    /// Says that this process is ending, so that the worker need not keep the session when the
+    /// connection closes.
     pub fn goodbye(&mut self) {
         let header = |writer: &mut Writer, seq| {
-            CommandHeader { len: 0, op: OP_GOODBYE, flags: 0, ctx: ContextId::NONE, seq }.encode(writer)
+            CommandHeader { len: 0, op: OP_GOODBYE, flags: 0, ctx: ContextId::NONE, seq }
+                .encode(writer)
         };
         let fits = self.window.push(false, header, |_| ());
         debug_assert!(fits.is_ok(), "no bytes fit into a frame");
@@ -135,8 +147,8 @@ impl Outgoing {
         self.window.acknowledge(taken)
     }
 
-    /// After a cut, with a worker that has taken over the commands up to `taken`: all later ones are pending again.
-    /// Batches taken before must have been returned.
+    /// After a cut, with a worker that has taken over the commands up to `taken`: all later ones
+    /// are pending again. Batches taken before must have been returned.
     pub fn resume(&mut self, taken: u64) -> Result<(), ProtocolError> {
         self.window.resume(taken)
     }

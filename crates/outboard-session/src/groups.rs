@@ -1,10 +1,12 @@
-//! How the chunks of a transfer, which suit the link, are put together to groups, which suit the device, and where both lie in staging memory.
+//! How the chunks of a transfer, which suit the link, are put together to groups, which suit the
+//! device, and where both lie in staging memory.
 //!
-//! A chunk is what one lane, or one thread, carries at a time: small, so that all work on what the device needs next. A group is what the device
-//! copies at a time: large, since each costs it a few microseconds beside the copy itself, and of each stream only so many operations fit.
+//! A chunk is what one lane, or one thread, carries at a time: small, so that all work on what the
+//! device needs next. A group is what the device copies at a time: large, since each costs it a few
+//! microseconds beside the copy itself, and of each stream only so many operations fit.
 //!
-//! Staging memory of a transfer is [`FLAGS`] bytes of flags, 32 bits each, and slots for groups behind them. Both sides of a link compute the same
-//! layout.
+//! Staging memory of a transfer is [`FLAGS`] bytes of flags, 32 bits each, and slots for groups
+//! behind them. Both sides of a link compute the same layout.
 
 use std::ops::Range;
 
@@ -22,14 +24,17 @@ const PARTS: u64 = 8;
 /// Groups of a transfer that waits behind others are not larger, in bytes, unless a chunk is.
 const LARGEST_WAITING: u64 = 8 << 20;
 
-/// What a group costs beside its copy where both sides share memory, as bytes that would be copied meanwhile, to and from the device. One that waits
-/// for bytes takes some 20 microseconds to see that they are there.
+/// What a group costs beside its copy where both sides share memory, as bytes that would be copied
+/// meanwhile, to and from the device. One that waits for bytes takes some 20 microseconds to see
+/// that they are there.
 const COSTS: (u64, u64) = (1 << 20, 256 << 10);
 
-/// Bytes of a transfer's slots where both sides share memory: what fits into a processor's cache is copied faster.
+/// Bytes of a transfer's slots where both sides share memory: what fits into a processor's cache is
+/// copied faster.
 pub const SHARED: usize = 16 << 20;
 
-/// Shared memory is made known to the device in blocks of so many bytes, each of which holds the staging memory of the largest transfer.
+/// Shared memory is made known to the device in blocks of so many bytes, each of which holds the
+/// staging memory of the largest transfer.
 pub const BLOCK: usize = SHARED + (2 << 20);
 
 /// A flag of a slot. Each is set to the number of groups that have used the slot so far.
@@ -41,7 +46,8 @@ pub enum Flag {
     Free(usize),
     /// The stream has come to the transfer: 1.
     Reached,
-    /// Not 0: the transfer has come to nothing, and what the other flags say means nothing either. [`NOT_QUEUED`] or [`BROKE_OFF`].
+    /// Not 0: the transfer has come to nothing, and what the other flags say means nothing either.
+    /// [`NOT_QUEUED`] or [`BROKE_OFF`].
     Failed,
 }
 
@@ -66,7 +72,8 @@ impl Groups {
         Groups::of_about(cut, cut.len() / PARTS, LARGEST)
     }
 
-    /// The groups of a transfer that waits behind others in its stream: few, since those keep the link and the device busy meanwhile.
+    /// The groups of a transfer that waits behind others in its stream: few, since those keep the
+    /// link and the device busy meanwhile.
     pub fn waiting(cut: Cut) -> Groups {
         let room = cut.staging().max(WINDOW) + LARGEST as usize;
         [LARGEST_WAITING, LARGEST_WAITING / 2]
@@ -76,9 +83,11 @@ impl Groups {
             .unwrap_or_else(|| Groups::new(cut))
     }
 
-    /// The groups of one that goes through shared memory, where threads fill slots faster than the device empties them, or empty them faster than it
-    /// fills them. The first group, which one side waits for, costs the less the smaller it is, and all of them cost the less the fewer there are:
-    /// together least where a group is as large as the square root says. The slots are fewer, of at most [`SHARED`] bytes unless chunks are large.
+    /// The groups of one that goes through shared memory, where threads fill slots faster than the
+    /// device empties them, or empty them faster than it fills them. The first group, which one
+    /// side waits for, costs the less the smaller it is, and all of them cost the less the fewer
+    /// there are: together least where a group is as large as the square root says. The slots are
+    /// fewer, of at most [`SHARED`] bytes unless chunks are large.
     pub fn shared(cut: Cut, to_device: bool) -> Groups {
         let cost = if to_device { COSTS.0 } else { COSTS.1 };
         let all = Groups::of_about(cut, cut.len().saturating_mul(cost).isqrt(), LARGEST);
@@ -91,7 +100,8 @@ impl Groups {
         let chunk = u64::from(cut.chunk());
         let window = cut.window().max(1);
         let wanted = bytes.clamp(chunk, largest.max(chunk)) / chunk;
-        // The staging memory must hold at least two, one for the link and one for the device, unless it holds all of the transfer.
+        // The staging memory must hold at least two, one for the link and one for the device,
+        // unless it holds all of the transfer.
         let most = if cut.count() > window { window / 2 } else { window };
         let per = (wanted as u32).clamp(1, most.max(1));
         Groups { cut, per, slots: window.div_ceil(per) }
@@ -112,7 +122,8 @@ impl Groups {
         self.cut.count().div_ceil(self.per)
     }
 
-    /// How many operations a stream holds for it: the copy of each group, and what tells of its slot.
+    /// How many operations a stream holds for it: the copy of each group, and what tells of its
+    /// slot.
     pub fn operations(&self) -> usize {
         2 * self.count() as usize + 1
     }
@@ -174,7 +185,9 @@ impl Groups {
 
     /// Chunks below this may come once `done` groups are done with.
     pub fn granted(&self, done: u32) -> u32 {
-        (u64::from(done) + u64::from(self.slots)).saturating_mul(self.per.into()).min(self.cut.count().into()) as u32
+        (u64::from(done) + u64::from(self.slots))
+            .saturating_mul(self.per.into())
+            .min(self.cut.count().into()) as u32
     }
 }
 
@@ -185,7 +198,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Groups cover the transfer once, what has a place at the same time does not overlap, and all places lie within the staging memory.
+        /// Groups cover the transfer once, what has a place at the same time does not overlap, and
+        /// all places lie within the staging memory.
         #[test]
         fn groups_cover_the_transfer(len in 1u64..(200 << 20), chunk in (64u32 << 10)..(8 << 20), waits: bool) {
             let cut = Cut::new(len, chunk).unwrap();

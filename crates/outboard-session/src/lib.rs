@@ -1,13 +1,14 @@
 //! Ordering, posting, acknowledgement of commands, without sockets or clocks.
 //!
-//! Each side of a session is two halves that share nothing: one makes outgoing bytes, one takes incoming bytes apart.
-//! Whoever owns a half decides how bytes move and which locks guard what.
+//! Each side of a session is two halves that share nothing: one makes outgoing bytes, one takes
+//! incoming bytes apart. Whoever owns a half decides how bytes move and which locks guard what.
 //!
-//! - Commands have one total order: the order in which [`client::Outgoing::push`] numbered them. The worker takes
-//!   them in that order or not at all; replies may come in any order.
-//! - Each side numbers what it sends and says how far it has taken over what it received. What the other side has not
-//!   taken over is the unacknowledged window. A half told to retain it can send it again after the connection was
-//!   cut ([`client::Outgoing::resume`]), and nothing is lost or done twice.
+//! - Commands have one total order: the order in which [`client::Outgoing::push`] numbered them.
+//!   The worker takes them in that order or not at all; replies may come in any order.
+//! - Each side numbers what it sends and says how far it has taken over what it received. What the
+//!   other side has not taken over is the unacknowledged window. A half told to retain it can send
+//!   it again after the connection was cut ([`client::Outgoing::resume`]), and nothing is lost or
+//!   done twice.
 #![forbid(unsafe_code)]
 
 mod buffer;

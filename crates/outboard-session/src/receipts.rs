@@ -1,6 +1,7 @@
 //! What one side of a lane has received, and what it has told the other side of that.
 //!
-//! Frames carry how many were received the other way, so most need no word of their own. Threads that receive and threads that tell share this without a lock.
+//! Frames carry how many were received the other way, so most need no word of their own. Threads
+//! that receive and threads that tell share this without a lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -31,7 +32,8 @@ impl Receipts {
     pub fn add(&self, bytes: u32) -> bool {
         let received = self.received.fetch_add(1, Ordering::SeqCst) + 1;
         let untold = self.untold.fetch_add(bytes.into(), Ordering::Relaxed) + u64::from(bytes);
-        untold >= TELL_BYTES || received - self.told.load(Ordering::Relaxed).min(received) >= TELL_FRAMES
+        untold >= TELL_BYTES
+            || received - self.told.load(Ordering::Relaxed).min(received) >= TELL_FRAMES
     }
 
     /// The other side is to be told at once, if anything is new.
@@ -51,8 +53,8 @@ impl Receipts {
         self.received() <= self.told.load(Ordering::SeqCst)
     }
 
-    /// How many frames have been received, for the other side to be told now. That something is owed is cleared first, so that what comes meanwhile is
-    /// either told now or owed anew.
+    /// How many frames have been received, for the other side to be told now. That something is
+    /// owed is cleared first, so that what comes meanwhile is either told now or owed anew.
     pub fn tell(&self) -> u64 {
         self.owes.store(false, Ordering::SeqCst);
         self.untold.store(0, Ordering::SeqCst);

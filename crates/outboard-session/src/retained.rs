@@ -1,4 +1,5 @@
-//! Frames of a lane that are kept until the other side has received them, so that they can be sent again over another connection.
+//! Frames of a lane that are kept until the other side has received them, so that they can be sent
+//! again over another connection.
 
 use std::collections::VecDeque;
 
@@ -30,14 +31,15 @@ impl<T> Retained<T> {
         self.frames.push_back(frame);
     }
 
-    /// The other side has received the frames up to the one whose number has this low half; these frames, which need not be kept. `None` if that
-    /// many were never sent.
+    /// The other side has received the frames up to the one whose number has this low half; these
+    /// frames, which need not be kept. `None` if that many were never sent.
     pub fn acknowledged(&mut self, low: u32) -> Option<impl Iterator<Item = T>> {
         self.received_up_to(widen(low, self.received))
     }
 
-    /// After a cut, with another side that has received `received` frames: all later ones are to be sent again. As of [`acknowledged`](Self::acknowledged);
-    /// `None` also if some of them are not kept any more.
+    /// After a cut, with another side that has received `received` frames: all later ones are to be
+    /// sent again. As of [`acknowledged`](Self::acknowledged); `None` also if some of them are not
+    /// kept any more.
     pub fn resume(&mut self, received: u64) -> Option<impl Iterator<Item = T>> {
         if received < self.received {
             return None;

@@ -1,6 +1,8 @@
 //! The worker's halves: commands in, replies and notices out.
 
-use outboard_wire::frame::{CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen};
+use outboard_wire::frame::{
+    CommandHeader, LINK_OPS, OP_ACKNOWLEDGE, OP_GOODBYE, ReplyHeader, ReplyKind, flags, widen,
+};
 use outboard_wire::{ContextId, Reader, Writer};
 
 use crate::buffer::ReceiveBuffer;
@@ -79,7 +81,8 @@ impl Incoming {
         self.leaving
     }
 
-    /// After a cut: forgets the frame that was cut in two, and whatever came after command `taken`, which the client sends again.
+    /// After a cut: forgets the frame that was cut in two, and whatever came after command `taken`,
+    /// which the client sends again.
     pub fn resume(&mut self, taken: u64) {
         self.buffer = ReceiveBuffer::new();
         self.taken = taken.min(self.taken);
@@ -132,7 +135,11 @@ impl Outgoing {
     pub fn new(retain: bool) -> Outgoing {
         Outgoing {
             window: Window::new(
-                Layout { header: ReplyHeader::SIZE, seq_at: 8, unnumbered: ReplyKind::Acknowledge as u16 },
+                Layout {
+                    header: ReplyHeader::SIZE,
+                    seq_at: 8,
+                    unnumbered: ReplyKind::Acknowledge as u16,
+                },
                 retain,
             ),
             told: 0,
@@ -156,11 +163,17 @@ impl Outgoing {
     }
 
     /// Says something that no command asked for.
-    pub fn notice(&mut self, code: u16, taken: u64, encode: impl FnOnce(&mut Writer)) -> Result<(), TooLong> {
+    pub fn notice(
+        &mut self,
+        code: u16,
+        taken: u64,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<(), TooLong> {
         self.told = self.told.max(taken);
         let header = |writer: &mut Writer, seq| {
             let kind = ReplyKind::Notice;
-            ReplyHeader { len: 0, kind, code, seq, taken: taken as u32, answers: 0, status: 0 }.encode(writer);
+            ReplyHeader { len: 0, kind, code, seq, taken: taken as u32, answers: 0, status: 0 }
+                .encode(writer);
         };
         self.window.push(true, header, encode).map(drop)
     }
@@ -170,7 +183,8 @@ impl Outgoing {
         self.told = self.told.max(taken);
         let header = |writer: &mut Writer, seq| {
             let kind = ReplyKind::Acknowledge;
-            ReplyHeader { len: 0, kind, code: 0, seq, taken: taken as u32, answers: 0, status: 0 }.encode(writer);
+            ReplyHeader { len: 0, kind, code: 0, seq, taken: taken as u32, answers: 0, status: 0 }
+                .encode(writer);
         };
         let fits = self.window.push(false, header, |_| ());
         debug_assert!(fits.is_ok(), "no bytes fit into a frame");
@@ -206,7 +220,8 @@ impl Outgoing {
         self.window.acknowledge(received)
     }
 
-    /// After a cut, with a client that has received the frames up to `received`: all later ones are pending again.
+    /// After a cut, with a client that has received the frames up to `received`: all later ones are
+    /// pending again.
     pub fn resume(&mut self, received: u64) -> Result<(), ProtocolError> {
         self.window.resume(received)
     }

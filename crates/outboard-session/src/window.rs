@@ -76,8 +76,8 @@ impl Window {
         }
     }
 
-    /// Appends a frame: `header` writes a header whose length is patched afterwards, `payload` the rest. If the
-    /// payload is too long, or its writer panics, nothing is appended.
+    /// Appends a frame: `header` writes a header whose length is patched afterwards, `payload` the
+    /// rest. If the payload is too long, or its writer panics, nothing is appended.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -86,7 +86,8 @@ impl Window {
         payload: impl FnOnce(&mut Writer),
     ) -> Result<u64, TooLong> {
         let number = if numbered { self.last + 1 } else { 0 };
-        let mut frame = Frame { start: self.pending.len(), pending: &mut self.pending, complete: false };
+        let mut frame =
+            Frame { start: self.pending.len(), pending: &mut self.pending, complete: false };
         header(frame.pending, number as u32);
         let body = frame.start + self.layout.header;
         payload(frame.pending);
@@ -188,9 +189,12 @@ impl Window {
 impl Layout {
     /// Appends to `out` those of the frames in `bytes` that are numbered, and after `taken`.
     fn after(self, bytes: &[u8], taken: u64, out: &mut Vec<u8>) {
-        let word = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+        let word = |at: usize| {
+            bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes)
+        };
         let mut at = 0;
-        // These are our own frames, so the header is always there; a stray byte at the end would be dropped.
+        // These are our own frames, so the header is always there; a stray byte at the end would be
+        // dropped.
         while let (Some(len), Some(seq)) = (word(at), word(at + self.seq_at)) {
             let end = at + self.header + len as usize;
             let Some(frame) = bytes.get(at..end) else { break };

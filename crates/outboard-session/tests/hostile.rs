@@ -1,5 +1,5 @@
-//! Mutated frames of every message, as a worker would receive them: each ends in an error or in a message that is
-//! whole, without a panic and without memory beyond what came.
+//! Mutated frames of every message, as a worker would receive them: each ends in an error or in a
+//! message that is whole, without a panic and without memory beyond what came.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,8 +57,11 @@ impl Random {
 fn payloads(random: &mut Random) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     for op in (0..=u16::MAX).filter(|op| messages::name(*op).is_some()) {
-        let zeros = (0..400).map(|len| vec![0; len]).find(|zeros| messages::round_trip(op, zeros).is_ok());
-        let zeros = zeros.unwrap_or_else(|| panic!("{} has no plain payload", messages::name(op).unwrap_or_default()));
+        let zeros =
+            (0..400).map(|len| vec![0; len]).find(|zeros| messages::round_trip(op, zeros).is_ok());
+        let zeros = zeros.unwrap_or_else(|| {
+            panic!("{} has no plain payload", messages::name(op).unwrap_or_default())
+        });
         found.push((op, zeros.clone()));
         let mut last = zeros;
         for _ in 0..300 {
@@ -66,7 +69,11 @@ fn payloads(random: &mut Random) -> Vec<(u16, Vec<u8>)> {
             for _ in 0..=random.below(3) {
                 if !next.is_empty() {
                     let at = random.below(next.len());
-                    next[at] = if random.below(2) == 0 { random.below(9) as u8 } else { random.next() as u8 };
+                    next[at] = if random.below(2) == 0 {
+                        random.below(9) as u8
+                    } else {
+                        random.next() as u8
+                    };
                 }
             }
             if random.below(3) == 0 {
@@ -89,7 +96,8 @@ fn session(random: &mut Random, payloads: &[(u16, Vec<u8>)]) -> Vec<Vec<u8>> {
         .map(|_| {
             let (op, payload) = random.pick(payloads);
             let flags = if random.below(2) == 0 { client::CALL } else { 0 };
-            out.push(*op, flags, ContextId(random.below(3) as u32), |writer| writer.fixed(payload)).unwrap();
+            out.push(*op, flags, ContextId(random.below(3) as u32), |writer| writer.fixed(payload))
+                .unwrap();
             out.take().unwrap().bytes().to_vec()
         })
         .collect()
@@ -115,7 +123,8 @@ fn mutate(random: &mut Random, frames: &mut Vec<Vec<u8>>) {
         // Numbers that matter: none, one too many, the largest.
         3 if frame.len() >= 4 => {
             let at = random.below(frame.len() - 3);
-            let value = *random.pick(&[0, 1, 0x7fff_ffff, 0x8000_0000, u32::MAX, 16 << 20, (16 << 20) + 1]);
+            let value =
+                *random.pick(&[0, 1, 0x7fff_ffff, 0x8000_0000, u32::MAX, 16 << 20, (16 << 20) + 1]);
             frame[at..at + 4].copy_from_slice(&value.to_le_bytes());
         }
         4 if frame.len() >= 4 => {
@@ -141,7 +150,8 @@ fn mutate(random: &mut Random, frames: &mut Vec<Vec<u8>>) {
 #[test]
 fn mutated_frames_end_in_errors_only() {
     const ROUNDS: u32 = 100_000;
-    // A receive buffer with room for the next read, and what one frame of this test may need to decode.
+    // A receive buffer with room for the next read, and what one frame of this test may need to
+    // decode.
     const MEMORY: usize = 1 << 20;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let payloads = payloads(&mut random);

@@ -1,4 +1,5 @@
-//! Both sides of a session over a link that delivers bytes in pieces of any size, and may be cut at any byte.
+//! Both sides of a session over a link that delivers bytes in pieces of any size, and may be cut at
+//! any byte.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -91,7 +92,10 @@ impl World {
 
     fn command(&mut self, len: usize, flags: u16) -> u64 {
         let next = self.out.last() + 1;
-        let seq = self.out.push(7, flags, ContextId(3), |writer| writer.fixed(&payload(next, len))).unwrap();
+        let seq = self
+            .out
+            .push(7, flags, ContextId(3), |writer| writer.fixed(&payload(next, len)))
+            .unwrap();
         assert_eq!(seq, next);
         self.lengths.insert(seq, len);
         seq
@@ -117,7 +121,9 @@ impl World {
                 let seq = if newest { self.open.pop_back() } else { self.open.pop_front() };
                 if let Some(seq) = seq {
                     let taken = self.commands.taken();
-                    self.replies.reply(seq, seq as u32, taken, |writer| writer.fixed(&payload(seq, 40))).unwrap();
+                    self.replies
+                        .reply(seq, seq as u32, taken, |writer| writer.fixed(&payload(seq, 40)))
+                        .unwrap();
                 }
             }
             Step::Notice => {
@@ -171,7 +177,11 @@ impl World {
         while let Some(event) = self.back.next_event().unwrap() {
             match event {
                 client::Event::Reply { answers, status, payload: found } => {
-                    assert_eq!(self.calls.complete(answers), Ok(answers), "a call is answered once");
+                    assert_eq!(
+                        self.calls.complete(answers),
+                        Ok(answers),
+                        "a call is answered once"
+                    );
                     assert_eq!(status, answers as u32);
                     assert_eq!(found, payload(answers, 40));
                     self.answered += 1;
@@ -179,7 +189,11 @@ impl World {
                 client::Event::Notice { code, payload } => {
                     self.notices_seen += 1;
                     assert_eq!(code, 9);
-                    assert_eq!(payload, self.notices_seen.to_le_bytes(), "notices come once, in order");
+                    assert_eq!(
+                        payload,
+                        self.notices_seen.to_le_bytes(),
+                        "notices come once, in order"
+                    );
                 }
             }
         }
@@ -296,7 +310,8 @@ fn acknowledging_the_future_is_an_error() {
 fn a_reply_out_of_turn_is_refused_before_its_payload_is_waited_for() {
     let mut writer = outboard_wire::Writer::new();
     let len = outboard_wire::limits::MAX_FRAME as u32;
-    ReplyHeader { len, kind: ReplyKind::Reply, code: 0, seq: 2, taken: 0, answers: 1, status: 0 }.encode(&mut writer);
+    ReplyHeader { len, kind: ReplyKind::Reply, code: 0, seq: 2, taken: 0, answers: 1, status: 0 }
+        .encode(&mut writer);
     let mut replies = client::Incoming::new();
     replies.buffer().push(writer.as_slice());
     assert_eq!(replies.next_event(), Err(ProtocolError::Sequence { expected: 1, found: 2 }));

@@ -17,8 +17,8 @@ pub struct EngineConfig {
     pub threads: Option<usize>,
     /// Size of device memory in bytes.
     pub arena_bytes: u64,
-    /// Addresses that all engines of a process take together, in bytes, if their memory does not need more: programs may reserve those that are left, at
-    /// least half if the memory lets them.
+    /// Addresses that all engines of a process take together, in bytes, if their memory does not
+    /// need more: programs may reserve those that are left, at least half if the memory lets them.
     pub addresses: u64,
     /// The longest that compiling one program may take. It is looked at between functions.
     pub compile_time: Duration,
@@ -27,7 +27,8 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// The longest that compiling one program may take, unless something else is said.
     pub const COMPILE_TIME: Duration = Duration::from_secs(300);
-    /// The addresses that all engines of a process together are to take. A server has 2 TiB for all that a session's process places.
+    /// The addresses that all engines of a process together are to take. A server has 2 TiB for all
+    /// that a session's process places.
     pub const ADDRESSES: u64 = 7 << 38;
 }
 
@@ -42,7 +43,9 @@ impl Default for EngineConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// Address space for the arena could not be reserved.
-    #[error("cannot reserve {bytes} bytes of address space for device memory: {source}; set a smaller device memory")]
+    #[error(
+        "cannot reserve {bytes} bytes of address space for device memory: {source}; set a smaller device memory"
+    )]
     Reserve {
         /// Bytes of device memory asked for.
         bytes: u64,
@@ -60,9 +63,11 @@ pub enum EngineError {
 /// Sizes that `cuCtxSetLimit` sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Bytes of stack per thread, beyond what a kernel is known to need; used by recursion. Default 64 KiB.
+    /// Bytes of stack per thread, beyond what a kernel is known to need; used by recursion. Default
+    /// 64 KiB.
     Stack,
-    /// Bytes of text that the `printf` calls of one launch may leave behind; what is beyond drops the oldest. Default 1 MiB.
+    /// Bytes of text that the `printf` calls of one launch may leave behind; what is beyond drops
+    /// the oldest. Default 1 MiB.
     PrintfFifo,
     /// Bytes of the heap of `malloc` in kernels. Fixed by its first use. Default 8 MiB.
     MallocHeap,
@@ -129,18 +134,23 @@ impl Engine {
         self.core.set_limit(limit, value);
     }
 
-    /// Compiles modules that together form one program: what one declares `.extern` another may define.
+    /// Compiles modules that together form one program: what one declares `.extern` another may
+    /// define.
     pub fn load(&self, modules: &[&ir::Module]) -> Result<Arc<Program>, LoadError> {
         self.load_with(modules, &[])
     }
 
     /// As [`Engine::load`], with addresses for variables that no module defines.
-    pub fn load_with(&self, modules: &[&ir::Module], symbols: &[(String, u64)]) -> Result<Arc<Program>, LoadError> {
+    pub fn load_with(
+        &self,
+        modules: &[&ir::Module],
+        symbols: &[(String, u64)],
+    ) -> Result<Arc<Program>, LoadError> {
         codegen::program::load(&self.core, &self.isa, modules, symbols, self.compile_time)
     }
 
-    /// Runs a grid and returns when it has ended. The calling thread takes part in the work. Several threads may launch at once;
-    /// the pool works on their grids in turn.
+    /// Runs a grid and returns when it has ended. The calling thread takes part in the work.
+    /// Several threads may launch at once; the pool works on their grids in turn.
     pub fn launch(&self, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<(), Fault> {
         let grid = Grid::new(&self.core, kernel, launch)
             .map_err(|kind| Fault { kernel: kernel.name.clone(), ..Fault::from(kind) })?;

@@ -93,7 +93,8 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Name of the kernel that was launched.
     pub kernel: String,
-    /// Function the faulting instruction is in (the kernel itself, or a function it called); empty when unknown.
+    /// Function the faulting instruction is in (the kernel itself, or a function it called); empty
+    /// when unknown.
     pub function: String,
     /// Line in the PTX text, 0 when unknown.
     pub line: u32,

@@ -11,7 +11,8 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// Receives what a grid wrote, once it has ended: in the order of blocks, and within a block in the order written.
+/// Receives what a grid wrote, once it has ended: in the order of blocks, and within a block in the
+/// order written.
 pub type OutputSink<'a> = &'a (dyn Fn(OutputStream, &[u8]) + Sync);
 
 /// Configuration and arguments of one launch.
@@ -23,9 +24,12 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// Contents of the parameter buffer, laid out as [`KernelInfo::params`](crate::KernelInfo::params) says. A shorter buffer is filled with zeros.
+    /// Contents of the parameter buffer, laid out as
+    /// [`KernelInfo::params`](crate::KernelInfo::params) says. A shorter buffer is filled with
+    /// zeros.
     pub params: &'a [u8],
-    /// All blocks must be resident at once, because they wait for each other (`cuLaunchCooperativeKernel`).
+    /// All blocks must be resident at once, because they wait for each other
+    /// (`cuLaunchCooperativeKernel`).
     pub cooperative: bool,
     /// How many of the engine's threads may run it, the launching one among them.
     pub processors: u32,
@@ -39,7 +43,16 @@ impl<'a> Launch<'a> {
     /// A launch of `grid` blocks of `block` threads without dynamic shared memory or output.
     pub fn new(grid: [u32; 3], block: [u32; 3], params: &'a [u8]) -> Launch<'a> {
         let (cooperative, processors) = (false, u32::MAX);
-        Launch { grid, block, dynamic_shared: 0, params, cooperative, processors, grid_id: 0, output: None }
+        Launch {
+            grid,
+            block,
+            dynamic_shared: 0,
+            params,
+            cooperative,
+            processors,
+            grid_id: 0,
+            output: None,
+        }
     }
 }
 

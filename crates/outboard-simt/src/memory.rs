@@ -1,14 +1,18 @@
-//! Device memory: a part of a reserved arena, an allocator over it, and the validity table that compiled code consults.
+//! Device memory: a part of a reserved arena, an allocator over it, and the validity table that
+//! compiled code consults.
 //!
-//! The arena is address space without backing (`MAP_NORESERVE`); pages get backing when touched. Of each engine's part, the first is device
-//! memory, the second belongs to the engine: shared and local memory of running blocks, kernel parameters. Both lie in one arena so that
-//! one range check covers generic addresses of every space.
+//! The arena is address space without backing (`MAP_NORESERVE`); pages get backing when touched. Of
+//! each engine's part, the first is device memory, the second belongs to the engine: shared and
+//! local memory of running blocks, kernel parameters. Both lie in one arena so that one range check
+//! covers generic addresses of every space.
 //!
-//! The validity table has one byte for each granule of 256 bytes, nonzero where memory is allocated. Compiled code checks an access
-//! with one comparison (range and alignment together) and one look-up in that table. Allocations are whole granules, and there is
-//! at least one free granule between neighbours, so running off the end of an array is found out.
+//! The validity table has one byte for each granule of 256 bytes, nonzero where memory is
+//! allocated. Compiled code checks an access with one comparison (range and alignment together) and
+//! one look-up in that table. Allocations are whole granules, and there is at least one free
+//! granule between neighbours, so running off the end of an array is found out.
 //!
-//! The last part of the arena is for ranges that programs reserve and map memory into: see [`reserved`]. All engines share it.
+//! The last part of the arena is for ranges that programs reserve and map memory into: see
+//! [`reserved`]. All engines share it.
 
 mod arena;
 mod region;
@@ -67,16 +71,21 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory of so many engines, each with `total` bytes of device memory: `addresses` bytes of address space in all if these are enough. What the memory
-    /// does not need is for reservations.
-    pub(crate) fn several(engines: usize, total: u64, addresses: u64) -> Result<Vec<Memory>, std::io::Error> {
+    /// Memory of so many engines, each with `total` bytes of device memory: `addresses` bytes of
+    /// address space in all if these are enough. What the memory does not need is for reservations.
+    pub(crate) fn several(
+        engines: usize,
+        total: u64,
+        addresses: u64,
+    ) -> Result<Vec<Memory>, std::io::Error> {
         let arena = Arena::new(engines as u64, total, addresses)?;
         (0..engines as u64).map(|engine| Memory::in_arena(&arena, engine)).collect()
     }
 
     fn in_arena(arena: &Arc<Arena>, engine: u64) -> Result<Memory, std::io::Error> {
         let base = arena.device_base(engine);
-        let (device_end, end) = (base + arena.device_span, base + arena.device_span + arena.internal_span);
+        let (device_end, end) =
+            (base + arena.device_span, base + arena.device_span + arena.internal_span);
         Ok(Memory {
             open: RwLock::new(BTreeMap::new()),
             file: reserved::share(base, arena.device_span),
@@ -91,7 +100,8 @@ impl Memory {
         })
     }
 
-    /// Allocates `bytes` (at least one) at a multiple of `align` (a power of two; at least 512 is used) and returns the address.
+    /// Allocates `bytes` (at least one) at a multiple of `align` (a power of two; at least 512 is
+    /// used) and returns the address.
     pub fn alloc(&self, bytes: u64, align: u64) -> Result<u64, OutOfMemory> {
         let addr = self.device.lock().alloc(bytes, align)?;
         self.mark(addr, bytes, 1);
@@ -105,7 +115,8 @@ impl Memory {
         Ok(addr)
     }
 
-    /// Frees the allocation that starts at `addr` and returns its size, or `None` when there is none.
+    /// Frees the allocation that starts at `addr` and returns its size, or `None` when there is
+    /// none.
     pub fn free(&self, addr: u64) -> Option<u64> {
         let mut device = self.device.lock();
         let bytes = device.live.get(&addr)?.bytes;
@@ -152,7 +163,8 @@ impl Memory {
         device.total - device.used
     }
 
-    /// The live allocation `addr` lies in, or the part of a mapping: its start and its size as asked for.
+    /// The live allocation `addr` lies in, or the part of a mapping: its start and its size as
+    /// asked for.
     pub fn range_of(&self, addr: u64) -> Option<(u64, u64)> {
         if self.is_reservable(addr) {
             return self.part_of(addr);
@@ -162,7 +174,8 @@ impl Memory {
         (addr - start < live.bytes).then_some((start, live.bytes))
     }
 
-    /// Whether all of `addr .. addr + len` lies in one live allocation, or in ranges that are mapped and accessible.
+    /// Whether all of `addr .. addr + len` lies in one live allocation, or in ranges that are
+    /// mapped and accessible.
     pub fn check(&self, addr: u64, len: u64) -> bool {
         if self.is_reservable(addr) {
             return self.is_open(addr, len);
@@ -170,13 +183,15 @@ impl Memory {
         self.range_of(addr).is_some_and(|(start, bytes)| len <= bytes - (addr - start))
     }
 
-    /// Makes a range of host memory outside the arena visible to kernels at its own address. Accesses there are slower.
+    /// Makes a range of host memory outside the arena visible to kernels at its own address.
+    /// Accesses there are slower.
     ///
-    /// The caller keeps the memory alive until [`Memory::unregister_host`]; kernels access it as device code does, without locks.
+    /// The caller keeps the memory alive until [`Memory::unregister_host`]; kernels access it as
+    /// device code does, without locks.
     ///
     /// # Safety
-    /// `addr .. addr + len` must stay readable and writable memory of this process until it is unregistered and no launch
-    /// that began before that is running.
+    /// `addr .. addr + len` must stay readable and writable memory of this process until it is
+    /// unregistered and no launch that began before that is running.
     pub unsafe fn register_host(&self, addr: u64, len: u64) {
         let mut host = self.host.write();
         host.insert(addr, len);
@@ -223,24 +238,31 @@ impl Memory {
         internal.free(addr);
     }
 
-    /// Marks part of an internal allocation valid (1) or invalid (0) for kernels; `addr` is a multiple of 256.
+    /// Marks part of an internal allocation valid (1) or invalid (0) for kernels; `addr` is a
+    /// multiple of 256.
     pub(crate) fn mark(&self, addr: u64, bytes: u64, value: u8) {
         let first = (addr - self.arena.base()) >> GRANULE_SHIFT;
         let count = bytes.div_ceil(GRANULE);
         debug_assert!(first + count <= self.valid.len);
-        // SAFETY: the granules of an allocation lie in the arena, so their entries lie in the table; compiled code and other threads
-        // only ever access single bytes of it, and a race there is one between a free and an access in the program itself.
-        unsafe { std::ptr::write_bytes((self.valid.base + first) as *mut u8, value, count as usize) };
+        // SAFETY: the granules of an allocation lie in the arena, so their entries lie in the
+        // table; compiled code and other threads only ever access single bytes of it, and a race
+        // there is one between a free and an access in the program itself.
+        unsafe {
+            std::ptr::write_bytes((self.valid.base + first) as *mut u8, value, count as usize)
+        };
     }
 
-    /// Whether an access of `size` bytes (a power of two up to 256, naturally aligned) hits allocated memory, as compiled code checks.
+    /// Whether an access of `size` bytes (a power of two up to 256, naturally aligned) hits
+    /// allocated memory, as compiled code checks.
     pub(crate) fn is_valid(&self, addr: u64) -> bool {
         let offset = addr.wrapping_sub(self.arena.base());
         if offset >= self.arena.span() {
             return false;
         }
         // SAFETY: the offset lies in the arena, so the entry lies in the table.
-        unsafe { std::ptr::read_volatile((self.valid.base + (offset >> GRANULE_SHIFT)) as *const u8) != 0 }
+        unsafe {
+            std::ptr::read_volatile((self.valid.base + (offset >> GRANULE_SHIFT)) as *const u8) != 0
+        }
     }
 
     /// Address of the validity table.
@@ -254,12 +276,16 @@ impl Memory {
         }
         let (start, end) = (addr.next_multiple_of(PAGE), (addr + bytes) & !(PAGE - 1));
         if start < end
-            && let Some(file) = self.file.as_ref().filter(|_| addr - self.base < self.arena.device_span)
+            && let Some(file) =
+                self.file.as_ref().filter(|_| addr - self.base < self.arena.device_span)
         {
             reserved::punch(file, start - self.base, end - start);
         } else if start < end {
-            // SAFETY: whole pages inside a range of the arena that the caller is freeing; nothing else lies on them.
-            let _ = unsafe { madvise(start as *mut c_void, (end - start) as usize, Advice::LinuxDontNeed) };
+            // SAFETY: whole pages inside a range of the arena that the caller is freeing; nothing
+            // else lies on them.
+            let _ = unsafe {
+                madvise(start as *mut c_void, (end - start) as usize, Advice::LinuxDontNeed)
+            };
         }
     }
 }
@@ -275,10 +301,15 @@ impl Mapping {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping at an address the kernel chooses aliases nothing.
         let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), len as usize, prot, MapFlags::PRIVATE | MapFlags::NORESERVE)
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                len as usize,
+                prot,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
         }?;
-        // Address space this large would make core dumps slow to write; not all kernels know the advice.
-        // SAFETY: the range was just mapped; the advice changes no contents.
+        // Address space this large would make core dumps slow to write; not all kernels know the
+        // advice. SAFETY: the range was just mapped; the advice changes no contents.
         let _ = unsafe { madvise(base, len as usize, Advice::LinuxDontDump) };
         Ok(Mapping { base: base as u64, len })
     }
@@ -286,7 +317,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: this value made the mapping and owns it; users keep it alive while they hold addresses into it.
+        // SAFETY: this value made the mapping and owns it; users keep it alive while they hold
+        // addresses into it.
         let _ = unsafe { munmap(self.base as *mut c_void, self.len as usize) };
     }
 }
@@ -340,7 +372,9 @@ mod tests {
         assert!(a.is_multiple_of(4096));
         assert_eq!(memory.range_of(a + 999), Some((a, 1000)));
         assert_eq!(memory.range_of(a + 1000), None);
-        assert!(memory.check(a + 1, 999) && !memory.check(a + 1, 1000) && !memory.check(a, u64::MAX));
+        assert!(
+            memory.check(a + 1, 999) && !memory.check(a + 1, 1000) && !memory.check(a, u64::MAX)
+        );
         let next = a + 1024 + 512;
         assert_eq!(memory.alloc_at(next, 10), Ok(next));
         assert!(memory.alloc_at(next, 10).is_err());
@@ -353,7 +387,9 @@ mod tests {
         let addr = host.as_ptr() as u64;
         // SAFETY: the array outlives the registration, and no kernel runs.
         unsafe { memory.register_host(addr, 100) };
-        assert!(memory.is_registered_host(addr + 96, 4) && !memory.is_registered_host(addr + 97, 4));
+        assert!(
+            memory.is_registered_host(addr + 96, 4) && !memory.is_registered_host(addr + 97, 4)
+        );
         assert_eq!(memory.unregister_host(addr), Some(100));
         assert!(!memory.is_registered_host(addr, 1));
     }

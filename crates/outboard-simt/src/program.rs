@@ -12,7 +12,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
     /// An instruction the engine does not have.
-    #[error("kernel or function {function}, PTX line {line}: {what} is not supported by the software device")]
+    #[error(
+        "kernel or function {function}, PTX line {line}: {what} is not supported by the software device"
+    )]
     Unsupported {
         /// Kernel or device function the instruction is in.
         function: String,
@@ -89,7 +91,8 @@ pub struct KernelInfo {
     pub local_bytes: u32,
     /// Constant memory of the program in bytes.
     pub const_bytes: u32,
-    /// Registers per thread: the 32-bit registers that the values live at the busiest point would fill, between 16 and 255.
+    /// Registers per thread: the 32-bit registers that the values live at the busiest point would
+    /// fill, between 16 and 255.
     pub registers: u32,
     /// Most threads in a block, from `.maxntid` or `.reqntid`, else 1024.
     pub max_threads: u32,
@@ -198,7 +201,8 @@ pub(crate) struct KernelCode {
 impl KernelCode {
     /// Bytes of machine stack per thread, where recursion may use `deep` bytes of local memory.
     pub(crate) fn stack_bytes(&self, deep: u64) -> u64 {
-        // Machine frames of small functions are some times larger than what they keep in local memory.
+        // Machine frames of small functions are some times larger than what they keep in local
+        // memory.
         let recursion = if self.recursive { deep * 4 } else { 0 };
         (self.stack_base + self.frame_bytes + self.largest_frame + recursion).next_multiple_of(4096)
     }
@@ -227,14 +231,16 @@ impl Drop for Code {
 /// Finished machine code.
 pub(crate) struct Machine(pub(crate) ManuallyDrop<JITModule>);
 
-// SAFETY: the module is not touched between the end of compilation and its destruction; the memory it owns is read-only code.
+// SAFETY: the module is not touched between the end of compilation and its destruction; the memory
+// it owns is read-only code.
 unsafe impl Send for Machine {}
 // SAFETY: as above.
 unsafe impl Sync for Machine {}
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // SAFETY: taken once, here. Launches keep the kernel, and with it this code, alive while they run, so nothing executes it.
+        // SAFETY: taken once, here. Launches keep the kernel, and with it this code, alive while
+        // they run, so nothing executes it.
         unsafe { ManuallyDrop::take(&mut self.0).free_memory() };
     }
 }

@@ -1,5 +1,5 @@
-//! What the verifier accepts compiles and runs to an end, however odd: changed samples of every instruction form are refused with
-//! a reason, or loaded, and then end well or with a fault.
+//! What the verifier accepts compiles and runs to an end, however odd: changed samples of every
+//! instruction form are refused with a reason, or loaded, and then end well or with a fault.
 
 mod common;
 
@@ -9,7 +9,8 @@ use outboard_simt::{Launch, LoadError};
 
 /// Changed programs to try, unless `OUTBOARD_SIMT_DAMAGE` says otherwise.
 const ROUNDS: usize = 400;
-/// Statements that samples have few of. Registers are those that all samples declare: `%h*`, `%r*` and `%d*` of 16, 32 and 64 bits, a to e.
+/// Statements that samples have few of. Registers are those that all samples declare: `%h*`, `%r*`
+/// and `%d*` of 16, 32 and 64 bits, a to e.
 const STATEMENTS: &[&str] = &[
     "exit;",
     "@%p ret;",
@@ -50,8 +51,7 @@ const STATEMENTS: &[&str] = &[
 
 /// What goes before the kernel, and at its start.
 const BEFORE: &str = ".func (.reg .b32 %out) other(.reg .b32 %in, .reg .b64 %wide) { cvt.u32.u64 %out, %wide; add.u32 %out, %out, %in; ret; }\n";
-const START: &str =
-    "proto: .callprototype (.reg .b32 _) _ (.reg .b32 _, .reg .b64 _);\n.shared .b8 tile[64]; .local .b8 array[32];\n";
+const START: &str = "proto: .callprototype (.reg .b32 _) _ (.reg .b32 _, .reg .b64 _);\n.shared .b8 tile[64]; .local .b8 array[32];\n";
 
 struct Random(u64);
 
@@ -67,10 +67,15 @@ impl Random {
 /// The lines of a kernel between its head, which all samples share, and its end.
 fn body(kernel: &str) -> Vec<String> {
     let lines: Vec<&str> = kernel.lines().collect();
-    let first = lines.iter().position(|line| line.starts_with("mad.lo.u64 %from")).map_or(0, |at| at + 1);
-    let balanced = |line: &str| line.matches('{').count() == line.matches('}').count() && !line.contains(':');
-    let whole: Vec<String> =
-        lines[first..].iter().take_while(|line| !line.starts_with("st.global")).map(|l| (*l).into()).collect();
+    let first =
+        lines.iter().position(|line| line.starts_with("mad.lo.u64 %from")).map_or(0, |at| at + 1);
+    let balanced =
+        |line: &str| line.matches('{').count() == line.matches('}').count() && !line.contains(':');
+    let whole: Vec<String> = lines[first..]
+        .iter()
+        .take_while(|line| !line.starts_with("st.global"))
+        .map(|l| (*l).into())
+        .collect();
     if whole.iter().all(|line| balanced(line)) { whole } else { vec![whole.join("\n")] }
 }
 
@@ -91,7 +96,8 @@ fn change(line: &str, random: &mut Random) -> String {
 
 #[test]
 fn changed_programs_are_refused_or_run() {
-    let rounds = std::env::var("OUTBOARD_SIMT_DAMAGE").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    let rounds =
+        std::env::var("OUTBOARD_SIMT_DAMAGE").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
     let samples = samples();
     let engine = common::engine();
     let input = engine.memory().alloc(64 * INPUT_STRIDE as u64, 1).expect("memory");
@@ -102,7 +108,10 @@ fn changed_programs_are_refused_or_run() {
         let kernel = samples[random.below(samples.len())].kernel("main");
         let mut lines: Vec<String> = kernel.lines().map(str::to_owned).collect();
         // Behind the brace, the declarations and the addresses.
-        let head = lines.iter().position(|line| line.starts_with("mad.lo.u64 %from")).map_or(1, |at| at + 1);
+        let head = lines
+            .iter()
+            .position(|line| line.starts_with("mad.lo.u64 %from"))
+            .map_or(1, |at| at + 1);
         lines.insert(head, START.into());
         for _ in 0..1 + random.below(5) {
             let at = head + 1 + random.below(lines.len() - head - 2);
@@ -131,5 +140,8 @@ fn changed_programs_are_refused_or_run() {
         }
     }
     eprintln!("{loaded} of {rounds} loaded, {ended} ran to the end");
-    assert!(loaded > rounds / 20 && ended > 0, "{loaded} of {rounds} loaded, {ended} ran: the changes are too wild");
+    assert!(
+        loaded > rounds / 20 && ended > 0,
+        "{loaded} of {rounds} loaded, {ended} ran: the changes are too wild"
+    );
 }

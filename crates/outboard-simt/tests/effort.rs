@@ -1,4 +1,5 @@
-//! Small texts that would take long to compile are refused, by kernel and size; large kernels as compilers make them are not.
+//! Small texts that would take long to compile are refused, by kernel and size; large kernels as
+//! compilers make them are not.
 
 mod common;
 
@@ -41,7 +42,8 @@ fn load(text: &str) -> (Result<(), LoadError>, Duration) {
 
 #[test]
 fn what_would_take_the_square_of_its_length_is_refused() {
-    let branches = |count| repeated(count, |i| format!("@%p1 bra L{i};\nxor.b32 %r0, %r0, 1;\nL{i}:\n"));
+    let branches =
+        |count| repeated(count, |i| format!("@%p1 bra L{i};\nxor.b32 %r0, %r0, 1;\nL{i}:\n"));
     let guards = |count| repeated(count, |i| format!("@%p1 xor.b32 %r0, %r0, {i};\n"));
     let loads = |count| repeated(count, |_| "ld.global.u32 %r0, [%d1];\n".to_owned());
     let table = |count: usize, targets: usize| {
@@ -62,7 +64,9 @@ fn what_would_take_the_square_of_its_length_is_refused() {
         ("tables", table(20_000, 200)),
     ] {
         let (outcome, time) = load(&text);
-        let Err(LoadError::TooLarge { function, registers, .. }) = outcome else { panic!("{what}: {outcome:?}") };
+        let Err(LoadError::TooLarge { function, registers, .. }) = outcome else {
+            panic!("{what}: {outcome:?}")
+        };
         assert!(function == "wide" && registers > 0, "{what}");
         assert!(time < Duration::from_secs(10), "{what}: {time:?}");
     }
@@ -70,7 +74,8 @@ fn what_would_take_the_square_of_its_length_is_refused() {
 
 #[test]
 fn large_kernels_as_compilers_make_them_are_compiled() {
-    // 200 values alive over 3,000 loads and branches, and tens of thousands of registers that live shortly.
+    // 200 values alive over 3,000 loads and branches, and tens of thousands of registers that live
+    // shortly.
     let body = repeated(3_000, |i| {
         let new = 200 + i * 4;
         format!(
@@ -92,15 +97,22 @@ fn large_kernels_as_compilers_make_them_are_compiled() {
 #[test]
 fn compiling_ends_at_its_time() {
     let many = repeated(400, |i| {
-        kernel(1, &repeated(100, |_| "ld.global.u32 %r0, [%d1];\n".to_owned())).replace("wide", &format!("k{i}"))
+        kernel(1, &repeated(100, |_| "ld.global.u32 %r0, [%d1];\n".to_owned()))
+            .replace("wide", &format!("k{i}"))
     });
     let text = format!("{HEADER}{}", many.replace(HEADER, ""));
     let module = outboard_ptx::parse(&text).expect("valid PTX");
     let limit = Duration::from_millis(20);
     let begun = Instant::now();
     let outcome = common::engine_with(limit).load(&[&module]).map(drop);
-    let Err(LoadError::TooLong { compiled, functions: 400, .. }) = outcome else { panic!("{outcome:?}") };
+    let Err(LoadError::TooLong { compiled, functions: 400, .. }) = outcome else {
+        panic!("{outcome:?}")
+    };
     assert!(compiled < 400, "{compiled}");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    assert_eq!(common::engine().load(&[&module]).map(drop), Ok(()), "it is not refused for anything else");
+    assert_eq!(
+        common::engine().load(&[&module]).map(drop),
+        Ok(()),
+        "it is not refused for anything else"
+    );
 }

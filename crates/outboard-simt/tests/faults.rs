@@ -1,11 +1,13 @@
-//! Faults end a launch with a description of what and where; nothing crashes, and the engine goes on.
+//! Faults end a launch with a description of what and where; nothing crashes, and the engine goes
+//! on.
 
 mod common;
 
 use common::{Args, Rig};
 use outboard_simt::{Fault, FaultKind, Launch, Space};
 
-/// A kernel with one memory instruction in thread 5 of block 2; `address` computes `%at` from the buffer's `%base`.
+/// A kernel with one memory instruction in thread 5 of block 2; `address` computes `%at` from the
+/// buffer's `%base`.
 fn kernel(declarations: &str, body: &str) -> String {
     format!(
         r"
@@ -31,7 +33,8 @@ end:
 fn fault_of(declarations: &str, body: &str) -> Fault {
     let rig = Rig::new(&kernel(declarations, body));
     let buffer = rig.buffer(&[7u32; 64]);
-    let fault = rig.try_launch("main", 4, 32, Args::default().push(buffer.addr)).expect_err("a fault");
+    let fault =
+        rig.try_launch("main", 4, 32, Args::default().push(buffer.addr)).expect_err("a fault");
     assert_eq!((fault.block, fault.thread), ([2, 0, 0], [5, 0, 0]), "{fault}");
     assert_eq!(fault.kernel, "main");
     // The engine is as good as before.
@@ -43,7 +46,9 @@ fn fault_of(declarations: &str, body: &str) -> Fault {
 
 fn assert_illegal(fault: &Fault, bytes: u32, expected: Space) {
     match fault.kind {
-        FaultKind::IllegalAddress { size, space, .. } => assert_eq!((size, space), (bytes, expected), "{fault}"),
+        FaultKind::IllegalAddress { size, space, .. } => {
+            assert_eq!((size, space), (bytes, expected), "{fault}")
+        }
         _ => panic!("{fault}"),
     }
     assert!(fault.line > 10, "{fault}");
@@ -56,31 +61,57 @@ fn addresses_where_nothing_is() {
     assert_illegal(&fault_of("", "ld.u64 %w1, [%base+1024];"), 8, Space::Generic);
     assert_illegal(&fault_of("", "mov.u64 %at, 0; st.u8 [%at], 1;"), 1, Space::Generic);
     assert_illegal(
-        &fault_of("", "mov.u64 %at, 0xfffffffffffffff0; ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%at];"),
+        &fault_of(
+            "",
+            "mov.u64 %at, 0xfffffffffffffff0; ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [%at];",
+        ),
         16,
         Space::Global,
     );
     assert_illegal(&fault_of("", "atom.global.add.u32 %r1, [%base+4096], 1;"), 4, Space::Global);
-    assert_illegal(&fault_of(".const .u32 k[4];", "mov.u64 %at, k; ld.const.u32 %r1, [%at+4096];"), 4, Space::Const);
+    assert_illegal(
+        &fault_of(".const .u32 k[4];", "mov.u64 %at, k; ld.const.u32 %r1, [%at+4096];"),
+        4,
+        Space::Const,
+    );
 }
 
 #[test]
 fn windows_have_ends() {
     let shared = ".shared .align 4 .b8 tile[64];";
-    assert_illegal(&fault_of(shared, "mov.u32 %r1, tile; ld.shared.u32 %r2, [%r1+256];"), 4, Space::Shared);
-    assert_illegal(&fault_of(shared, "mov.u32 %r1, 0x80000000; st.shared.u32 [%r1], 1;"), 4, Space::Shared);
+    assert_illegal(
+        &fault_of(shared, "mov.u32 %r1, tile; ld.shared.u32 %r2, [%r1+256];"),
+        4,
+        Space::Shared,
+    );
+    assert_illegal(
+        &fault_of(shared, "mov.u32 %r1, 0x80000000; st.shared.u32 [%r1], 1;"),
+        4,
+        Space::Shared,
+    );
     assert_illegal(&fault_of("", "mov.u64 %at, 1048576; st.local.u32 [%at], 1;"), 4, Space::Local);
     assert_illegal(&fault_of("", "mov.b64 %at, data; ld.param.u32 %r1, [%at+8];"), 4, Space::Param);
 }
 
 #[test]
 fn addresses_must_be_aligned() {
-    for (body, bytes) in [("ld.global.u32 %r1, [%base+2];", 4), ("st.global.v2.u32 [%base+4], {%r1,%r1};", 8)] {
+    for (body, bytes) in
+        [("ld.global.u32 %r1, [%base+2];", 4), ("st.global.v2.u32 [%base+4], {%r1,%r1};", 8)]
+    {
         let fault = fault_of("", body);
-        assert!(matches!(fault.kind, FaultKind::MisalignedAddress { size, .. } if size == bytes), "{fault}");
+        assert!(
+            matches!(fault.kind, FaultKind::MisalignedAddress { size, .. } if size == bytes),
+            "{fault}"
+        );
     }
-    let fault = fault_of(".shared .align 8 .b8 tile[64];", "mov.u32 %r1, tile; ld.shared.u64 %w1, [%r1+4];");
-    assert!(matches!(fault.kind, FaultKind::MisalignedAddress { space: Space::Shared, .. }), "{fault}");
+    let fault = fault_of(
+        ".shared .align 8 .b8 tile[64];",
+        "mov.u32 %r1, tile; ld.shared.u64 %w1, [%r1+4];",
+    );
+    assert!(
+        matches!(fault.kind, FaultKind::MisalignedAddress { space: Space::Shared, .. }),
+        "{fault}"
+    );
 }
 
 #[test]
@@ -92,7 +123,10 @@ fn freed_memory_is_gone() {
 
 #[test]
 fn registered_host_memory_is_reached_at_its_own_address() {
-    let rig = Rig::new(&kernel("", "ld.global.u32 %r1, [%base]; add.u32 %r1, %r1, 1; st.global.u32 [%base+4], %r1;"));
+    let rig = Rig::new(&kernel(
+        "",
+        "ld.global.u32 %r1, [%base]; add.u32 %r1, %r1, 1; st.global.u32 [%base+4], %r1;",
+    ));
     let mut host = [41u32, 0];
     let addr = host.as_mut_ptr() as u64;
     assert!(rig.try_launch("main", 4, 32, Args::default().push(addr)).is_err());
@@ -108,7 +142,8 @@ fn registered_host_memory_is_reached_at_its_own_address() {
 #[test]
 fn traps() {
     assert_eq!(fault_of("", "trap;").kind, FaultKind::Trap);
-    let fault = fault_of("", "mov.u64 %at, 12345; proto: .callprototype _ (); call %at, (), proto;");
+    let fault =
+        fault_of("", "mov.u64 %at, 12345; proto: .callprototype _ (); call %at, (), proto;");
     assert_eq!(fault.kind, FaultKind::InvalidCall(12345));
 }
 
@@ -155,11 +190,15 @@ spin:
 
 #[test]
 fn launches_that_cannot_be() {
-    let rig = Rig::new(".visible .entry main() .reqntid 64 { ret; }\n.visible .entry free() { ret; }");
+    let rig =
+        Rig::new(".visible .entry main() .reqntid 64 { ret; }\n.visible .entry free() { ret; }");
     let invalid = |name: &str, grid: [u32; 3], block: [u32; 3], shared: u32| {
         let mut launch = Launch::new(grid, block, &[]);
         launch.dynamic_shared = shared;
-        matches!(rig.engine.launch(&rig.kernel(name), &launch), Err(Fault { kind: FaultKind::InvalidLaunch(_), .. }))
+        matches!(
+            rig.engine.launch(&rig.kernel(name), &launch),
+            Err(Fault { kind: FaultKind::InvalidLaunch(_), .. })
+        )
     };
     assert!(invalid("free", [0, 1, 1], [1, 1, 1], 0));
     assert!(invalid("free", [1, 1, 1], [1025, 1, 1], 0));
@@ -170,8 +209,10 @@ fn launches_that_cannot_be() {
 
 #[test]
 fn what_cannot_be_loaded_is_named() {
-    let text =
-        format!("{}.extern .func missing();\n.visible .entry main()\n{{\n call missing;\n ret;\n}}", common::HEADER);
+    let text = format!(
+        "{}.extern .func missing();\n.visible .entry main()\n{{\n call missing;\n ret;\n}}",
+        common::HEADER
+    );
     let module = outboard_ptx::parse(&text).expect("valid PTX");
     let error = common::engine().load(&[&module]).err().expect("an undefined symbol");
     assert_eq!(error, outboard_simt::LoadError::Undefined("missing".into()));
@@ -180,7 +221,8 @@ fn what_cannot_be_loaded_is_named() {
 /// Modules are linked by name; each one's shared variables have their own place.
 #[test]
 fn modules_are_linked() {
-    let parse = |text: &str| outboard_ptx::parse(&format!("{}{text}", common::HEADER)).expect("valid PTX");
+    let parse =
+        |text: &str| outboard_ptx::parse(&format!("{}{text}", common::HEADER)).expect("valid PTX");
     let main = parse(
         r"
 .extern .func (.param .b32 r) helper(.param .b32 a);

@@ -1,4 +1,5 @@
-//! Floating-point instructions and conversions against models in native arithmetic and, for other roundings, exact wider arithmetic.
+//! Floating-point instructions and conversions against models in native arithmetic and, for other
+//! roundings, exact wider arithmetic.
 
 mod common;
 
@@ -36,11 +37,13 @@ fn same_b(a: u64, b: u64) -> bool {
 }
 
 fn single(text: &str, srcs: &[Reg], model: impl Fn(&[f32]) -> f32 + 'static) -> Case {
-    case(text, F32, srcs, move |v| out_s(model(&v.iter().map(|&v| s(v)).collect::<Vec<_>>()))).accept(same_s)
+    case(text, F32, srcs, move |v| out_s(model(&v.iter().map(|&v| s(v)).collect::<Vec<_>>())))
+        .accept(same_s)
 }
 
 fn double(text: &str, srcs: &[Reg], model: impl Fn(&[f64]) -> f64 + 'static) -> Case {
-    case(text, F64, srcs, move |v| model(&v.iter().map(|&v| d(v)).collect::<Vec<_>>()).to_bits()).accept(same_d)
+    case(text, F64, srcs, move |v| model(&v.iter().map(|&v| d(v)).collect::<Vec<_>>()).to_bits())
+        .accept(same_d)
 }
 
 fn flush(x: f32) -> f32 {
@@ -97,11 +100,15 @@ fn arithmetic() -> Vec<Case> {
         double("sqrt.rn.f64 %d, %a", &[F64], |v| v[0].sqrt()),
         double("rcp.rn.f64 %d, %a", &[F64], |v| 1.0 / v[0]),
         double("abs.f64 %d, %a", &[F64], |v| v[0].abs()),
-        case("selp.f32 %d, %a, %b, %c", F32, &[F32, F32, Pred], |v| if v[2] != 0 { v[0] } else { v[1] }),
+        case("selp.f32 %d, %a, %b, %c", F32, &[F32, F32, Pred], |v| {
+            if v[2] != 0 { v[0] } else { v[1] }
+        }),
         case("testp.finite.f32 %d, %a", Pred, &[F32], |v| s(v[0]).is_finite().into()),
         case("testp.infinite.f64 %d, %a", Pred, &[F64], |v| d(v[0]).is_infinite().into()),
         case("testp.notanumber.f32 %d, %a", Pred, &[F32], |v| s(v[0]).is_nan().into()),
-        case("testp.normal.f32 %d, %a", Pred, &[F32], |v| (s(v[0]).is_normal() || s(v[0]) == 0.0).into()),
+        case("testp.normal.f32 %d, %a", Pred, &[F32], |v| {
+            (s(v[0]).is_normal() || s(v[0]) == 0.0).into()
+        }),
     ];
     type Compare = fn(f64, f64) -> bool;
     let compares: [(&str, Compare); 14] = [
@@ -164,9 +171,12 @@ fn directed() -> Vec<Case> {
             out_s(round_single(f64::from(v[0] as i32), mode))
         }));
         // a * b + c where the product is exact and the sum adds few digits.
-        cases.push(case(&format!("fma.{mode}.f32 %d, %a, 0f3FC00000, %a"), F32, &[F32], move |v| {
-            out_s(round_single(f64::from(s(v[0])) * 2.5, mode))
-        }));
+        cases.push(case(
+            &format!("fma.{mode}.f32 %d, %a, 0f3FC00000, %a"),
+            F32,
+            &[F32],
+            move |v| out_s(round_single(f64::from(s(v[0])) * 2.5, mode)),
+        ));
     }
     cases
 }
@@ -176,13 +186,19 @@ fn conversions() -> Vec<Case> {
         case("cvt.f64.f32 %d, %a", F64, &[F32], |v| f64::from(s(v[0])).to_bits()).accept(same_d),
         case("cvt.rn.f32.f64 %d, %a", F32, &[F64], |v| out_s(d(v[0]) as f32)).accept(same_s),
         case("cvt.sat.f32.f32 %d, %a", F32, &[F32], |v| out_s(saturate(s(v[0])))),
-        case("cvt.rn.f16.f32 %d, %a", B16, &[F32], |v| f16::from_f32(s(v[0])).to_bits().into()).accept(same_h),
-        case("cvt.rn.bf16.f32 %d, %a", B16, &[F32], |v| bf16::from_f32(s(v[0])).to_bits().into()).accept(same_b),
-        case("cvt.f32.f16 %d, %a", F32, &[B16], |v| out_s(f16::from_bits(v[0] as u16).to_f32())).accept(same_s),
-        case("cvt.f32.bf16 %d, %a", F32, &[B16], |v| out_s(bf16::from_bits(v[0] as u16).to_f32())).accept(same_s),
-        case("cvt.f64.f16 %d, %a", F64, &[B16], |v| f16::from_bits(v[0] as u16).to_f64().to_bits()).accept(same_d),
+        case("cvt.rn.f16.f32 %d, %a", B16, &[F32], |v| f16::from_f32(s(v[0])).to_bits().into())
+            .accept(same_h),
+        case("cvt.rn.bf16.f32 %d, %a", B16, &[F32], |v| bf16::from_f32(s(v[0])).to_bits().into())
+            .accept(same_b),
+        case("cvt.f32.f16 %d, %a", F32, &[B16], |v| out_s(f16::from_bits(v[0] as u16).to_f32()))
+            .accept(same_s),
+        case("cvt.f32.bf16 %d, %a", F32, &[B16], |v| out_s(bf16::from_bits(v[0] as u16).to_f32()))
+            .accept(same_s),
+        case("cvt.f64.f16 %d, %a", F64, &[B16], |v| f16::from_bits(v[0] as u16).to_f64().to_bits())
+            .accept(same_d),
         case("cvt.rn.f16x2.f32 %d, %a, %b", B32, &[F32, F32], |v| {
-            u64::from(f16::from_f32(s(v[0])).to_bits()) << 16 | u64::from(f16::from_f32(s(v[1])).to_bits())
+            u64::from(f16::from_f32(s(v[0])).to_bits()) << 16
+                | u64::from(f16::from_f32(s(v[1])).to_bits())
         })
         .accept(|a, b| same_h(a & 0xffff, b & 0xffff) && same_h(a >> 16, b >> 16)),
         case("cvt.rna.tf32.f32 %d, %a", B32, &[F32], |v| {
@@ -192,25 +208,40 @@ fn conversions() -> Vec<Case> {
         .accept(|a, b| s(a).is_nan() && s(b).is_nan() || a == b || s(b).is_nan()),
     ];
     type Whole = fn(f64) -> f64;
-    let roundings: [(&str, Whole); 4] =
-        [("rni", f64::round_ties_even), ("rzi", f64::trunc), ("rmi", f64::floor), ("rpi", f64::ceil)];
+    let roundings: [(&str, Whole); 4] = [
+        ("rni", f64::round_ties_even),
+        ("rzi", f64::trunc),
+        ("rmi", f64::floor),
+        ("rpi", f64::ceil),
+    ];
     for (name, whole) in roundings {
         cases.push(
-            case(&format!("cvt.{name}.f32.f32 %d, %a"), F32, &[F32], move |v| out_s(whole(s(v[0]).into()) as f32))
-                .accept(same_s),
+            case(&format!("cvt.{name}.f32.f32 %d, %a"), F32, &[F32], move |v| {
+                out_s(whole(s(v[0]).into()) as f32)
+            })
+            .accept(same_s),
         );
         cases.push(
-            case(&format!("cvt.{name}.f64.f64 %d, %a"), F64, &[F64], move |v| whole(d(v[0])).to_bits()).accept(same_d),
+            case(&format!("cvt.{name}.f64.f64 %d, %a"), F64, &[F64], move |v| {
+                whole(d(v[0])).to_bits()
+            })
+            .accept(same_d),
         );
         for (src, reg) in [("f32", F32), ("f64", F64)] {
             let read = move |bits: u64| if src == "f32" { f64::from(s(bits)) } else { d(bits) };
-            // Not a number gives 0 from f32 to at most 32 bits, and the top bit alone otherwise, as hardware has it.
+            // Not a number gives 0 from f32 to at most 32 bits, and the top bit alone otherwise, as
+            // hardware has it.
             let mut int = |ty: &str, reg_out: Reg, convert: fn(f64) -> u64| {
                 let nan = if src == "f32" && reg_out != B64 { 0 } else { reg_out.mask() / 2 + 1 };
-                cases.push(case(&format!("cvt.{name}.{ty}.{src} %d, %a"), reg_out, &[reg], move |v| {
-                    let x = whole(read(v[0]));
-                    if x.is_nan() { nan } else { convert(x) }
-                }));
+                cases.push(case(
+                    &format!("cvt.{name}.{ty}.{src} %d, %a"),
+                    reg_out,
+                    &[reg],
+                    move |v| {
+                        let x = whole(read(v[0]));
+                        if x.is_nan() { nan } else { convert(x) }
+                    },
+                ));
             };
             int("s32", B32, |x| x as i32 as u64);
             int("u32", B32, |x| x as u32 as u64);
@@ -229,7 +260,9 @@ fn conversions() -> Vec<Case> {
     cases.push(case("cvt.rn.f64.s32 %d, %a", F64, &[B32], |v| f64::from(v[0] as i32).to_bits()));
     cases.push(case("cvt.rn.f32.u16 %d, %a", F32, &[B16], |v| out_s(f32::from(v[0] as u16))));
     cases.push(case("cvt.rn.f32.s8 %d, %a", F32, &[B16], |v| out_s(f32::from(v[0] as i8))));
-    cases.push(case("cvt.rn.f16.s32 %d, %a", B16, &[B32], |v| f16::from_f64(f64::from(v[0] as i32)).to_bits().into()));
+    cases.push(case("cvt.rn.f16.s32 %d, %a", B16, &[B32], |v| {
+        f16::from_f64(f64::from(v[0] as i32)).to_bits().into()
+    }));
     cases
 }
 
@@ -240,13 +273,18 @@ fn narrow() -> Vec<Case> {
     // Through f64, which holds sums and products of two exactly or with digits to spare.
     let out_b = |x: f64| u64::from(bf16::from_f64(x).to_bits());
     vec![
-        case("add.rn.f16 %d, %a, %b", B16, &[B16; 2], move |v| out_h(h(v[0]) + h(v[1]))).accept(same_h),
-        case("sub.f16 %d, %a, %b", B16, &[B16; 2], move |v| out_h(h(v[0]) - h(v[1]))).accept(same_h),
-        case("mul.f16 %d, %a, %b", B16, &[B16; 2], move |v| out_h(h(v[0]) * h(v[1]))).accept(same_h),
+        case("add.rn.f16 %d, %a, %b", B16, &[B16; 2], move |v| out_h(h(v[0]) + h(v[1])))
+            .accept(same_h),
+        case("sub.f16 %d, %a, %b", B16, &[B16; 2], move |v| out_h(h(v[0]) - h(v[1])))
+            .accept(same_h),
+        case("mul.f16 %d, %a, %b", B16, &[B16; 2], move |v| out_h(h(v[0]) * h(v[1])))
+            .accept(same_h),
         case("neg.f16 %d, %a", B16, &[B16], |v| v[0] ^ 0x8000),
         case("abs.f16 %d, %a", B16, &[B16], |v| v[0] & 0x7fff).accept(same_h),
-        case("add.bf16 %d, %a, %b", B16, &[B16; 2], move |v| out_b(b(v[0]) + b(v[1]))).accept(same_b),
-        case("mul.bf16 %d, %a, %b", B16, &[B16; 2], move |v| out_b(b(v[0]) * b(v[1]))).accept(same_b),
+        case("add.bf16 %d, %a, %b", B16, &[B16; 2], move |v| out_b(b(v[0]) + b(v[1])))
+            .accept(same_b),
+        case("mul.bf16 %d, %a, %b", B16, &[B16; 2], move |v| out_b(b(v[0]) * b(v[1])))
+            .accept(same_b),
         case("mul.f16x2 %d, %a, %b", B32, &[B32; 2], move |v| {
             out_h(h(v[0]) * h(v[1])) | out_h(h(v[0] >> 16) * h(v[1] >> 16)) << 16
         })
@@ -277,8 +315,10 @@ fn approximate() -> Vec<Case> {
             .accept(|a, b| within(a, b, f64::exp2(-22.0), f64::exp2(-22.0))),
         single("rsqrt.approx.f32 %d, %a", &[F32], |v| (1.0 / f64::from(v[0]).sqrt()) as f32)
             .accept(|a, b| within(a, b, f64::exp2(-22.9), 0.0)),
-        single("rcp.approx.f32 %d, %a", &[F32], |v| 1.0 / v[0]).accept(|a, b| within(a, b, f64::exp2(-23.0), 0.0)),
-        single("sqrt.approx.f32 %d, %a", &[F32], |v| v[0].sqrt()).accept(|a, b| within(a, b, f64::exp2(-23.0), 0.0)),
+        single("rcp.approx.f32 %d, %a", &[F32], |v| 1.0 / v[0])
+            .accept(|a, b| within(a, b, f64::exp2(-23.0), 0.0)),
+        single("sqrt.approx.f32 %d, %a", &[F32], |v| v[0].sqrt())
+            .accept(|a, b| within(a, b, f64::exp2(-23.0), 0.0)),
         single("div.approx.f32 %d, %a, %b", &[F32, F32], |v| v[0] / v[1])
             .accept(|a, b| within(a, b, f64::exp2(-22.0), f64::exp2(-149.0))),
         single("div.full.f32 %d, %a, %b", &[F32, F32], |v| v[0] / v[1])
@@ -300,7 +340,9 @@ fn moderate_rows() -> Vec<[u64; 3]> {
             let single = |bits: u64| (bits >> 8) as f32 / 16_777_216.0 - 100.0;
             // For the conversions from f64 the upper half must be a number too.
             row.map(|v| {
-                u64::from(single(v & 0xffff_ffff).to_bits()) | 0x3fe0_0000_0000_0000 | v & 0x000f_ffff_0000_0000
+                u64::from(single(v & 0xffff_ffff).to_bits())
+                    | 0x3fe0_0000_0000_0000
+                    | v & 0x000f_ffff_0000_0000
             })
         })
         .collect()
@@ -344,7 +386,9 @@ fn approximate_functions_are_within_their_error() {
 fn not_a_number_has_the_bits_of_hardware() {
     let nan = |text: &str| case(text, F32, &[F32], |_| 0x7fff_ffff);
     let wide =
-        case("{ .reg .f32 %q; sqrt.rn.f32 %q, %a; cvt.f64.f32 %d, %q; }", F64, &[F32], |_| 0x7fff_ffff_e000_0000);
+        case("{ .reg .f32 %q; sqrt.rn.f32 %q, %a; cvt.f64.f32 %d, %q; }", F64, &[F32], |_| {
+            0x7fff_ffff_e000_0000
+        });
     let table = Table::new(vec![
         nan("sqrt.rn.f32 %d, %a"),
         nan("{ .reg .f32 %q; sub.f32 %q, %a, %a; div.rn.f32 %d, %q, %q; }"),
@@ -356,7 +400,9 @@ fn not_a_number_has_the_bits_of_hardware() {
     // Bits that are only copied stay as they are.
     let copies = vec![
         case("mov.f32 %d, %a", F32, &[F32], |v| v[0]),
-        case("selp.f32 %d, %a, %b, %c", F32, &[F32, F32, Pred], |v| if v[2] != 0 { v[0] } else { v[1] }),
+        case("selp.f32 %d, %a, %b, %c", F32, &[F32, F32, Pred], |v| {
+            if v[2] != 0 { v[0] } else { v[1] }
+        }),
     ];
     Table::new(copies).check(&[[0xffc0_1234, 0x7f80_0001, 1], [0xffc0_1234, 0x7f80_0001, 0]]);
 }

@@ -39,7 +39,11 @@ impl Int {
     /// The number that a pattern stands for.
     fn read(self, bits: u64) -> i128 {
         let shift = 64 - self.bits;
-        if self.signed { i128::from((bits << shift) as i64 >> shift) } else { i128::from(bits << shift >> shift) }
+        if self.signed {
+            i128::from((bits << shift) as i64 >> shift)
+        } else {
+            i128::from(bits << shift >> shift)
+        }
     }
 
     fn least(self) -> i128 {
@@ -69,7 +73,11 @@ fn arithmetic() -> Vec<Case> {
         binary("mul.lo", |_, a, b| a.wrapping_mul(b));
         binary("mul.hi", |int, a, b| {
             // The product of two u64 needs all 128 bits.
-            if int.signed { (a * b) >> int.bits } else { ((a as u128 * b as u128) >> int.bits) as i128 }
+            if int.signed {
+                (a * b) >> int.bits
+            } else {
+                ((a as u128 * b as u128) >> int.bits) as i128
+            }
         });
         binary("div", |int, a, b| if b == 0 { -1 } else { int.read((a / b) as u64) });
         binary("rem", |_, a, b| if b == 0 { a } else { a % b });
@@ -80,7 +88,11 @@ fn arithmetic() -> Vec<Case> {
         }));
         cases.push(case(&format!("mad.hi.{t} %d, %a, %b, %c"), r, &[r, r, r], move |v| {
             let (a, b) = (int.read(v[0]), int.read(v[1]));
-            let high = if int.signed { (a * b) >> int.bits } else { ((a as u128 * b as u128) >> int.bits) as i128 };
+            let high = if int.signed {
+                (a * b) >> int.bits
+            } else {
+                ((a as u128 * b as u128) >> int.bits) as i128
+            };
             (high as u64).wrapping_add(v[2])
         }));
         cases.push(case(&format!("sad.{t} %d, %a, %b, %c"), r, &[r, r, r], move |v| {
@@ -110,13 +122,20 @@ fn arithmetic() -> Vec<Case> {
                 model(int.read(v[0]), int.read(v[1])).into()
             }));
             if int.bits > 16 {
-                cases.push(case(&format!("set.{cmp}.u32.{t} %d, %a, %b"), B32, &[r, r], move |v| {
-                    if model(int.read(v[0]), int.read(v[1])) { u64::MAX } else { 0 }
-                }));
+                cases.push(case(
+                    &format!("set.{cmp}.u32.{t} %d, %a, %b"),
+                    B32,
+                    &[r, r],
+                    move |v| {
+                        if model(int.read(v[0]), int.read(v[1])) { u64::MAX } else { 0 }
+                    },
+                ));
             }
         }
         for imm in [0u64, 1, 5, 31, 40] {
-            cases.push(case(&format!("shr.{t} %d, %a, {imm}"), r, &[r], move |v| (int.read(v[0]) >> imm) as u64));
+            cases.push(case(&format!("shr.{t} %d, %a, {imm}"), r, &[r], move |v| {
+                (int.read(v[0]) >> imm) as u64
+            }));
         }
         for imm in [1i64, 3, 7, 10] {
             cases.push(case(&format!("div.{t} %d, %a, {imm}"), r, &[r], move |v| {
@@ -138,7 +157,9 @@ fn arithmetic() -> Vec<Case> {
         cases.push(case(&format!("xor.b{bits} %d, %a, %b"), r, &[r, r], |v| v[0] ^ v[1]));
         let s = Int { name: "", bits, signed: true };
         cases.push(case(&format!("neg.s{bits} %d, %a"), r, &[r], |v| v[0].wrapping_neg()));
-        cases.push(case(&format!("abs.s{bits} %d, %a"), r, &[r], move |v| s.read(v[0]).unsigned_abs() as u64));
+        cases.push(case(&format!("abs.s{bits} %d, %a"), r, &[r], move |v| {
+            s.read(v[0]).unsigned_abs() as u64
+        }));
         cases.push(case(&format!("selp.b{bits} %d, %a, %b, %c"), r, &[r, r, Pred], |v| {
             if v[2] != 0 { v[0] } else { v[1] }
         }));
@@ -147,24 +168,38 @@ fn arithmetic() -> Vec<Case> {
         }));
     }
     for op in ["and", "or", "xor"] {
-        cases.push(case(&format!("{op}.pred %d, %a, %b"), Pred, &[Pred, Pred], move |v| match op {
-            "and" => v[0] & v[1],
-            "or" => v[0] | v[1],
-            _ => v[0] ^ v[1],
-        }));
-        cases.push(case(&format!("setp.lt.{op}.s32 %d, %a, %b, !%c"), Pred, &[B32, B32, Pred], move |v| {
-            let (less, c) = (u64::from((v[0] as i32) < v[1] as i32), v[2] ^ 1);
-            match op {
-                "and" => less & c,
-                "or" => less | c,
-                _ => less ^ c,
-            }
-        }));
+        cases.push(case(
+            &format!("{op}.pred %d, %a, %b"),
+            Pred,
+            &[Pred, Pred],
+            move |v| match op {
+                "and" => v[0] & v[1],
+                "or" => v[0] | v[1],
+                _ => v[0] ^ v[1],
+            },
+        ));
+        cases.push(case(
+            &format!("setp.lt.{op}.s32 %d, %a, %b, !%c"),
+            Pred,
+            &[B32, B32, Pred],
+            move |v| {
+                let (less, c) = (u64::from((v[0] as i32) < v[1] as i32), v[2] ^ 1);
+                match op {
+                    "and" => less & c,
+                    "or" => less | c,
+                    _ => less ^ c,
+                }
+            },
+        ));
     }
     cases.push(case("not.pred %d, %a", Pred, &[Pred], |v| v[0] ^ 1));
     let s32 = INTS[3];
-    cases.push(case("add.sat.s32 %d, %a, %b", B32, &[B32, B32], move |v| s32.clamp(s32.read(v[0]) + s32.read(v[1]))));
-    cases.push(case("sub.sat.s32 %d, %a, %b", B32, &[B32, B32], move |v| s32.clamp(s32.read(v[0]) - s32.read(v[1]))));
+    cases.push(case("add.sat.s32 %d, %a, %b", B32, &[B32, B32], move |v| {
+        s32.clamp(s32.read(v[0]) + s32.read(v[1]))
+    }));
+    cases.push(case("sub.sat.s32 %d, %a, %b", B32, &[B32, B32], move |v| {
+        s32.clamp(s32.read(v[0]) - s32.read(v[1]))
+    }));
     cases.push(case("mad.hi.sat.s32 %d, %a, %b, %c", B32, &[B32, B32, B32], move |v| {
         s32.clamp(((s32.read(v[0]) * s32.read(v[1])) >> 32) + s32.read(v[2]))
     }));
@@ -194,7 +229,9 @@ fn bits() -> Vec<Case> {
         cases.push(case(&format!("clz.b{bits} %d, %a"), B32, &[r], move |v| {
             u64::from(v[0].leading_zeros() - (64 - bits))
         }));
-        cases.push(case(&format!("brev.b{bits} %d, %a"), r, &[r], move |v| v[0].reverse_bits() >> (64 - bits)));
+        cases.push(case(&format!("brev.b{bits} %d, %a"), r, &[r], move |v| {
+            v[0].reverse_bits() >> (64 - bits)
+        }));
         for signed in [false, true] {
             let t = if signed { "s" } else { "u" };
             cases.push(case(&format!("bfind.{t}{bits} %d, %a"), B32, &[r], move |v| {
@@ -220,18 +257,28 @@ fn bits() -> Vec<Case> {
                 let negative = signed && n >> sign_at & 1 != 0;
                 (if negative { shifted & mask | !mask } else { shifted & mask }) as u64
             };
-            cases.push(case(&format!("bfe.{t}{bits} %d, %a, %b, %c"), r, &[r, B32, B32], move |v| {
-                field(v[0], v[1], v[2])
-            }));
+            cases.push(case(
+                &format!("bfe.{t}{bits} %d, %a, %b, %c"),
+                r,
+                &[r, B32, B32],
+                move |v| field(v[0], v[1], v[2]),
+            ));
             for (pos, len) in [(0, 8), (8, 8), (31, 1), (4, 0), (20, 20), (0, 32)] {
-                cases.push(case(&format!("bfe.{t}{bits} %d, %a, {pos}, {len}"), r, &[r], move |v| {
-                    field(v[0], pos, len)
-                }));
+                cases.push(case(
+                    &format!("bfe.{t}{bits} %d, %a, {pos}, {len}"),
+                    r,
+                    &[r],
+                    move |v| field(v[0], pos, len),
+                ));
             }
         }
         cases.push(case(&format!("bfi.b{bits} %d, %a, %b, %c, 9"), r, &[r, r, B32], move |v| {
             let (pos, all) = (if bits == 32 { v[2] & 255 } else { v[2] } as u32, r.mask());
-            if pos >= bits { v[1] } else { v[1] & !((0x1ff << pos) & all) | (v[0] & 0x1ff) << pos & all }
+            if pos >= bits {
+                v[1]
+            } else {
+                v[1] & !((0x1ff << pos) & all) | (v[0] & 0x1ff) << pos & all
+            }
         }));
     }
     for lut in [0x00u8, 0x96, 0xe8, 0xca, 0x80, 0xfe, 0x1e, 0x78, 0x2d, 0xff, 0x53, 0xb1, 0x40] {
@@ -272,34 +319,54 @@ fn bits() -> Vec<Case> {
             if t == "s32" { (byte << up) as i64 >> up } else { (byte << up >> up) as i64 }
         };
         cases.push(case(&format!("dp4a.{at}.{bt} %d, %a, %b, %c"), B32, &[B32; 3], move |v| {
-            (0..4).fold(v[2] as i64, |sum, i| sum + read(at, v[0] >> (8 * i), 8) * read(bt, v[1] >> (8 * i), 8)) as u64
+            (0..4).fold(v[2] as i64, |sum, i| {
+                sum + read(at, v[0] >> (8 * i), 8) * read(bt, v[1] >> (8 * i), 8)
+            }) as u64
         }));
         for (half, shift) in [("lo", 0), ("hi", 16)] {
-            cases.push(case(&format!("dp2a.{half}.{at}.{bt} %d, %a, %b, %c"), B32, &[B32; 3], move |v| {
-                (0..2).fold(v[2] as i64, |sum, i| {
-                    sum + read(at, v[0] >> (16 * i), 16) * read(bt, v[1] >> (shift + 8 * i), 8)
-                }) as u64
-            }));
+            cases.push(case(
+                &format!("dp2a.{half}.{at}.{bt} %d, %a, %b, %c"),
+                B32,
+                &[B32; 3],
+                move |v| {
+                    (0..2).fold(v[2] as i64, |sum, i| {
+                        sum + read(at, v[0] >> (16 * i), 16) * read(bt, v[1] >> (shift + 8 * i), 8)
+                    }) as u64
+                },
+            ));
         }
     }
     // 128-bit sum of (b:a) and (a:c) through the carry flag, upper half.
-    cases.push(case("{ .reg .b64 %lo; add.cc.u64 %lo, %a, %c; addc.u64 %d, %b, %a; }", B64, &[B64; 3], |v| {
-        ((u128::from(v[1]) << 64 | u128::from(v[0])).wrapping_add(u128::from(v[0]) << 64 | u128::from(v[2])) >> 64)
-            as u64
-    }));
-    cases.push(case("{ .reg .b32 %lo; sub.cc.u32 %lo, %a, %c; subc.u32 %d, %b, %a; }", B32, &[B32; 3], |v| {
-        (v[1] << 32 | v[0]).wrapping_sub(v[0] << 32 | v[2]) >> 32
-    }));
+    cases.push(case(
+        "{ .reg .b64 %lo; add.cc.u64 %lo, %a, %c; addc.u64 %d, %b, %a; }",
+        B64,
+        &[B64; 3],
+        |v| {
+            ((u128::from(v[1]) << 64 | u128::from(v[0]))
+                .wrapping_add(u128::from(v[0]) << 64 | u128::from(v[2]))
+                >> 64) as u64
+        },
+    ));
+    cases.push(case(
+        "{ .reg .b32 %lo; sub.cc.u32 %lo, %a, %c; subc.u32 %d, %b, %a; }",
+        B32,
+        &[B32; 3],
+        |v| (v[1] << 32 | v[0]).wrapping_sub(v[0] << 32 | v[2]) >> 32,
+    ));
     cases.push(case(
         "{ .reg .b32 %lo; mad.lo.cc.u32 %lo, %a, %b, %c; madc.hi.u32 %d, %a, %b, 0; }",
         B32,
         &[B32; 3],
         |v| (v[0] * v[1]).wrapping_add(v[2]) >> 32,
     ));
-    // The flag of a subtraction, read by an addition, says that nothing was borrowed; compilers rely on it.
-    cases.push(case("{ .reg .b32 %lo; sub.cc.u32 %lo, %a, %b; addc.u32 %d, %c, 0; }", B32, &[B32; 3], |v| {
-        v[2].wrapping_add((v[0] >= v[1]).into())
-    }));
+    // The flag of a subtraction, read by an addition, says that nothing was borrowed; compilers
+    // rely on it.
+    cases.push(case(
+        "{ .reg .b32 %lo; sub.cc.u32 %lo, %a, %b; addc.u32 %d, %c, 0; }",
+        B32,
+        &[B32; 3],
+        |v| v[2].wrapping_add((v[0] >= v[1]).into()),
+    ));
     cases.push(case(
         "{ .reg .b64 %lo, %hi; sub.cc.u64 %lo, %a, %c; subc.cc.u64 %hi, %b, %a; addc.u64 %d, 0, 0; }",
         B64,
@@ -313,17 +380,27 @@ fn bits() -> Vec<Case> {
 }
 
 fn conversions() -> Vec<Case> {
-    let types = [("u8", 8, false), ("s8", 8, true)].map(|(name, bits, signed)| Int { name, bits, signed });
+    let types =
+        [("u8", 8, false), ("s8", 8, true)].map(|(name, bits, signed)| Int { name, bits, signed });
     let mut cases = Vec::new();
     for from in types.iter().chain(&INTS).copied() {
         for to in types.iter().chain(&INTS).copied() {
-            let (src, dst) = (Int { bits: from.bits.max(16), ..from }.reg(), Int { bits: to.bits.max(16), ..to }.reg());
-            cases.push(case(&format!("cvt.{}.{} %d, %a", to.name, from.name), dst, &[src], move |v| {
-                to.read(from.read(v[0]) as u64) as u64
-            }));
-            cases.push(case(&format!("cvt.sat.{}.{} %d, %a", to.name, from.name), dst, &[src], move |v| {
-                to.clamp(from.read(v[0]))
-            }));
+            let (src, dst) = (
+                Int { bits: from.bits.max(16), ..from }.reg(),
+                Int { bits: to.bits.max(16), ..to }.reg(),
+            );
+            cases.push(case(
+                &format!("cvt.{}.{} %d, %a", to.name, from.name),
+                dst,
+                &[src],
+                move |v| to.read(from.read(v[0]) as u64) as u64,
+            ));
+            cases.push(case(
+                &format!("cvt.sat.{}.{} %d, %a", to.name, from.name),
+                dst,
+                &[src],
+                move |v| to.clamp(from.read(v[0])),
+            ));
         }
     }
     cases

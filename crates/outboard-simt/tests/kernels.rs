@@ -40,7 +40,12 @@ fn saxpy() {
     let n = 10_000u32;
     let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
     let (dx, dy) = (rig.buffer(&x), rig.buffer(&vec![1f32; n as usize]));
-    rig.launch("saxpy", n.div_ceil(128), 128, Args::default().push(dx.addr).push(dy.addr).push(2f32).push(n));
+    rig.launch(
+        "saxpy",
+        n.div_ceil(128),
+        128,
+        Args::default().push(dx.addr).push(dy.addr).push(2f32).push(n),
+    );
     assert!(dy.read().iter().zip(&x).all(|(&y, &x)| y == 2.0 * x + 1.0));
 }
 
@@ -76,12 +81,13 @@ fn a_barrier_separates_writes_from_reads() {
     let data: Vec<u32> = (0..2560).collect();
     let buffer = rig.buffer(&data);
     rig.launch("reverse", 10, 256, Args::default().push(buffer.addr));
-    let expected: Vec<u32> = data.chunks(256).flat_map(|block| block.iter().rev().copied()).collect();
+    let expected: Vec<u32> =
+        data.chunks(256).flat_map(|block| block.iter().rev().copied()).collect();
     assert_eq!(buffer.read(), expected);
 }
 
-/// A kernel over one buffer of `u32` per thread: `body` finds the thread's index in `%i`, the address of its slot in `%slot`, the buffer's
-/// start in `%base`, and leaves its result in `%r`.
+/// A kernel over one buffer of `u32` per thread: `body` finds the thread's index in `%i`, the
+/// address of its slot in `%slot`, the buffer's start in `%base`, and leaves its result in `%r`.
 fn per_thread(body: &str) -> String {
     format!(
         r"
@@ -118,7 +124,8 @@ fn shuffles_move_values_between_lanes() {
     let butterfly = run_per_thread("shfl.sync.bfly.b32 %r, %i, 5, 31, -1;", 32);
     assert!((0..32).all(|i| butterfly[i] == i as u32 ^ 5));
     // Width 8, and the predicate tells who was in range.
-    let up = run_per_thread("shfl.sync.up.b32 %r|%p1, %i, 1, 0x1800, -1; @!%p1 mov.u32 %r, 100;", 32);
+    let up =
+        run_per_thread("shfl.sync.up.b32 %r|%p1, %i, 1, 0x1800, -1; @!%p1 mov.u32 %r, 100;", 32);
     assert!((0..32).all(|i| up[i] == if i % 8 == 0 { 100 } else { i as u32 - 1 }));
     let index = run_per_thread("and.b32 %m3, %i, 1; shfl.sync.idx.b32 %r, %i, %m3, 31, -1;", 32);
     assert!((0..32).all(|i| index[i] == i as u32 % 2));
@@ -135,25 +142,41 @@ fn a_warp_sums_by_shuffles() {
 #[test]
 fn votes_matches_and_reductions() {
     let even = "and.b32 %m3, %i, 1; setp.eq.u32 %p1, %m3, 0;";
-    assert_eq!(run_per_thread(&format!("{even} vote.sync.ballot.b32 %r, %p1, -1;"), 32), vec![0x5555_5555; 32]);
     assert_eq!(
-        run_per_thread(&format!("{even} vote.sync.any.pred %p2, %p1, -1; selp.u32 %r, 1, 0, %p2;"), 32),
+        run_per_thread(&format!("{even} vote.sync.ballot.b32 %r, %p1, -1;"), 32),
+        vec![0x5555_5555; 32]
+    );
+    assert_eq!(
+        run_per_thread(
+            &format!("{even} vote.sync.any.pred %p2, %p1, -1; selp.u32 %r, 1, 0, %p2;"),
+            32
+        ),
         vec![1; 32]
     );
     assert_eq!(
-        run_per_thread(&format!("{even} vote.sync.all.pred %p2, %p1, -1; selp.u32 %r, 1, 0, %p2;"), 32),
+        run_per_thread(
+            &format!("{even} vote.sync.all.pred %p2, %p1, -1; selp.u32 %r, 1, 0, %p2;"),
+            32
+        ),
         vec![0; 32]
     );
     let matched = run_per_thread("and.b32 %m3, %i, 3; match.any.sync.b32 %r, %m3, -1;", 32);
     assert!((0..32).all(|i| matched[i] == 0x1111_1111 << (i % 4)));
-    assert_eq!(run_per_thread("mov.u32 %m3, 7; match.all.sync.b32 %r|%p1, %m3, -1;", 32), vec![u32::MAX; 32]);
+    assert_eq!(
+        run_per_thread("mov.u32 %m3, 7; match.all.sync.b32 %r|%p1, %m3, -1;", 32),
+        vec![u32::MAX; 32]
+    );
     assert_eq!(run_per_thread("match.all.sync.b32 %r|%p1, %i, -1;", 32), vec![0; 32]);
     assert_eq!(run_per_thread("redux.sync.add.s32 %r, %i, -1;", 32), vec![496; 32]);
     assert_eq!(run_per_thread("redux.sync.max.u32 %r, %i, -1;", 32), vec![31; 32]);
-    assert_eq!(run_per_thread("neg.s32 %m3, %i; redux.sync.min.s32 %r, %m3, -1;", 32), vec![-31i32 as u32; 32]);
+    assert_eq!(
+        run_per_thread("neg.s32 %m3, %i; redux.sync.min.s32 %r, %m3, -1;", 32),
+        vec![-31i32 as u32; 32]
+    );
 }
 
-/// Threads that took different branches meet in groups named by their masks, and whoever stands together is active together.
+/// Threads that took different branches meet in groups named by their masks, and whoever stands
+/// together is active together.
 #[test]
 fn divergent_groups_work_apart() {
     let body = "setp.lt.u32 %p1, %i, 8; @%p1 bra low;
@@ -161,7 +184,10 @@ fn divergent_groups_work_apart() {
         low: shfl.sync.idx.b32 %r, %i, 3, 31, 0xff; activemask.b32 %m4; xor.b32 %r, %r, %m4;
         join: bar.warp.sync -1;";
     let result = run_per_thread(body, 32);
-    assert!((0..32).all(|i| result[i] == if i < 8 { 3 ^ 0xff } else { 31 ^ 0xffff_ff00 }), "{result:x?}");
+    assert!(
+        (0..32).all(|i| result[i] == if i < 8 { 3 ^ 0xff } else { 31 ^ 0xffff_ff00 }),
+        "{result:x?}"
+    );
 }
 
 #[test]
@@ -181,7 +207,10 @@ fn lane_masks_and_indices() {
 fn barriers_count_reduce_and_forgive_exits() {
     let odd = "and.b32 %m3, %i, 1; setp.eq.u32 %p1, %m3, 1;";
     assert_eq!(run_per_thread(&format!("{odd} bar.red.popc.u32 %r, 0, %p1;"), 100), vec![50; 100]);
-    assert_eq!(run_per_thread(&format!("{odd} bar.red.or.pred %p2, 0, %p1; selp.u32 %r, 1, 0, %p2;"), 96), vec![1; 96]);
+    assert_eq!(
+        run_per_thread(&format!("{odd} bar.red.or.pred %p2, 0, %p1; selp.u32 %r, 1, 0, %p2;"), 96),
+        vec![1; 96]
+    );
     assert_eq!(
         run_per_thread(&format!("{odd} bar.red.and.pred %p2, 0, %p1; selp.u32 %r, 1, 0, %p2;"), 96),
         vec![0; 96]
@@ -332,16 +361,25 @@ fn atomics_across_blocks() {
     assert_eq!(atomic("atom.global.add.u32 %r3, [%word], 1", 5, 16), n + 5);
     assert_eq!(atomic("red.global.add.u64 [%word], 3", 0, 16), 3 * n);
     assert_eq!(atomic("atom.global.max.s32 %r3, [%word], %i", 0, 16), n - 1);
-    assert_eq!(atomic("neg.s32 %r4, %i; atom.global.min.s32 %r3, [%word], %r4", 0, 16) as i32, 1 - n as i32);
+    assert_eq!(
+        atomic("neg.s32 %r4, %i; atom.global.min.s32 %r3, [%word], %r4", 0, 16) as i32,
+        1 - n as i32
+    );
     assert_eq!(atomic("atom.max.u64 %w2, [%word], %w1", 7, 16), n - 1);
     assert_eq!(atomic("atom.global.inc.u32 %r3, [%word], 99", 0, 16), n % 100);
     assert_eq!(atomic("atom.global.dec.u32 %r3, [%word], 99", 0, 1), 36);
     assert_eq!(atomic("atom.global.or.b32 %r3, [%word], %i", 0, 16), n - 1);
     assert_eq!(atomic("and.b32 %r4, %i, 1; atom.global.xor.b32 %r3, [%word], %r4", 0, 16), 0);
     assert_eq!(atomic("atom.global.and.b32 %r3, [%word], 0xff00", 0x1_2345, 1), 0x2300);
-    assert_eq!(f32::from_bits(atomic("atom.global.add.f32 %f2, [%word], %f1", 0, 16) as u32), n as f32);
+    assert_eq!(
+        f32::from_bits(atomic("atom.global.add.f32 %f2, [%word], %f1", 0, 16) as u32),
+        n as f32
+    );
     assert_eq!(f64::from_bits(atomic("atom.add.f64 %d2, [%word], %d1", 0, 16)), n as f64);
-    assert_eq!(atomic("mov.b16 %h0, 0x3c00; atom.global.add.noftz.f16 %h1, [%word], %h0", 0, 1), 0x5400);
+    assert_eq!(
+        atomic("mov.b16 %h0, 0x3c00; atom.global.add.noftz.f16 %h1, [%word], %h0", 0, 1),
+        0x5400
+    );
     assert_eq!(atomic("atom.global.exch.b64 %w2, [%word], 9", 1, 4), 9);
     assert_eq!(atomic("atom.global.cas.b32 %r3, [%word], 1, 2", 1, 4), 2);
 }
@@ -352,7 +390,8 @@ fn atomics_in_shared_memory() {
         atom.shared.add.u32 %m3, [sum], %i; bar.sync 0; ld.shared.u32 %r, [sum];";
     assert_eq!(run_per_thread(body, 256), vec![255 * 128; 256]);
     // The generic address of the same word.
-    let body = ".shared .u32 sum; mov.u64 %w1, sum; cvta.shared.u64 %w2, %w1; setp.eq.u32 %p1, %i, 0;
+    let body =
+        ".shared .u32 sum; mov.u64 %w1, sum; cvta.shared.u64 %w2, %w1; setp.eq.u32 %p1, %i, 0;
         @%p1 st.u32 [%w2], 0; bar.sync 0; red.add.u32 [%w2], %i; bar.sync 0; ld.u32 %r, [%w2];";
     assert_eq!(run_per_thread(body, 256), vec![255 * 128; 256]);
 }
@@ -483,13 +522,17 @@ fn calls_direct_indirect_recursive() {
         let buffer = rig.buffer(&[0u32; 8]);
         rig.launch("main", 1, 8, Args::default().push(buffer.addr).push(which));
         let expected: Vec<u32> = (0..8u32)
-            .map(|i| if i > 5 { 0 } else { fib[i as usize] + if which == 0 { 2 * i } else { i * i } + 3 })
+            .map(|i| {
+                if i > 5 { 0 } else { fib[i as usize] + if which == 0 { 2 * i } else { i * i } + 3 }
+            })
             .collect();
         assert_eq!(buffer.read(), expected);
     }
     // An index beyond the table reads no function.
     let buffer = rig.buffer(&[0u32; 8]);
-    let fault = rig.try_launch("main", 1, 1, Args::default().push(buffer.addr).push(2u32)).expect_err("a bad call");
+    let fault = rig
+        .try_launch("main", 1, 1, Args::default().push(buffer.addr).push(2u32))
+        .expect_err("a bad call");
     assert!(matches!(fault.kind, outboard_simt::FaultKind::InvalidCall(_)), "{fault}");
 }
 
@@ -497,7 +540,8 @@ fn calls_direct_indirect_recursive() {
 fn endless_recursion_is_a_fault() {
     let rig = Rig::new(CALLS);
     let buffer = rig.buffer(&[0u32]);
-    let fault = rig.try_launch("overflow", 1, 32, Args::default().push(buffer.addr)).expect_err("overflow");
+    let fault =
+        rig.try_launch("overflow", 1, 32, Args::default().push(buffer.addr)).expect_err("overflow");
     assert_eq!(fault.kind, outboard_simt::FaultKind::StackOverflow);
     assert_eq!(fault.function, "endless");
 }

@@ -1,4 +1,5 @@
-//! Compiled code against the interpreter: a kernel for each form of the scalar instructions, with random inputs.
+//! Compiled code against the interpreter: a kernel for each form of the scalar instructions, with
+//! random inputs.
 //!
 //! The interpreter itself is held against results recorded on a GPU, in `outboard-ptx`.
 
@@ -16,15 +17,25 @@ fn word(bytes: &[u8]) -> u128 {
 }
 
 /// What is wrong with the results of one form, for people to read.
-fn differences(sample: &Sample, program: &outboard_ptx::ir::Module, kernel: &str, results: &[u8]) -> String {
+fn differences(
+    sample: &Sample,
+    program: &outboard_ptx::ir::Module,
+    kernel: &str,
+    results: &[u8],
+) -> String {
     let mut text = String::new();
     for (found, index) in results.chunks(OUTPUT_STRIDE).map(word).zip(0..) {
         let inputs = sample.case(index);
-        let expected =
-            sample.interpret(program, kernel, &inputs).unwrap_or_else(|stop| panic!("{}: {stop}", sample.form));
+        let expected = sample
+            .interpret(program, kernel, &inputs)
+            .unwrap_or_else(|stop| panic!("{}: {stop}", sample.form));
         if sample.defined(&inputs, expected) && !sample.agrees(expected, found) {
-            writeln!(text, "{} {inputs:x?}: interpreted {expected:x}, compiled {found:x}", sample.form)
-                .expect("a string");
+            writeln!(
+                text,
+                "{} {inputs:x?}: interpreted {expected:x}, compiled {found:x}",
+                sample.form
+            )
+            .expect("a string");
         }
     }
     text
@@ -49,7 +60,12 @@ fn compiled_code_computes_what_the_interpreter_does() {
         }
         let (inputs, results) = (rig.buffer(&inputs), rig.buffer(&[0u8; CASES * OUTPUT_STRIDE]));
         let kernel = format!("k{index}");
-        rig.launch(&kernel, 2, CASES as u32 / 2, Args::default().push(results.addr).push(inputs.addr));
+        rig.launch(
+            &kernel,
+            2,
+            CASES as u32 / 2,
+            Args::default().push(results.addr).push(inputs.addr),
+        );
         let found = differences(sample, &program, &kernel, &results.read());
         if let Some(first) = found.lines().next() {
             forms += 1;

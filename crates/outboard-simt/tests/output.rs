@@ -35,7 +35,13 @@ const PRINT: &str = r#"
 }"#;
 
 /// Launches and collects what the kernel wrote.
-fn run(rig: &Rig, name: &str, grid: u32, block: u32, args: &Args) -> (Result<(), Fault>, String, String) {
+fn run(
+    rig: &Rig,
+    name: &str,
+    grid: u32,
+    block: u32,
+    args: &Args,
+) -> (Result<(), Fault>, String, String) {
     let texts = Mutex::new((Vec::new(), Vec::new()));
     let sink = |stream: OutputStream, text: &[u8]| {
         let mut texts = texts.lock().expect("not poisoned");
@@ -56,7 +62,9 @@ fn printed_text_comes_in_the_order_of_blocks() {
     let rig = Rig::new(PRINT);
     let expected: String = (0..20)
         .flat_map(|block| {
-            (0..3).map(move |thread| format!("block {block} thread {thread}: {:.2}\n", f64::from(thread) / 2.0))
+            (0..3).map(move |thread| {
+                format!("block {block} thread {thread}: {:.2}\n", f64::from(thread) / 2.0)
+            })
         })
         .collect();
     for _ in 0..5 {

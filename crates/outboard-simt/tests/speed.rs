@@ -1,4 +1,5 @@
-//! Speed against C: a naive matrix product may take at most ten times as long as the same loops compiled at `-O2`.
+//! Speed against C: a naive matrix product may take at most ten times as long as the same loops
+//! compiled at `-O2`.
 
 mod common;
 
@@ -94,7 +95,11 @@ type Rows = unsafe extern "C" fn(*const f32, *const f32, *mut f32, i32, i32, i32
 fn compile(directory: &Path) -> PathBuf {
     let (source, library) = (directory.join("matmul.c"), directory.join("libmatmul.so"));
     std::fs::write(&source, C_SOURCE).expect("write the source");
-    let status = Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    let status = Command::new("cc")
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .status();
     assert!(status.expect("a C compiler named cc").success());
     library
 }
@@ -112,7 +117,8 @@ fn best_of(rounds: u32, mut work: impl FnMut()) -> Duration {
 
 #[test]
 fn naive_matmul_takes_at_most_ten_times_as_long_as_c() {
-    let directory = std::env::temp_dir().join(format!("outboard-simt-speed-{}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("outboard-simt-speed-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory for the library");
     let path = compile(&directory);
     // SAFETY: the library was just built from the source above and runs no initialisers.
@@ -135,8 +141,18 @@ fn naive_matmul_takes_at_most_ten_times_as_long_as_c() {
                     let (first, count) = (t * share, part.len() / N);
                     // The function indexes the whole matrix from its start.
                     let start = part.as_mut_ptr().wrapping_sub(first * N);
-                    // SAFETY: the matrices are N by N, and only rows `first .. first + count`, which are `part`, are written.
-                    unsafe { rows(a.as_ptr(), b.as_ptr(), start, N as i32, first as i32, (first + count) as i32) };
+                    // SAFETY: the matrices are N by N, and only rows `first .. first + count`,
+                    // which are `part`, are written.
+                    unsafe {
+                        rows(
+                            a.as_ptr(),
+                            b.as_ptr(),
+                            start,
+                            N as i32,
+                            first as i32,
+                            (first + count) as i32,
+                        )
+                    };
                 });
             }
         });
@@ -146,12 +162,16 @@ fn naive_matmul_takes_at_most_ten_times_as_long_as_c() {
     let args = Args::default().push(da.addr).push(db.addr).push(dc.addr).push(N as u32);
     let (kernel, blocks) = (rig.kernel("matmul"), (N / 16) as u32);
     let ours = best_of(5, || {
-        rig.engine.launch(&kernel, &Launch::new([blocks, blocks, 1], [16, 16, 1], &args.0)).expect("no fault");
+        rig.engine
+            .launch(&kernel, &Launch::new([blocks, blocks, 1], [16, 16, 1], &args.0))
+            .expect("no fault");
     });
     std::fs::remove_dir_all(&directory).expect("remove the directory");
 
     assert_eq!(dc.read(), expected, "sums of small integers are exact");
     let ratio = ours.as_secs_f64() / native.as_secs_f64();
-    eprintln!("matmul {N}: C {native:?}, engine {ours:?}, {ratio:.2} times as long, {threads} threads");
+    eprintln!(
+        "matmul {N}: C {native:?}, engine {ours:?}, {ratio:.2} times as long, {threads} threads"
+    );
     assert!(ratio <= LIMIT, "{ratio:.2} times as long as C ({ours:?} against {native:?})");
 }

@@ -53,7 +53,9 @@ impl FromStr for Address {
                 }
             }
             None => match text.split_once(':') {
-                Some((_, port)) if port.contains(':') => return Err(AddressError::Brackets(text.to_owned())),
+                Some((_, port)) if port.contains(':') => {
+                    return Err(AddressError::Brackets(text.to_owned()));
+                }
                 Some((host, port)) => (host, Some(port)),
                 None => (text, None),
             },
@@ -65,7 +67,12 @@ impl FromStr for Address {
             None => DEFAULT_PORT,
             Some(port) => match port.parse() {
                 Ok(number) if number != 0 => number,
-                _ => return Err(AddressError::Port { address: text.to_owned(), port: port.to_owned() }),
+                _ => {
+                    return Err(AddressError::Port {
+                        address: text.to_owned(),
+                        port: port.to_owned(),
+                    });
+                }
             },
         };
         Ok(Address { host: host.to_owned(), port })
@@ -148,7 +155,10 @@ mod tests {
         assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
         assert_eq!("gpu1".parse(), Ok(Endpoint::Tcp("gpu1:9470".parse().unwrap())));
         for text in ["unix:", "unix:run/x"] {
-            assert!(text.parse::<Endpoint>().unwrap_err().to_string().contains("unix:/PATH"), "{text}");
+            assert!(
+                text.parse::<Endpoint>().unwrap_err().to_string().contains("unix:/PATH"),
+                "{text}"
+            );
         }
     }
 

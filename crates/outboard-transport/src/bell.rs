@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A condition variable whose waiters spin first: a thread that sleeps is woken late, and to wake it is a system call.
+/// A condition variable whose waiters spin first: a thread that sleeps is woken late, and to wake
+/// it is a system call.
 #[derive(Debug, Default)]
 pub struct Bell {
     rung: AtomicU64,
@@ -14,7 +15,8 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// To be called after what is waited for has changed under the mutex: wakes one of those that sleep, and all that spin look again.
+    /// To be called after what is waited for has changed under the mutex: wakes one of those that
+    /// sleep, and all that spin look again.
     pub fn ring_one(&self) {
         self.rung.fetch_add(1, Ordering::Release);
         // Who sleeps said so under the mutex, before the change.
@@ -31,7 +33,8 @@ impl Bell {
         }
     }
 
-    /// Waits until `ready` finds what it looks for under the mutex. Spins for up to `spin` each time that it is in vain.
+    /// Waits until `ready` finds what it looks for under the mutex. Spins for up to `spin` each
+    /// time that it is in vain.
     pub fn wait<'a, T, R>(
         &self,
         mutex: &'a Mutex<T>,
@@ -74,10 +77,16 @@ impl Bell {
 mod tests {
     use super::*;
 
-    /// However long they spin, no ring is lost: each of many things is taken by one of several threads, and none is left over.
+    /// However long they spin, no ring is lost: each of many things is taken by one of several
+    /// threads, and none is left over.
     #[test]
     fn nothing_is_left_lying() {
-        for spin in [Duration::ZERO, Duration::from_micros(1), Duration::from_micros(200), Duration::from_secs(1)] {
+        for spin in [
+            Duration::ZERO,
+            Duration::from_micros(1),
+            Duration::from_micros(200),
+            Duration::from_secs(1),
+        ] {
             const THINGS: u32 = 3000;
             let (bell, things) = (Bell::default(), Mutex::new((0_u32, 0_u32)));
             let put = |count, last| {

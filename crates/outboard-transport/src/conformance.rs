@@ -1,19 +1,22 @@
-//! What every transport owes its callers, as tests. [`conformance!`](crate::conformance!) makes one test of each
-//! function here:
+//! What every transport owes its callers, as tests. [`conformance!`](crate::conformance!) makes one
+//! test of each function here:
 //!
 //! ```ignore
 //! outboard_transport::conformance!(Tcp, "127.0.0.1:0");
 //! ```
 //!
-//! The functions panic where a transport falls short. Deadlines are generous: they only keep a broken transport from
-//! hanging the suite.
+//! The functions panic where a transport falls short. Deadlines are generous: they only keep a
+//! broken transport from hanging the suite.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Interest, Listener, Readiness, Stream, Transport, Waker, read_exact, read_exact_until, write_all};
+use crate::{
+    Interest, Listener, Readiness, Stream, Transport, Waker, read_exact, read_exact_until,
+    write_all,
+};
 
 /// Makes a test of each property. Arguments: the transport, and an address to listen at.
 #[macro_export]
@@ -109,7 +112,9 @@ pub fn a_full_stream_would_block_and_drains(transport: &dyn Transport, address: 
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
                 // Bytes in flight may still make room once.
-                let ready = client.wait(Interest::WRITE, None, Some(Duration::from_millis(100))).expect("waits");
+                let ready = client
+                    .wait(Interest::WRITE, None, Some(Duration::from_millis(100)))
+                    .expect("waits");
                 if !ready.write {
                     break;
                 }
@@ -125,7 +130,9 @@ pub fn a_full_stream_would_block_and_drains(transport: &dyn Transport, address: 
 /// A vectored write keeps the order of its buffers.
 pub fn several_buffers_go_out_in_order(transport: &dyn Transport, address: &str) {
     let (client, server) = connect(transport, address);
-    let count = client.write(&[IoSlice::new(b"one "), IoSlice::new(b""), IoSlice::new(b"two")]).expect("writes");
+    let count = client
+        .write(&[IoSlice::new(b"one "), IoSlice::new(b""), IoSlice::new(b"two")])
+        .expect("writes");
     assert_eq!(count, 7);
     let mut received = [0; 7];
     read_exact(&*server, &mut received).expect("reads");
@@ -136,7 +143,8 @@ pub fn several_buffers_go_out_in_order(transport: &dyn Transport, address: &str)
 pub fn waiting_ends_when_bytes_come(transport: &dyn Transport, address: &str) {
     let (client, server) = connect(transport, address);
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| server.wait(Interest::READ, None, Some(PATIENCE)).expect("waits"));
+        let waiting =
+            scope.spawn(|| server.wait(Interest::READ, None, Some(PATIENCE)).expect("waits"));
         write_all(&*client, b"x").expect("writes");
         let ready = waiting.join().expect("returns");
         assert!(ready.read && !ready.hangup);
@@ -176,9 +184,13 @@ pub fn waiting_ends_when_woken(transport: &dyn Transport, address: &str) {
     let (client, _server) = connect(transport, address);
     let waker = Waker::new().expect("makes a waker");
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| client.wait(Interest::HANGUP, Some(&waker), None).expect("waits"));
+        let waiting =
+            scope.spawn(|| client.wait(Interest::HANGUP, Some(&waker), None).expect("waits"));
         waker.wake();
-        assert_eq!(waiting.join().expect("returns"), Readiness { woken: true, ..Readiness::default() });
+        assert_eq!(
+            waiting.join().expect("returns"),
+            Readiness { woken: true, ..Readiness::default() }
+        );
     });
 }
 
@@ -189,7 +201,8 @@ pub fn wakeups_are_remembered_once(transport: &dyn Transport, address: &str) {
     waker.wake();
     waker.wake();
     assert!(client.wait(Interest::READ, Some(&waker), Some(PATIENCE)).expect("waits").woken);
-    let ready = client.wait(Interest::READ, Some(&waker), Some(Duration::from_millis(10))).expect("waits");
+    let ready =
+        client.wait(Interest::READ, Some(&waker), Some(Duration::from_millis(10))).expect("waits");
     assert_eq!(ready, Readiness::default());
 }
 
@@ -226,7 +239,8 @@ pub fn a_hangup_is_seen_without_reading(transport: &dyn Transport, address: &str
     let (client, server) = connect(transport, address);
     write_all(&*client, b"unread").expect("writes");
     assert!(server.wait(Interest::READ, None, Some(PATIENCE)).expect("waits").read);
-    let ready = server.wait(Interest::HANGUP, None, Some(Duration::from_millis(10))).expect("waits");
+    let ready =
+        server.wait(Interest::HANGUP, None, Some(Duration::from_millis(10))).expect("waits");
     assert_eq!(ready, Readiness::default());
     drop(client);
     assert!(server.wait(Interest::HANGUP, None, Some(PATIENCE)).expect("waits").hangup);
@@ -243,7 +257,8 @@ pub fn writing_to_a_dead_peer_fails_without_a_signal(transport: &dyn Transport, 
     }
 }
 
-/// Abandoning a stream that another descriptor shares leaves the connection up; abandoning the last one ends it.
+/// Abandoning a stream that another descriptor shares leaves the connection up; abandoning the last
+/// one ends it.
 pub fn an_abandoned_stream_is_only_let_go(transport: &dyn Transport, address: &str) {
     let (client, server) = connect(transport, address);
     let shared = client.descriptor().map(|fd| fd.try_clone_to_owned().expect("duplicates"));
@@ -251,7 +266,8 @@ pub fn an_abandoned_stream_is_only_let_go(transport: &dyn Transport, address: &s
     assert!(client.write(&[IoSlice::new(b"x")]).is_err());
     assert!(client.read(&mut [0; 8]).is_err());
     if let Some(shared) = shared {
-        let ready = server.wait(Interest::HANGUP, None, Some(Duration::from_millis(10))).expect("waits");
+        let ready =
+            server.wait(Interest::HANGUP, None, Some(Duration::from_millis(10))).expect("waits");
         assert_eq!(ready, Readiness::default());
         drop(shared);
     }
@@ -289,12 +305,14 @@ pub fn a_deadline_ends_a_read(transport: &dyn Transport, address: &str) {
     let (client, server) = connect(transport, address);
     write_all(&*client, b"ab").expect("writes");
     let mut received = [0; 4];
-    let error = read_exact_until(&*server, &mut received, Instant::now() + Duration::from_millis(30));
+    let error =
+        read_exact_until(&*server, &mut received, Instant::now() + Duration::from_millis(30));
     assert_eq!(error.expect_err("times out").kind(), io::ErrorKind::TimedOut);
     assert_eq!(&received[..2], b"ab");
 }
 
-/// Whole frames of any size come while a reader waits for them, however they are cut, and a single byte wakes it afterwards.
+/// Whole frames of any size come while a reader waits for them, however they are cut, and a single
+/// byte wakes it afterwards.
 pub fn who_reads_much_gets_it_whole(transport: &dyn Transport, address: &str) {
     let (client, server) = connect(transport, address);
     let sizes = [1, 100, 70_000, 3, 300_000, 128 << 10, (1 << 20) + 7, 8];
@@ -311,7 +329,10 @@ pub fn who_reads_much_gets_it_whole(transport: &dyn Transport, address: &str) {
         for size in sizes {
             let mut received = vec![0; size];
             read_exact(&*server, &mut received).expect("reads");
-            assert!(received.iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8), "{size}");
+            assert!(
+                received.iter().enumerate().all(|(at, byte)| *byte == (at % 251) as u8),
+                "{size}"
+            );
         }
     });
     write_all(&*client, b"x").expect("writes");

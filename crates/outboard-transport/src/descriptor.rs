@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown};
+use rustix::net::{
+    RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
+};
 
 use crate::{Interest, Readiness, Waker};
 
@@ -34,7 +36,9 @@ impl Socket {
     pub(crate) fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         again(|| match buffers {
             [one] => send(&self.fd, one, SendFlags::NOSIGNAL),
-            several => sendmsg(&self.fd, several, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL),
+            several => {
+                sendmsg(&self.fd, several, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+            }
         })
     }
 
@@ -46,8 +50,8 @@ impl Socket {
         }
     }
 
-    /// Puts something harmless in the descriptor's place. Closing it would leave a number that other code may be
-    /// given next, and that this value would close again.
+    /// Puts something harmless in the descriptor's place. Closing it would leave a number that
+    /// other code may be given next, and that this value would close again.
     pub(crate) fn abandon(&self) -> io::Result<()> {
         abandon(self.fd.as_raw_fd())
     }
@@ -62,7 +66,8 @@ impl Socket {
     }
 }
 
-/// Waits as a stream over this descriptor is to; also until `bell`, if there is one, can be read. Whether it can.
+/// Waits as a stream over this descriptor is to; also until `bell`, if there is one, can be read.
+/// Whether it can.
 pub(crate) fn wait_for(
     fd: BorrowedFd<'_>,
     bell: Option<BorrowedFd<'_>>,
@@ -102,20 +107,23 @@ pub(crate) fn wait_for(
     Ok((ready, rung))
 }
 
-/// As [`Stream::abandon`](crate::Stream::abandon), for a stream's descriptor of which only the number is known. Negative numbers are none.
+/// As [`Stream::abandon`](crate::Stream::abandon), for a stream's descriptor of which only the
+/// number is known. Negative numbers are none.
 pub fn abandon(descriptor: RawFd) -> io::Result<()> {
     if descriptor < 0 {
         return Ok(());
     }
     let harmless = eventfd(0, EventfdFlags::CLOEXEC)?;
-    // SAFETY: both numbers are open descriptors that this process owns, and `descriptor` stays one: dup3 only changes what it refers to.
+    // SAFETY: both numbers are open descriptors that this process owns, and `descriptor` stays one:
+    // dup3 only changes what it refers to.
     match unsafe { libc::dup3(harmless.as_raw_fd(), descriptor, libc::O_CLOEXEC) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// The methods of [`Stream`](crate::Stream) that every stream over a socket has alike, for a type whose field `socket` it is.
+/// The methods of [`Stream`](crate::Stream) that every stream over a socket has alike, for a type
+/// whose field `socket` it is.
 macro_rules! over_a_socket {
     () => {
         fn read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {

@@ -1,13 +1,16 @@
 //! Telling whether two processes run on one machine.
 
-/// The same number for all processes of a machine, in whatever container, until it starts again; 0 if it cannot be told.
+/// The same number for all processes of a machine, in whatever container, until it starts again; 0
+/// if it cannot be told.
 pub fn id() -> u64 {
     std::fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |boot| hash(&boot))
 }
 
 /// FNV-1a: the same in every release, as two programs on a machine may be of two releases.
 fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

@@ -7,14 +7,18 @@ use outboard_wire::lane::LaneHeader;
 
 use crate::{Interest, Stream, block};
 
-/// Reads the next header, waiting for it without a limit: a lane may be quiet for hours. `keep_looking` is asked
-/// before each time the thread would block; while it says yes, it looks again instead.
-pub fn read_header(stream: &dyn Stream, keep_looking: impl FnMut() -> bool) -> io::Result<LaneHeader> {
+/// Reads the next header, waiting for it without a limit: a lane may be quiet for hours.
+/// `keep_looking` is asked before each time the thread would block; while it says yes, it looks
+/// again instead.
+pub fn read_header(
+    stream: &dyn Stream,
+    keep_looking: impl FnMut() -> bool,
+) -> io::Result<LaneHeader> {
     Ok(read_numbered(stream, None, keep_looking)?.0)
 }
 
-/// The same with how many frames the other side has received: the low half of the number. Once a header has begun, nothing may come for at most
-/// `silence`.
+/// The same with how many frames the other side has received: the low half of the number. Once a
+/// header has begun, nothing may come for at most `silence`.
 pub fn read_numbered(
     stream: &dyn Stream,
     silence: Option<Duration>,
@@ -38,7 +42,8 @@ pub fn read_numbered(
             Err(error) => return Err(error),
         }
     }
-    let header = LaneHeader::decode(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let header = LaneHeader::decode(&bytes)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     Ok((header, LaneHeader::received(&bytes)))
 }
 
@@ -48,7 +53,12 @@ pub fn write_frame(stream: &dyn Stream, header: &LaneHeader, body: &[u8]) -> io:
 }
 
 /// The same from a side that has received so many frames.
-pub fn write_numbered(stream: &dyn Stream, header: &LaneHeader, received: u64, body: &[u8]) -> io::Result<()> {
+pub fn write_numbered(
+    stream: &dyn Stream,
+    header: &LaneHeader,
+    received: u64,
+    body: &[u8],
+) -> io::Result<()> {
     let head = header.encode_with(received);
     let mut buffers = [IoSlice::new(&head), IoSlice::new(body)];
     let mut left = &mut buffers[..];
@@ -57,7 +67,9 @@ pub fn write_numbered(stream: &dyn Stream, header: &LaneHeader, received: u64, b
     while !left.is_empty() {
         match stream.write(left) {
             Ok(count) => IoSlice::advance_slices(&mut left, count),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::WRITE, None)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                block(stream, Interest::WRITE, None)?
+            }
             Err(error) => return Err(error),
         }
     }
@@ -75,7 +87,8 @@ mod tests {
     fn frames_arrive_whole() {
         let (here, there) = pipe::pair().unwrap();
         let body: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
-        let chunk = LaneHeader { kind: LaneKind::Chunk, transfer: 7, index: 3, len: body.len() as u32 };
+        let chunk =
+            LaneHeader { kind: LaneKind::Chunk, transfer: 7, index: 3, len: body.len() as u32 };
         let done = LaneHeader { kind: LaneKind::Done, transfer: 7, index: 0, len: 0 };
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -89,6 +102,9 @@ mod tests {
             assert_eq!(read_header(&*there, || true).unwrap(), done);
         });
         drop(here);
-        assert_eq!(read_header(&*there, || false).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            read_header(&*there, || false).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 }

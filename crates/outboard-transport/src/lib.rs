@@ -1,7 +1,9 @@
-//! Byte streams between client and server: the transport trait, its conformance suite, TCP, TLS over it, shared memory.
+//! Byte streams between client and server: the transport trait, its conformance suite, TCP, TLS
+//! over it, shared memory.
 //!
-//! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`] does, so that the
-//! caller decides how long to spin before it. The [`conformance`] suite states what every transport owes its callers.
+//! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`]
+//! does, so that the caller decides how long to spin before it. The [`conformance`] suite states
+//! what every transport owes its callers.
 
 mod address;
 mod any;
@@ -62,36 +64,44 @@ pub trait Listener: Send + Sync + fmt::Debug {
 
 /// One ordered, reliable stream of bytes each way.
 ///
-/// One thread may read while another writes; two threads that read at once, or write at once, get their bytes mixed
-/// but break nothing.
+/// One thread may read while another writes; two threads that read at once, or write at once, get
+/// their bytes mixed but break nothing.
 pub trait Stream: Send + Sync + fmt::Debug {
-    /// Reads what is there, at most `buffer.len()` bytes. `Ok(0)` is the end: the peer has shut down or is gone.
-    /// [`io::ErrorKind::WouldBlock`] if nothing is there yet. Never raises a signal.
+    /// Reads what is there, at most `buffer.len()` bytes. `Ok(0)` is the end: the peer has shut
+    /// down or is gone. [`io::ErrorKind::WouldBlock`] if nothing is there yet. Never raises a
+    /// signal.
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Writes as much of the buffers as fits, in order, and returns the number of bytes.
     /// [`io::ErrorKind::WouldBlock`] if nothing fits now. Never raises a signal.
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Blocks until the stream is ready for one of `interest`, it has failed, the waker is woken, or `timeout` (none:
-    /// forever) has passed.
-    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness>;
+    /// Blocks until the stream is ready for one of `interest`, it has failed, the waker is woken,
+    /// or `timeout` (none: forever) has passed.
+    fn wait(
+        &self,
+        interest: Interest,
+        waker: Option<&Waker>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Readiness>;
 
-    /// Ends both directions, for every process that shares the stream. Blocked and later calls return.
+    /// Ends both directions, for every process that shares the stream. Blocked and later calls
+    /// return.
     fn shutdown(&self) -> io::Result<()>;
 
-    /// Lets go of the connection in this process only, without ending it for another that shares it: what a forked
-    /// child does, so that the peer sees its parent's end. Only calls that are safe in a signal handler are made.
-    /// Afterwards the stream only fails.
+    /// Lets go of the connection in this process only, without ending it for another that shares
+    /// it: what a forked child does, so that the peer sees its parent's end. Only calls that are
+    /// safe in a signal handler are made. Afterwards the stream only fails.
     fn abandon(&self) -> io::Result<()>;
 
-    /// Fails if the peer has been silent for so long, while it should have answered, that it must be gone. Meant to
-    /// be asked every few seconds by those who wait.
+    /// Fails if the peer has been silent for so long, while it should have answered, that it must
+    /// be gone. Meant to be asked every few seconds by those who wait.
     fn check_peer(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether bytes are under way that the peer's system has not acknowledged: only then can [`check_peer`](Self::check_peer) tell anything.
+    /// Whether bytes are under way that the peer's system has not acknowledged: only then can
+    /// [`check_peer`](Self::check_peer) tell anything.
     fn is_unanswered(&self) -> bool {
         false
     }
@@ -101,7 +111,8 @@ pub trait Stream: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Whether much more can be written now for certain, if that is known without asking the system.
+    /// Whether much more can be written now for certain, if that is known without asking the
+    /// system.
     fn has_room(&self) -> bool {
         false
     }
@@ -177,7 +188,9 @@ pub fn write_all(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(&[IoSlice::new(bytes)]) {
             Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::WRITE, None)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                block(stream, Interest::WRITE, None)?
+            }
             Err(error) => return Err(error),
         }
     }
@@ -199,7 +212,9 @@ pub fn read_exact_unless_silent(
         match stream.read(buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => buffer = &mut buffer[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => block(stream, Interest::READ, silence)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                block(stream, Interest::READ, silence)?
+            }
             Err(error) => return Err(error),
         }
     }
@@ -207,7 +222,11 @@ pub fn read_exact_unless_silent(
 }
 
 /// Like [`read_exact`], but fails with [`io::ErrorKind::TimedOut`] when `deadline` has passed.
-pub fn read_exact_until(stream: &dyn Stream, mut buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+pub fn read_exact_until(
+    stream: &dyn Stream,
+    mut buffer: &mut [u8],
+    deadline: Instant,
+) -> io::Result<()> {
     while !buffer.is_empty() {
         match stream.read(buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -228,13 +247,21 @@ pub fn read_exact_until(stream: &dyn Stream, mut buffer: &mut [u8], deadline: In
 /// How often those who wait ask whether the peer is still there.
 pub const PEER_CHECK: Duration = Duration::from_secs(2);
 
-/// Waits in the middle of a frame, for so long or without a limit, and notices a peer whose machine has fallen silent.
-pub(crate) fn block(stream: &dyn Stream, interest: Interest, silence: Option<Duration>) -> io::Result<()> {
+/// Waits in the middle of a frame, for so long or without a limit, and notices a peer whose machine
+/// has fallen silent.
+pub(crate) fn block(
+    stream: &dyn Stream,
+    interest: Interest,
+    silence: Option<Duration>,
+) -> io::Result<()> {
     let began = Instant::now();
     loop {
         let left = silence.map_or(PEER_CHECK, |silence| silence.saturating_sub(began.elapsed()));
         if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the other side stopped in the middle of a frame"));
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the other side stopped in the middle of a frame",
+            ));
         }
         if stream.wait(interest, None, Some(left.min(PEER_CHECK)))? != Readiness::default() {
             return Ok(());

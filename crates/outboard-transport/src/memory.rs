@@ -18,34 +18,46 @@ pub struct Memory {
     pinned_bytes: u64,
 }
 
-/// Addresses for page-locked memory: more than machines have memory. Only pages that are in use take any.
+/// Addresses for page-locked memory: more than machines have memory. Only pages that are in use
+/// take any.
 const PINNED: u64 = 1 << 40;
 
 impl Memory {
     fn create() -> io::Result<Memory> {
         let staging = Segment::create("outboard-staging", STAGING)?;
-        Ok(Memory { staging, pinned: create_file("outboard-pinned", PINNED)?, pinned_bytes: PINNED })
+        Ok(Memory {
+            staging,
+            pinned: create_file("outboard-pinned", PINNED)?,
+            pinned_bytes: PINNED,
+        })
     }
 
-    /// Moves a session to shared memory: the client's side. `socket` is a Unix socket to the worker.
+    /// Moves a session to shared memory: the client's side. `socket` is a Unix socket to the
+    /// worker.
     pub fn move_to(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Memory)> {
         let memory = Memory::create()?;
-        let stream = shm::move_to(socket, &[memory.staging.file(), memory.pinned.as_fd()], deadline)?;
+        let stream =
+            shm::move_to(socket, &[memory.staging.file(), memory.pinned.as_fd()], deadline)?;
         Ok((stream, memory))
     }
 
-    /// Takes up a client's memory: the worker's side, which is to [confirm](shm::confirm) once it is ready.
+    /// Takes up a client's memory: the worker's side, which is to [confirm](shm::confirm) once it
+    /// is ready.
     pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Memory)> {
         let (stream, files) = shm::take_up(socket, deadline)?;
         let Ok([staging, pinned]) = <[OwnedFd; 2]>::try_from(files) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the client shares other memory than expected"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the client shares other memory than expected",
+            ));
         };
         let staging = Segment::accept(staging, STAGING)?;
         let pinned_bytes = check_file(pinned.as_fd(), PINNED)?;
         Ok((stream, Memory { staging, pinned, pinned_bytes }))
     }
 
-    /// Memory for the bytes of copies under way, [`STAGING`] bytes of it; the same in both processes, at different addresses.
+    /// Memory for the bytes of copies under way, [`STAGING`] bytes of it; the same in both
+    /// processes, at different addresses.
     pub fn staging(&self) -> &Segment {
         &self.staging
     }

@@ -8,8 +8,8 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use crate::descriptor::poll_until;
@@ -17,8 +17,13 @@ use crate::descriptor::poll_until;
 /// Descriptors that one message can bring.
 pub const MOST: usize = 8;
 
-/// Sends a short message with descriptors. It fits into the socket's empty buffer, so this does not wait.
-pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Sends a short message with descriptors. It fits into the socket's empty buffer, so this does not
+/// wait.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -35,7 +40,11 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]
 }
 
 /// Receives a message of that length with its descriptors, before the deadline.
-pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], deadline: Instant) -> io::Result<Vec<OwnedFd>> {
+pub fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    deadline: Instant,
+) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     loop {
         wait_until(socket, deadline)?;
@@ -53,8 +62,13 @@ pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], deadline: Instant) -> i
         return match received.bytes {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             // What is left out for want of room, or of descriptors in this process, is lost.
-            count if count == bytes.len() && !received.flags.intersects(ReturnFlags::CTRUNC) => Ok(descriptors),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a message with descriptors came in part")),
+            count if count == bytes.len() && !received.flags.intersects(ReturnFlags::CTRUNC) => {
+                Ok(descriptors)
+            }
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a message with descriptors came in part",
+            )),
         };
     }
 }
@@ -78,16 +92,27 @@ mod tests {
 
     #[test]
     fn descriptors_arrive_with_their_message_or_not_at_all() {
-        let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let (here, there) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         send(here.as_fd(), b"two", &[here.as_fd(), there.as_fd()]).unwrap();
         let mut bytes = [0; 3];
-        assert_eq!((receive(there.as_fd(), &mut bytes, deadline).unwrap().len(), &bytes), (2, b"two"));
+        assert_eq!(
+            (receive(there.as_fd(), &mut bytes, deadline).unwrap().len(), &bytes),
+            (2, b"two")
+        );
         send(here.as_fd(), b"x", &[]).unwrap();
         assert!(receive(there.as_fd(), &mut bytes, deadline).is_err(), "too short");
         let soon = Instant::now() + Duration::from_millis(10);
-        assert_eq!(receive(there.as_fd(), &mut bytes, soon).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            receive(there.as_fd(), &mut bytes, soon).unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         drop(here);
-        assert_eq!(receive(there.as_fd(), &mut bytes, deadline).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            receive(there.as_fd(), &mut bytes, deadline).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 }

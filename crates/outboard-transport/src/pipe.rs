@@ -68,7 +68,11 @@ impl Transport for Pipe {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         servers.insert(address.to_owned(), send);
-        Ok(Box::new(PipeServer { name: address.to_owned(), clients: Mutex::new(clients), pipe: self.clone() }))
+        Ok(Box::new(PipeServer {
+            name: address.to_owned(),
+            clients: Mutex::new(clients),
+            pipe: self.clone(),
+        }))
     }
 }
 

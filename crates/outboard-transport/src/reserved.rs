@@ -43,7 +43,8 @@ impl Reserved {
         self.state().kept.is_empty()
     }
 
-    /// Takes whole pages: reserved ones, or others at which nothing is. Until they are given back, the caller may map there what it likes.
+    /// Takes whole pages: reserved ones, or others at which nothing is. Until they are given back,
+    /// the caller may map there what it likes.
     pub fn take(&self, range: Range<u64>) -> io::Result<()> {
         let mut state = self.state();
         if range.start >= range.end {
@@ -63,7 +64,8 @@ impl Reserved {
         Ok(())
     }
 
-    /// Gives back what was taken from this address on. What was mapped there goes, and the addresses are as they were before.
+    /// Gives back what was taken from this address on. What was mapped there goes, and the
+    /// addresses are as they were before.
     ///
     /// # Safety
     /// Nobody uses any more what was mapped there.
@@ -73,7 +75,8 @@ impl Reserved {
         let range = start..end;
         outside(&state.kept, &range).iter().for_each(unmap);
         for kept in overlap(&state.kept, &range) {
-            // If the system has no more mappings to give, the memory is lost, but nothing comes to lie there.
+            // If the system has no more mappings to give, the memory is lost, but nothing comes to
+            // lie there.
             let _ = reserve(&kept, MapFlags::FIXED);
         }
     }
@@ -92,7 +95,9 @@ fn overlap(ranges: &BTreeMap<u64, u64>, range: &Range<u64>) -> impl Iterator<Ite
     let Range { start, end } = *range;
     let first = ranges.range(..start).next_back();
     let within = first.into_iter().chain(ranges.range(start..end));
-    within.map(move |(from, to)| start.max(*from)..end.min(*to)).filter(|part| part.start < part.end)
+    within
+        .map(move |(from, to)| start.max(*from)..end.min(*to))
+        .filter(|part| part.start < part.end)
 }
 
 /// The parts of a range that lie in none of these.
@@ -139,7 +144,8 @@ pub fn mappings(maps: &str) -> impl Iterator<Item = Range<u64>> {
 
 /// The parts of a range at which no mapping is.
 pub fn gaps(maps: &str, range: &Range<u64>) -> Vec<Range<u64>> {
-    let mapped: BTreeMap<u64, u64> = mappings(maps).map(|mapping| (mapping.start, mapping.end)).collect();
+    let mapped: BTreeMap<u64, u64> =
+        mappings(maps).map(|mapping| (mapping.start, mapping.end)).collect();
     outside(&mapped, range)
 }
 
@@ -155,7 +161,8 @@ mod tests {
     }
 
     fn write(address: u64) -> io::Result<()> {
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
         // SAFETY: addresses that the test has taken.
         unsafe {
             let at = mmap_anonymous(address as *mut c_void, PAGE as usize, access, flags)?;
@@ -177,19 +184,27 @@ mod tests {
         assert!(reserved.reserve(base + PAGE..base + 2 * PAGE).is_err(), "something is there");
         reserved.take(base + PAGE..base + 3 * PAGE).unwrap();
         write(base + 2 * PAGE).unwrap();
-        for taken in [base + 2 * PAGE..base + 4 * PAGE, base..base + 2 * PAGE, base..base + 8 * PAGE] {
+        for taken in
+            [base + 2 * PAGE..base + 4 * PAGE, base..base + 2 * PAGE, base..base + 8 * PAGE]
+        {
             assert!(reserved.take(taken).is_err(), "somebody has a part of it");
         }
         // SAFETY: nobody uses it any more.
         unsafe { reserved.give_back(base + PAGE) };
-        assert!(Reserved::new().take(base + 2 * PAGE..base + 3 * PAGE).is_err(), "it is reserved again");
+        assert!(
+            Reserved::new().take(base + 2 * PAGE..base + 3 * PAGE).is_err(),
+            "it is reserved again"
+        );
         reserved.take(base + 2 * PAGE..base + 4 * PAGE).unwrap();
         write(base + 3 * PAGE).unwrap();
         reserved.clear();
         assert!(is_mapped(base + 3 * PAGE) && !is_mapped(base) && !is_mapped(base + 4 * PAGE));
         // SAFETY: nobody uses it any more.
         unsafe { reserved.give_back(base + 2 * PAGE) };
-        assert!(!is_mapped(base + 2 * PAGE) && !is_mapped(base + 3 * PAGE), "what is not reserved is free");
+        assert!(
+            !is_mapped(base + 2 * PAGE) && !is_mapped(base + 3 * PAGE),
+            "what is not reserved is free"
+        );
     }
 
     #[test]
@@ -205,7 +220,9 @@ mod tests {
         }
         // SAFETY: nobody uses it any more.
         unsafe { reserved.give_back(base + PAGE) };
-        assert!(!is_mapped(base + PAGE) && is_mapped(base + 2 * PAGE) && !is_mapped(base + 4 * PAGE));
+        assert!(
+            !is_mapped(base + PAGE) && is_mapped(base + 2 * PAGE) && !is_mapped(base + 4 * PAGE)
+        );
         assert!(reserved.take(base..base).is_err() && reserved.take(base + PAGE..base).is_err());
         reserved.clear();
         other.clear();
@@ -224,7 +241,10 @@ mod tests {
             gaps(maps, &(0x10_0000..0xb0_0000)),
             [0x10_0000..0x40_0000, 0x60_0000..0x90_0000, 0xa0_0000..0xb0_0000]
         );
-        assert_eq!(gaps(maps, &(0x45_0000..0x95_0000)), std::slice::from_ref(&(0x60_0000..0x90_0000)));
+        assert_eq!(
+            gaps(maps, &(0x45_0000..0x95_0000)),
+            std::slice::from_ref(&(0x60_0000..0x90_0000))
+        );
         assert_eq!(gaps(maps, &(0x91_0000..0x92_0000)), []);
         assert_eq!(gaps("", &(5..9)), std::slice::from_ref(&(5..9)));
     }

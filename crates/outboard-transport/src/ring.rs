@@ -1,8 +1,10 @@
 //! A ring of bytes in memory that two processes share: one writes, the other reads.
 //!
-//! Each side keeps its own position to itself and believes nothing that it reads of the other's: a position outside of what can be is an error.
-//! Who finds nothing to do may sleep; it says so in the ring first, and the other then wakes it. [`Side::sleep`] and [`Side::moved`] are the two
-//! halves of that: each makes its store visible before it looks at the other's, so that at least one of them sees the other.
+//! Each side keeps its own position to itself and believes nothing that it reads of the other's: a
+//! position outside of what can be is an error. Who finds nothing to do may sleep; it says so in
+//! the ring first, and the other then wakes it. [`Side::sleep`] and [`Side::moved`] are the two
+//! halves of that: each makes its store visible before it looks at the other's, so that at least
+//! one of them sees the other.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -58,7 +60,8 @@ macro_rules! number {
 number!(AtomicU64, u64);
 number!(AtomicU32, u32);
 
-/// What one side says to the other. All zero at first. A cache line of its own, and the one that processors fetch along with it.
+/// What one side says to the other. All zero at first. A cache line of its own, and the one that
+/// processors fetch along with it.
 #[repr(C, align(128))]
 #[derive(Default)]
 pub(crate) struct Side<M: Model> {
@@ -82,11 +85,15 @@ pub(crate) struct Sides<M: Model> {
 pub(crate) type Part = (usize, usize);
 
 fn broken() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the other side has put nonsense into the shared ring")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the other side has put nonsense into the shared ring",
+    )
 }
 
 impl<M: Model> Side<M> {
-    /// Says that a thread is about to sleep until the other side moves. It must look at that side once more before it does.
+    /// Says that a thread is about to sleep until the other side moves. It must look at that side
+    /// once more before it does.
     pub(crate) fn sleep(&self) {
         self.asleep.add(1);
         M::fence();
@@ -184,8 +191,9 @@ mod tests {
     number!(loom::sync::atomic::AtomicU64, u64);
     number!(loom::sync::atomic::AtomicU32, u32);
 
-    /// A ring of two bytes between two threads, each of which sleeps when it cannot go on. Loom's cells fail the test if a byte is read and
-    /// written at once; that a wake-up is never missed shows in that the model ends.
+    /// A ring of two bytes between two threads, each of which sleeps when it cannot go on. Loom's
+    /// cells fail the test if a byte is read and written at once; that a wake-up is never missed
+    /// shows in that the model ends.
     struct Between {
         sides: Sides<Loom>,
         bytes: [loom::cell::UnsafeCell<u8>; 2],

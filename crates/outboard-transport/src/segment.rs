@@ -1,16 +1,21 @@
-//! Memory that two processes share: a file without a name whose size is sealed, so that neither can take pages away from under the other.
+//! Memory that two processes share: a file without a name whose size is sealed, so that neither can
+//! take pages away from under the other.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
 
-/// Shared memory, mapped wherever there was room. Pages are taken from the system when they are first touched.
+/// Shared memory, mapped wherever there was room. Pages are taken from the system when they are
+/// first touched.
 ///
-/// The other process may change the bytes at any time: nothing that is read here is to be believed twice.
+/// The other process may change the bytes at any time: nothing that is read here is to be believed
+/// twice.
 #[derive(Debug)]
 pub struct Segment {
     memory: NonNull<u8>,
@@ -18,7 +23,8 @@ pub struct Segment {
     file: OwnedFd,
 }
 
-// SAFETY: plain memory, which other processes use at the same time anyway; whoever reads and writes through its pointer sees to order.
+// SAFETY: plain memory, which other processes use at the same time anyway; whoever reads and writes
+// through its pointer sees to order.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
@@ -38,10 +44,12 @@ pub fn create_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// The size of a file that another process has made, if that cannot change any more and is not larger than `most`.
+/// The size of a file that another process has made, if that cannot change any more and is not
+/// larger than `most`.
 pub fn check_file(file: BorrowedFd<'_>, most: u64) -> io::Result<u64> {
     let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let seals = fcntl_get_seals(file).map_err(|_| invalid("what should be shared memory is another kind of file"))?;
+    let seals = fcntl_get_seals(file)
+        .map_err(|_| invalid("what should be shared memory is another kind of file"))?;
     if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(invalid("the size of the shared memory is not sealed"));
     }
@@ -65,9 +73,11 @@ impl Segment {
 
     fn map(file: OwnedFd, bytes: usize) -> io::Result<Segment> {
         // SAFETY: a new mapping, wherever there is room.
-        let memory =
-            unsafe { mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }?;
-        let memory = NonNull::new(memory.cast()).ok_or_else(|| io::Error::other("shared memory at address 0"))?;
+        let memory = unsafe {
+            mmap(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
+        }?;
+        let memory = NonNull::new(memory.cast())
+            .ok_or_else(|| io::Error::other("shared memory at address 0"))?;
         Ok(Segment { memory, bytes, file })
     }
 
@@ -117,7 +127,9 @@ mod tests {
         let open = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&open, 4096).unwrap();
         assert!(Segment::accept(open, 8192).unwrap_err().to_string().contains("not sealed"));
-        let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()).unwrap();
+        let null =
+            rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
+                .unwrap();
         assert!(Segment::accept(null, 8192).is_err());
         let large = create_file("test", 8192).unwrap();
         assert!(Segment::accept(large, 4096).unwrap_err().to_string().contains("size"));

@@ -1,7 +1,9 @@
 //! Streams through memory that two processes of one machine share.
 //!
-//! The bytes go through two [rings](crate::ring), one each way. The Unix socket over which the memory was handed over stays open and idle: that the
-//! peer is gone shows there. A thread with nothing to read, or no room to write, sleeps on an event that the peer signals only if someone sleeps.
+//! The bytes go through two [rings](crate::ring), one each way. The Unix socket over which the
+//! memory was handed over stays open and idle: that the peer is gone shows there. A thread with
+//! nothing to read, or no room to write, sleeps on an event that the peer signals only if someone
+//! sleeps.
 
 mod handing;
 
@@ -26,16 +28,16 @@ pub use handing::{MOST_FILES, confirm, give_file, move_to, take_file, take_up};
 const RING: usize = 256 << 10;
 /// A writer that found no room is woken when there is this much.
 const ROOM: usize = RING / 4;
-/// A reader says how far it is when it has read so much since it last did: the writer then has its cache line to itself for most messages. What is
-/// not said is never what a writer sleeps for.
+/// A reader says how far it is when it has read so much since it last did: the writer then has its
+/// cache line to itself for most messages. What is not said is never what a writer sleeps for.
 const UNSAID: usize = RING / 8;
 const _: () = assert!(UNSAID + ROOM <= RING);
 /// Where the bytes of the first ring begin. Before them is what the sides say of themselves.
 const HEAD: usize = 4096;
 /// Bytes of both rings together.
 const BYTES: usize = HEAD + 2 * RING;
-/// A transport over memory, whose addresses are paths of Unix sockets. It is for tests; clients and servers say hello over the socket first, and
-/// then [`move_to`] memory.
+/// A transport over memory, whose addresses are paths of Unix sockets. It is for tests; clients and
+/// servers say hello over the socket first, and then [`move_to`] memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shm;
 
@@ -93,7 +95,8 @@ impl ShmStream {
 
     fn sides(&self, ring: usize) -> &Sides<Machine> {
         const { assert!(2 * size_of::<Sides<Machine>>() <= HEAD) };
-        // SAFETY: the segment has HEAD bytes, begins at a page, and lives as long as `self`; the numbers are atomic, and any bytes are valid.
+        // SAFETY: the segment has HEAD bytes, begins at a page, and lives as long as `self`; the
+        // numbers are atomic, and any bytes are valid.
         unsafe { &*self.segment.as_ptr().cast::<Sides<Machine>>().add(ring) }
     }
 
@@ -104,7 +107,11 @@ impl ShmStream {
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.abandoned.load(Ordering::Relaxed) { Err(io::ErrorKind::NotConnected.into()) } else { Ok(()) }
+        if self.abandoned.load(Ordering::Relaxed) {
+            Err(io::ErrorKind::NotConnected.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether the peer writes no more. Asked before a last look at what it has written.
@@ -123,13 +130,15 @@ impl ShmStream {
         if interest.write {
             let sides = self.sides(self.out.ring);
             let over = self.is_over(&sides.reader);
-            ready.write = over || sides.room(*self.out.lock(), RING).map_or(true, |room| room >= ROOM);
+            ready.write =
+                over || sides.room(*self.out.lock(), RING).map_or(true, |room| room >= ROOM);
         }
         ready
     }
 
-    /// Uses up a signal, unless what it tells of is `there`: other threads may sleep for that, and one of them may be the one to act on it. So a
-    /// signal stays as long as a socket would be readable.
+    /// Uses up a signal, unless what it tells of is `there`: other threads may sleep for that, and
+    /// one of them may be the one to act on it. So a signal stays as long as a socket would be
+    /// readable.
     fn use_up(signal: &Waker, there: impl Fn() -> bool) {
         if there() {
             return;
@@ -172,9 +181,15 @@ impl Stream for ShmStream {
         let count = filled.min(buffer.len());
         let mut at = 0;
         for (offset, len) in parts(*position, count, RING) {
-            // SAFETY: `parts` lie in the ring, and add up to no more than the buffer has. The peer may write there meanwhile, which makes the bytes
-            // wrong, and they are not looked at before they have been copied.
-            unsafe { buffer.as_mut_ptr().add(at).copy_from_nonoverlapping(self.bytes(half.ring, offset), len) };
+            // SAFETY: `parts` lie in the ring, and add up to no more than the buffer has. The peer
+            // may write there meanwhile, which makes the bytes wrong, and they are not looked at
+            // before they have been copied.
+            unsafe {
+                buffer
+                    .as_mut_ptr()
+                    .add(at)
+                    .copy_from_nonoverlapping(self.bytes(half.ring, offset), len)
+            };
             at += len;
         }
         if count > 0 {
@@ -204,8 +219,12 @@ impl Stream for ShmStream {
             let count = buffer.len().min(room - written);
             let mut at = 0;
             for (offset, len) in parts(*position + written as u64, count, RING) {
-                // SAFETY: `parts` lie in the ring, in the room that the reader has left, and add up to what the buffer has.
-                unsafe { self.bytes(half.ring, offset).copy_from_nonoverlapping(buffer.as_ptr().add(at), len) };
+                // SAFETY: `parts` lie in the ring, in the room that the reader has left, and add up
+                // to what the buffer has.
+                unsafe {
+                    self.bytes(half.ring, offset)
+                        .copy_from_nonoverlapping(buffer.as_ptr().add(at), len)
+                };
                 at += len;
             }
             written += count;
@@ -221,7 +240,12 @@ impl Stream for ShmStream {
         Ok(written)
     }
 
-    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness> {
+    fn wait(
+        &self,
+        interest: Interest,
+        waker: Option<&Waker>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Readiness> {
         self.check()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let _reads = interest.read.then(|| Asleep::new(&self.sides(self.back.ring).reader));
@@ -244,7 +268,9 @@ impl Stream for ShmStream {
             if found[2].contains(PollFlags::IN) {
                 Self::use_up(&self.out.ours, || self.look(Interest::WRITE).write);
             }
-            if found[0].intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+            if found[0]
+                .intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL)
+            {
                 self.gone.store(true, Ordering::Release);
                 ready = self.look(interest);
                 ready.hangup = true;

@@ -14,8 +14,9 @@ pub struct Spin {
     end: Option<Instant>,
 }
 
-/// Between two looks that offer the processor to others, which takes as long as a look at a socket, so many are made where a look costs nanoseconds, and
-/// so many where it is a system call: together two or three microseconds.
+/// Between two looks that offer the processor to others, which takes as long as a look at a socket,
+/// so many are made where a look costs nanoseconds, and so many where it is a system call: together
+/// two or three microseconds.
 const QUICK_TURNS: u32 = 64;
 const TURNS: u32 = 4;
 
@@ -35,7 +36,8 @@ impl Spin {
         self.end = None;
     }
 
-    /// Whether to look once more. The processor is offered to others now and then: the one who waits for it may be the peer itself.
+    /// Whether to look once more. The processor is offered to others now and then: the one who
+    /// waits for it may be the peer itself.
     pub fn again(&mut self) -> bool {
         if self.budget.is_zero() {
             return false;
@@ -53,8 +55,9 @@ impl Spin {
 
 /// For how long to spin before blocking, found by what waits have taken.
 ///
-/// A thread that sleeps is woken late: in 5 µs on a busy processor, in 50 or more on one that has gone to sleep itself. So a wait that just missed the
-/// time makes the next ones spin for twice as long as it took; one that took longer than spinning is ever worth brings them back to the least.
+/// A thread that sleeps is woken late: in 5 µs on a busy processor, in 50 or more on one that has
+/// gone to sleep itself. So a wait that just missed the time makes the next ones spin for twice as
+/// long as it took; one that took longer than spinning is ever worth brings them back to the least.
 #[derive(Debug)]
 pub struct Patience {
     least: u64,
@@ -77,12 +80,14 @@ impl Patience {
         Duration::from_nanos(self.window.load(Ordering::Relaxed))
     }
 
-    /// A wait is over, after so long. It suffices to tell of those that were longer than the window.
+    /// A wait is over, after so long. It suffices to tell of those that were longer than the
+    /// window.
     #[inline]
     pub fn waited(&self, time: Duration) {
         let time = nanoseconds(time);
         if time > self.window.load(Ordering::Relaxed) {
-            let window = if time > self.most { self.least } else { time.saturating_mul(2).min(self.most) };
+            let window =
+                if time > self.most { self.least } else { time.saturating_mul(2).min(self.most) };
             self.window.store(window, Ordering::Relaxed);
         }
     }
@@ -92,8 +97,9 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What spinning may cost at most, as the environment says (`OUTBOARD_SPIN_US`) or by what the machine is: [`least`](SpinLimits::least) for any wait,
-/// [`most`](SpinLimits::most) for waits that experience shows to end within it.
+/// What spinning may cost at most, as the environment says (`OUTBOARD_SPIN_US`) or by what the
+/// machine is: [`least`](SpinLimits::least) for any wait, [`most`](SpinLimits::most) for waits that
+/// experience shows to end within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpinLimits {
     /// Spinning for so long beats blocking whatever is waited for.
@@ -114,7 +120,9 @@ impl SpinLimits {
         let set = std::env::var("OUTBOARD_SPIN_US").ok().and_then(|text| text.trim().parse().ok());
         match set {
             // Beyond a second, spinning is a mistake.
-            Some(microseconds) => SpinLimits::up_to(Duration::from_micros(microseconds).min(Duration::from_secs(1))),
+            Some(microseconds) => {
+                SpinLimits::up_to(Duration::from_micros(microseconds).min(Duration::from_secs(1)))
+            }
             None => SpinLimits::default(),
         }
     }
@@ -124,8 +132,8 @@ impl SpinLimits {
         SpinLimits { least: SpinLimits::LEAST.min(most), most }
     }
 
-    /// How long those spin that only serve others: the threads of a lane, for the next chunk, of which there are many, and those that run functions of the
-    /// program.
+    /// How long those spin that only serve others: the threads of a lane, for the next chunk, of
+    /// which there are many, and those that run functions of the program.
     pub fn lane(self) -> Duration {
         self.most.min(SpinLimits::LANE)
     }
@@ -158,7 +166,10 @@ mod tests {
         assert!(!Spin::new(&*stream, Duration::ZERO).again());
         let (start, mut spin) = (Instant::now(), Spin::new(&*stream, Duration::from_millis(5)));
         while spin.again() {}
-        assert!(start.elapsed() >= Duration::from_millis(5) && start.elapsed() < Duration::from_secs(20));
+        assert!(
+            start.elapsed() >= Duration::from_millis(5)
+                && start.elapsed() < Duration::from_secs(20)
+        );
     }
 
     #[test]

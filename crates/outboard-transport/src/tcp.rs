@@ -36,7 +36,8 @@ static KEEPALIVE: AtomicU32 = AtomicU32::new(USUAL_KEEPALIVE.as_secs() as u32);
 /// The environment variable that says so, in seconds.
 pub const KEEPALIVE_VARIABLE: &str = "OUTBOARD_KEEPALIVE";
 
-/// From now on, this process's connections take a peer for gone that has not answered for so long: at least 3 seconds, at most an hour.
+/// From now on, this process's connections take a peer for gone that has not answered for so long:
+/// at least 3 seconds, at most an hour.
 pub fn set_keepalive(time: Duration) {
     KEEPALIVE.store(time.as_secs().clamp(3, 3600) as u32, Ordering::Relaxed);
 }
@@ -54,7 +55,8 @@ pub fn keepalive_from_env() {
     }
 }
 
-/// How idle connections are probed: after a first time, then at an interval, so often. Together it is the time.
+/// How idle connections are probed: after a first time, then at an interval, so often. Together it
+/// is the time.
 fn probes() -> (Duration, Duration, u32) {
     let seconds = KEEPALIVE.load(Ordering::Relaxed);
     let interval = (seconds / 5).max(1);
@@ -63,8 +65,9 @@ fn probes() -> (Duration, Duration, u32) {
     (Duration::from_secs(after.into()), Duration::from_secs(interval.into()), count)
 }
 
-/// Bytes under way that were sent again this often without any answer mean that the peer is gone. Each attempt waits twice as long as the one
-/// before, the first 200 ms in a local network: six of them take 12.6 seconds, and somebody looks every two.
+/// Bytes under way that were sent again this often without any answer mean that the peer is gone.
+/// Each attempt waits twice as long as the one before, the first 200 ms in a local network: six of
+/// them take 12.6 seconds, and somebody looks every two.
 fn retransmissions() -> u8 {
     let milliseconds = u64::from(KEEPALIVE.load(Ordering::Relaxed)) * 1000;
     (1..15).take_while(|count| 200 * ((1 << count) - 1) < milliseconds).last().unwrap_or(3).max(3)
@@ -77,7 +80,8 @@ impl Transport for Tcp {
 
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
         let deadline = Instant::now() + timeout;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, format!("`{address}` has no address"));
+        let mut last =
+            io::Error::new(io::ErrorKind::NotFound, format!("`{address}` has no address"));
         for candidate in resolve(address)? {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -110,7 +114,9 @@ pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
     sockopt::set_tcp_keepintvl(&fd, interval)?;
     sockopt::set_tcp_keepcnt(&fd, count)?;
     let peer = match rustix::net::getpeername(&fd) {
-        Ok(Some(address)) => SocketAddr::try_from(address).map_or_else(|_| "unknown".to_owned(), |a| a.to_string()),
+        Ok(Some(address)) => {
+            SocketAddr::try_from(address).map_or_else(|_| "unknown".to_owned(), |a| a.to_string())
+        }
         _ => "unknown".to_owned(),
     };
     Ok(Arc::new(TcpConnection { socket: Socket::new(fd)?, peer }))
@@ -118,10 +124,13 @@ pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
 
 /// The numeric addresses of a server. A name without any is `NotFound`.
 pub fn resolve(address: &str) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
-    let address: Address = address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| match error.raw_os_error() {
-        Some(_) => error,
-        None => io::Error::new(io::ErrorKind::NotFound, error),
+    let address: Address =
+        address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| {
+        match error.raw_os_error() {
+            Some(_) => error,
+            None => io::Error::new(io::ErrorKind::NotFound, error),
+        }
     })
 }
 
@@ -139,9 +148,10 @@ impl Listener for TcpServer {
 impl Stream for TcpConnection {
     over_a_socket!();
 
-    /// Keepalive probes are not sent while bytes are under way, and `TCP_USER_TIMEOUT` would also end a connection
-    /// whose living peer just doesn't read for a while, as a worker does whose device is busy. So this looks at the
-    /// kernel's count of unanswered retransmissions and window probes, which a living peer's kernel resets.
+    /// Keepalive probes are not sent while bytes are under way, and `TCP_USER_TIMEOUT` would also
+    /// end a connection whose living peer just doesn't read for a while, as a worker does whose
+    /// device is busy. So this looks at the kernel's count of unanswered retransmissions and window
+    /// probes, which a living peer's kernel resets.
     fn check_peer(&self) -> io::Result<()> {
         let info = tcp_info(self.socket.fd())?;
         if info.tcpi_retransmits.max(info.tcpi_probes) >= retransmissions() {
@@ -175,9 +185,16 @@ fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     // SAFETY: tcp_info is made of integers only, for which all zeros are a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: `fd` is open while borrowed; the kernel writes at most `len` bytes, the size of `info`, and the length.
+    // SAFETY: `fd` is open while borrowed; the kernel writes at most `len` bytes, the size of
+    // `info`, and the length.
     let result = unsafe {
-        libc::getsockopt(fd.as_fd().as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &mut len)
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &mut len,
+        )
     };
     if result == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
 }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+};
 
 use crate::descriptor::{Socket, over_a_socket};
 use crate::{Capabilities, Listener, Stream, Transport};
@@ -130,7 +132,8 @@ impl Stream for UnixConnection {
 pub(crate) fn test_path() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("outboard-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let name =
+        format!("outboard-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     std::env::temp_dir().join(name).to_string_lossy().into_owned()
 }
 
@@ -145,7 +148,11 @@ mod tests {
         let error = Unix.connect(&test_path(), Duration::from_secs(20)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(is_unix(
-            Unix.listen(&test_path()).map(|_| crate::pipe::pair().unwrap().0).unwrap().descriptor().unwrap()
+            Unix.listen(&test_path())
+                .map(|_| crate::pipe::pair().unwrap().0)
+                .unwrap()
+                .descriptor()
+                .unwrap()
         ));
     }
 }

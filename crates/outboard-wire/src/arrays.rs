@@ -116,7 +116,8 @@ impl ArrayDescriptor {
         Some(Extent { width, height: self.height.max(1), depth: self.depth.max(1) })
     }
 
-    /// Whether a box lies within the array, by bytes of its rows: drivers ask for no whole elements.
+    /// Whether a box lies within the array, by bytes of its rows: drivers ask for no whole
+    /// elements.
     pub fn holds(&self, at: (u64, u64, u64), part: Extent) -> bool {
         let within = |at: u64, len: u64, of: u64| at.checked_add(len).is_some_and(|end| end <= of);
         self.extent().is_some_and(|whole| {
@@ -127,7 +128,8 @@ impl ArrayDescriptor {
     }
 }
 
-/// Bytes of an element of `channels` components, for formats (`CUarray_format`) whose elements stand alone.
+/// Bytes of an element of `channels` components, for formats (`CUarray_format`) whose elements
+/// stand alone.
 pub fn element(format: u32, channels: u32) -> Option<u64> {
     let channels = matches!(channels, 1 | 2 | 4).then_some(u64::from(channels))?;
     Some(match format {
@@ -190,9 +192,18 @@ mod tests {
             Resource::Array(ObjectId(7)),
             Resource::Mipmap(ObjectId(8)),
             Resource::Linear { address: DevicePtr(1 << 40), format: 32, channels: 4, bytes: 4096 },
-            Resource::Pitched { address: DevicePtr(1 << 40), format: 1, channels: 1, size: (100, 7, 128) },
+            Resource::Pitched {
+                address: DevicePtr(1 << 40),
+                format: 1,
+                channels: 1,
+                size: (100, 7, 128),
+            },
         ];
-        let sampler = Sampler { mipmap: (0.5, 1.0, 2.0), border: ((0.1, 0.2), (0.3, 0.4)), ..Sampler::default() };
+        let sampler = Sampler {
+            mipmap: (0.5, 1.0, 2.0),
+            border: ((0.1, 0.2), (0.3, 0.4)),
+            ..Sampler::default()
+        };
         for resource in resources {
             let mut writer = Writer::new();
             writer.put(&resource);
@@ -207,7 +218,13 @@ mod tests {
 
     #[test]
     fn boxes_lie_within() {
-        let array = ArrayDescriptor { width: 10, height: 5, format: 32, channels: 2, ..ArrayDescriptor::default() };
+        let array = ArrayDescriptor {
+            width: 10,
+            height: 5,
+            format: 32,
+            channels: 2,
+            ..ArrayDescriptor::default()
+        };
         let part = |width, height, depth| Extent { width, height, depth };
         assert!(array.holds((0, 0, 0), part(80, 5, 1)) && array.holds((72, 4, 0), part(8, 1, 1)));
         for (at, extent) in [

@@ -1,7 +1,7 @@
 //! Boxes of bytes: rows and slices in pitched memory, and the order in which their bytes travel.
 //!
-//! What travels is *packed*: row after row, slice after slice, without what lies between the rows. A range of the packed
-//! bytes is up to five smaller boxes, see [`Extent::parts`].
+//! What travels is *packed*: row after row, slice after slice, without what lies between the rows.
+//! A range of the packed bytes is up to five smaller boxes, see [`Extent::parts`].
 
 use core::ops::Range;
 
@@ -76,7 +76,8 @@ impl Extent {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
 
-    /// The boxes that make up a range of the packed bytes, in their order: part of a row, whole rows, whole slices, rows, part of a row.
+    /// The boxes that make up a range of the packed bytes, in their order: part of a row, whole
+    /// rows, whole slices, rows, part of a row.
     pub fn parts(&self, range: Range<u64>) -> impl Iterator<Item = Part> + use<> {
         let Extent { width, height, .. } = *self;
         let (mut at, end) = (range.start, if self.is_empty() { range.start } else { range.end });
@@ -101,7 +102,9 @@ impl Extent {
     /// Every row's offset by `layout` and number of bytes, in order.
     pub fn rows(&self, layout: Layout) -> impl Iterator<Item = (u64, u64)> + use<> {
         let Extent { width, height, depth } = *self;
-        (0..depth).flat_map(move |z| (0..height).map(move |y| (z * layout.slice + y * layout.pitch, width)))
+        (0..depth).flat_map(move |z| {
+            (0..height).map(move |y| (z * layout.slice + y * layout.pitch, width))
+        })
     }
 }
 
@@ -141,7 +144,11 @@ impl Region {
             }
             Storage::Array(_) => {
                 let add = |a: u64, b: u64| a.checked_add(b);
-                let at = (add(self.at.0, part.at.0)?, add(self.at.1, part.at.1)?, add(self.at.2, part.at.2)?);
+                let at = (
+                    add(self.at.0, part.at.0)?,
+                    add(self.at.1, part.at.1)?,
+                    add(self.at.2, part.at.2)?,
+                );
                 Some(Region { at, ..*self })
             }
         }
@@ -243,7 +250,10 @@ mod tests {
     fn absurd_boxes_are_told() {
         let huge = Extent { width: u64::MAX, height: 2, depth: 1 };
         assert_eq!(huge.bytes(), None);
-        assert_eq!(Layout { pitch: u64::MAX, slice: 0 }.span(Extent { width: 1, height: 3, depth: 1 }), None);
+        assert_eq!(
+            Layout { pitch: u64::MAX, slice: 0 }.span(Extent { width: 1, height: 3, depth: 1 }),
+            None
+        );
         assert_eq!(Extent::default().parts(0..10).count(), 0);
     }
 }

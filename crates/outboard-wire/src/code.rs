@@ -1,12 +1,16 @@
-//! Stable codes of what can go wrong for a user. Each has a page in `docs/errors`, which `outboard explain CODE` prints.
+//! Stable codes of what can go wrong for a user. Each has a page in `docs/errors`, which
+//! `outboard explain CODE` prints.
 //!
-//! A code belongs to a situation and what to do about it, not to a place in the source: several errors may share one. The hundreds say whose
-//! it is: 01 reaching a server, 02 what a server answers, 03 starting a server and its driver, 04 who one is, 05 limits and sharing,
-//! 06 sessions, 07 the command and its installation, 08 operation, 09 observation. `CONTRIBUTING.md` says how to add one.
+//! A code belongs to a situation and what to do about it, not to a place in the source: several
+//! errors may share one. The hundreds say whose it is: 01 reaching a server, 02 what a server
+//! answers, 03 starting a server and its driver, 04 who one is, 05 limits and sharing, 06 sessions,
+//! 07 the command and its installation, 08 operation, 09 observation. `CONTRIBUTING.md` says how to
+//! add one.
 
 use core::fmt;
 
-/// Calls a macro with every code: its text, its name in the source and its title, in order. For what must be there once for each.
+/// Calls a macro with every code: its text, its name in the source and its title, in order. For
+/// what must be there once for each.
 #[macro_export]
 macro_rules! for_each_code {
     ($callback:ident) => {
@@ -170,7 +174,10 @@ mod tests {
         }
         for code in Code::ALL {
             let digits = code.text().strip_prefix("OB").unwrap_or_default();
-            assert!(digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit()), "{code}");
+            assert!(
+                digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit()),
+                "{code}"
+            );
             assert!(!code.title().is_empty() && !code.title().ends_with('.'), "{code}");
         }
     }

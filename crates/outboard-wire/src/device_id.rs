@@ -35,7 +35,8 @@ impl ServerId {
 
 /// A device of a process: its server, and its ordinal in that server's driver library.
 ///
-/// A server knows of no other, so only the ordinal travels. What a client reads is a device of [`ServerId::FIRST`] until it says otherwise.
+/// A server knows of no other, so only the ordinal travels. What a client reads is a device of
+/// [`ServerId::FIRST`] until it says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct DeviceId {
     server: ServerId,

@@ -1,8 +1,9 @@
 //! Frames on a command connection.
 //!
-//! Client to worker, a command is a [`CommandHeader`] and its payload; worker to client, a [`ReplyHeader`] and its
-//! payload. Both directions number their frames from 1, in the order sent, and carry the low half of the number: the
-//! receiver checks that none is missing or repeated, and a resumed session can tell what to send again.
+//! Client to worker, a command is a [`CommandHeader`] and its payload; worker to client, a
+//! [`ReplyHeader`] and its payload. Both directions number their frames from 1, in the order sent,
+//! and carry the low half of the number: the receiver checks that none is missing or repeated, and
+//! a resumed session can tell what to send again.
 
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::limits::MAX_FRAME;
@@ -34,12 +35,12 @@ pub mod flags {
 /// Command numbers from here on belong to the link itself, not to the driver.
 pub const LINK_OPS: u16 = 0xff00;
 
-/// Client to worker: all frames up to the sequence number in the payload (`u64`) have been received. Not itself
-/// numbered, so it may be sent at any time.
+/// Client to worker: all frames up to the sequence number in the payload (`u64`) have been
+/// received. Not itself numbered, so it may be sent at any time.
 pub const OP_ACKNOWLEDGE: u16 = LINK_OPS;
 
-/// Client to worker: the client's process is ending; when the connection closes, so does the session. Not numbered, and
-/// without a payload.
+/// Client to worker: the client's process is ending; when the connection closes, so does the
+/// session. Not numbered, and without a payload.
 pub const OP_GOODBYE: u16 = LINK_OPS + 1;
 
 /// What precedes a payload from the worker: 24 bytes.
@@ -51,9 +52,11 @@ pub struct ReplyHeader {
     pub kind: ReplyKind,
     /// Which notice; 0 in replies.
     pub code: u16,
-    /// Low half of this frame's sequence number in its direction; 0 in an acknowledgement, which has none.
+    /// Low half of this frame's sequence number in its direction; 0 in an acknowledgement, which
+    /// has none.
     pub seq: u32,
-    /// Low half of the number of the last command that the worker has taken over: the client may forget it.
+    /// Low half of the number of the last command that the worker has taken over: the client may
+    /// forget it.
     pub taken: u32,
     /// Low half of the number of the command that a reply answers; 0 otherwise.
     pub answers: u32,
@@ -130,7 +133,12 @@ impl ReplyHeader {
                 0 => ReplyKind::Reply,
                 1 => ReplyKind::Notice,
                 2 => ReplyKind::Acknowledge,
-                value => return Err(DecodeError::Invalid { what: "kind of reply", value: value.into() }),
+                value => {
+                    return Err(DecodeError::Invalid {
+                        what: "kind of reply",
+                        value: value.into(),
+                    });
+                }
             },
             code: reader.u16()?,
             seq: reader.u32()?,
@@ -143,7 +151,8 @@ impl ReplyHeader {
     }
 }
 
-/// The full sequence number whose low half is `low`, nearest to `near`: the two are never 2^31 apart.
+/// The full sequence number whose low half is `low`, nearest to `near`: the two are never 2^31
+/// apart.
 #[inline]
 pub fn widen(low: u32, near: u64) -> u64 {
     let difference = low.wrapping_sub(near as u32).cast_signed();
@@ -164,7 +173,8 @@ mod tests {
 
     #[test]
     fn command_header_bytes() {
-        let header = CommandHeader { len: 5, op: 0x0102, flags: 1, ctx: ContextId(7), seq: 0xa0b0_c0d0 };
+        let header =
+            CommandHeader { len: 5, op: 0x0102, flags: 1, ctx: ContextId(7), seq: 0xa0b0_c0d0 };
         let mut writer = Writer::new();
         header.encode(&mut writer);
         assert_eq!(writer.as_slice(), [5, 0, 0, 0, 2, 1, 1, 0, 7, 0, 0, 0, 0xd0, 0xc0, 0xb0, 0xa0]);
@@ -173,8 +183,15 @@ mod tests {
 
     #[test]
     fn reply_header_bytes() {
-        let header =
-            ReplyHeader { len: 1, kind: ReplyKind::Notice, code: 3, seq: 4, taken: 5, answers: 0, status: 700 };
+        let header = ReplyHeader {
+            len: 1,
+            kind: ReplyKind::Notice,
+            code: 3,
+            seq: 4,
+            taken: 5,
+            answers: 0,
+            status: 700,
+        };
         let mut writer = Writer::new();
         header.encode(&mut writer);
         assert_eq!(writer.len(), ReplyHeader::SIZE);
@@ -185,7 +202,8 @@ mod tests {
     #[test]
     fn an_overlong_frame_is_refused() {
         let mut writer = Writer::new();
-        CommandHeader { len: MAX_FRAME as u32 + 1, op: 0, flags: 0, ctx: ContextId::NONE, seq: 1 }.encode(&mut writer);
+        CommandHeader { len: MAX_FRAME as u32 + 1, op: 0, flags: 0, ctx: ContextId::NONE, seq: 1 }
+            .encode(&mut writer);
         let header = CommandHeader::decode(writer.as_slice().try_into().unwrap());
         assert!(matches!(header, Err(DecodeError::TooLong { .. })));
     }

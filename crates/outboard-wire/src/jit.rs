@@ -5,9 +5,11 @@ use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 /// JIT options by value: nothing in them is an address of the client's memory that anybody follows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JitOptions {
-    /// `CUjit_option` and its value, for those whose value is a number; see [`JitOptions::is_number`].
+    /// `CUjit_option` and its value, for those whose value is a number; see
+    /// [`JitOptions::is_number`].
     pub values: Vec<(u32, u64)>,
-    /// Variables that the image leaves undefined, and the device addresses they get: `CU_JIT_GLOBAL_SYMBOL_*`.
+    /// Variables that the image leaves undefined, and the device addresses they get:
+    /// `CU_JIT_GLOBAL_SYMBOL_*`.
     pub symbols: Vec<(String, u64)>,
     /// `CU_JIT_REFERENCED_KERNEL_*`.
     pub kernels: Vec<String>,
@@ -34,7 +36,8 @@ impl JitOptions {
     /// `CU_JIT_WALL_TIME`, whose value comes back only.
     pub const WALL_TIME: u32 = 2;
 
-    /// Whether the value of this `CUjit_option` is a number. The others, and any that CUDA 13.0 does not have, may be pointers.
+    /// Whether the value of this `CUjit_option` is a number. The others, and any that CUDA 13.0
+    /// does not have, may be pointers.
     pub fn is_number(option: u32) -> bool {
         matches!(option, 0..=2 | 7..=16 | 20..=24 | 29..=34)
     }
@@ -71,6 +74,11 @@ impl Encode for JitLog {
 
 impl<'a> Decode<'a> for JitLog {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(JitLog { info: reader.get()?, error: reader.get()?, milliseconds: reader.get()?, threads: reader.get()? })
+        Ok(JitLog {
+            info: reader.get()?,
+            error: reader.get()?,
+            milliseconds: reader.get()?,
+            threads: reader.get()?,
+        })
     }
 }

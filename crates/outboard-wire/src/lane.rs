@@ -1,9 +1,10 @@
 //! Frames on bulk lanes, the connections that carry the bytes of large copies.
 //!
-//! A transfer is cut into chunks of one size, the last one shorter. Its chunks travel on any lanes in any order, each
-//! behind a [`LaneHeader`]. Towards the worker, no chunk is sent before it is granted: the command that announces the
-//! transfer grants the first ones, [`LaneKind::Grant`] frames the others as staging memory becomes free. So whatever
-//! arrives has a place to go, and no transfer holds up another. Towards the client, the destination is always there.
+//! A transfer is cut into chunks of one size, the last one shorter. Its chunks travel on any lanes
+//! in any order, each behind a [`LaneHeader`]. Towards the worker, no chunk is sent before it is
+//! granted: the command that announces the transfer grants the first ones, [`LaneKind::Grant`]
+//! frames the others as staging memory becomes free. So whatever arrives has a place to go, and no
+//! transfer holds up another. Towards the client, the destination is always there.
 
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::limits::CHUNK_BYTES;
@@ -28,13 +29,16 @@ pub enum LaneKind {
     Chunk,
     /// Worker to client: chunks with an index below `index` may be sent.
     Grant,
-    /// Worker to client: the transfer's staging memory is free again. `index` is 0 if all of its bytes are where they belong.
+    /// Worker to client: the transfer's staging memory is free again. `index` is 0 if all of its
+    /// bytes are where they belong.
     Done,
-    /// Worker to client: of a transfer towards the client, `index` chunks have been sent, and no more will be.
+    /// Worker to client: of a transfer towards the client, `index` chunks have been sent, and no
+    /// more will be.
     Cancelled,
     /// Client to worker: the answer to request `transfer`, with the status `index`.
     Answer,
-    /// Nothing but how many frames have been received, which every header says. Not itself counted. Since 1.4, as that.
+    /// Nothing but how many frames have been received, which every header says. Not itself counted.
+    /// Since 1.4, as that.
     Acknowledge,
 }
 
@@ -78,10 +82,17 @@ impl LaneHeader {
             3 => LaneKind::Cancelled,
             4 => LaneKind::Answer,
             5 => LaneKind::Acknowledge,
-            value => return Err(DecodeError::Invalid { what: "kind of lane frame", value: value.into() }),
+            value => {
+                return Err(DecodeError::Invalid {
+                    what: "kind of lane frame",
+                    value: value.into(),
+                });
+            }
         };
-        let header = LaneHeader { kind, index: reader.u32()?, transfer: reader.u64()?, len: reader.u32()? };
-        let limit = if matches!(kind, LaneKind::Chunk | LaneKind::Answer) { *CHUNK_BYTES.end() } else { 0 };
+        let header =
+            LaneHeader { kind, index: reader.u32()?, transfer: reader.u64()?, len: reader.u32()? };
+        let limit =
+            if matches!(kind, LaneKind::Chunk | LaneKind::Answer) { *CHUNK_BYTES.end() } else { 0 };
         if header.len as usize > limit {
             return Err(DecodeError::TooLong { found: header.len as usize, limit });
         }
@@ -101,7 +112,10 @@ mod tests {
         assert_eq!(bytes[..16], [1, 0, 0, 0, 9, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(LaneHeader::decode(&bytes), Ok(header));
         let bytes = header.encode_with((7 << 32) | 0x0304);
-        assert_eq!((LaneHeader::decode(&bytes), LaneHeader::received(&bytes)), (Ok(header), 0x0304));
+        assert_eq!(
+            (LaneHeader::decode(&bytes), LaneHeader::received(&bytes)),
+            (Ok(header), 0x0304)
+        );
     }
 
     proptest! {

@@ -2,7 +2,8 @@
 
 use crate::names::ObjectId;
 
-/// `CUlaunchAttributeID`s whose value is plain numbers, or the address of device memory that the launch will not access by it.
+/// `CUlaunchAttributeID`s whose value is plain numbers, or the address of device memory that the
+/// launch will not access by it.
 pub const PLAIN_ATTRIBUTES: [u32; 11] = [
     1,  // CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
     3,  // CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY

@@ -1,8 +1,8 @@
 //! Messages, frames and their codec, with limits. No sockets, no unsafe.
 //!
-//! Everything on the wire is little-endian and written field by field: no structure is ever copied as memory. A
-//! connection starts with a [`handshake`]; after it, a command connection carries [`frame`]s, whose payloads are
-//! written and read with [`codec`].
+//! Everything on the wire is little-endian and written field by field: no structure is ever copied
+//! as memory. A connection starts with a [`handshake`]; after it, a command connection carries
+//! [`frame`]s, whose payloads are written and read with [`codec`].
 #![forbid(unsafe_code)]
 
 pub mod arrays;

@@ -1,4 +1,5 @@
-//! What numbers name: contexts, objects and streams, by the client's choice, and addresses. Each is a type, and its number on the wire.
+//! What numbers name: contexts, objects and streams, by the client's choice, and addresses. Each is
+//! a type, and its number on the wire.
 
 use core::fmt;
 use core::ops::Range;
@@ -27,7 +28,8 @@ macro_rules! numbers {
 
 numbers! { ContextId u32 ObjectId u64 StreamId u64 DevicePtr u64 HostPtr u64 UnifiedPtr u64 }
 
-/// A context, as named by the client: its server in the upper bits, and a number in the others. Not used again while its process lives.
+/// A context, as named by the client: its server in the upper bits, and a number in the others. Not
+/// used again while its process lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Default)]
 #[repr(transparent)]
 pub struct ContextId(pub u32);
@@ -172,8 +174,8 @@ pointers! {
     DevicePtr
     /// An address in a process: the program's on the client, the worker's own in the worker.
     HostPtr
-    /// An address in the one space that CUDA has for a program: of device memory or of host memory, which only a look tells, or of memory that both
-    /// have under the same address.
+    /// An address in the one space that CUDA has for a program: of device memory or of host memory,
+    /// which only a look tells, or of memory that both have under the same address.
     UnifiedPtr
 }
 
@@ -255,8 +257,14 @@ mod tests {
     fn addresses_are_counted_in_bytes_and_shown_in_hex() {
         let base = DevicePtr(0x1000);
         assert_eq!(base.offset(0x10).since(base), 0x10);
-        assert_eq!((base.checked_add(u64::MAX), base.saturating_add(u64::MAX)), (None, DevicePtr(u64::MAX)));
-        assert!(base.range(2).contains(&DevicePtr(0x1001)) && !base.range(2).contains(&DevicePtr(0x1002)));
+        assert_eq!(
+            (base.checked_add(u64::MAX), base.saturating_add(u64::MAX)),
+            (None, DevicePtr(u64::MAX))
+        );
+        assert!(
+            base.range(2).contains(&DevicePtr(0x1001))
+                && !base.range(2).contains(&DevicePtr(0x1002))
+        );
         assert_eq!(format!("{base:?}"), "DevicePtr(0x1000)");
         assert_eq!(base.unified().host(), HostPtr(0x1000));
     }

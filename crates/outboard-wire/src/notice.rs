@@ -9,10 +9,12 @@ pub const OUTPUT: u16 = 1;
 /// A posted command failed: a [`Failure`].
 pub const FAILURE: u16 = 2;
 
-/// The device has done a copy to the host: the number of its transfer. Answers that follow may depend on its bytes.
+/// The device has done a copy to the host: the number of its transfer. Answers that follow may
+/// depend on its bytes.
 pub const COPIED: u16 = 3;
 
-/// Bytes that the driver wrote to standard error, failed assertions in kernels for one, for the client's standard error.
+/// Bytes that the driver wrote to standard error, failed assertions in kernels for one, for the
+/// client's standard error.
 pub const ERRORS: u16 = 4;
 
 /// The worker asks something of the client: a [`Request`](crate::request::Request).

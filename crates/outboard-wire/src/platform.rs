@@ -1,4 +1,5 @@
-//! What a server tells of itself and of its kernels: plain data that the client keeps and answers from.
+//! What a server tells of itself and of its kernels: plain data that the client keeps and answers
+//! from.
 
 mod merged;
 
@@ -19,7 +20,8 @@ pub struct Platform {
     pub driver_name: String,
     /// The devices, in the driver's order.
     pub devices: Vec<Device>,
-    /// Functions of CUDA 13.0 that the driver library does not export: it is older, or made for other machines.
+    /// Functions of CUDA 13.0 that the driver library does not export: it is older, or made for
+    /// other machines.
     pub lacks: Vec<String>,
 }
 
@@ -87,7 +89,11 @@ impl KernelInfo {
 
     /// Bytes of the parameter buffer.
     pub fn param_bytes(&self) -> usize {
-        self.params.iter().map(|(offset, size)| *offset as usize + *size as usize).max().unwrap_or(0)
+        self.params
+            .iter()
+            .map(|(offset, size)| *offset as usize + *size as usize)
+            .max()
+            .unwrap_or(0)
     }
 }
 

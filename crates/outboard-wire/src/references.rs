@@ -80,7 +80,12 @@ impl<'a> Decode<'a> for ReferenceSetting {
             10 => S::Anisotropy(reader.get()?),
             11 => S::Border(reader.get()?, reader.get()?),
             12 => S::Flags(reader.get()?),
-            kind => return Err(DecodeError::Invalid { what: "setting of a texture reference", value: kind.into() }),
+            kind => {
+                return Err(DecodeError::Invalid {
+                    what: "setting of a texture reference",
+                    value: kind.into(),
+                });
+            }
         })
     }
 }
@@ -92,7 +97,13 @@ mod tests {
     #[test]
     fn settings_come_back() {
         use ReferenceSetting as S;
-        let rows = ArrayDescriptor { width: 60, height: 15, format: 32, channels: 1, ..ArrayDescriptor::default() };
+        let rows = ArrayDescriptor {
+            width: 60,
+            height: 15,
+            format: 32,
+            channels: 1,
+            ..ArrayDescriptor::default()
+        };
         for setting in [
             S::Array(ObjectId(7), 1),
             S::Mipmap(ObjectId(8), 1),

@@ -1,6 +1,7 @@
 //! Sums by which two processes find out that they hold the same bytes, without sending them.
 //!
-//! Different bytes have the same sum by chance only, once in 2^64 times: whoever chooses bytes does not know the seed.
+//! Different bytes have the same sum by chance only, once in 2^64 times: whoever chooses bytes does
+//! not know the seed.
 
 const LANES: usize = 4;
 const WORD: usize = 8;
@@ -48,7 +49,9 @@ impl Sum {
     }
 
     fn add_block(&mut self, block: &[u8; BLOCK]) {
-        for ((lane, key), words) in self.lanes.iter_mut().zip(self.keys).zip(block.as_chunks::<{ 2 * WORD }>().0) {
+        for ((lane, key), words) in
+            self.lanes.iter_mut().zip(self.keys).zip(block.as_chunks::<{ 2 * WORD }>().0)
+        {
             let words = u128::from_le_bytes(*words);
             *lane = fold(words as u64 ^ key, (words >> 64) as u64 ^ *lane);
         }
@@ -56,7 +59,11 @@ impl Sum {
 
     /// The sum of all pieces.
     pub fn finish(&self) -> u64 {
-        let whole = self.lanes.iter().zip(self.keys).fold(self.bytes, |sum, (lane, key)| fold(sum ^ key, *lane) ^ lane);
+        let whole = self
+            .lanes
+            .iter()
+            .zip(self.keys)
+            .fold(self.bytes, |sum, (lane, key)| fold(sum ^ key, *lane) ^ lane);
         fold(whole ^ self.keys[0], self.keys[1])
     }
 }

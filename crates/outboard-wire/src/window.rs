@@ -1,4 +1,5 @@
-//! The ranges of addresses that servers give out: each session has one, so that two servers of a program never give out the same address.
+//! The ranges of addresses that servers give out: each session has one, so that two servers of a
+//! program never give out the same address.
 
 use core::fmt;
 use core::ops::Range;
@@ -12,13 +13,16 @@ pub struct Window {
     bytes: u64,
 }
 
-/// First address of the first window. Below it are what systems map from a third of the address space upwards, and page-locked memory of clients.
+/// First address of the first window. Below it are what systems map from a third of the address
+/// space upwards, and page-locked memory of clients.
 const FIRST: u64 = 0x3000_0000_0000;
 /// Bytes of each window.
 const BYTES: u64 = 2 << 40;
-/// No window reaches beyond this address: above it are stacks, libraries, and what systems map from the top downwards.
+/// No window reaches beyond this address: above it are stacks, libraries, and what systems map from
+/// the top downwards.
 const END: u64 = 0x7c00_0000_0000;
-/// Windows from the first on that are free in most programs: above them a program is loaded, and sanitizers have memory.
+/// Windows from the first on that are free in most programs: above them a program is loaded, and
+/// sanitizers have memory.
 const MOSTLY_FREE: u32 = 16;
 /// Addresses and sizes are multiples of this, the largest page of any processor.
 const GRANULE: u64 = 64 << 10;
@@ -29,7 +33,8 @@ impl Window {
 
     /// The window of this number, if there is one.
     pub fn numbered(number: u32) -> Option<Window> {
-        (number < Window::COUNT).then(|| Window { address: FIRST + u64::from(number) * BYTES, bytes: BYTES })
+        (number < Window::COUNT)
+            .then(|| Window { address: FIRST + u64::from(number) * BYTES, bytes: BYTES })
     }
 
     /// All of them, in order.
@@ -94,7 +99,10 @@ mod tests {
     fn windows_follow_each_other_and_know_their_numbers() {
         let all: Vec<Window> = Window::all().collect();
         assert_eq!((all.len() as u32, Window::COUNT), (38, 38));
-        assert_eq!((all[0].range().start, all[37].range().end), (0x3000_0000_0000, 0x7c00_0000_0000));
+        assert_eq!(
+            (all[0].range().start, all[37].range().end),
+            (0x3000_0000_0000, 0x7c00_0000_0000)
+        );
         for (number, pair) in all.windows(2).enumerate() {
             assert_eq!(pair[0].range().end, pair[1].range().start);
             assert_eq!(pair[0].number(), Some(number as u32));
@@ -108,20 +116,31 @@ mod tests {
     fn what_reaches_beyond_is_not_in_it() {
         let window = Window::numbered(3).unwrap();
         let Range { start, end } = window.range();
-        assert!(window.contains(start, end - start) && window.contains(end - 1, 1) && window.contains(start, 0));
-        for (address, bytes) in [(start - 1, 1), (end, 0), (end - 1, 2), (start, u64::MAX), (0, 1), (u64::MAX, 1)] {
+        assert!(
+            window.contains(start, end - start)
+                && window.contains(end - 1, 1)
+                && window.contains(start, 0)
+        );
+        for (address, bytes) in
+            [(start - 1, 1), (end, 0), (end - 1, 2), (start, u64::MAX), (0, 1), (u64::MAX, 1)]
+        {
             assert!(!window.contains(address, bytes), "{address:#x} {bytes:#x}");
         }
     }
 
     #[test]
     fn others_have_no_number_and_some_are_none() {
-        let window =
-            |address: u64, bytes: u64| decode_all::<Window>(&[address.to_le_bytes(), bytes.to_le_bytes()].concat());
-        for (address, bytes) in [(FIRST + GRANULE, BYTES), (FIRST, GRANULE), (GRANULE, BYTES), (END, BYTES)] {
+        let window = |address: u64, bytes: u64| {
+            decode_all::<Window>(&[address.to_le_bytes(), bytes.to_le_bytes()].concat())
+        };
+        for (address, bytes) in
+            [(FIRST + GRANULE, BYTES), (FIRST, GRANULE), (GRANULE, BYTES), (END, BYTES)]
+        {
             assert_eq!(window(address, bytes).unwrap().number(), None, "{address:#x} {bytes:#x}");
         }
-        for (address, bytes) in [(0, BYTES), (FIRST, 0), (FIRST + 1, BYTES), (FIRST, 4096), (!0xffff, GRANULE)] {
+        for (address, bytes) in
+            [(0, BYTES), (FIRST, 0), (FIRST + 1, BYTES), (FIRST, 4096), (!0xffff, GRANULE)]
+        {
             assert!(window(address, bytes).is_err(), "{address:#x} {bytes:#x}");
         }
     }

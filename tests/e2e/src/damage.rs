@@ -1,4 +1,5 @@
-//! A path between a program and its server that changes bytes on their way to the program, the same ones for the same number.
+//! A path between a program and its server that changes bytes on their way to the program, the same
+//! ones for the same number.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -12,7 +12,8 @@ impl Folder {
     pub fn create() -> Folder {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("outboard-e2e-folder-{}-{number}", std::process::id()));
+        let path = std::env::temp_dir()
+            .join(format!("outboard-e2e-folder-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).expect("the folder can be made");
         Folder(path)
     }

@@ -9,7 +9,8 @@ const FEW: u64 = 8;
 /// What a process holds at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
-    /// Memory of its own that is in use, in bytes: its heap and stacks, neither files nor what it shares.
+    /// Memory of its own that is in use, in bytes: its heap and stacks, neither files nor what it
+    /// shares.
     pub memory: u64,
     /// Open descriptors.
     pub descriptors: u64,
@@ -36,7 +37,8 @@ impl Footprint {
 #[derive(Clone, Debug, Default)]
 pub struct History(Vec<Footprint>);
 
-/// The least that a process held in two parts of its time: the second quarter, when it had warmed up, and the last.
+/// The least that a process held in two parts of its time: the second quarter, when it had warmed
+/// up, and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// In the second quarter.
@@ -51,8 +53,8 @@ impl History {
         self.0.extend(Footprint::of(process));
     }
 
-    /// How it has grown; `None` before there are eight footprints. What is held for a moment does not count: a process that never gives something back
-    /// holds more at all times.
+    /// How it has grown; `None` before there are eight footprints. What is held for a moment does
+    /// not count: a process that never gives something back holds more at all times.
     pub fn growth(&self) -> Option<Growth> {
         let quarter = self.0.len() / 4;
         let least = |range: Range<usize>| {
@@ -64,22 +66,29 @@ impl History {
             })
         };
         (quarter >= 2).then_some(())?;
-        Some(Growth { early: least(quarter..2 * quarter)?, late: least(self.0.len() - quarter..self.0.len())? })
+        Some(Growth {
+            early: least(quarter..2 * quarter)?,
+            late: least(self.0.len() - quarter..self.0.len())?,
+        })
     }
 }
 
 impl Growth {
-    /// What has grown by more than may be: descriptors at all, threads by more than a few, as those that wait for something come and go, memory by more
-    /// than this.
+    /// What has grown by more than may be: descriptors at all, threads by more than a few, as those
+    /// that wait for something come and go, memory by more than this.
     pub fn excess(&self, memory: u64) -> Option<String> {
         let Growth { early, late } = self;
-        let counts =
-            [("descriptors", early.descriptors, late.descriptors, 0), ("threads", early.threads, late.threads, FEW)];
+        let counts = [
+            ("descriptors", early.descriptors, late.descriptors, 0),
+            ("threads", early.threads, late.threads, FEW),
+        ];
         let grown = counts.iter().find(|(_, early, late, more)| *late > early + more);
-        let grown = grown.map(|(what, early, late, _)| format!("{what} have grown from {early} to {late}"));
+        let grown =
+            grown.map(|(what, early, late, _)| format!("{what} have grown from {early} to {late}"));
         grown.or_else(|| {
-            (late.memory > early.memory + memory)
-                .then(|| format!("memory has grown from {} to {} KiB", early.memory >> 10, late.memory >> 10))
+            (late.memory > early.memory + memory).then(|| {
+                format!("memory has grown from {} to {} KiB", early.memory >> 10, late.memory >> 10)
+            })
         })
     }
 }
@@ -98,14 +107,16 @@ mod tests {
 
     #[test]
     fn what_comes_and_goes_is_no_growth() {
-        let growth = history(40, |moment| (1000 + moment % 7 * 100, 10 + moment % 3)).growth().unwrap();
+        let growth =
+            history(40, |moment| (1000 + moment % 7 * 100, 10 + moment % 3)).growth().unwrap();
         assert_eq!(growth.excess(0), None);
         assert_eq!(history(7, |_| (1, 1)).growth(), None, "too few to tell");
     }
 
     #[test]
     fn what_is_never_given_back_is() {
-        let leak = history(40, |moment| (1000 + moment * 10 + moment % 7 * 100, 10)).growth().unwrap();
+        let leak =
+            history(40, |moment| (1000 + moment * 10 + moment % 7 * 100, 10)).growth().unwrap();
         assert!(leak.excess(100).unwrap().starts_with("memory has grown"));
         assert_eq!(leak.excess(1000), None);
         let leak = history(40, |moment| (1000, 10 + moment / 15 + moment % 3)).growth().unwrap();

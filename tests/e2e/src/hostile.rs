@@ -1,7 +1,9 @@
-//! A server that does not keep to the rules: between a real program and a real worker, it asks for what nobody needs, answers for the worker, holds
-//! back and repeats. All else goes through as it came, so that the program's session is a real one.
+//! A server that does not keep to the rules: between a real program and a real worker, it asks for
+//! what nobody needs, answers for the worker, holds back and repeats. All else goes through as it
+//! came, so that the program's session is a real one.
 //!
-//! The program must run with `OUTBOARD_RECONNECT=0` unless nothing is put in: frames that are counted in both directions would not add up.
+//! The program must run with `OUTBOARD_RECONNECT=0` unless nothing is put in: frames that are
+//! counted in both directions would not add up.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -10,7 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use outboard_wire::frame::{CommandHeader, ReplyHeader, ReplyKind, flags};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, HELLO_LIMIT, Hello, Preamble, Purpose, VERSION, Welcome};
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, HELLO_LIMIT, Hello, Preamble, Purpose, VERSION, Welcome,
+};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::limits::MAX_FRAME;
 use outboard_wire::notice::REQUEST;
@@ -94,7 +98,9 @@ impl Inner {
             if let Some(found) = look(&mut state) {
                 return found;
             }
-            let left = deadline.checked_duration_since(Instant::now()).unwrap_or_else(|| panic!("no {what}"));
+            let left = deadline
+                .checked_duration_since(Instant::now())
+                .unwrap_or_else(|| panic!("no {what}"));
             state = self.changed.wait_timeout(state, left).expect("no thread panics with it").0;
         }
     }
@@ -134,8 +140,12 @@ impl Hostile {
     fn start(server: &str, rewrite: Option<Rewrite>) -> Hostile {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("its address").to_string();
-        let inner =
-            Arc::new(Inner { server: server.to_owned(), state: Mutex::default(), changed: Condvar::new(), rewrite });
+        let inner = Arc::new(Inner {
+            server: server.to_owned(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            rewrite,
+        });
         let own = Arc::clone(&inner);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -158,7 +168,15 @@ impl Hostile {
     pub fn notice(&self, code: u16, payload: &[u8]) {
         self.inner.change(|state| {
             let taken = state.taken;
-            let header = ReplyHeader { len: 0, kind: ReplyKind::Notice, code, seq: 0, taken, answers: 0, status: 0 };
+            let header = ReplyHeader {
+                len: 0,
+                kind: ReplyKind::Notice,
+                code,
+                seq: 0,
+                taken,
+                answers: 0,
+                status: 0,
+            };
             state.send(header, payload);
         });
     }
@@ -170,7 +188,8 @@ impl Hostile {
         self.notice(REQUEST, writer.as_slice());
     }
 
-    /// Asks the program for something: status and body of its answer; `None` if the connection ends instead.
+    /// Asks the program for something: status and body of its answer; `None` if the connection ends
+    /// instead.
     pub fn ask(&self, kind: u32, ctx: u32, body: &[u8]) -> Option<(u32, Vec<u8>)> {
         let number = self.inner.change(|state| {
             state.own += 1;
@@ -185,14 +204,18 @@ impl Hostile {
 
     /// The first request of a kind that the worker has made.
     pub fn first_asked(&self, kind: u32) -> Asked {
-        self.inner.wait_for("request", |state| state.asked.iter().find(|asked| asked.kind == kind).cloned())
+        self.inner.wait_for("request", |state| {
+            state.asked.iter().find(|asked| asked.kind == kind).cloned()
+        })
     }
 
     /// The same, unless the program leaves instead.
     pub fn first_asked_unless_left(&self, kind: u32) -> Option<Asked> {
-        self.inner.wait_for("request", |state| match state.asked.iter().find(|asked| asked.kind == kind) {
-            None if state.commands.is_none() => Some(None),
-            found => found.cloned().map(Some),
+        self.inner.wait_for("request", |state| {
+            match state.asked.iter().find(|asked| asked.kind == kind) {
+                None if state.commands.is_none() => Some(None),
+                found => found.cloned().map(Some),
+            }
         })
     }
 
@@ -242,7 +265,9 @@ impl Hostile {
 
     /// Sends the program a frame on a lane.
     pub fn on_a_lane(&self, header: &LaneHeader, body: &[u8]) {
-        let stream = self.inner.wait_for("lane", |state| state.lanes.first().and_then(|lane| lane.try_clone().ok()));
+        let stream = self
+            .inner
+            .wait_for("lane", |state| state.lanes.first().and_then(|lane| lane.try_clone().ok()));
         let mut bytes = header.encode().to_vec();
         bytes.extend_from_slice(body);
         // The program may have ended the connection.
@@ -252,8 +277,9 @@ impl Hostile {
     /// Begins a header on a lane, and does not end it.
     pub fn begin_on_a_lane(&self) {
         self.hold_lanes(true);
-        let mut stream =
-            self.inner.wait_for("lane", |state| state.lanes.first().and_then(|lane| lane.try_clone().ok()));
+        let mut stream = self
+            .inner
+            .wait_for("lane", |state| state.lanes.first().and_then(|lane| lane.try_clone().ok()));
         stream.write_all(&[LaneKind::Grant as u8, 0, 0]).expect("there is room");
     }
 
@@ -311,13 +337,20 @@ fn serve(inner: &Arc<Inner>, mut client: TcpStream) -> io::Result<()> {
     client.write_all(&whole)?;
     let is_lane = matches!(purpose, Purpose::Lane { .. });
     let kept = client.try_clone()?;
-    inner.change(|state| if is_lane { state.lanes.push(kept) } else { (state.commands, state.last) = (Some(kept), 0) });
+    inner.change(|state| {
+        if is_lane {
+            state.lanes.push(kept)
+        } else {
+            (state.commands, state.last) = (Some(kept), 0)
+        }
+    });
     let (from, to, own) = (server.try_clone()?, client.try_clone()?, Arc::clone(inner));
     std::thread::spawn(move || {
         let _ = if is_lane { lane_down(&own, &from, &to) } else { replies(&own, &from) };
         let _ = to.shutdown(Shutdown::Both);
     });
-    let _ = if is_lane { lane_up(inner, &client, &server) } else { commands(inner, &client, &server) };
+    let _ =
+        if is_lane { lane_up(inner, &client, &server) } else { commands(inner, &client, &server) };
     let _ = server.shutdown(Shutdown::Both);
     if !is_lane {
         inner.change(|state| state.commands = None);
@@ -342,7 +375,10 @@ fn commands(inner: &Inner, mut client: &TcpStream, mut server: &TcpStream) -> io
                 if state.forged.contains(&header.op) {
                     state.dropped.insert(header.seq);
                     let (kind, answers, taken) = (ReplyKind::Reply, header.seq, header.seq);
-                    state.send(ReplyHeader { len: 0, kind, code: 0, seq: 0, taken, answers, status: 0 }, &[]);
+                    state.send(
+                        ReplyHeader { len: 0, kind, code: 0, seq: 0, taken, answers, status: 0 },
+                        &[],
+                    );
                 }
             });
         }

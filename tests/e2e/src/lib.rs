@@ -1,6 +1,8 @@
-//! What the end-to-end tests share: the staged installation, the compiled programs, servers and runs.
+//! What the end-to-end tests share: the staged installation, the compiled programs, servers and
+//! runs.
 //!
-//! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs` do.
+//! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs`
+//! do.
 
 mod damage;
 mod folder;
@@ -60,10 +62,14 @@ pub fn dist() -> PathBuf {
     prepared("OUTBOARD_TEST_DIST", "dist", "cargo xtask stage")
 }
 
-/// The command, told of no server and no configuration but by its arguments, or by what a test adds.
+/// The command, told of no server and no configuration but by its arguments, or by what a test
+/// adds.
 pub fn command() -> Command {
     let mut command = Command::new(dist().join("bin/outboard"));
-    command.env_remove("OUTBOARD_SERVER").env_remove("OUTBOARD_TRANSPORT").env("OUTBOARD_CONFIG", "none");
+    command
+        .env_remove("OUTBOARD_SERVER")
+        .env_remove("OUTBOARD_TRANSPORT")
+        .env("OUTBOARD_CONFIG", "none");
     command.stdin(Stdio::null());
     command
 }
@@ -79,7 +85,8 @@ pub fn programs() -> PathBuf {
 }
 
 fn prepared(variable: &str, name: &str, command: &str) -> PathBuf {
-    let path = std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| target_dir().join(name));
+    let path =
+        std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| target_dir().join(name));
     assert!(
         path.is_dir(),
         "{} is not there; run `{command}` first, or `cargo xtask test` for everything",
@@ -94,8 +101,8 @@ fn target_dir() -> PathBuf {
     test.ancestors().nth(3).map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Asks again and again until the answer is true; false when the time is up. For what happens in other processes,
-/// where nothing can be waited on.
+/// Asks again and again until the answer is true; false when the time is up. For what happens in
+/// other processes, where nothing can be waited on.
 pub fn within(limit: Duration, mut check: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     loop {

@@ -10,7 +10,10 @@ use crate::Server;
 /// Where a server tells metrics, by its log.
 pub fn address(server: &Server) -> String {
     let log = server.log();
-    let line = log.lines().find(|line| line.contains("\"message\":\"metrics\"")).expect("the log names the address");
+    let line = log
+        .lines()
+        .find(|line| line.contains("\"message\":\"metrics\""))
+        .expect("the log names the address");
     let entry: serde_json::Value = serde_json::from_str(line).expect("the log is JSON");
     entry["fields"]["address"].as_str().expect("an address").to_owned()
 }
@@ -35,7 +38,10 @@ pub fn get(address: &str, path: &str) -> String {
 pub fn scrape(address: &str) -> BTreeMap<String, f64> {
     let answer = get(address, "/metrics");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-    assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 200") && head.contains("application/openmetrics-text"),
+        "{head}"
+    );
     assert!(body.ends_with("# EOF\n"), "{body}");
     let samples = body.lines().filter(|line| !line.starts_with('#'));
     let sample = |line: &str| {

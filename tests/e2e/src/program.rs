@@ -22,7 +22,8 @@ pub struct Case {
 /// All runs of the suite.
 pub fn suite() -> Vec<Case> {
     let path = programs().join("suite.tsv");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let case = |line: &str| {
         let mut fields = line.split('\t').map(str::to_owned);
         let mut field = || fields.next().unwrap_or_default();
@@ -59,7 +60,8 @@ pub struct Program {
     limit: Duration,
 }
 
-/// The way that programs take unless a test says otherwise: TCP, or what `OUTBOARD_E2E_TRANSPORT` names.
+/// The way that programs take unless a test says otherwise: TCP, or what `OUTBOARD_E2E_TRANSPORT`
+/// names.
 fn transport() -> String {
     std::env::var("OUTBOARD_E2E_TRANSPORT").unwrap_or_else(|_| "tcp".to_owned())
 }
@@ -134,7 +136,8 @@ impl Program {
     pub fn statistics_of_list(&self, list: &str) -> serde_json::Value {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("outboard-statistics-{}-{run}.json", std::process::id()));
+        let path = std::env::temp_dir()
+            .join(format!("outboard-statistics-{}-{run}.json", std::process::id()));
         let file = path.to_str().expect("a plain path");
         self.clone().env("OUTBOARD_PROFILE", file).through_list(list).expect_success(&self.name);
         let text = std::fs::read(&path).expect("the client library wrote its statistics");
@@ -142,7 +145,8 @@ impl Program {
         serde_json::from_slice(&text).expect("the statistics are JSON")
     }
 
-    /// Starts it with the client library and no `outboard run`: the variables of its environment say the rest.
+    /// Starts it with the client library and no `outboard run`: the variables of its environment
+    /// say the rest.
     pub fn with_library(&self) -> Outcome {
         let mut command = Command::new(programs().join(&self.name));
         command.args(&self.args).env("LD_LIBRARY_PATH", dist().join("lib/outboard/client"));
@@ -157,8 +161,11 @@ impl Program {
             Driver::Cpu => Some(dist().join("lib/outboard/cpu")),
             Driver::Nvidia => None,
         };
-        let folders: Vec<String> =
-            device.iter().chain(&self.libraries).map(|folder| folder.display().to_string()).collect();
+        let folders: Vec<String> = device
+            .iter()
+            .chain(&self.libraries)
+            .map(|folder| folder.display().to_string())
+            .collect();
         if !folders.is_empty() {
             command.env("LD_LIBRARY_PATH", folders.join(":"));
         }
@@ -186,7 +193,10 @@ impl Program {
             }
             None => Command::new(outboard),
         };
-        command.args(["run", "--server", list, "--"]).arg(programs().join(&self.name)).args(&self.args);
+        command
+            .args(["run", "--server", list, "--"])
+            .arg(programs().join(&self.name))
+            .args(&self.args);
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
@@ -201,7 +211,8 @@ impl Program {
 
     fn start(&self, mut command: Command) -> Running {
         command.envs(&self.env).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", self.name));
+        let mut child =
+            command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}", self.name));
         let mut stderr = child.stderr.take().expect("standard error is piped");
         let (send, receive) = mpsc::channel();
         std::thread::spawn(move || {
@@ -279,7 +290,12 @@ impl Running {
         let taken = self.started.elapsed();
         let stdout = std::mem::take(&mut self.seen) + &String::from_utf8_lossy(&rest);
         let stderr = self.stderr.recv().unwrap_or_default();
-        assert!(!watchdog.barked(), "{} did not end within {:?}\n{stdout}{stderr}", self.name, self.limit);
+        assert!(
+            !watchdog.barked(),
+            "{} did not end within {:?}\n{stdout}{stderr}",
+            self.name,
+            self.limit
+        );
         Outcome { status, stdout, stderr, taken }
     }
 }

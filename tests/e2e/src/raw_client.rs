@@ -1,6 +1,7 @@
 //! A client of no library: it says what a test wants said, and reads only when the test does.
 //!
-//! Over TCP of this machine and in the clear. What the server answers is checked as little as the test asks for.
+//! Over TCP of this machine and in the clear. What the server answers is checked as little as the
+//! test asks for.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +10,9 @@ use std::time::Duration;
 use outboard_session::client::{Event, Incoming};
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::frame::{CommandHeader, flags};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Extensions, Hello, Preamble, Purpose, Refusal, VERSION, Welcome};
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, Extensions, Hello, Preamble, Purpose, Refusal, VERSION, Welcome,
+};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::messages::{Call, ContextOpen, MemoryAlloc, Message};
 use outboard_wire::{ContextId, Decode, Encode, Reader, Writer, notice};
@@ -19,7 +22,8 @@ use crate::Server;
 /// Only keeps a server that does not answer from hanging a test.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What became of a command that waits for a reply: its bytes, or the `CUresult` that it failed with.
+/// What became of a command that waits for a reply: its bytes, or the `CUresult` that it failed
+/// with.
 pub type Reply = Result<Vec<u8>, u32>;
 
 /// A session of its own, with the connection that carries its commands.
@@ -87,7 +91,8 @@ fn answer(stream: &mut TcpStream) -> Answer {
 impl RawClient {
     /// A session with all devices of the server.
     pub fn connect(server: &Server) -> RawClient {
-        RawClient::connect_to(server.address()).unwrap_or_else(|refusal| panic!("a session: {}", refusal.sentence))
+        RawClient::connect_to(server.address())
+            .unwrap_or_else(|refusal| panic!("a session: {}", refusal.sentence))
     }
 
     /// The same at this address; or why the server refuses it.
@@ -117,13 +122,16 @@ impl RawClient {
     /// One more lane of the session. It is read when the test reads it.
     pub fn lane(&self) -> TcpStream {
         let purpose = Purpose::Lane { session: self.welcome.session, key: self.welcome.key };
-        hello(&self.address, purpose).unwrap_or_else(|refusal| panic!("a lane: {}", refusal.sentence)).0
+        hello(&self.address, purpose)
+            .unwrap_or_else(|refusal| panic!("a lane: {}", refusal.sentence))
+            .0
     }
 
     /// Opens the primary context of the first device under the name 1, and goes on in it.
     pub fn open(&mut self) {
         self.ctx = 1;
-        self.call(&ContextOpen { device: DeviceId::new(0), flags: 0, primary: true }, |_| ()).expect("a context");
+        self.call(&ContextOpen { device: DeviceId::new(0), flags: 0, primary: true }, |_| ())
+            .expect("a context");
     }
 
     /// Allocates memory of the device.
@@ -161,7 +169,11 @@ impl RawClient {
     }
 
     /// Sends a command and waits for its answer, which `take` gets; or what it failed with.
-    pub fn call<M: Call, T>(&mut self, message: &M, take: impl FnOnce(M::Reply<'_>) -> T) -> Result<T, u32> {
+    pub fn call<M: Call, T>(
+        &mut self,
+        message: &M,
+        take: impl FnOnce(M::Reply<'_>) -> T,
+    ) -> Result<T, u32> {
         let number = self.ask(message);
         let reply = self.reply(number)?;
         Ok(take(M::Reply::decode(&mut Reader::new(&reply)).expect("a reply of that message")))
@@ -196,7 +208,8 @@ impl RawClient {
                     self.replies.push((answers as u32, reply));
                 }
                 Event::Notice { code: notice::FAILURE, payload } => {
-                    let failure = notice::Failure::decode(&mut Reader::new(payload)).expect("a failure");
+                    let failure =
+                        notice::Failure::decode(&mut Reader::new(payload)).expect("a failure");
                     self.failures.push(failure.status);
                 }
                 Event::Notice { .. } => {}
@@ -215,7 +228,8 @@ impl RawClient {
     fn append(&mut self, op: u16, flags: u16, message: &impl Encode, writer: &mut Writer) -> u32 {
         self.sent += 1;
         let at = writer.len();
-        CommandHeader { len: 0, op, flags, ctx: ContextId(self.ctx), seq: self.sent }.encode(writer);
+        CommandHeader { len: 0, op, flags, ctx: ContextId(self.ctx), seq: self.sent }
+            .encode(writer);
         writer.put(message);
         let len = writer.len() - at - CommandHeader::SIZE;
         writer.patch_u32(at, u32::try_from(len).expect("a small command"));
@@ -228,7 +242,8 @@ impl RawClient {
     }
 }
 
-/// Reads one frame from a lane: its header, and its bytes if it has any; none once the lane has ended.
+/// Reads one frame from a lane: its header, and its bytes if it has any; none once the lane has
+/// ended.
 pub fn read_frame(lane: &mut TcpStream) -> Option<(LaneHeader, Vec<u8>)> {
     let mut head = [0; LaneHeader::SIZE];
     lane.read_exact(&mut head).ok()?;

@@ -34,7 +34,8 @@ fn recorder(server: &str, sent: &Sent) -> String {
             std::thread::spawn(move || {
                 let mut piece = [0; 65536];
                 while let Ok(count @ 1..) = from_client.read(&mut piece) {
-                    sent.lock().expect("no thread panics with it")[index].extend_from_slice(&piece[..count]);
+                    sent.lock().expect("no thread panics with it")[index]
+                        .extend_from_slice(&piece[..count]);
                     if to_server.write_all(&piece[..count]).is_err() {
                         break;
                     }
@@ -56,7 +57,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Runs a program through a server, and returns what it said on each connection, in the order in which they were made.
+    /// Runs a program through a server, and returns what it said on each connection, in the order
+    /// in which they were made.
     pub fn all(server: &Server, program: &Program) -> Vec<Vec<u8>> {
         let sent = Sent::default();
         let address = recorder(server.address(), &sent);
@@ -70,9 +72,12 @@ impl Recording {
         let session = connections.into_iter().find_map(|bytes| {
             let (head, body) = bytes.split_first_chunk::<{ Preamble::SIZE }>()?;
             let preamble = Preamble::decode(head, HELLO_LIMIT).ok()?;
-            let hello = Hello::decode(&preamble, body.get(..preamble.len as usize)?, VERSION).ok()?;
-            matches!(hello.purpose, Purpose::Session { .. })
-                .then(|| Recording { bytes: bytes.clone(), hello: Preamble::SIZE + preamble.len as usize })
+            let hello =
+                Hello::decode(&preamble, body.get(..preamble.len as usize)?, VERSION).ok()?;
+            matches!(hello.purpose, Purpose::Session { .. }).then(|| Recording {
+                bytes: bytes.clone(),
+                hello: Preamble::SIZE + preamble.len as usize,
+            })
         });
         session.expect("the program opened a session")
     }

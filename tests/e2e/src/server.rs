@@ -36,8 +36,9 @@ impl Server {
         Server::start_with(&["--driver", Driver::chosen().name()], &[])
     }
 
-    /// Starts a server with these arguments and variables, on a free port. Unless they say so, no workers wait for clients, sessions end with
-    /// the server, and images are kept for this server only.
+    /// Starts a server with these arguments and variables, on a free port. Unless they say so, no
+    /// workers wait for clients, sessions end with the server, and images are kept for this server
+    /// only.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Server {
         Server::start_at("127.0.0.1:0", args, env)
     }
@@ -56,22 +57,33 @@ impl Server {
         launched.unwrap_or_else(|said| panic!("the server did not come up; it said:\n{said}"))
     }
 
-    /// Starts a server, or none if it says that this machine lacks something, with this code. Panics if it fails otherwise.
+    /// Starts a server, or none if it says that this machine lacks something, with this code.
+    /// Panics if it fails otherwise.
     pub fn start_unless_refused(args: &[&str], code: &str) -> Option<Server> {
         match Server::launch(&dist().join("bin/outboard"), "127.0.0.1:0", args, &[]) {
             Ok(server) => Some(server),
             Err(said) => {
-                assert!(said.contains(code), "the server failed, but not with {code}; it said:\n{said}");
+                assert!(
+                    said.contains(code),
+                    "the server failed, but not with {code}; it said:\n{said}"
+                );
                 None
             }
         }
     }
 
-    fn launch(program: &Path, listen: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Server, String> {
+    fn launch(
+        program: &Path,
+        listen: &str,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Result<Server, String> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let caches = std::env::temp_dir().join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
+        let caches = std::env::temp_dir()
+            .join(format!("outboard-e2e-caches-{}-{number}", std::process::id()));
         let records = caches.join("records").display().to_string();
-        let records: &[&str] = if args.contains(&"--records") { &[] } else { &["--records", &records] };
+        let records: &[&str] =
+            if args.contains(&"--records") { &[] } else { &["--records", &records] };
         let warm: &[&str] = if args.contains(&"--warm") { &[] } else { &["--warm", "0"] };
         let drain: &[&str] = if args.contains(&"--drain") { &[] } else { &["--drain", "0"] };
         let mut command = Command::new(program);
@@ -94,8 +106,12 @@ impl Server {
         let mut this = Command::new(command.get_program());
         this.args(command.get_args()).args(["--listen", listen]);
         this.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let mut child =
-            this.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the server starts");
+        let mut child = this
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
         let stderr = BufReader::new(child.stderr.take().expect("standard error is piped"));
         let log = Arc::new(Mutex::new(Vec::new()));
         let (send, ready) = mpsc::channel();
@@ -123,8 +139,9 @@ impl Server {
         signal(self.id(), rustix::process::Signal::USR2);
     }
 
-    /// Waits until it has become another program this often, and panics if it does not in time. What a command was told by the next program may be
-    /// here before that program's line of the log, which a thread reads.
+    /// Waits until it has become another program this often, and panics if it does not in time.
+    /// What a command was told by the next program may be here before that program's line of the
+    /// log, which a thread reads.
     #[track_caller]
     pub fn expect_upgrades(&self, times: u64) {
         assert!(within(PATIENCE, || self.upgrades() == times), "{times} upgrades: {}", self.log());
@@ -134,7 +151,8 @@ impl Server {
     pub fn upgrades(&self) -> u64 {
         // Who is not root may not look into it.
         let log = self.log();
-        let serving = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let serving =
+            log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let serving = serving.filter(|entry| entry["fields"]["message"] == "serving");
         serving.filter_map(|entry| entry["fields"]["upgrades"].as_u64()).max().unwrap_or(0)
     }
@@ -155,7 +173,9 @@ impl Server {
 
     /// Folders and files that belong to sessions which the next server could go on with.
     pub fn records(&self) -> Vec<PathBuf> {
-        let list = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let list = |folder: PathBuf| {
+            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+        };
         list(self.caches.join("records")).flat_map(list).collect()
     }
 
@@ -190,10 +210,15 @@ impl Server {
         self.log.lock().expect("no thread panics with the log").join("\n")
     }
 
-    /// Waits until its log contains this, and panics if it does not in time: who has seen what the server did may be before the thread that reads its log.
+    /// Waits until its log contains this, and panics if it does not in time: who has seen what the
+    /// server did may be before the thread that reads its log.
     #[track_caller]
     pub fn expect_logged(&self, text: &str) {
-        assert!(within(PATIENCE, || self.log().contains(text)), "not logged: {text}\n{}", self.log());
+        assert!(
+            within(PATIENCE, || self.log().contains(text)),
+            "not logged: {text}\n{}",
+            self.log()
+        );
     }
 
     /// Asks it to stop.
@@ -240,7 +265,8 @@ fn signal(process: u32, signal: rustix::process::Signal) {
 fn listening_at(line: &str) -> Option<String> {
     let entry: serde_json::Value = serde_json::from_str(line).ok()?;
     let fields = entry.get("fields")?;
-    (fields.get("message")? == "serving").then(|| fields.get("address")?.as_str().map(str::to_owned))?
+    (fields.get("message")? == "serving")
+        .then(|| fields.get("address")?.as_str().map(str::to_owned))?
 }
 
 /// The living children of a process.
@@ -248,11 +274,13 @@ pub fn processes_below(parent: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let processes =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes.filter(|process| living(*process) == Some(parent)).collect()
 }
 
-/// Whether a process is there and has not ended. One that has, but whose parent has not asked how, is not.
+/// Whether a process is there and has not ended. One that has, but whose parent has not asked how,
+/// is not.
 pub fn is_alive(process: u32) -> bool {
     living(process).is_some()
 }

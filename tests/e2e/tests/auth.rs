@@ -33,8 +33,18 @@ fn token(state: &str, flags: &[&str]) -> (String, String, String) {
 
 /// A server that encrypts and asks everybody who they are, whose state is in that folder.
 fn strict(state: &str, flags: &[&str]) -> Server {
-    let all =
-        [&["--driver", Driver::chosen().name(), "--tls", "on", "--require-authentication", "--state", state], flags];
+    let all = [
+        &[
+            "--driver",
+            Driver::chosen().name(),
+            "--tls",
+            "on",
+            "--require-authentication",
+            "--state",
+            state,
+        ],
+        flags,
+    ];
     Server::start_with(&all.concat(), &[])
 }
 
@@ -57,15 +67,19 @@ fn programs_run_over_tls_with_a_token() {
     let file = folder.write("token", &format!("{token}\n"));
     let server = strict(&state, &["--warm", "1"]);
     let known = |program: &str| {
-        Program::new(program).env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_TOKEN_FILE", &file)
+        Program::new(program)
+            .env("OUTBOARD_TLS_FINGERPRINT", &fingerprint)
+            .env("OUTBOARD_TOKEN_FILE", &file)
     };
-    // Whole programs: launches, copies of a hundred megabytes over lanes, printing, errors, NVML beside CUDA.
+    // Whole programs: launches, copies of a hundred megabytes over lanes, printing, errors, NVML
+    // beside CUDA.
     for program in ["vector_add", "big_copy", "device_printf", "errors", "host_functions"] {
         known(program).through(&server).expect_success(program);
     }
     let counted = known("vector_add").statistics(&server);
     assert!(counted.to_string().contains("tcp+tls"), "{counted}");
-    let listed = devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)]);
+    let listed =
+        devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)]);
     assert!(listed.status.success() && said(&listed).contains("tcp+tls"), "{}", said(&listed));
     let log = server.log();
     assert!(log.contains("\"owner\":\"alice\"") && log.contains(&id), "{log}");
@@ -82,29 +96,43 @@ fn wrong_expired_and_revoked_tokens_are_refused_in_the_same_words() {
     assert!(outboard(&["token", "revoke", &id, "--state", &state], &[]).status.success());
     // Time passes faster in the file.
     let path = Path::new(&state).join("tokens.json");
-    let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).expect("JSON");
+    let mut kept: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).expect("JSON");
     let records = kept["tokens"].as_array_mut().expect("a list");
-    let record = records.iter_mut().find(|record| record["id"] == *expired_id).expect("it is there");
+    let record =
+        records.iter_mut().find(|record| record["id"] == *expired_id).expect("it is there");
     record["expires"] = "2020-01-01T00:00:00Z".into();
     std::fs::write(&path, kept.to_string()).expect("the file can be written");
     let server = strict(&state, &[]);
-    let with = |token: &str| devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", token)]);
+    let with = |token: &str| {
+        devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", token)])
+    };
     assert!(with(&good).status.success(), "{}", said(&with(&good)));
     let wrong = expect_code(&with(&format!("obt_{}", "0".repeat(64))), "OB0402");
     for token in [&revoked, &expired] {
-        assert_eq!(expect_code(&with(token), "OB0402"), wrong, "who has no good token learns nothing");
+        assert_eq!(
+            expect_code(&with(token), "OB0402"),
+            wrong,
+            "who has no good token learns nothing"
+        );
     }
     expect_code(&devices(&server, &[("OUTBOARD_TLS_FINGERPRINT", &fingerprint)]), "OB0401");
     // The operator learns it all.
     let log = server.log();
-    for reason in
-        ["\"state\":\"revoked\"", "\"state\":\"expired\"", "not known", "\"code\":\"OB0402\"", "\"code\":\"OB0401\""]
-    {
+    for reason in [
+        "\"state\":\"revoked\"",
+        "\"state\":\"expired\"",
+        "not known",
+        "\"code\":\"OB0402\"",
+        "\"code\":\"OB0401\"",
+    ] {
         assert!(log.contains(reason), "{reason}: {log}");
     }
     let listed = said(&outboard(&["token", "list", "--json", "--state", &state], &[]));
     assert!(
-        listed.contains("\"expired\"") && listed.contains("\"revoked\"") && listed.contains("\"good\""),
+        listed.contains("\"expired\"")
+            && listed.contains("\"revoked\"")
+            && listed.contains("\"good\""),
         "{listed}"
     );
     assert!(!listed.contains(&good[4..]), "no token is listed");
@@ -135,7 +163,9 @@ fn a_token_that_is_revoked_meanwhile_does_not_get_in() {
     let (first, _, fingerprint) = token(&state, &[]);
     let (second, id, _) = token(&state, &["--owner", "bob"]);
     let server = strict(&state, &["--max-sessions", "1", "--queue", "1"]);
-    let known = |program: Program| program.env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_LOG", "1");
+    let known = |program: Program| {
+        program.env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_LOG", "1")
+    };
     let holder = known(Program::new("endless").arg("4")).env("OUTBOARD_TOKEN", &first);
     let mut holder = holder.start_through(&server);
     holder.wait_for_line("running");
@@ -154,7 +184,17 @@ fn a_token_that_is_revoked_meanwhile_does_not_get_in() {
 fn a_server_that_others_can_reach_does_not_start_without_knowing_its_clients() {
     let folder = Folder::create();
     let state = folder.path("state");
-    let serve = ["serve", "--driver", "cpu", "--listen", "0.0.0.0:0", "--socket", "none", "--state", &state];
+    let serve = [
+        "serve",
+        "--driver",
+        "cpu",
+        "--listen",
+        "0.0.0.0:0",
+        "--socket",
+        "none",
+        "--state",
+        &state,
+    ];
     let text = expect_code(&outboard(&serve, &[]), "OB0407");
     for way in ["outboard token create", "--client-ca", "--allow-anonymous"] {
         assert!(text.contains(way), "{way}: {text}");
@@ -169,7 +209,9 @@ fn a_server_that_others_can_reach_does_not_start_without_knowing_its_clients() {
         .expect("the server starts");
     let mut log = std::io::BufReader::new(server.stderr.take().expect("standard error is piped"));
     let mut text = String::new();
-    while !text.contains("serving") && std::io::BufRead::read_line(&mut log, &mut text).is_ok_and(|bytes| bytes > 0) {}
+    while !text.contains("serving")
+        && std::io::BufRead::read_line(&mut log, &mut text).is_ok_and(|bytes| bytes > 0)
+    {}
     let _ = server.kill();
     let _ = server.wait();
     assert!(text.contains("serving") && text.contains("whoever can connect is let in"), "{text}");
@@ -180,7 +222,8 @@ fn who_encrypts_meets_who_does_not_and_is_told() {
     let folder = Folder::create();
     let state = folder.path("state");
     let (token, _, fingerprint) = token(&state, &[]);
-    let known: [(&str, &str); 2] = [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
+    let known: [(&str, &str); 2] =
+        [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
     let server = strict(&state, &[]);
     expect_code(&devices(&server, &[]), "OB0405");
     expect_code(&devices(&server, &[known[0], known[1], ("OUTBOARD_TLS", "off")]), "OB0405");
@@ -192,12 +235,16 @@ fn who_encrypts_meets_who_does_not_and_is_told() {
     // Whoever has the port would have the token.
     let text = expect_code(&devices(&plain, &[known[1]]), "OB0404");
     assert!(text.contains("in the clear"), "{text}");
-    assert!(devices(&plain, &[known[1], ("OUTBOARD_TLS", "off")]).status.success(), "who says so in as many words");
+    assert!(
+        devices(&plain, &[known[1], ("OUTBOARD_TLS", "off")]).status.success(),
+        "who says so in as many words"
+    );
     let text = expect_code(&devices(&plain, &[("OUTBOARD_TLS", "yes")]), "OB0406");
     assert!(text.contains("`yes`") && text.contains("auto, on or off"), "{text}");
 }
 
-/// Nobody but the server hears of a token, even if the server is not there and somebody else listens at its port.
+/// Nobody but the server hears of a token, even if the server is not there and somebody else
+/// listens at its port.
 #[test]
 fn a_token_is_not_told_to_whoever_has_the_port() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -210,8 +257,15 @@ fn a_token_is_not_told_to_whoever_has_the_port() {
         bytes
     });
     let token = format!("obt_{}", "5".repeat(64));
-    expect_code(&outboard(&["devices", "--server", &address], &[("OUTBOARD_TOKEN", &token)]), "OB0404");
-    assert_eq!(heard.join().expect("the listener goes on"), b"", "the client hangs up without a word");
+    expect_code(
+        &outboard(&["devices", "--server", &address], &[("OUTBOARD_TOKEN", &token)]),
+        "OB0404",
+    );
+    assert_eq!(
+        heard.join().expect("the listener goes on"),
+        b"",
+        "the client hangs up without a word"
+    );
 }
 
 /// As clusters put secrets into containers: everybody might write there, if the mount let anybody.
@@ -228,7 +282,9 @@ fn a_folder_that_nobody_can_write_to_will_do() {
             outboard.display()
         );
         let mut unshare = Command::new("unshare");
-        unshare.args(["--mount", "--map-root-user", "sh", "-c", &doctor]).env("OUTBOARD_CONFIG", "none");
+        unshare
+            .args(["--mount", "--map-root-user", "sh", "-c", &doctor])
+            .env("OUTBOARD_CONFIG", "none");
         let said = said(&unshare.output().expect("unshare starts"));
         said.lines().find(|line| line.contains(" access ")).map(str::to_owned).ok_or(said)
     };
@@ -237,13 +293,18 @@ fn a_folder_that_nobody_can_write_to_will_do() {
             // There are no namespaces here; then at least the other half.
             assert!(said.contains("unshare"), "{said}");
             expect_code(
-                &self::outboard(&["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--state", &state], &[]),
+                &self::outboard(
+                    &["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--state", &state],
+                    &[],
+                ),
                 "OB0704",
             );
         }
         Ok(line) => {
             assert!(line.starts_with("FAIL"), "{line}");
-            let line = access(&format!("mount --bind {state} {state} && mount -o remount,ro,bind {state} &&"));
+            let line = access(&format!(
+                "mount --bind {state} {state} && mount -o remount,ro,bind {state} &&"
+            ));
             assert!(line.as_ref().is_ok_and(|line| line.starts_with("ok")), "{line:?}");
         }
     }
@@ -254,13 +315,26 @@ fn a_key_that_others_can_read_is_none() {
     let folder = Folder::create();
     let [certificate, key] = Authority::new("ours").sign(&folder, "server", 2100);
     folder.allow("server.key", 0o644);
-    let serve = ["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none", "--tls-cert", &certificate];
+    let serve = [
+        "serve",
+        "--driver",
+        "cpu",
+        "--listen",
+        "127.0.0.1:0",
+        "--socket",
+        "none",
+        "--tls-cert",
+        &certificate,
+    ];
     let text = expect_code(&outboard(&[&serve[..], &["--tls-key", &key]].concat(), &[]), "OB0704");
     assert!(text.contains("chmod 600"), "{text}");
     // Half of the pair by a variable.
     let half = [("OUTBOARD_SERVE_TLS_CERT", certificate.as_str())];
     let text = expect_code(
-        &outboard(&["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none"], &half),
+        &outboard(
+            &["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none"],
+            &half,
+        ),
         "OB07",
     );
     assert!(text.contains("--tls-key"), "{text}");
@@ -273,10 +347,15 @@ fn another_server_in_between_is_found_out() {
     let (token, _, fingerprint) = token(&state, &[]);
     // It has the address, and a certificate and key of its own.
     let impostor = strict(&theirs, &[]);
-    let known: [(&str, &str); 2] = [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
+    let known: [(&str, &str); 2] =
+        [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
     let text = expect_code(&devices(&impostor, &known), "OB0403");
     assert!(text.contains("another one"), "{text}");
-    assert!(within(SOON, || impostor.log().contains("no encrypted connection")), "{}", impostor.log());
+    assert!(
+        within(SOON, || impostor.log().contains("no encrypted connection")),
+        "{}",
+        impostor.log()
+    );
     assert!(!impostor.log().contains("a token"), "it has not heard the token: {}", impostor.log());
 }
 
@@ -298,13 +377,18 @@ impl Authority {
 
     /// Certificate and key in files, for a server on loopback or a client of that name.
     fn sign(&self, folder: &Folder, name: &str, last_year: i32) -> [String; 2] {
-        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).expect("names");
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])
+            .expect("names");
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
-        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(last_year, 1, 1));
+        (params.not_before, params.not_after) =
+            (date_time_ymd(2020, 1, 1), date_time_ymd(last_year, 1, 1));
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
-        [folder.write(&format!("{name}.crt"), &certificate), folder.write(&format!("{name}.key"), &key.serialize_pem())]
+        [
+            folder.write(&format!("{name}.crt"), &certificate),
+            folder.write(&format!("{name}.key"), &key.serialize_pem()),
+        ]
     }
 }
 
@@ -324,7 +408,9 @@ fn certificates_show_both_sides_who_the_other_is() {
     let shown = [trusted, ("OUTBOARD_TLS_CERT", &carol), ("OUTBOARD_TLS_KEY", &carols_key)];
     let listed = devices(&server, &shown);
     assert!(listed.status.success(), "{}", said(&listed));
-    let program = shown.iter().fold(Program::new("vector_add"), |program, (name, value)| program.env(name, value));
+    let program = shown
+        .iter()
+        .fold(Program::new("vector_add"), |program, (name, value)| program.env(name, value));
     program.through(&server).expect_success("with a certificate");
     server.expect_logged("\"owner\":\"carol\"");
     expect_code(&devices(&server, &[trusted]), "OB0401");
@@ -358,7 +444,8 @@ fn what_is_no_tls_1_3_is_turned_away_and_nobody_else_notices() {
     let state = folder.path("state");
     let (token, _, fingerprint) = token(&state, &[]);
     let server = strict(&state, &[]);
-    // A greeting of TLS 1.2: version, random number, no session, two suites of that time, no compression, curves and signatures.
+    // A greeting of TLS 1.2: version, random number, no session, two suites of that time, no
+    // compression, curves and signatures.
     let mut greeting = vec![3, 3];
     greeting.extend([7; 32]);
     greeting.extend([0, 0, 4, 0xc0, 0x2f, 0xc0, 0x2b, 1, 0]);
@@ -374,7 +461,8 @@ fn what_is_no_tls_1_3_is_turned_away_and_nobody_else_notices() {
 
     let mut state = 5_u64;
     let mut random = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u8
     };
     for length in [0, 1, 5, 100, 5000] {
@@ -384,7 +472,8 @@ fn what_is_no_tls_1_3_is_turned_away_and_nobody_else_notices() {
         answer_to(&server, &[&[0x16, 3, 1], &bytes[..]].concat());
         answer_to(&server, &[&record[..40], &bytes[..]].concat());
     }
-    let known: [(&str, &str); 2] = [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
+    let known: [(&str, &str); 2] =
+        [("OUTBOARD_TLS_FINGERPRINT", &fingerprint), ("OUTBOARD_TOKEN", &token)];
     let listed = devices(&server, &known);
     assert!(listed.status.success(), "{}", said(&listed));
 }

@@ -1,4 +1,5 @@
-//! Sessions whose client is away: what administrators and the server do with them meanwhile, and what the client is told when it is back.
+//! Sessions whose client is away: what administrators and the server do with them meanwhile, and
+//! what the client is told when it is back.
 
 use std::time::Duration;
 
@@ -24,7 +25,9 @@ fn json(args: &[&str]) -> Value {
 fn is_in_state(server: &Server, state: &str) -> bool {
     within(PATIENCE, || {
         let listing = json(&["sessions", "--json", "--over", "0.1", "--server", server.address()]);
-        listing["sessions"].as_array().is_some_and(|all| matches!(&all[..], [one] if one["state"] == state))
+        listing["sessions"]
+            .as_array()
+            .is_some_and(|all| matches!(&all[..], [one] if one["state"] == state))
     })
 }
 
@@ -49,8 +52,15 @@ fn cut(proxy: &Proxy) {
 fn expect_lost(outcome: &Outcome, why: &str) {
     assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert!(matches!(lines[..], ["running", "cudaErrorDevicesUnavailable", "then the same"]), "{lines:?}");
-    assert!(outcome.stderr.contains("lost for good") && outcome.stderr.contains(why), "{}", outcome.stderr);
+    assert!(
+        matches!(lines[..], ["running", "cudaErrorDevicesUnavailable", "then the same"]),
+        "{lines:?}"
+    );
+    assert!(
+        outcome.stderr.contains("lost for good") && outcome.stderr.contains(why),
+        "{}",
+        outcome.stderr
+    );
 }
 
 fn serve(args: &[&str]) -> Server {
@@ -124,7 +134,15 @@ fn a_session_whose_token_is_revoked_while_its_client_is_away_is_not_taken_up_aga
     let made = json(&["token", "create", "--json", "--owner", "alice", "--state", state]);
     let part = |name: &str| made[name].as_str().expect("a text").to_owned();
     let (token, id, fingerprint) = (part("token"), part("id"), part("fingerprint"));
-    let server = serve(&["--tls", "on", "--require-authentication", "--state", state, "--closed-grace", "60"]);
+    let server = serve(&[
+        "--tls",
+        "on",
+        "--require-authentication",
+        "--state",
+        state,
+        "--closed-grace",
+        "60",
+    ]);
     let proxy = Proxy::start(server.address());
     let env = [("OUTBOARD_TLS_FINGERPRINT", &*fingerprint), ("OUTBOARD_TOKEN", &*token)];
     let program = endless(&proxy, &env);
@@ -145,14 +163,16 @@ fn a_session_whose_token_is_revoked_while_its_client_is_away_is_not_taken_up_aga
     std::fs::remove_dir_all(state).expect("the folder can be removed");
 }
 
-/// What kernels write to page-locked memory comes with the answers to waits, over connections that end again and again.
+/// What kernels write to page-locked memory comes with the answers to waits, over connections that
+/// end again and again.
 #[test]
 fn memory_that_both_sides_use_is_right_over_connections_that_end() {
     let server = serve(&["--closed-grace", "60"]);
     let proxy = Proxy::start(server.address());
     let mut cuts = 0;
     for kind in ["reply", "edges", "turns"] {
-        let mut program = Program::new("answers").arg(kind).arg("1000").start_through_list(proxy.address());
+        let mut program =
+            Program::new("answers").arg(kind).arg("1000").start_through_list(proxy.address());
         assert!(is_in_state(&server, "serving"));
         while !program.has_ended() {
             cuts += proxy.cut(None);

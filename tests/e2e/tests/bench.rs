@@ -22,7 +22,8 @@ fn text(path: &Path) -> String {
 fn everything_has_a_figure_natively_and_through_a_server() {
     let folder = folder("all");
     let (json, page) = (folder.join("results.json"), folder.join("performance.md"));
-    // The question about pointers makes 100,000 allocations first, which takes long without optimisation.
+    // The question about pointers makes 100,000 allocations first, which takes long without
+    // optimisation.
     let only = "launch,sync,stream,event,graph,memory,copy,queue.d2h.16.one,queue.both.4,clients.h2d.4,clients.d2h.4,local.device,local.primary,local.kernel,local.capturing,wait,startup,app.cupy";
     let output = bench(&[
         "--driver",
@@ -57,17 +58,27 @@ fn everything_has_a_figure_natively_and_through_a_server() {
         }
     }
     let known = |id: &str| measures.iter().any(|measure| measure["id"] == id);
-    for id in
-        ["queue.d2h.16.one.16M", "queue.both.4.16M", "clients.h2d.4", "clients.d2h.4", "copy.registered_file.d2h.1M"]
-    {
+    for id in [
+        "queue.d2h.16.one.16M",
+        "queue.both.4.16M",
+        "clients.h2d.4",
+        "clients.d2h.4",
+        "copy.registered_file.d2h.1M",
+    ] {
         assert!(known(id), "no {id}");
     }
     // What small copies and copies both ways are held against was measured.
     let rounds = |of: &str| results[of].as_array().map_or(0, Vec::len);
-    assert!(rounds("streams") == 4 && rounds("streams_both") == 4 && rounds("round_trip") == 2, "{results}");
+    assert!(
+        rounds("streams") == 4 && rounds("streams_both") == 4 && rounds("round_trip") == 2,
+        "{results}"
+    );
     // Who waits uses less than who works; the CPU time of the server is seen.
     let cpu = |id: &str, of: &str| {
-        let measure = measures.iter().find(|measure| measure["id"] == id).unwrap_or_else(|| panic!("no {id}"));
+        let measure = measures
+            .iter()
+            .find(|measure| measure["id"] == id)
+            .unwrap_or_else(|| panic!("no {id}"));
         let round = &measure["ways"]["tcp"]["rounds"][0];
         round[of].as_f64().expect("a time") / round["seconds"].as_f64().expect("a time")
     };
@@ -78,8 +89,14 @@ fn everything_has_a_figure_natively_and_through_a_server() {
     assert!(cpu("clients.h2d.4", "client_cpu") > 0.05, "{}", cpu("clients.h2d.4", "client_cpu"));
 
     let written = text(&page);
-    assert!(written.contains("## Targets") && written.contains("≤ round trip + 1.2 × one plain stream"), "{written}");
-    assert!(written.contains("## Targets") && written.contains("performance/copies-pageable.svg"), "{written}");
+    assert!(
+        written.contains("## Targets") && written.contains("≤ round trip + 1.2 × one plain stream"),
+        "{written}"
+    );
+    assert!(
+        written.contains("## Targets") && written.contains("performance/copies-pageable.svg"),
+        "{written}"
+    );
     assert!(text(&folder.join("performance/copies-pageable.svg")).starts_with("<svg"));
 
     // The same page again from the file.
@@ -102,6 +119,15 @@ fn what_is_wrong_is_said() {
     assert!(said.contains("the driver library cannot be found"), "{said}");
     let said = complaint(&["--driver", "cpu", "--quick", "--transports", "pigeon"]);
     assert!(said.contains("The transport pigeon was left out"), "{said}");
-    let said = complaint(&["--driver", "cpu", "--quick", "--transports", "tcp", "--only", "nonsense", "--no-apps"]);
+    let said = complaint(&[
+        "--driver",
+        "cpu",
+        "--quick",
+        "--transports",
+        "tcp",
+        "--only",
+        "nonsense",
+        "--no-apps",
+    ]);
     assert!(said.contains("--only"), "{said}");
 }

@@ -1,4 +1,5 @@
-//! The command line: what `outboard run` and `outboard devices` say, and how a server starts and stops.
+//! The command line: what `outboard run` and `outboard devices` say, and how a server starts and
+//! stops.
 
 use outboard_e2e::{Server, command, dist, outboard, programs};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Version, Welcome};
@@ -14,7 +15,8 @@ fn complaint(server: &str) -> String {
     String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Something that listens and answers the first bytes it gets with `answer`, once. Returns its address.
+/// Something that listens and answers the first bytes it gets with `answer`, once. Returns its
+/// address.
 fn answers(answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address").to_string();
@@ -37,8 +39,14 @@ fn refusal(code: RefusalCode, sentence: &str) -> String {
 #[test]
 fn nothing_listens() {
     let text = complaint("127.0.0.1:1");
-    assert!(text.contains("nothing listens at 127.0.0.1:1") && text.contains("outboard serve"), "{text}");
-    assert!(text.contains("OB0101") && text.contains("`outboard explain OB0101` says more"), "{text}");
+    assert!(
+        text.contains("nothing listens at 127.0.0.1:1") && text.contains("outboard serve"),
+        "{text}"
+    );
+    assert!(
+        text.contains("OB0101") && text.contains("`outboard explain OB0101` says more"),
+        "{text}"
+    );
     let text = complaint("no-such-host.invalid");
     assert!(text.contains("OB0111") && text.contains("no-such-host.invalid"), "{text}");
 }
@@ -52,7 +60,10 @@ fn a_transport_that_cannot_be_had_is_explained() {
             .env("OUTBOARD_TRANSPORT", transport)
             .output()
             .expect("outboard starts");
-        let text = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = String::from_utf8_lossy(&output.stderr)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         (output.status.success(), text)
     };
     let server = Server::start_with(&["--driver", "cpu", "--socket", "none"], &[]);
@@ -73,8 +84,12 @@ fn a_transport_that_cannot_be_had_is_explained() {
 
 #[test]
 fn something_else_listens() {
-    let text = complaint(&answers(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec()));
-    assert!(text.contains("does not speak Outboard's protocol") && text.contains("check the port"), "{text}");
+    let text =
+        complaint(&answers(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec()));
+    assert!(
+        text.contains("does not speak Outboard's protocol") && text.contains("check the port"),
+        "{text}"
+    );
     assert!(text.contains("OB0106"), "{text}");
 }
 
@@ -122,7 +137,9 @@ fn a_device_that_is_not_there() {
     let server = Server::start();
     let text = complaint(&format!("{}/99", server.address()));
     assert!(
-        text.contains("has no device 99") && text.contains("OB0205") && text.contains("`outboard devices`"),
+        text.contains("has no device 99")
+            && text.contains("OB0205")
+            && text.contains("`outboard devices`"),
         "{text}"
     );
     for list in ["gpu1/0,gpu2,gpu1/0", "gpu1/x", "gpu1/0,gpu1/0", ""] {
@@ -135,14 +152,26 @@ fn a_device_that_is_not_there() {
 #[test]
 fn run_becomes_the_program() {
     let server = Server::start();
-    let output =
-        outboard(&["run", "--server", server.address(), "--", "sh", "-c", "echo \"$1\"; exit 7", "sh", "--x y"]);
+    let output = outboard(&[
+        "run",
+        "--server",
+        server.address(),
+        "--",
+        "sh",
+        "-c",
+        "echo \"$1\"; exit 7",
+        "sh",
+        "--x y",
+    ]);
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(7), b"--x y\n".as_slice()));
     assert!(output.stderr.is_empty(), "nothing of our own is printed");
 
     let output = outboard(&["run", "--server", server.address(), "--", "/nonexistent/program"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && text.contains("cannot start /nonexistent/program"), "{text}");
+    assert!(
+        !output.status.success() && text.contains("cannot start /nonexistent/program"),
+        "{text}"
+    );
     assert!(text.contains("OB0702"), "{text}");
 }
 
@@ -151,7 +180,11 @@ fn the_software_device_needs_no_server() {
     let program = programs().join("vector_add");
     let output = outboard(&["run", "--local-cpu", "--", program.to_str().expect("a plain path")]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stdout.starts_with(b"vector_add: "), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.stdout.starts_with(b"vector_add: "),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
 }
 
 #[test]
@@ -160,7 +193,10 @@ fn devices_are_listed_for_people_and_programs() {
     let output = outboard(&["devices", "--server", server.address()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        output.status.success() && text.contains("/0  ") && text.contains("/1  ") && text.contains("GPU-"),
+        output.status.success()
+            && text.contains("/0  ")
+            && text.contains("/1  ")
+            && text.contains("GPU-"),
         "{text}"
     );
     let short = outboard(&["ls", "--server", server.address()]);
@@ -177,7 +213,10 @@ fn an_address_in_use_is_told() {
     let server = Server::start();
     let output = outboard(&["serve", "--driver", "cpu", "--listen", server.address()]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && text.contains("cannot listen") && text.contains("OB0302"), "{text}");
+    assert!(
+        !output.status.success() && text.contains("cannot listen") && text.contains("OB0302"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -194,8 +233,13 @@ fn what_a_kernel_says_reaches_the_program_it_belongs_to() {
     let server = Server::start();
     let outcome = outboard_e2e::Program::new("fault_assert").through(&server);
     outcome.expect_success("fault_assert");
-    let message = outcome.stderr.lines().find(|line| line.contains("Assertion")).unwrap_or_default();
-    assert!(message.contains("fault_assert.cu") && message.contains("thread: [31,0,0]"), "{:?}", outcome.stderr);
+    let message =
+        outcome.stderr.lines().find(|line| line.contains("Assertion")).unwrap_or_default();
+    assert!(
+        message.contains("fault_assert.cu") && message.contains("thread: [31,0,0]"),
+        "{:?}",
+        outcome.stderr
+    );
 }
 
 #[test]
@@ -205,12 +249,16 @@ fn stats_say_what_a_program_waited_for() {
     let program = program.to_str().expect("a plain path");
     // Twice from one shell: the profiles of all processes count.
     let script = format!("{program} && {program}; exit 3");
-    let output = outboard(&["run", "--stats", "--server", server.address(), "--", "sh", "-c", &script]);
+    let output =
+        outboard(&["run", "--stats", "--server", server.address(), "--", "sh", "-c", &script]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "the program's status is kept: {text}");
     assert_eq!(text.matches("saxpy (process ").count(), 2, "{text}");
     let row = |name: &str| -> Vec<String> {
-        let row = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in {text}"));
+        let row = text
+            .lines()
+            .find(|line| line.starts_with(name))
+            .unwrap_or_else(|| panic!("no {name} in {text}"));
         row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
     };
     // calls, local, posted, waited
@@ -220,13 +268,17 @@ fn stats_say_what_a_program_waited_for() {
     assert_eq!(copies[1], copies[4], "copies to the host are waited for: {copies:?}");
     let attributes = row("cuDeviceGetAttribute");
     assert_eq!(attributes[1], attributes[2], "attributes are known: {attributes:?}");
-    assert!(text.contains("% of the waiting was cu") && text.contains("The shortest of "), "{text}");
+    assert!(
+        text.contains("% of the waiting was cu") && text.contains("The shortest of "),
+        "{text}"
+    );
 }
 
 #[test]
 fn stats_of_a_program_that_a_signal_ends() {
     let server = Server::start();
-    let output = outboard(&["run", "--stats", "--server", server.address(), "--", "sh", "-c", "kill -9 $$"]);
+    let output =
+        outboard(&["run", "--stats", "--server", server.address(), "--", "sh", "-c", "kill -9 $$"]);
     assert_eq!(output.status.code(), Some(128 + 9));
     assert!(String::from_utf8_lossy(&output.stderr).contains("No process used the device"));
     // A signal for this process alone reaches the program.
@@ -246,7 +298,12 @@ fn stats_of_a_program_that_a_signal_ends() {
         .spawn()
         .expect("outboard starts");
     let mut up = [0; 3];
-    child.stdout.take().expect("standard output is piped").read_exact(&mut up).expect("the program says that it is up");
+    child
+        .stdout
+        .take()
+        .expect("standard output is piped")
+        .read_exact(&mut up)
+        .expect("the program says that it is up");
     let id = rustix::process::Pid::from_raw(child.id() as i32).expect("a process has a number");
     rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it is there");
     assert_eq!(child.wait().expect("it ends").code(), Some(5));
@@ -256,7 +313,10 @@ fn stats_of_a_program_that_a_signal_ends() {
 fn codes_are_explained() {
     let output = outboard(&["explain", "ob0101"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && text.starts_with("# OB0101: ") && text.contains("What to do"), "{text}");
+    assert!(
+        output.status.success() && text.starts_with("# OB0101: ") && text.contains("What to do"),
+        "{text}"
+    );
     let output = outboard(&["explain"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.lines().count() > 30 && text.contains("\nOB0703  "), "{text}");
@@ -284,7 +344,11 @@ fn a_flag_that_there_is_not_is_no_program() {
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("'--sever'") && text.contains("'--server'"), "{text}");
     let output = outboard(&["run", "--local-cpu", "sh", "-c", "echo $0 $1", "--sever", "-x"]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "--sever -x\n", "what follows the program is the program's");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "--sever -x\n",
+        "what follows the program is the program's"
+    );
 }
 
 #[test]
@@ -305,7 +369,9 @@ fn who_is_waited_for_is_said_after_a_moment() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address").to_string();
     let mut waiting = command();
-    let waiting = waiting.args(["run", "--server", &address, "--", "true"]).stderr(std::process::Stdio::piped());
+    let waiting = waiting
+        .args(["run", "--server", &address, "--", "true"])
+        .stderr(std::process::Stdio::piped());
     let mut child = waiting.spawn().expect("outboard starts");
     let mut line = String::new();
     let mut said = std::io::BufReader::new(child.stderr.take().expect("standard error is piped"));
@@ -328,20 +394,34 @@ fn a_token_that_others_can_read_is_told_of() {
     let said = |mode: u32, args: &[&str]| {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("a mode");
         let mut command = command();
-        let command = command.args(args).env("HOME", &folder).env("OUTBOARD_CONFIG", &configuration);
+        let command =
+            command.args(args).env("HOME", &folder).env("OUTBOARD_CONFIG", &configuration);
         let output = command.output().expect("outboard starts");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
     let devices = ["devices", "--server", server.address()];
     let text = said(0o644, &devices);
-    assert!(text.contains("other users can read the token") && text.contains("chmod 600"), "{text}");
+    assert!(
+        text.contains("other users can read the token") && text.contains("chmod 600"),
+        "{text}"
+    );
     assert!(!said(0o600, &devices).contains("other users"));
     assert!(said(0o600, &["config", "check"]).contains("is right"), "the home folder is found");
     std::fs::remove_file(&file).expect("it was there");
-    let text = outboard_e2e::outboard(&["config", "check", configuration.to_str().expect("a plain path")]);
+    let text =
+        outboard_e2e::outboard(&["config", "check", configuration.to_str().expect("a plain path")]);
     let text = String::from_utf8_lossy(&text.stderr).into_owned();
-    assert!(text.contains("`token-file` in line 2 names") && text.contains("cannot be read"), "{text}");
-    let doctor = outboard(&["doctor", "--server", server.address(), "--token-file", file.to_str().expect("plain")]);
+    assert!(
+        text.contains("`token-file` in line 2 names") && text.contains("cannot be read"),
+        "{text}"
+    );
+    let doctor = outboard(&[
+        "doctor",
+        "--server",
+        server.address(),
+        "--token-file",
+        file.to_str().expect("plain"),
+    ]);
     let text = String::from_utf8_lossy(&[doctor.stdout, doctor.stderr].concat()).into_owned();
     assert!(!text.contains("unexpected argument"), "{text}");
     let _ = std::fs::remove_dir_all(&folder);

@@ -1,5 +1,5 @@
-//! The machinery of the compatibility matrix, so that it works when a GPU is at hand: its own tests, and the cases that
-//! the software device can run, directly and through a server.
+//! The machinery of the compatibility matrix, so that it works when a GPU is at hand: its own
+//! tests, and the cases that the software device can run, directly and through a server.
 
 use outboard_e2e::dist;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,20 @@ fn python(args: &[&str]) -> Output {
 
 fn expect_success(output: &Output) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
 }
 
 /// The compiler that `cargo xtask toolchain` installs.
 fn nvcc() -> PathBuf {
     let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/lib");
-    let mut folders = std::fs::read_dir(&lib).expect("`cargo xtask toolchain` has been run").flatten();
+    let mut folders =
+        std::fs::read_dir(&lib).expect("`cargo xtask toolchain` has been run").flatten();
     let nvcc = folders.find_map(|entry| {
         let path = entry.path().join("site-packages/nvidia/cu13/bin/nvcc");
         path.exists().then_some(path)
@@ -60,11 +67,18 @@ fn cases_pass_on_the_software_device() {
     let results = std::fs::read(out.join("results.json")).expect("results are written");
     let results: serde_json::Value = serde_json::from_slice(&results).expect("results are JSON");
     let rows = results["rows"].as_array().expect("rows");
-    let passed: Vec<&str> =
-        rows.iter().filter(|row| row["result"] == "passes").filter_map(|row| row["name"].as_str()).collect();
+    let passed: Vec<&str> = rows
+        .iter()
+        .filter(|row| row["result"] == "passes")
+        .filter_map(|row| row["name"].as_str())
+        .collect();
     // Where nothing can be hidden, the case that proves it is hidden has nothing to prove.
     let unproven = usize::from(results["isolated"] == false);
-    assert!(passed.len() + unproven == rows.len() && passed.len() > 3, "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        passed.len() + unproven == rows.len() && passed.len() > 3,
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     let page = out.join("page.md");
     let results = out.join("results.json");
     let args = [results.to_str().expect("a plain path"), page.to_str().expect("a plain path")];

@@ -1,4 +1,5 @@
-//! Workers are confined before they read a byte of their client. What each layer of the sandbox stops is shown by `outboard-server`'s own test.
+//! Workers are confined before they read a byte of their client. What each layer of the sandbox
+//! stops is shown by `outboard-server`'s own test.
 
 use outboard_e2e::{Program, RawClient, Server, command, within};
 use outboard_wire::ObjectId;
@@ -16,8 +17,12 @@ fn field<'a>(status: &'a str, name: &str) -> &'a str {
 fn statuses_of_a_worker(server: &Server) -> Vec<String> {
     let mut program = Program::new("endless").arg("4").start_through(server);
     program.wait_for_line("running");
-    let tasks = fs::read_dir(format!("/proc/{}/task", server.only_worker())).expect("the worker runs");
-    let statuses = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("status")).ok()).collect();
+    let tasks =
+        fs::read_dir(format!("/proc/{}/task", server.only_worker())).expect("the worker runs");
+    let statuses = tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("status")).ok())
+        .collect();
     program.kill();
     statuses
 }
@@ -56,7 +61,8 @@ fn workers_share_compiled_code_only_among_clients_that_are_one() {
         let server = Server::start_with(&all, &[]);
         let mut program = Program::new("endless").arg("4").start_through(&server);
         program.wait_for_line("running");
-        let environment = fs::read(format!("/proc/{}/environ", server.only_worker())).expect("the worker runs");
+        let environment =
+            fs::read(format!("/proc/{}/environ", server.only_worker())).expect("the worker runs");
         program.kill();
         environment.split(|byte| *byte == 0).any(|line| line == b"CUDA_CACHE_DISABLE=1")
     };
@@ -71,7 +77,16 @@ fn workers_can_have_a_user_of_their_own() {
     let folder = std::env::temp_dir().join(format!("outboard-worker-user-{}", std::process::id()));
     let cache = folder.join("images");
     let text = cache.to_str().expect("the folder's name is text");
-    let arguments = ["--driver", "cpu", "--sandbox", "strict", "--worker-user", "nobody", "--image-cache", text];
+    let arguments = [
+        "--driver",
+        "cpu",
+        "--sandbox",
+        "strict",
+        "--worker-user",
+        "nobody",
+        "--image-cache",
+        text,
+    ];
     if field(&own_status(), "Uid:").split_whitespace().nth(1) != Some("0") {
         let failed = command().arg("serve").args(arguments).output().expect("it starts");
         let said = String::from_utf8_lossy(&failed.stderr);
@@ -81,7 +96,8 @@ fn workers_can_have_a_user_of_their_own() {
     let server = Server::start_with(&arguments, &[]);
     for status in &statuses_of_a_worker(&server) {
         let users: Vec<&str> = field(status, "Uid:").split_whitespace().collect();
-        let nobody = fs::metadata(&cache).map(|folder| std::os::unix::fs::MetadataExt::uid(&folder).to_string());
+        let nobody = fs::metadata(&cache)
+            .map(|folder| std::os::unix::fs::MetadataExt::uid(&folder).to_string());
         let nobody = nobody.expect("the server has made the folder");
         assert!(nobody != "0" && users.iter().all(|user| *user == nobody), "{status}");
         assert_eq!(field(status, "CapPrm:"), "0000000000000000", "{status}");
@@ -95,23 +111,33 @@ fn workers_can_have_a_user_of_their_own() {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// A group of a test's own below the root of version 2, if that is there and this process may make one. `OUTBOARD_TEST_CGROUPS=1` says that it must.
+/// A group of a test's own below the root of version 2, if that is there and this process may make
+/// one. `OUTBOARD_TEST_CGROUPS=1` says that it must.
 fn own_group(name: &str) -> Option<PathBuf> {
     let group = try_own_group(name);
-    assert!(group.is_some() || std::env::var_os("OUTBOARD_TEST_CGROUPS").is_none(), "no control group to divide");
+    assert!(
+        group.is_some() || std::env::var_os("OUTBOARD_TEST_CGROUPS").is_none(),
+        "no control group to divide"
+    );
     group
 }
 
 /// The group has no controllers to hand down: what is to be shown there cannot be.
 fn without(group: &Path) {
-    assert!(std::env::var_os("OUTBOARD_TEST_CGROUPS").is_none(), "a control group that can be divided");
+    assert!(
+        std::env::var_os("OUTBOARD_TEST_CGROUPS").is_none(),
+        "a control group that can be divided"
+    );
     let _ = fs::remove_dir(group.join("server"));
     let _ = fs::remove_dir(group);
 }
 
 fn try_own_group(name: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4))?;
+    let mount = mounts
+        .lines()
+        .find(|line| line.contains(" - cgroup2 "))
+        .and_then(|line| line.split(' ').nth(4))?;
     // A group with processes has nothing to hand down, except for the system's root.
     let _ = fs::write(format!("{mount}/cgroup.subtree_control"), "+memory +pids");
     let group = Path::new(mount).join(format!("outboard-e2e-{name}-{}", std::process::id()));
@@ -119,13 +145,22 @@ fn try_own_group(name: &str) -> Option<PathBuf> {
     Some(group)
 }
 
-/// With a control group to divide, a worker has one of its own, with its limits, and ends in it when it takes more; without one, a server that is
-/// to hold limits says so and does not serve.
+/// With a control group to divide, a worker has one of its own, with its limits, and ends in it
+/// when it takes more; without one, a server that is to hold limits says so and does not serve.
 #[test]
 fn workers_have_control_groups_or_the_server_says_why_not() {
     let group = own_group("limits");
     let named = group.as_deref().and_then(Path::to_str).unwrap_or("auto");
-    let arguments = ["--driver", "cpu", "--worker-cgroup", named, "--worker-memory", "400M", "--worker-tasks", "200"];
+    let arguments = [
+        "--driver",
+        "cpu",
+        "--worker-cgroup",
+        named,
+        "--worker-memory",
+        "400M",
+        "--worker-tasks",
+        "200",
+    ];
     let Some(server) = Server::start_unless_refused(&arguments, "OB0308") else {
         return group.iter().for_each(|group| without(group));
     };
@@ -134,7 +169,9 @@ fn workers_have_control_groups_or_the_server_says_why_not() {
     program.wait_for_line("running");
     let worker = server.only_worker();
     let own = group.join(format!("worker-{worker}"));
-    let said = |file: &str| fs::read_to_string(own.join(file)).expect("the group is there").trim().to_owned();
+    let said = |file: &str| {
+        fs::read_to_string(own.join(file)).expect("the group is there").trim().to_owned()
+    };
     assert_eq!(said("cgroup.procs"), worker.to_string());
     assert_eq!((said("memory.max").as_str(), said("pids.max").as_str()), ("419430400", "200"));
     program.kill();
@@ -148,7 +185,8 @@ fn workers_have_control_groups_or_the_server_says_why_not() {
     let _ = fs::remove_dir(group);
 }
 
-/// A worker has no more threads than its group lets it: what needs one fails in it, and others do not notice.
+/// A worker has no more threads than its group lets it: what needs one fails in it, and others do
+/// not notice.
 #[test]
 fn workers_have_no_more_tasks_than_they_may() {
     const LINKS: u64 = 32;
@@ -161,7 +199,9 @@ fn workers_have_no_more_tasks_than_they_may() {
     let mut client = RawClient::connect(&server);
     client.open();
     let worker = server.only_worker();
-    let said = |file: &str| fs::read_to_string(group.join(format!("worker-{worker}")).join(file)).expect("a limit");
+    let said = |file: &str| {
+        fs::read_to_string(group.join(format!("worker-{worker}")).join(file)).expect("a limit")
+    };
     assert_eq!(said("pids.max").trim(), "24");
     assert_ne!(said("memory.max").trim(), "max", "what is not said is limited all the same");
     let made = (1..=LINKS).filter(|link| {
@@ -176,13 +216,20 @@ fn workers_have_no_more_tasks_than_they_may() {
     let _ = fs::remove_dir(group);
 }
 
-/// What a sandbox might forbid by mistake: compiled code, host threads, memory shared by processes, errors, copies on lanes.
+/// What a sandbox might forbid by mistake: compiled code, host threads, memory shared by processes,
+/// errors, copies on lanes.
 #[test]
 fn programs_run_in_the_sandbox() {
     let server = Server::start_with(&["--driver", "cpu", "--sandbox", "strict"], &[]);
-    for program in
-        ["thrust_algorithms", "ipc", "shareable_handles", "device_printf", "big_copy", "fault_trap", "mapped_memory"]
-    {
+    for program in [
+        "thrust_algorithms",
+        "ipc",
+        "shareable_handles",
+        "device_printf",
+        "big_copy",
+        "fault_trap",
+        "mapped_memory",
+    ] {
         Program::new(program).through(&server).expect_success(program);
     }
 }

@@ -11,7 +11,11 @@ struct User(Folder);
 impl User {
     fn run(&self, args: &[&str], env: &[(&str, &str)]) -> Output {
         let mut command = command();
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("XDG_CONFIG_HOME", self.0.path("config")).args(args);
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("XDG_CONFIG_HOME", self.0.path("config"))
+            .args(args);
         command.envs(env.iter().copied()).output().expect("outboard starts")
     }
 
@@ -24,7 +28,10 @@ impl User {
     fn refused(&self, args: &[&str], env: &[(&str, &str)], part: &str) {
         let output = self.run(args, env);
         let text = said(&output);
-        assert!(!output.status.success() && text.contains(part), "{args:?}: {part} is not in {text}");
+        assert!(
+            !output.status.success() && text.contains(part),
+            "{args:?}: {part} is not in {text}"
+        );
     }
 
     /// The variables that programs get.
@@ -52,14 +59,19 @@ const SERVER: &str = "OUTBOARD_SERVER";
 fn the_context_that_is_chosen_counts_and_a_server_that_is_named_goes_before_it() {
     let user = user();
     let fingerprint = format!("sha256:{}", "ab".repeat(32));
-    user.printed(&["context", "add", "a", "--server", "gpu1", "--tls-fingerprint", &fingerprint], &[]);
+    user.printed(
+        &["context", "add", "a", "--server", "gpu1", "--tls-fingerprint", &fingerprint],
+        &[],
+    );
     user.printed(&["context", "add", "b", "--server", "gpu2/1", "--token-file", "/t/b"], &[]);
     assert_eq!(user.env(&[], &[])[SERVER], "localhost:9470", "none is chosen yet");
     user.printed(&["context", "use", "a"], &[]);
     let listed = user.printed(&["context", "list"], &[]);
     assert_eq!(listed, "  default  this machine\n* a        gpu1:9470\n  b        gpu2:9470/1\n");
 
-    let of = |args: &[&str], env: &[(&str, &str)]| user.env(args, env)[SERVER].as_str().unwrap_or_default().to_owned();
+    let of = |args: &[&str], env: &[(&str, &str)]| {
+        user.env(args, env)[SERVER].as_str().unwrap_or_default().to_owned()
+    };
     let by_variable = [("OUTBOARD_CONTEXT", "b")];
     let server = [("OUTBOARD_CONTEXT", "b"), (SERVER, "gpu9")];
     assert_eq!(of(&[], &[]), "gpu1:9470");
@@ -95,12 +107,21 @@ fn settings_of_no_server_hold_for_every_context() {
     let text = "[client]\nserver = \"gpu0\"\ntoken-file = \"/t/0\"\nspin-us = 3\nreconnect = 9\n\n[contexts.a]\nserver = \"gpu1\"\nspin-us = 5\n";
     std::fs::write(user.file("outboard.toml"), text).expect("it can be written");
     let variables = user.env(&["--context", "a"], &[]);
-    assert_eq!((&variables["OUTBOARD_SPIN_US"], &variables["OUTBOARD_RECONNECT"]), (&"5".into(), &"9".into()));
-    assert!(variables.get("OUTBOARD_TOKEN_FILE").is_none(), "that token is another server's: {variables}");
+    assert_eq!(
+        (&variables["OUTBOARD_SPIN_US"], &variables["OUTBOARD_RECONNECT"]),
+        (&"5".into(), &"9".into())
+    );
+    assert!(
+        variables.get("OUTBOARD_TOKEN_FILE").is_none(),
+        "that token is another server's: {variables}"
+    );
     assert_eq!(user.env(&[], &[])["OUTBOARD_TOKEN_FILE"], "/t/0");
     let shown = user.printed(&["config", "show", "--context", "a"], &[]);
     assert!(shown.contains("context = \"a\"") && shown.contains("server = \"gpu1\""), "{shown}");
-    assert_eq!(user.printed(&["context", "show", "a"], &[]), "server = \"gpu1\"\nspin-us = \"5\"\n");
+    assert_eq!(
+        user.printed(&["context", "show", "a"], &[]),
+        "server = \"gpu1\"\nspin-us = \"5\"\n"
+    );
 
     let mistakes = [
         ("[client]\ncontext = \"b\"\n[contexts.a]\n", "there is no context `b`"),
@@ -122,19 +143,26 @@ fn logins_are_kept_apart_and_a_context_goes_with_its_token() {
     let user = user();
     let state = user.0.path("state");
     let invitation = |address: &str| {
-        let create = ["token", "create", "--json", "--state", &state, "--owner", "me", "--address", address];
-        let made: serde_json::Value = serde_json::from_str(&user.printed(&create, &[])).expect("JSON");
+        let create =
+            ["token", "create", "--json", "--state", &state, "--owner", "me", "--address", address];
+        let made: serde_json::Value =
+            serde_json::from_str(&user.printed(&create, &[])).expect("JSON");
         made["login"].as_str().expect("a text").to_owned()
     };
     let _ = invitation("gpu0");
-    let server =
-        Server::start_with(&["--driver", "cpu", "--tls", "on", "--require-authentication", "--state", &state], &[]);
+    let server = Server::start_with(
+        &["--driver", "cpu", "--tls", "on", "--require-authentication", "--state", &state],
+        &[],
+    );
     user.printed(&["login", &invitation("gpu0")], &[]);
     let text = user.printed(&["login", "--context", "here", &invitation(server.address())], &[]);
     assert!(text.contains("`outboard context use here`"), "{text}");
-    let mode = |name: &str| std::fs::metadata(user.file(name)).map(|there| there.permissions().mode() & 0o777).ok();
+    let mode = |name: &str| {
+        std::fs::metadata(user.file(name)).map(|there| there.permissions().mode() & 0o777).ok()
+    };
     assert_eq!([mode("token"), mode("token-here"), mode("outboard.toml")], [Some(0o600); 3]);
-    let tokens = ["token", "token-here"].map(|name| std::fs::read_to_string(user.file(name)).expect("it is there"));
+    let tokens = ["token", "token-here"]
+        .map(|name| std::fs::read_to_string(user.file(name)).expect("it is there"));
     assert_ne!(tokens[0], tokens[1]);
     assert!(user.printed(&["ls", "--context", "here"], &[]).contains("tcp+tls"));
     user.printed(&["context", "use", "here"], &[]);
@@ -142,7 +170,11 @@ fn logins_are_kept_apart_and_a_context_goes_with_its_token() {
     let seen = user.printed(&["run", "--", "sh", "-c", script], &[]);
     assert_eq!(seen.trim(), format!("{} {}", server.address(), user.file("token-here")));
     let env = user.run(&["env"], &[]);
-    assert!(said(&env).contains(&format!("the context here, server {}", server.address())), "{}", said(&env));
+    assert!(
+        said(&env).contains(&format!("the context here, server {}", server.address())),
+        "{}",
+        said(&env)
+    );
     let doctor = said(&user.run(&["doctor"], &[]));
     assert!(doctor.contains(&format!("here, which is {}", server.address())), "{doctor}");
 

@@ -4,12 +4,14 @@ use outboard_e2e::{Program, Server};
 
 /// Mebibytes that a process has in memory.
 fn resident(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process is there");
+    let status =
+        std::fs::read_to_string(format!("/proc/{process}/status")).expect("the process is there");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
     line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") >> 10
 }
 
-/// Mebibytes that a worker has in memory when its program, which runs over TCP and then stays, has said this line.
+/// Mebibytes that a worker has in memory when its program, which runs over TCP and then stays, has
+/// said this line.
 fn used_behind(program: &str, line: &str) -> u64 {
     let server = Server::start();
     let program = Program::new(program).arg("60000").env("OUTBOARD_TRANSPORT", "tcp");
@@ -20,14 +22,16 @@ fn used_behind(program: &str, line: &str) -> u64 {
     used
 }
 
-/// Staging memory of a copy is used again for the next one, though the program waits for nothing else: 64 copies of 8 MiB must not take 512 MiB.
+/// Staging memory of a copy is used again for the next one, though the program waits for nothing
+/// else: 64 copies of 8 MiB must not take 512 MiB.
 #[test]
 fn a_program_that_only_copies_does_not_fill_the_servers_memory() {
     let used = used_behind("only_copies", "copied");
     assert!(used < 400, "the worker has {used} MiB in memory");
 }
 
-/// An executable graph that is changed before each launch does not keep what it needed before: 160 changes with copies of 2 MiB must not take 480 MiB.
+/// An executable graph that is changed before each launch does not keep what it needed before: 160
+/// changes with copies of 2 MiB must not take 480 MiB.
 #[test]
 fn a_graph_that_is_changed_again_and_again_does_not_fill_the_servers_memory() {
     let used = used_behind("graph_steady", "changed");

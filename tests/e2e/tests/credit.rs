@@ -5,10 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_e2e::{Driver, Folder, Program, Server};
 
-/// What is free of a GPU is everybody's: one test at a time. The software device has as much memory for each session.
+/// What is free of a GPU is everybody's: one test at a time. The software device has as much memory
+/// for each session.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
-    (Driver::chosen() == Driver::Nvidia).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    (Driver::chosen() == Driver::Nvidia)
+        .then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A server of the device under test.
@@ -23,7 +25,9 @@ fn round_trips(program: Program, server: &Server, folder: &Folder) -> BTreeMap<S
     let text = std::fs::read(&file).expect("the program has left its profile");
     let profile: serde_json::Value = serde_json::from_slice(&text).expect("the profile is JSON");
     let functions = profile["functions"].as_object().expect("functions are told");
-    let trips = |function: &serde_json::Value| function["round_trips"].as_u64().expect("round trips are counted");
+    let trips = |function: &serde_json::Value| {
+        function["round_trips"].as_u64().expect("round trips are counted")
+    };
     functions.iter().map(|(name, function)| (name.clone(), trips(function))).collect()
 }
 
@@ -44,7 +48,9 @@ fn bursts_do_not_ask() {
     let _turn = turn();
     let (folder, server) = (Folder::create(), serve(&[]));
     let trips = round_trips(Program::new("credit").arg("bursts"), &server, &folder);
-    let of = |name: &str| trips.get(name).copied().unwrap_or_else(|| panic!("{name} is not among {trips:?}"));
+    let of = |name: &str| {
+        trips.get(name).copied().unwrap_or_else(|| panic!("{name} is not among {trips:?}"))
+    };
     // One for each size, and one for each further block that small allocations share.
     assert!(of("cuMemAlloc_v2") <= 8, "{trips:?}");
     // The context is known to be idle from the first wait on.
@@ -60,7 +66,8 @@ fn what_one_session_keeps_another_one_gets() {
     let _turn = turn();
     let (folder, server) = (Folder::create(), serve(&[]));
     let stop = folder.path("stop");
-    let mut holder = Program::new("credit").arg("hold").arg(&stop).start_through_list(server.address());
+    let mut holder =
+        Program::new("credit").arg("hold").arg(&stop).start_through_list(server.address());
     holder.wait_for_line("held");
     // Of the 96 MiB that it has freed last.
     Program::new("credit").arg("all").arg("64").through(&server).expect_success("credit");

@@ -1,4 +1,5 @@
-//! CUPTI, which frameworks ask for its version before they use a device: JAX gives up where it is not told.
+//! CUPTI, which frameworks ask for its version before they use a device: JAX gives up where it is
+//! not told.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,8 +19,12 @@ fn its_version_is_told() {
     assert!(library.exists(), "`cargo xtask toolchain` installs {}", library.display());
     let server = Server::start();
     let mut command = Command::new(dist().join("bin/outboard"));
-    command.args(["run", "--server", server.address(), "--"]).arg(venv.join("bin/python3")).args(["-c", ASK]);
-    let output = command.arg(library).env("OUTBOARD_CONFIG", "none").output().expect("outboard starts");
+    command
+        .args(["run", "--server", server.address(), "--"])
+        .arg(venv.join("bin/python3"))
+        .args(["-c", ASK]);
+    let output =
+        command.arg(library).env("OUTBOARD_CONFIG", "none").output().expect("outboard starts");
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said.trim(), "0 130500", "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,5 +1,6 @@
-//! Processes that die in the middle: the other side notices soon, and nobody else does. Only a program that was killed leaves its worker
-//! waiting for a while, as something between the two may have closed the connection.
+//! Processes that die in the middle: the other side notices soon, and nobody else does. Only a
+//! program that was killed leaves its worker waiting for a while, as something between the two may
+//! have closed the connection.
 
 use outboard_e2e::{Driver, Program, Server, is_alive, within};
 use std::time::{Duration, Instant};
@@ -29,7 +30,8 @@ fn running(server: &Server) -> outboard_e2e::Running {
 
 fn kill(process: u32) {
     let pid = rustix::process::Pid::from_raw(process as i32).expect("a process has a number");
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("the process is there");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+        .expect("the process is there");
 }
 
 #[test]
@@ -45,7 +47,10 @@ fn a_killed_worker_gives_its_program_a_lasting_error_and_spares_the_neighbour() 
     assert!(killed.elapsed() < soon(), "the program took {:?} to fail", killed.elapsed());
     assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
-    assert!(matches!(lines[..], ["running", error, "then the same"] if error.starts_with("cudaError")), "{lines:?}");
+    assert!(
+        matches!(lines[..], ["running", error, "then the same"] if error.starts_with("cudaError")),
+        "{lines:?}"
+    );
 
     assert!(!neighbour.has_ended(), "the neighbour went on");
     // The server takes new clients, and the neighbour is there after them.
@@ -74,7 +79,8 @@ fn deaths_are_noticed_in_shared_memory() {
     assert!(within(soon(), || server.workers().is_empty()), "the worker ended soon");
 }
 
-/// The software device touches pages that the file no longer has, and its worker dies of that; a driver that locks pages has kept them.
+/// The software device touches pages that the file no longer has, and its worker dies of that; a
+/// driver that locks pages has kept them.
 #[test]
 fn a_file_whose_pages_are_taken_away_ends_its_own_session_at_most() {
     let server = Server::start();
@@ -121,7 +127,8 @@ fn a_killed_program_frees_its_worker_and_spares_the_neighbour() {
     let mut program = running(&server);
     let worker = server.only_worker();
     let mut neighbour = running(&server);
-    let neighbours_worker: Vec<u32> = server.workers().into_iter().filter(|process| *process != worker).collect();
+    let neighbours_worker: Vec<u32> =
+        server.workers().into_iter().filter(|process| *process != worker).collect();
 
     program.kill();
     assert!(within(KEPT, || server.workers() == neighbours_worker), "the worker ended");

@@ -38,13 +38,20 @@ fn doctor(args: &[&str], prepare: impl FnOnce(&mut Command)) -> Report {
     command.args(["doctor", "--json"]).args(args);
     prepare(&mut command);
     let output = command.output().expect("outboard starts");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {text}"));
-    Report { code: output.status.code(), findings: report["findings"].as_array().cloned().unwrap_or_default(), text }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {text}"));
+    Report {
+        code: output.status.code(),
+        findings: report["findings"].as_array().cloned().unwrap_or_default(),
+        text,
+    }
 }
 
 fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("outboard-doctor-{name}-{}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("outboard-doctor-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
     folder
@@ -60,8 +67,14 @@ fn a_healthy_client_is_told_what_to_expect() {
     }
     // How fast this machine is just now is not what is tested.
     let (latency, bandwidth) = (report.of("latency")[0], report.of("bandwidth")[0]);
-    assert!(latency["found"].as_str().is_some_and(|found| found.contains("the network alone")), "{latency}");
-    assert!(bandwidth["mend"].as_str().is_some_and(|mend| mend.contains("1 GB takes")), "{bandwidth}");
+    assert!(
+        latency["found"].as_str().is_some_and(|found| found.contains("the network alone")),
+        "{latency}"
+    );
+    assert!(
+        bandwidth["mend"].as_str().is_some_and(|mend| mend.contains("1 GB takes")),
+        "{bandwidth}"
+    );
     let session = report.expect("session", "ok")["found"].as_str().unwrap_or_default();
     assert!(session.contains("over shm"), "client and server are on one machine: {session}");
 }
@@ -92,13 +105,15 @@ fn a_closed_port_an_unknown_name_and_a_stranger_are_told_apart() {
     assert_eq!(code(&refuses(old.encode(VERSION)), "server"), "OB0201");
 }
 
-/// The server itself answers the first question, and a worker the session: both connections are encrypted.
+/// The server itself answers the first question, and a worker the session: both connections are
+/// encrypted.
 #[test]
 fn an_encrypted_connection_is_told_as_such() {
     let folder = Folder::create();
     let (state, admin) = (folder.path("state"), folder.path("admin.sock"));
     let token = ["token", "create", "--json", "--owner", "alice", "--state", &state];
-    let token: Value = serde_json::from_slice(&outboard_e2e::outboard(&token).stdout).expect("a token");
+    let token: Value =
+        serde_json::from_slice(&outboard_e2e::outboard(&token).stdout).expect("a token");
     let part = |name: &str| token[name].as_str().expect("a text").to_owned();
     let driver = Driver::chosen().name();
     let server = Server::start_with(
@@ -118,12 +133,16 @@ fn an_encrypted_connection_is_told_as_such() {
         &[],
     );
     let is_warm = || {
-        let listed = outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
-        serde_json::from_slice(&listed.stdout).is_ok_and(|listed: Value| listed["warm_workers"] == 1)
+        let listed =
+            outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
+        serde_json::from_slice(&listed.stdout)
+            .is_ok_and(|listed: Value| listed["warm_workers"] == 1)
     };
     assert!(within(Duration::from_secs(60), is_warm), "{}", server.log());
     let report = doctor(&["--server", server.address()], |command| {
-        command.env("OUTBOARD_TLS_FINGERPRINT", part("fingerprint")).env("OUTBOARD_TOKEN", part("token"));
+        command
+            .env("OUTBOARD_TLS_FINGERPRINT", part("fingerprint"))
+            .env("OUTBOARD_TOKEN", part("token"));
         command.env("OUTBOARD_TRANSPORT", "tcp");
     });
     let found = |check| report.expect(check, "ok")["found"].as_str().unwrap_or_default();
@@ -139,7 +158,8 @@ fn packets_that_vanish_are_told() {
     let new = || socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     let listener = new();
     bind(&listener, &local).and_then(|()| listen(&listener, 0)).expect("it can listen");
-    let address = std::net::SocketAddrV4::try_from(getsockname(&listener).expect("its address")).expect("of version 4");
+    let address = std::net::SocketAddrV4::try_from(getsockname(&listener).expect("its address"))
+        .expect("of version 4");
     // Those who wait to be accepted fill it; the system drops what comes then.
     let waiting: Vec<_> = (0..3)
         .map(|_| {
@@ -169,7 +189,9 @@ fn limits_and_the_way_of_the_loader_are_looked_at() {
     let report = doctor(&["--server", server.address()], |command| {
         // SAFETY: between fork and exec, one system call.
         unsafe {
-            command.pre_exec(|| Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(40), maximum: Some(40) })?));
+            command.pre_exec(|| {
+                Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(40), maximum: Some(40) })?)
+            });
         }
     });
     let limits = report.expect("limits", "warn");
@@ -178,7 +200,8 @@ fn limits_and_the_way_of_the_loader_are_looked_at() {
     // Something that the loader takes before any search path.
     let folder = folder("preload");
     let other = folder.join("libcuda.so.1");
-    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), &other).expect("it can be copied");
+    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), &other)
+        .expect("it can be copied");
     let report = doctor(&["--server", "127.0.0.1:1"], |command| {
         command.env("OUTBOARD_LIB", &folder);
     });
@@ -188,14 +211,20 @@ fn limits_and_the_way_of_the_loader_are_looked_at() {
     });
     report.expect("loader", "ok");
     let other = report.expect("driver", "ok")["found"].as_str().unwrap_or_default();
-    assert!(other.contains(folder.to_str().unwrap_or_default()), "without `outboard run` it is {other}");
+    assert!(
+        other.contains(folder.to_str().unwrap_or_default()),
+        "without `outboard run` it is {other}"
+    );
     let _ = std::fs::remove_dir_all(&folder);
 }
 
 #[test]
 fn memory_that_could_be_shared_and_is_not_is_told() {
     let socket = folder("socket").join("x.sock");
-    let server = Server::start_with(&["--driver", "cpu", "--socket", socket.to_str().expect("a plain path")], &[]);
+    let server = Server::start_with(
+        &["--driver", "cpu", "--socket", socket.to_str().expect("a plain path")],
+        &[],
+    );
     std::fs::rename(&socket, socket.with_extension("elsewhere")).expect("the socket is there");
     let report = doctor(&["--server", server.address()], |_| {});
     let memory = report.expect("shared memory", "warn");
@@ -204,7 +233,9 @@ fn memory_that_could_be_shared_and_is_not_is_told() {
         command.env("OUTBOARD_TRANSPORT", "tcp");
     });
     assert!(
-        report.expect("shared memory", "warn")["found"].as_str().is_some_and(|found| found.contains("asks for TCP"))
+        report.expect("shared memory", "warn")["found"]
+            .as_str()
+            .is_some_and(|found| found.contains("asks for TCP"))
     );
     let _ = std::fs::remove_dir_all(socket.parent().expect("it has a folder"));
 }
@@ -219,9 +250,18 @@ fn a_healthy_server_is_ok() {
     for check in ["driver", "devices", "port", "socket", "image cache", "network"] {
         assert!(!report.of(check).is_empty(), "{check} is looked at: {}", report.text);
     }
-    assert!(report.expect("driver", "ok")["found"].as_str().is_some_and(|found| found.contains("liboutboard-cpu.so")));
+    assert!(
+        report.expect("driver", "ok")["found"]
+            .as_str()
+            .is_some_and(|found| found.contains("liboutboard-cpu.so"))
+    );
     let sandbox = report.of("sandbox")[0]["found"].as_str().unwrap_or_default().to_owned();
-    assert!(sandbox.contains("Landlock") && sandbox.contains("seccomp") && sandbox.contains("namespaces"), "{sandbox}");
+    assert!(
+        sandbox.contains("Landlock")
+            && sandbox.contains("seccomp")
+            && sandbox.contains("namespaces"),
+        "{sandbox}"
+    );
     let _ = std::fs::remove_dir_all(&caches);
 }
 
@@ -232,9 +272,15 @@ fn each_trouble_of_a_server_is_told() {
         assert_eq!(report.code, Some(i32::from(level == "fail")), "{}", report.text);
         report.expect(check, level)["code"].as_str().unwrap_or_default().to_owned()
     };
-    let cpu = ["--driver", "cpu", "--image-cache", "off", "--socket", "none", "--listen", "127.0.0.1:0"];
+    let cpu =
+        ["--driver", "cpu", "--image-cache", "off", "--socket", "none", "--listen", "127.0.0.1:0"];
     let with = |others: &[&'static str]| -> Vec<&'static str> {
-        cpu.chunks(2).filter(|pair| pair[0] != others[0]).flatten().copied().chain(others.iter().copied()).collect()
+        cpu.chunks(2)
+            .filter(|pair| pair[0] != others[0])
+            .flatten()
+            .copied()
+            .chain(others.iter().copied())
+            .collect()
     };
     assert_eq!(code(&with(&["--driver", "/nonexistent/libcuda.so.1"]), "driver", "fail"), "OB0304");
     // A library of the system that is no driver.
@@ -247,14 +293,31 @@ fn each_trouble_of_a_server_is_told() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("its address").to_string();
     std::thread::spawn(move || listener.incoming().flatten().for_each(drop));
-    let report =
-        doctor(&["serve", "--driver", "cpu", "--image-cache", "off", "--socket", "none", "--listen", &address], |_| {});
+    let report = doctor(
+        &[
+            "serve",
+            "--driver",
+            "cpu",
+            "--image-cache",
+            "off",
+            "--socket",
+            "none",
+            "--listen",
+            &address,
+        ],
+        |_| {},
+    );
     assert_eq!(report.expect("port", "fail")["code"], "OB0302");
     // A server of ours that is there already is no trouble.
     let server = Server::start();
-    let report = doctor(&["serve", "--driver", "cpu", "--socket", "none", "--listen", server.address()], |_| {});
+    let report = doctor(
+        &["serve", "--driver", "cpu", "--socket", "none", "--listen", server.address()],
+        |_| {},
+    );
     assert!(
-        report.expect("port", "ok")["found"].as_str().is_some_and(|found| found.contains("already")),
+        report.expect("port", "ok")["found"]
+            .as_str()
+            .is_some_and(|found| found.contains("already")),
         "{}",
         report.text
     );
@@ -268,7 +331,17 @@ fn a_folder_of_images_that_cannot_be_written_is_told() {
     std::fs::set_permissions(&folder, mode).expect("it is ours");
     let path = folder.to_str().expect("a plain path");
     let report = doctor(
-        &["serve", "--driver", "cpu", "--socket", "none", "--listen", "127.0.0.1:0", "--image-cache", path],
+        &[
+            "serve",
+            "--driver",
+            "cpu",
+            "--socket",
+            "none",
+            "--listen",
+            "127.0.0.1:0",
+            "--image-cache",
+            path,
+        ],
         |_| {},
     );
     // Root may write there all the same, and then that is what has to be found.
@@ -283,10 +356,13 @@ fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
     let text = |name: &str| folder.join(name).to_str().expect("a plain path").to_owned();
     let others = ["serve", "--driver", "cpu", "--image-cache", "off", "--socket", "none"];
     let state = text("state");
-    let report = doctor(&[&others[..], &["--listen", "0.0.0.0:0", "--state", &state]].concat(), |_| {});
-    assert_eq!(report.expect("access", "fail")["code"], "OB0407", "{}", report.text);
     let report =
-        doctor(&[&others[..], &["--listen", "0.0.0.0:0", "--allow-anonymous", "--state", &state]].concat(), |_| {});
+        doctor(&[&others[..], &["--listen", "0.0.0.0:0", "--state", &state]].concat(), |_| {});
+    assert_eq!(report.expect("access", "fail")["code"], "OB0407", "{}", report.text);
+    let report = doctor(
+        &[&others[..], &["--listen", "0.0.0.0:0", "--allow-anonymous", "--state", &state]].concat(),
+        |_| {},
+    );
     report.expect("access", "warn");
     let key = rcgen::KeyPair::generate().expect("a key can be made");
     std::fs::write(text("key.pem"), key.serialize_pem()).expect("it can be written");
@@ -294,16 +370,31 @@ fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
     std::fs::set_permissions(text("key.pem"), private).expect("it is the test's own");
     let certificate = |year: i32| {
         let mut params = rcgen::CertificateParams::new(["gpu1".to_owned()]).expect("a name");
-        (params.not_before, params.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(year, 1, 1));
-        std::fs::write(text("server.pem"), params.self_signed(&key).expect("it can be signed").pem())
-            .expect("it can be written");
+        (params.not_before, params.not_after) =
+            (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(year, 1, 1));
+        std::fs::write(
+            text("server.pem"),
+            params.self_signed(&key).expect("it can be signed").pem(),
+        )
+        .expect("it can be written");
         let (certificate, key) = (text("server.pem"), text("key.pem"));
-        let files = ["--listen", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key, "--state", &state];
+        let files = [
+            "--listen",
+            "127.0.0.1:0",
+            "--tls-cert",
+            &certificate,
+            "--tls-key",
+            &key,
+            "--state",
+            &state,
+        ];
         doctor(&[&others[..], &files].concat(), |_| {})
     };
     let report = certificate(2021);
     assert!(
-        report.expect("certificate", "fail")["found"].as_str().is_some_and(|found| found.contains("expired")),
+        report.expect("certificate", "fail")["found"]
+            .as_str()
+            .is_some_and(|found| found.contains("expired")),
         "{}",
         report.text
     );
@@ -315,10 +406,16 @@ fn a_door_that_is_open_to_all_and_a_certificate_that_has_expired_are_told() {
 fn people_get_a_table() {
     let output = command().args(["doctor", "--server", "127.0.0.1:1"]).output();
     let text = String::from_utf8_lossy(&output.expect("outboard starts").stdout).into_owned();
-    assert!(text.contains("FAIL  server") && text.contains("[OB0101]") && text.contains("→ start a server"), "{text}");
+    assert!(
+        text.contains("FAIL  server")
+            && text.contains("[OB0101]")
+            && text.contains("→ start a server"),
+        "{text}"
+    );
 }
 
-/// Without a GPU, and without a word about which driver to use, a server says loudly what it serves.
+/// Without a GPU, and without a word about which driver to use, a server says loudly what it
+/// serves.
 #[test]
 fn a_server_without_a_gpu_says_what_it_serves() {
     if Driver::chosen() != Driver::Cpu {
@@ -329,10 +426,15 @@ fn a_server_without_a_gpu_says_what_it_serves() {
         return;
     };
     let log = server.log();
-    let level =
-        |message: &str| log.lines().find(|line| line.contains(message)).is_some_and(|line| line.contains("WARN"));
+    let level = |message: &str| {
+        log.lines().find(|line| line.contains(message)).is_some_and(|line| line.contains("WARN"))
+    };
     assert!(level("the software device is served") || log.contains("NVIDIA's driver"), "{log}");
-    assert!(log.contains("\"driver\":\"software device\"") || log.contains("\"driver\":\"NVIDIA's driver\""), "{log}");
+    assert!(
+        log.contains("\"driver\":\"software device\"")
+            || log.contains("\"driver\":\"NVIDIA's driver\""),
+        "{log}"
+    );
 }
 
 /// What the doctor says of a program behind `outboard run`.
@@ -366,7 +468,8 @@ fn it_is_told_whether_a_program_would_load_the_library() {
     Program::new("vector_add").through(&server).expect_success("vector_add");
 
     let script = folder("script").join("script");
-    std::fs::write(&script, format!("#!{}\n", programs().join("vector_add").display())).expect("it can be written");
+    std::fs::write(&script, format!("#!{}\n", programs().join("vector_add").display()))
+        .expect("it can be written");
     of_program(&script.display().to_string()).expect("driver library", "ok");
     assert_eq!(of_program("no-such-program").expect("program", "fail")["code"], "OB0702");
 
@@ -377,15 +480,19 @@ fn it_is_told_whether_a_program_would_load_the_library() {
         let found = report.expect("driver library", "fail")["found"].as_str().unwrap_or_default();
         assert!(found.contains(words) && report.code == Some(1), "{words}: {}", report.text);
     };
-    let interpreter: &[u8] =
-        if cfg!(target_arch = "aarch64") { b"/lib/ld-linux-aarch64" } else { b"/lib64/ld-linux-x86-64" };
+    let interpreter: &[u8] = if cfg!(target_arch = "aarch64") {
+        b"/lib/ld-linux-aarch64"
+    } else {
+        b"/lib64/ld-linux-x86-64"
+    };
     let musl = changed("musl", |bytes| replace(bytes, interpreter, b"/lib/ld-musl.so.1\0"));
     wants(&musl, "built for musl");
     // Only others' rights are rights of its own.
     let secure = changed("secure", |_| ());
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(&secure, Some(65534), None).expect("root may");
-        std::fs::set_permissions(&secure, std::fs::Permissions::from_mode(0o4755)).expect("root may");
+        std::fs::set_permissions(&secure, std::fs::Permissions::from_mode(0o4755))
+            .expect("root may");
         wants(&secure, "set-user-ID");
     }
 }
@@ -395,22 +502,36 @@ fn it_is_told_whether_a_program_would_load_the_library() {
 fn a_program_that_brings_a_library_of_its_own_is_told() {
     let folder = folder("rpath");
     let source = folder.join("program.c");
-    std::fs::write(&source, "#include <dlfcn.h>\nint main(void) { return !dlopen(\"libcuda.so.1\", RTLD_NOW); }\n")
-        .expect("it can be written");
-    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), folder.join("libcuda.so.1")).expect("a copy");
+    std::fs::write(
+        &source,
+        "#include <dlfcn.h>\nint main(void) { return !dlopen(\"libcuda.so.1\", RTLD_NOW); }\n",
+    )
+    .expect("it can be written");
+    std::fs::copy(dist().join("lib/outboard/liboutboard-cpu.so"), folder.join("libcuda.so.1"))
+        .expect("a copy");
     let built = |name: &str, flags: &[&str]| {
         let program = folder.join(name);
-        let status = Command::new("cc").arg(&source).arg("-o").arg(&program).args(flags).arg("-ldl").status();
+        let status = Command::new("cc")
+            .arg(&source)
+            .arg("-o")
+            .arg(&program)
+            .args(flags)
+            .arg("-ldl")
+            .status();
         assert!(status.is_ok_and(|status| status.success()), "a C compiler is needed");
         program.display().to_string()
     };
     let rpath = of_program(&built("rpath", &["-Wl,--disable-new-dtags,-rpath,$ORIGIN"]));
     let found = rpath.expect("driver library", "fail")["found"].as_str().unwrap_or_default();
     assert!(found.contains("not Outboard's") && found.contains("doctor-rpath"), "{found}");
-    of_program(&built("runpath", &["-Wl,--enable-new-dtags,-rpath,$ORIGIN"])).expect("driver library", "ok");
+    of_program(&built("runpath", &["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]))
+        .expect("driver library", "ok");
     let linked = folder.join("libcuda.so.1").display().to_string();
     of_program(&built("linked", &[&linked, "-Wl,--no-as-needed"])).expect("driver library", "ok");
     let alone = built("static", &["-static"]);
-    let found = of_program(&alone).expect("driver library", "fail")["found"].as_str().unwrap_or_default().to_owned();
+    let found = of_program(&alone).expect("driver library", "fail")["found"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     assert!(found.contains("linked statically"), "{found}");
 }

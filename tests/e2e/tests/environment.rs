@@ -21,10 +21,14 @@ const SHOW: [&str; 3] = ["sh", "-c", "echo \"$LD_LIBRARY_PATH $PYTHONPATH $TRITO
 fn a_program_finds_the_libraries() {
     let server = Server::start();
     let lib = dist().join("lib/outboard");
-    let (client, python) = (lib.join("client").display().to_string(), lib.join("python").display().to_string());
+    let (client, python) =
+        (lib.join("client").display().to_string(), lib.join("python").display().to_string());
     assert_eq!(run(&server, &SHOW, &[]), format!("{client} {python} {client}\n"));
     for name in ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "libnvidia-ml.so"] {
-        assert!(lib.join("client").join(name).exists(), "{name} is there for who asks for that name");
+        assert!(
+            lib.join("client").join(name).exists(),
+            "{name} is there for who asks for that name"
+        );
     }
 }
 
@@ -55,7 +59,10 @@ fn jax_is_told_of_the_device_that_has_no_file() {
     assert_eq!(run(&server, &["python3", "-c", JAX], &[]), "True\n");
     // Without a server it is not: the module may be in the path for other reasons.
     let python = dist().join("lib/outboard/python");
-    let output =
-        Command::new("python3").args(["-c", JAX]).env("PYTHONPATH", python).env_remove("OUTBOARD_SERVER").output();
+    let output = Command::new("python3")
+        .args(["-c", JAX])
+        .env("PYTHONPATH", python)
+        .env_remove("OUTBOARD_SERVER")
+        .output();
     assert_eq!(String::from_utf8_lossy(&output.expect("python3 starts").stdout), "False\n");
 }

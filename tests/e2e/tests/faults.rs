@@ -14,8 +14,10 @@ struct Neighbour {
 
 impl Neighbour {
     fn start(name: &str, server: &Server) -> Neighbour {
-        let end = std::env::temp_dir().join(format!("outboard-e2e-neighbour-{name}-{}", std::process::id()));
-        let mut program = Program::new("steady").arg(end.to_str().expect("a plain path")).start_through(server);
+        let end = std::env::temp_dir()
+            .join(format!("outboard-e2e-neighbour-{name}-{}", std::process::id()));
+        let mut program =
+            Program::new("steady").arg(end.to_str().expect("a plain path")).start_through(server);
         program.wait_for_line("running");
         Neighbour { program, end }
     }
@@ -51,7 +53,8 @@ fn memory_that_is_used_up_is_an_error_and_no_more() {
     Program::new("vector_add").through(&server).expect_success("the next program");
 }
 
-/// A folder for images that has no room; where none can be mounted, as only root can, one that cannot be written, as root could.
+/// A folder for images that has no room; where none can be mounted, as only root can, one that
+/// cannot be written, as root could.
 struct Full {
     folder: PathBuf,
     mounted: bool,
@@ -65,7 +68,8 @@ impl Full {
     fn new() -> Full {
         let folder = std::env::temp_dir().join(format!("outboard-e2e-full-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder can be made");
-        let mounted = run("mount", &["-t", "tmpfs", "-o", "size=64k", "outboard-e2e", text(&folder)]);
+        let mounted =
+            run("mount", &["-t", "tmpfs", "-o", "size=64k", "outboard-e2e", text(&folder)]);
         let full = Full { folder, mounted };
         if mounted {
             // The folders that are kept in it are there before it is full.
@@ -83,7 +87,8 @@ impl Full {
     }
 
     fn writable(&self, writable: bool) {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(if writable { 0o700 } else { 0o500 });
+        let mode =
+            std::os::unix::fs::PermissionsExt::from_mode(if writable { 0o700 } else { 0o500 });
         fs::set_permissions(&self.folder, mode).expect("the folder is this user's");
     }
 
@@ -91,7 +96,10 @@ impl Full {
     fn empty(&self) {
         if self.mounted {
             fs::remove_file(self.filler()).expect("the file is there");
-            assert!(run("mount", &["-o", "remount,size=64m", text(&self.folder)]), "it can be made larger");
+            assert!(
+                run("mount", &["-o", "remount,size=64m", text(&self.folder)]),
+                "it can be made larger"
+            );
         } else {
             self.writable(true);
         }
@@ -134,16 +142,26 @@ impl Drop for Full {
 fn a_full_disk_costs_no_session() {
     let full = Full::new();
     let images = full.folder.join("images");
-    let server = Server::start_with(&["--driver", Driver::chosen().name(), "--image-cache", text(&images)], &[]);
+    let server = Server::start_with(
+        &["--driver", Driver::chosen().name(), "--image-cache", text(&images)],
+        &[],
+    );
     for _ in 0..2 {
-        Program::new("vector_add").through(&server).expect_success("a program while the disk is full");
+        Program::new("vector_add")
+            .through(&server)
+            .expect_success("a program while the disk is full");
     }
     assert_eq!(full.files(), (0, 0), "nothing is left of what did not fit");
     server.expect_logged("image cache");
     full.empty();
     // As soon as there is room, images are kept, and they are whole.
     Program::new("vector_add").through(&server).expect_success("a program with room");
-    assert!(outboard_e2e::within(outboard_e2e::PATIENCE, || full.files().0 > 0), "{:?} {}", full.files(), server.log());
+    assert!(
+        outboard_e2e::within(outboard_e2e::PATIENCE, || full.files().0 > 0),
+        "{:?} {}",
+        full.files(),
+        server.log()
+    );
     let known = Program::new("vector_add").statistics(&server)["images_known"].as_u64();
     assert!(known > Some(0), "{known:?}");
     assert!(!server.log().contains("damaged"), "{}", server.log());
@@ -154,14 +172,18 @@ fn a_clock_that_jumps_is_not_noticed() {
     let jump = std::env::temp_dir().join(format!("outboard-e2e-jump-{}", std::process::id()));
     let clock = programs().join("jumping_clock");
     let env = [("LD_PRELOAD", text(&clock)), ("JUMP_TO", text(&jump))];
-    let mut server = Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1", "--drain", "600"], &env);
+    let mut server = Server::start_with(
+        &["--driver", Driver::chosen().name(), "--warm", "1", "--drain", "600"],
+        &env,
+    );
     let neighbour = Neighbour::start("clock", &server);
     const YEARS: i64 = 10 * 365 * 86400;
     for seconds in [YEARS, -YEARS, 3600, 0] {
         fs::write(&jump, seconds.to_string()).expect("the file can be written");
         Program::new("vector_add").through(&server).expect_success("a program after the jump");
     }
-    // That the server's clock has jumped, its log shows: the times of its lines go forward and back.
+    // That the server's clock has jumped, its log shows: the times of its lines go forward and
+    // back.
     let years: std::collections::BTreeSet<String> = server
         .log()
         .lines()

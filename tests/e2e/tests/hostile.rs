@@ -1,5 +1,6 @@
-//! Clients that send something else than they should: what a real program sent is recorded, changed and sent again.
-//! Each session ends in an error of its own; the server serves others all the while.
+//! Clients that send something else than they should: what a real program sent is recorded, changed
+//! and sent again. Each session ends in an error of its own; the server serves others all the
+//! while.
 
 use outboard_e2e::{Program, Recording, Server};
 use std::io::{ErrorKind, Read, Write};
@@ -64,14 +65,19 @@ fn send(server: &str, bytes: &[u8]) {
             match answers.read(&mut piece) {
                 Ok(0) => return true,
                 Ok(_) => {}
-                Err(error) => return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+                Err(error) => {
+                    return !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                }
             }
         }
     });
     // The server may end the session before it has read everything.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(Shutdown::Write);
-    assert!(reader.join().expect("the reader does not panic"), "the session did not end within {LIMIT:?}");
+    assert!(
+        reader.join().expect("the reader does not panic"),
+        "the session did not end within {LIMIT:?}"
+    );
 }
 
 #[test]

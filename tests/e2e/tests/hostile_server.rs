@@ -1,5 +1,6 @@
-//! Servers that do not keep to the rules: whatever they ask and say, they reach nothing of the program's that the work under way does not need, and
-//! the program goes on, or is told that its session is over.
+//! Servers that do not keep to the rules: whatever they ask and say, they reach nothing of the
+//! program's that the work under way does not need, and the program goes on, or is told that its
+//! session is over.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,9 +32,11 @@ impl Given {
     fn run(what: &str, hostile: &Hostile, env: &[(&str, &str)]) -> Given {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let file = std::env::temp_dir().join(format!("outboard-hostile-{}-{run}", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("outboard-hostile-{}-{run}", std::process::id()));
         let path = file.to_str().expect("a plain path");
-        let mut program = Program::new("given_back").arg(what).arg(path).env("OUTBOARD_RECONNECT", "0");
+        let mut program =
+            Program::new("given_back").arg(what).arg(path).env("OUTBOARD_RECONNECT", "0");
         for (name, value) in env {
             program = program.env(name, value);
         }
@@ -72,10 +75,12 @@ fn nothing_is_asked_for_a_launch_that_is_over() {
     let hostile = Hostile::before(server.address());
     let given = Given::run("graph", &hostile, &[]);
     let (source, ctx) = first_number(&hostile, GRAPH_READ);
-    let (sink, function) = (first_number(&hostile, GRAPH_WRITE).0, first_number(&hostile, GRAPH_CALL).0);
+    let (sink, function) =
+        (first_number(&hostile, GRAPH_WRITE).0, first_number(&hostile, GRAPH_CALL).0);
     let read = |number| hostile.ask(GRAPH_READ, ctx, &body(&[number, 0], &4096_u32.to_le_bytes()));
     let write = |number| hostile.ask(GRAPH_WRITE, ctx, &body(&[number, 0], &[9; 4096]));
-    let called: Vec<_> = (0..3).map(|_| hostile.ask(GRAPH_CALL, ctx, &body(&[function], &[]))).collect();
+    let called: Vec<_> =
+        (0..3).map(|_| hostile.ask(GRAPH_CALL, ctx, &body(&[function], &[]))).collect();
     let (read, other_way, written) = (read(source), read(sink), write(sink));
     let unread = |answer: &Option<(u32, Vec<u8>)>| {
         answer.as_ref().is_none_or(|(status, bytes)| *status != 0 && bytes.is_empty())
@@ -124,7 +129,11 @@ fn a_function_is_called_once_in_its_own_context() {
 }
 
 /// Lets a server say of a copy that it is done, and then go on with it; what the program says.
-fn goes_on_after(what: &str, before: impl FnOnce(&Hostile), after: impl FnOnce(&Hostile)) -> (Outcome, Vec<u8>, bool) {
+fn goes_on_after(
+    what: &str,
+    before: impl FnOnce(&Hostile),
+    after: impl FnOnce(&Hostile),
+) -> (Outcome, Vec<u8>, bool) {
     let server = Server::start();
     let hostile = Hostile::before(server.address());
     hostile.forge(StreamSynchronize::OP);
@@ -151,8 +160,11 @@ fn a_late_copy_is_not_sent_when_it_was_said_to_be_done() {
 
 #[test]
 fn nothing_more_is_sent_of_a_copy_that_was_said_to_be_done() {
-    let (outcome, chunks, left) =
-        goes_on_after("upload", |hostile| hostile.hold_lanes(true), |hostile| hostile.hold_lanes(false));
+    let (outcome, chunks, left) = goes_on_after(
+        "upload",
+        |hostile| hostile.hold_lanes(true),
+        |hostile| hostile.hold_lanes(false),
+    );
     assert!(!chunks.contains(&SECRET), "bytes of later were sent: {}", outcome.stdout);
     assert!(left, "the session is over");
 }
@@ -173,7 +185,8 @@ fn requests_that_nothing_expects_cost_no_thread() {
     let server = Server::start();
     let hostile = Hostile::before(server.address());
     let given = Given::run("idle", &hostile, &[]);
-    let threads = || fs::read_dir(format!("/proc/{}/task", given.program.id())).map_or(0, Iterator::count);
+    let threads =
+        || fs::read_dir(format!("/proc/{}/task", given.program.id())).map_or(0, Iterator::count);
     let before = threads();
     for ctx in 2..2002 {
         hostile.order(0, HOST_CALL, ctx, &body(&[1], &[0; 4]));
@@ -191,7 +204,8 @@ fn copies_that_nobody_waits_for_are_not_remembered() {
     let hostile = Hostile::before(server.address());
     let given = Given::run("idle", &hostile, &[]);
     let resident = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", given.program.id())).expect("it runs");
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", given.program.id())).expect("it runs");
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line of it");
         line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number")
     };
@@ -231,8 +245,10 @@ fn what_a_server_says_controls_no_terminal() {
     assert!(within(SOON, || hostile.is_left()), "the program takes it in");
     let outcome = given.finish();
     assert!(outcome.stderr.contains("now"), "{}", outcome.stderr);
-    let is_odd =
-        |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'));
+    let is_odd = |c: char| {
+        c != '\n'
+            && (c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+    };
     assert!(!outcome.stderr.contains(is_odd), "{:?}", outcome.stderr);
 }
 
@@ -245,7 +261,8 @@ fn goes_on_from(received: u64) -> (Outcome, usize) {
         }
     };
     let hostile = Hostile::with_welcome(server.address(), Box::new(rewrite));
-    let given = Given::run("graph", &hostile, &[("OUTBOARD_RECONNECT", "20"), ("OUTBOARD_LOG", "1")]);
+    let given =
+        Given::run("graph", &hostile, &[("OUTBOARD_RECONNECT", "20"), ("OUTBOARD_LOG", "1")]);
     hostile.cut();
     let mut given = given;
     within(Duration::from_secs(3), || given.program.has_ended());
@@ -278,8 +295,10 @@ fn a_welcome_of_nonsense_is_none() {
         ("counts", |welcome| welcome.snapshot.iter_mut().for_each(|byte| *byte = 0xff)),
     ];
     for (what, change) in wrong {
-        let hostile = Hostile::with_welcome(server.address(), Box::new(move |welcome, _| change(welcome)));
-        let outcome = Program::new("given_back").arg("idle").arg("/").through_list(hostile.address());
+        let hostile =
+            Hostile::with_welcome(server.address(), Box::new(move |welcome, _| change(welcome)));
+        let outcome =
+            Program::new("given_back").arg("idle").arg("/").through_list(hostile.address());
         // With more lanes than there are it is served; else it has no device.
         assert_eq!(outcome.status.code(), Some(i32::from(what != "lanes")), "{what}: {outcome:?}");
         assert!(hostile.connections() < 40, "{what}");
@@ -298,8 +317,11 @@ fn waits_for_ever(server: &Server, env: &[(&str, &str)]) -> (Hostile, Running, P
     hostile.keep_requests(HOST_CALL);
     let file = std::env::temp_dir().join(format!("outboard-silent-{}", server.id()));
     fs::write(&file, "").expect("a file for the program");
-    let mut program = Program::new("given_back").arg("function").arg(file.to_str().expect("a plain path"));
-    for (name, value) in [("OUTBOARD_KEEPALIVE", "3"), ("OUTBOARD_RECONNECT", "0")].iter().chain(env) {
+    let mut program =
+        Program::new("given_back").arg("function").arg(file.to_str().expect("a plain path"));
+    for (name, value) in
+        [("OUTBOARD_KEEPALIVE", "3"), ("OUTBOARD_RECONNECT", "0")].iter().chain(env)
+    {
         program = program.env(name, value);
     }
     let program = program.start_through_list(hostile.address());
@@ -322,7 +344,11 @@ fn a_worker_that_has_stopped_is_not_waited_for_and_a_busy_one_is() {
     let asked = hostile.first_asked(HOST_CALL);
     hostile.order(asked.number, HOST_CALL, asked.ctx, &asked.body);
     let outcome = busy.finish();
-    assert!(outcome.stdout.contains("the wait succeeded") && outcome.stdout.contains(" 1 calls"), "{}", outcome.stdout);
+    assert!(
+        outcome.stdout.contains("the wait succeeded") && outcome.stdout.contains(" 1 calls"),
+        "{}",
+        outcome.stdout
+    );
     drop(hostile);
     for env in [&[][..], &[("OUTBOARD_RECONNECT", "2")]] {
         let (hostile, mut program, file) = waits_for_ever(&server, env);
@@ -343,7 +369,10 @@ fn a_worker_that_has_stopped_is_not_waited_for_and_a_busy_one_is() {
 #[test]
 fn a_worker_on_this_machine_that_has_stopped_is_not_waited_for() {
     let server = lively();
-    let mut program = Program::new("endless").env("OUTBOARD_KEEPALIVE", "3").sharing_memory().start_through(&server);
+    let mut program = Program::new("endless")
+        .env("OUTBOARD_KEEPALIVE", "3")
+        .sharing_memory()
+        .start_through(&server);
     program.wait_for_line("running");
     let worker = server.only_worker();
     signal(worker, "-STOP");
@@ -359,7 +388,10 @@ fn a_server_that_falls_silent_is_not_waited_for() {
     let (hostile, mut program, file) = waits_for_ever(&server, &[("OUTBOARD_RECONNECT", "2")]);
     // It goes on to take connections, and does not answer there either.
     hostile.fall_silent();
-    assert!(within(SOON, || program.has_ended()), "the program waits for a server that says nothing");
+    assert!(
+        within(SOON, || program.has_ended()),
+        "the program waits for a server that says nothing"
+    );
     let outcome = program.finish();
     assert!(outcome.stdout.contains("the wait failed"), "{}", outcome.stdout);
     assert!(hostile.connections() > 1, "it tried to go on");
@@ -381,7 +413,8 @@ fn a_frame_that_never_ends_is_not_waited_for() {
 fn a_frame_on_a_lane_that_stops_midway_is_not_waited_for() {
     let server = lively();
     let hostile = Hostile::before(server.address());
-    let program = Program::new("big_copy").env("OUTBOARD_RECONNECT", "0").env("OUTBOARD_KEEPALIVE", "3");
+    let program =
+        Program::new("big_copy").env("OUTBOARD_RECONNECT", "0").env("OUTBOARD_KEEPALIVE", "3");
     let mut program = program.start_through_list(hostile.address());
     hostile.begin_on_a_lane();
     assert!(within(SOON, || program.has_ended()), "the program waits for the rest of a header");

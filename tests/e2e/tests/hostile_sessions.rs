@@ -1,4 +1,5 @@
-//! Sessions of others, and what is left of them: said again, out of date, taken up at points that never were, and a server that is made to crash.
+//! Sessions of others, and what is left of them: said again, out of date, taken up at points that
+//! never were, and a server that is made to crash.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +11,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, RawClient, Recording, Server, command, dist, is_alive, within};
+use outboard_e2e::{
+    Driver, Program, RawClient, Recording, Server, command, dist, is_alive, within,
+};
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::{
     ANSWER_LIMIT, Answer, Extensions, Hello, Preamble, Purpose, RefusalCode, VERSION, Welcome,
@@ -26,7 +29,8 @@ impl Folder {
     fn new() -> Folder {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("outboard-e2e-sessions-{}-{number}", std::process::id()));
+        let path = std::env::temp_dir()
+            .join(format!("outboard-e2e-sessions-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("the folder can be made");
         Folder(path)
     }
@@ -44,7 +48,8 @@ impl Drop for Folder {
 
 /// A token that expires so, its name, and the fingerprint of the server.
 fn token(state: &str, expires: &str) -> (String, String, String) {
-    let args = ["token", "create", "--json", "--owner", "alice", "--expires", expires, "--state", state];
+    let args =
+        ["token", "create", "--json", "--owner", "alice", "--expires", expires, "--state", state];
     let made = command().args(args).output().expect("outboard starts");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
@@ -54,10 +59,14 @@ fn token(state: &str, expires: &str) -> (String, String, String) {
 
 fn serve(state: &str, tls: &str) -> Server {
     let driver = Driver::chosen().name();
-    Server::start_with(&["--driver", driver, "--tls", tls, "--require-authentication", "--state", state], &[])
+    Server::start_with(
+        &["--driver", driver, "--tls", tls, "--require-authentication", "--state", state],
+        &[],
+    )
 }
 
-/// Says again what somebody has said, and returns all that comes back until the server ends the connection.
+/// Says again what somebody has said, and returns all that comes back until the server ends the
+/// connection.
 fn say_again(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(server.address()).expect("the server listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
@@ -87,15 +96,18 @@ fn started(server: &Server) -> usize {
     server.log().matches("\"message\":\"session starts\"").count()
 }
 
-/// Whoever has recorded all of a session over TLS has nothing: no connection of it gets anywhere a second time.
+/// Whoever has recorded all of a session over TLS has nothing: no connection of it gets anywhere a
+/// second time.
 #[test]
 fn a_session_over_tls_cannot_be_played_again() {
     let folder = Folder::new();
     let state = folder.path("state");
     let (token, _, fingerprint) = token(&state, "1h");
     let server = serve(&state, "on");
-    let program =
-        Program::new("big_copy").arg("4").env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_TOKEN", &token);
+    let program = Program::new("big_copy")
+        .arg("4")
+        .env("OUTBOARD_TLS_FINGERPRINT", &fingerprint)
+        .env("OUTBOARD_TOKEN", &token);
     let connections = Recording::all(&server, &program);
     assert!(connections.len() > 2, "{} connections: there are lanes among them", connections.len());
     let secret = token.as_bytes();
@@ -107,22 +119,28 @@ fn a_session_over_tls_cannot_be_played_again() {
     for bytes in &connections {
         let answer = say_again(&server, bytes);
         // Lanes say hello in the clear, with a proof; all else gets no further than TLS.
-        assert!(refusal(&answer).is_none_or(|code| code == RefusalCode::NoSession || code == RefusalCode::SessionOver));
+        assert!(
+            refusal(&answer).is_none_or(
+                |code| code == RefusalCode::NoSession || code == RefusalCode::SessionOver
+            )
+        );
     }
     assert!(within(LIMIT, || server.workers().is_empty()), "nobody is served");
     assert_eq!(started(&server), before, "no session starts: {}", server.log());
     program.through(&server).expect_success("its owner");
 }
 
-/// In the clear, what was seen can be said again as long as the token is good: that is why TLS is what servers do by themselves. But a session that is over
-/// stays over, and once the token is revoked nothing of it means anything.
+/// In the clear, what was seen can be said again as long as the token is good: that is why TLS is
+/// what servers do by themselves. But a session that is over stays over, and once the token is
+/// revoked nothing of it means anything.
 #[test]
 fn a_session_in_the_clear_is_over_when_it_is_over() {
     let folder = Folder::new();
     let state = folder.path("state");
     let (token, id, _) = token(&state, "1h");
     let server = serve(&state, "off");
-    let program = Program::new("big_copy").arg("4").env("OUTBOARD_TLS", "off").env("OUTBOARD_TOKEN", &token);
+    let program =
+        Program::new("big_copy").arg("4").env("OUTBOARD_TLS", "off").env("OUTBOARD_TOKEN", &token);
     let connections = Recording::all(&server, &program);
     let ended = || server.log().matches("\"message\":\"session ends").count();
     assert!(within(LIMIT, || ended() == started(&server)), "all have ended");
@@ -131,21 +149,33 @@ fn a_session_in_the_clear_is_over_when_it_is_over() {
         let preamble = Preamble::decode(head, 1 << 16).ok()?;
         Hello::decode(&preamble, body.get(..preamble.len as usize)?, VERSION).ok()
     };
-    let further = |bytes: &&Vec<u8>| hello_of(bytes).is_some_and(|mut hello| hello.purpose.keyed().is_some());
+    let further =
+        |bytes: &&Vec<u8>| hello_of(bytes).is_some_and(|mut hello| hello.purpose.keyed().is_some());
     let lanes: Vec<_> = connections.iter().filter(further).collect();
     assert!(!lanes.is_empty(), "there are lanes among {}", connections.len());
     for bytes in lanes {
         let code = refusal(&say_again(&server, bytes));
-        assert!(matches!(code, Some(RefusalCode::SessionOver | RefusalCode::NoSession)), "{code:?}");
+        assert!(
+            matches!(code, Some(RefusalCode::SessionOver | RefusalCode::NoSession)),
+            "{code:?}"
+        );
     }
-    let revoked = command().args(["token", "revoke", &id, "--state", &state]).output().expect("outboard starts");
+    let revoked = command()
+        .args(["token", "revoke", &id, "--state", &state])
+        .output()
+        .expect("outboard starts");
     assert!(revoked.status.success());
     let before = started(&server);
     for bytes in &connections {
         let answer = say_again(&server, bytes);
         let code = refusal(&answer);
-        let refused = [RefusalCode::NotAuthenticated, RefusalCode::SessionOver, RefusalCode::NoSession];
-        assert!(code.is_some_and(|code| refused.contains(&code)), "{code:?} {} bytes", answer.len());
+        let refused =
+            [RefusalCode::NotAuthenticated, RefusalCode::SessionOver, RefusalCode::NoSession];
+        assert!(
+            code.is_some_and(|code| refused.contains(&code)),
+            "{code:?} {} bytes",
+            answer.len()
+        );
     }
     assert_eq!(started(&server), before, "no session starts");
 }
@@ -160,7 +190,9 @@ fn an_expired_token_starts_nothing_more() {
         serve(&state, "on")
     };
     let (short, _, fingerprint) = token(&state, "4s");
-    let known = |program: Program| program.env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_TOKEN", &short);
+    let known = |program: Program| {
+        program.env("OUTBOARD_TLS_FINGERPRINT", &fingerprint).env("OUTBOARD_TOKEN", &short)
+    };
     let mut running = known(Program::new("endless").arg("4")).start_through(&server);
     running.wait_for_line("running");
     let devices = || {
@@ -194,7 +226,8 @@ fn ask(server: &Server, purpose: Purpose, more: Extensions) -> (TcpStream, Optio
     let mut stream = TcpStream::connect(server.address()).expect("the server listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a timeout");
     let (software, client) = ("test".into(), "raw client".into());
-    let hello = Hello { version: VERSION, software, client, purpose, process: Default::default(), more };
+    let hello =
+        Hello { version: VERSION, software, client, purpose, process: Default::default(), more };
     stream.write_all(&hello.encode()).expect("the server reads");
     let mut head = [0; Preamble::SIZE];
     let answer = stream.read_exact(&mut head).ok().map(|()| {
@@ -238,7 +271,8 @@ fn points_that_never_were_end_no_other_session() {
     // Lanes at numbers that there are not, and more of them than there may be.
     for lane in [17, 1000, u32::MAX] {
         for received in [0, u64::MAX] {
-            let (_, answer) = ask(&server, Purpose::Lane { session, key }, point(lane, u64::MAX, received));
+            let (_, answer) =
+                ask(&server, Purpose::Lane { session, key }, point(lane, u64::MAX, received));
             assert!(!welcomed(&answer), "lane {lane}");
         }
     }
@@ -246,7 +280,8 @@ fn points_that_never_were_end_no_other_session() {
     let (second, answer) = ask(&server, Purpose::Resume { session, key }, point(u32::MAX, 5, 0));
     assert!(welcomed(&answer), "{answer:?}");
     for attempt in [5, 4, 0] {
-        let (_, answer) = ask(&server, Purpose::Resume { session, key }, point(0, attempt, u64::MAX));
+        let (_, answer) =
+            ask(&server, Purpose::Resume { session, key }, point(0, attempt, u64::MAX));
         assert!(answer.is_none(), "an attempt that is not newer is ignored: {answer:?}");
     }
     let (_third, answer) = ask(&server, Purpose::Resume { session, key }, point(0, u64::MAX, 0));
@@ -271,7 +306,8 @@ fn points_that_never_were_end_no_other_session() {
     assert!(!server.log().contains("panicked"), "{}", server.log());
 }
 
-/// A server that crashes leaves no core file, in which its keys and tokens would be, although core files are wanted here.
+/// A server that crashes leaves no core file, in which its keys and tokens would be, although core
+/// files are wanted here.
 #[test]
 fn a_crash_of_the_supervisor_leaves_no_core_file() {
     let folder = Folder::new();
@@ -285,7 +321,10 @@ fn a_crash_of_the_supervisor_leaves_no_core_file() {
     fs::write(&script, text).expect("a script can be written");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).expect("its mode can be set");
     // What crashes here does leave one, or at least is said to have.
-    let other = Command::new("sh").args(["-c", "ulimit -c unlimited && kill -ABRT $$"]).current_dir(&folder.0).status();
+    let other = Command::new("sh")
+        .args(["-c", "ulimit -c unlimited && kill -ABRT $$"])
+        .current_dir(&folder.0)
+        .status();
     if !other.expect("sh starts").core_dumped() {
         eprintln!("this machine keeps no core files");
         return;

@@ -1,4 +1,5 @@
-//! What strangers and owners may take of the supervisor: each test takes more, and looks who is still served.
+//! What strangers and owners may take of the supervisor: each test takes more, and looks who is
+//! still served.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,10 +23,12 @@ const OUT_OF_MEMORY: u32 = 2;
 /// Only keeps a broken server from hanging a test.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Lets this process have as many files open as the system allows: whoever plays many strangers needs a socket for each.
+/// Lets this process have as many files open as the system allows: whoever plays many strangers
+/// needs a socket for each.
 fn have_many_files() {
     let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("up to the hard limit");
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+        .expect("up to the hard limit");
 }
 
 /// A server that may have so many files open, and no more.
@@ -33,7 +36,8 @@ fn serve_with_files(most: u32, args: &[&str]) -> Server {
     have_many_files();
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let script: PathBuf = std::env::temp_dir().join(format!("outboard-few-files-{}-{number}", std::process::id()));
+    let script: PathBuf =
+        std::env::temp_dir().join(format!("outboard-few-files-{}-{number}", std::process::id()));
     let program = dist().join("bin/outboard");
     let text = format!("#!/bin/sh\nulimit -n {most}\nexec {} \"$@\"\n", program.display());
     fs::write(&script, text).expect("a script can be written");
@@ -51,7 +55,8 @@ fn descriptors(server: &Server) -> u64 {
 /// A stranger, who comes from that address of this machine.
 fn stranger(to: &str, from: Ipv4Addr) -> Option<TcpStream> {
     let to: SocketAddr = to.parse().expect("an address");
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+    let socket =
+        socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
     // Another test may have the same address, to another server.
     set_socket_reuseaddr(&socket, true).ok()?;
     // To look for a free port takes the system long where many are taken.
@@ -94,7 +99,8 @@ fn export(client: &mut RawClient, memory: u64) -> Result<(u64, u64), u32> {
 
 const GRANULE: u64 = 2 << 20;
 
-/// However often a client exports its memory, the supervisor has one descriptor for it; and whatever it exports, others come in.
+/// However often a client exports its memory, the supervisor has one descriptor for it; and
+/// whatever it exports, others come in.
 #[test]
 fn exports_leave_descriptors_for_others() {
     const FILES: u32 = 1024;
@@ -134,7 +140,11 @@ fn exports_leave_descriptors_for_others() {
     Program::new("vector_add").through(&server).expect_success("somebody else");
     // What has been let go of is free for others.
     drop(clients);
-    assert!(within(LIMIT, || descriptors(&server) < before + 8), "{} descriptors", descriptors(&server));
+    assert!(
+        within(LIMIT, || descriptors(&server) < before + 8),
+        "{} descriptors",
+        descriptors(&server)
+    );
     let mut next = RawClient::connect(&server);
     next.open();
     create_shareable(&mut next, 1, GRANULE).expect("memory");
@@ -169,10 +179,14 @@ fn what_only_a_descriptor_keeps_counts() {
 fn a_thousand_tensors_are_shared() {
     have_many_files();
     let server = Server::start();
-    Program::new("shareable_handles").arg("thousand").through(&server).expect_success("a thousand tensors");
+    Program::new("shareable_handles")
+        .arg("thousand")
+        .through(&server)
+        .expect_success("a thousand tensors");
 }
 
-/// Those who connect to the metrics' port and ask for nothing keep nobody from asking whether the server is well.
+/// Those who connect to the metrics' port and ask for nothing keep nobody from asking whether the
+/// server is well.
 #[test]
 fn silent_connections_do_not_starve_the_liveness_probe() {
     have_many_files();
@@ -237,7 +251,9 @@ fn a_flood_from_many_addresses_refuses_no_good_session() {
                 false => Purpose::Lane { session: 1, key: 1 },
             };
             match hello(address, purpose) {
-                Err(refusal) if refusal.code != RefusalCode::NoSession => refused.push(refusal.sentence),
+                Err(refusal) if refusal.code != RefusalCode::NoSession => {
+                    refused.push(refusal.sentence)
+                }
                 _ => {}
             }
             std::thread::sleep(Duration::from_millis(3));
@@ -247,7 +263,8 @@ fn a_flood_from_many_addresses_refuses_no_good_session() {
     assert!(refused.is_empty(), "{} of {good} refused, the first: {}", refused.len(), refused[0]);
 }
 
-/// Those who only ask are few in all, whatever addresses they come from, and leave room for sessions.
+/// Those who only ask are few in all, whatever addresses they come from, and leave room for
+/// sessions.
 #[test]
 fn those_who_only_ask_are_few_in_all() {
     have_many_files();
@@ -256,7 +273,8 @@ fn those_who_only_ask_are_few_in_all() {
     let mut refusals = Vec::new();
     for number in 0..40 {
         let stream = stranger(server.address(), somewhere(number)).expect("the server listens");
-        match outboard_e2e::raw_client::hello_over(stream, Purpose::Management { devices: vec![] }) {
+        match outboard_e2e::raw_client::hello_over(stream, Purpose::Management { devices: vec![] })
+        {
             Ok(asker) => asking.push(asker),
             Err(refusal) => refusals.push(refusal.code),
         }
@@ -312,13 +330,16 @@ fn strangers_do_not_fill_the_log() {
     assert!(lines < 200, "{lines} lines for {MANY} strangers");
 }
 
-/// With hardly any descriptors there are fewer seats, so that those who come in are served, and who does not fit is told so.
+/// With hardly any descriptors there are fewer seats, so that those who come in are served, and who
+/// does not fit is told so.
 #[test]
 fn seats_are_no_more_than_descriptors() {
     let server = serve_with_files(64, &["--metrics", "0"]);
     let metrics = metrics::address(&server);
-    let silent: Vec<_> = (0..200).filter_map(|number| stranger(server.address(), somewhere(number))).collect();
-    let asking: Vec<_> = (0..60).map(|_| TcpStream::connect(&metrics).expect("the port is open")).collect();
+    let silent: Vec<_> =
+        (0..200).filter_map(|number| stranger(server.address(), somewhere(number))).collect();
+    let asking: Vec<_> =
+        (0..60).map(|_| TcpStream::connect(&metrics).expect("the port is open")).collect();
     let mut sessions = vec![RawClient::connect(&server)];
     assert!(is_healthy(&metrics), "the probe is answered; the server says:\n{}", server.log());
     let refusal = loop {

@@ -1,4 +1,5 @@
-//! Somebody in between, or a server that is none, speaks before a connection is encrypted: it controls no terminal, is not believed, and ends no session.
+//! Somebody in between, or a server that is none, speaks before a connection is encrypted: it
+//! controls no terminal, is not believed, and ends no session.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -36,14 +37,20 @@ fn refusal(code: RefusalCode) -> Vec<u8> {
 
 /// What `outboard devices` says to whoever listens there.
 fn devices(address: &str, env: &[(&str, &str)]) -> String {
-    let output: Output =
-        command().args(["devices", "--server", address]).envs(env.iter().copied()).output().expect("outboard starts");
+    let output: Output = command()
+        .args(["devices", "--server", address])
+        .envs(env.iter().copied())
+        .output()
+        .expect("outboard starts");
     assert!(!output.status.success());
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 fn assert_plain(text: &str) {
-    let odd = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'));
+    let odd = |c: char| {
+        c != '\n'
+            && (c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'))
+    };
     assert!(!text.contains(odd), "{text:?}");
 }
 
@@ -79,7 +86,8 @@ impl Between {
     fn new(server: &str) -> Between {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("its address").to_string();
-        let (refuses, streams) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (refuses, streams) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let (server, said, kept) = (server.to_owned(), Arc::clone(&refuses), Arc::clone(&streams));
         std::thread::spawn(move || {
             for mut client in listener.incoming().flatten() {
@@ -90,7 +98,8 @@ impl Between {
                 }
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
                 for (from, to) in [(&client, &upstream), (&upstream, &client)] {
-                    let (mut from, mut to) = (from.try_clone().expect("a clone"), to.try_clone().expect("a clone"));
+                    let (mut from, mut to) =
+                        (from.try_clone().expect("a clone"), to.try_clone().expect("a clone"));
                     std::thread::spawn(move || {
                         let _ = std::io::copy(&mut from, &mut to);
                         let _ = to.shutdown(Shutdown::Both);
@@ -112,10 +121,17 @@ impl Between {
 
 #[test]
 fn a_refusal_that_nobody_is_known_to_have_said_ends_no_session() {
-    let state: PathBuf = std::env::temp_dir().join(format!("outboard-e2e-words-{}", std::process::id()));
+    let state: PathBuf =
+        std::env::temp_dir().join(format!("outboard-e2e-words-{}", std::process::id()));
     let folder = state.to_str().expect("a plain path");
-    let server = Server::start_with(&["--driver", Driver::chosen().name(), "--tls", "on", "--state", folder], &[]);
-    let told = command().args(["token", "fingerprint", "--state", folder]).output().expect("outboard starts");
+    let server = Server::start_with(
+        &["--driver", Driver::chosen().name(), "--tls", "on", "--state", folder],
+        &[],
+    );
+    let told = command()
+        .args(["token", "fingerprint", "--state", folder])
+        .output()
+        .expect("outboard starts");
     let fingerprint = String::from_utf8_lossy(&told.stdout).trim().to_owned();
     let between = Between::new(server.address());
     let mut program = Program::new("endless")

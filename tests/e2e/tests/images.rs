@@ -10,7 +10,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("outboard-e2e-images-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("outboard-e2e-images-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         Folder(path)
     }
@@ -23,7 +24,9 @@ impl Folder {
 
     /// The files of kept images.
     fn images(&self) -> Vec<PathBuf> {
-        let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let list = |folder: &Path| {
+            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+        };
         list(&self.0).flat_map(|owner| list(&owner).collect::<Vec<_>>()).collect()
     }
 }
@@ -37,7 +40,9 @@ impl Drop for Folder {
 /// Images that a run sent, their bytes, and images that the server had.
 fn run(server: &Server) -> (u64, u64, u64) {
     let counted = Program::new("histogram").statistics(server);
-    let count = |name: &str| counted[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {counted}"));
+    let count = |name: &str| {
+        counted[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {counted}"))
+    };
     (count("images_sent"), count("image_bytes_sent"), count("images_known"))
 }
 
@@ -55,7 +60,8 @@ fn a_second_run_sends_no_image() {
 
 #[test]
 fn nothing_is_kept_where_that_is_off() {
-    let server = Server::start_with(&["--driver", Driver::chosen().name(), "--image-cache", "off"], &[]);
+    let server =
+        Server::start_with(&["--driver", Driver::chosen().name(), "--image-cache", "off"], &[]);
     let first = run(&server);
     assert!(first.0 > 0 && first.2 == 0, "{first:?}");
     assert_eq!(run(&server), first);
@@ -94,7 +100,8 @@ fn a_folder_that_cannot_be_used_costs_no_session() {
     let server = folder.serve(&[]);
     let (sent, _, known) = run(&server);
     assert!(sent > 0 && known == 0);
-    let complaints = server.log().lines().filter(|line| line.contains("images are not kept")).count();
+    let complaints =
+        server.log().lines().filter(|line| line.contains("images are not kept")).count();
     assert_eq!(complaints, 1, "{}", server.log());
     fs::remove_file(&folder.0).expect("the file can be removed");
 }

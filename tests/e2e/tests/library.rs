@@ -1,4 +1,5 @@
-//! The driver libraries as a loader and a runtime see them: symbols, look-up by version, tables, and what is not there.
+//! The driver libraries as a loader and a runtime see them: symbols, look-up by version, tables,
+//! and what is not there.
 
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -6,7 +7,8 @@ use std::path::PathBuf;
 
 use libloading::{Library, Symbol};
 
-type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
+type GetProcAddress =
+    unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32;
 type GetProcAddress1 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> u32;
 
 const SUCCESS: u32 = 0;
@@ -36,7 +38,10 @@ fn root() -> PathBuf {
 /// Names of the tables in a file of `api/`.
 fn tables(file: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string(root().join(file)).unwrap();
-    text.lines().filter_map(|line| line.strip_prefix('[')?.strip_suffix(']')).map(str::to_owned).collect()
+    text.lines()
+        .filter_map(|line| line.strip_prefix('[')?.strip_suffix(']'))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -45,35 +50,58 @@ fn every_symbol_of_the_headers_is_exported_and_nothing_else() {
     wanted.extend(tables("api/facts/interop.toml"));
     assert!(wanted.len() > 650);
     for which in ["client", "cpu"] {
-        let nm = std::process::Command::new("nm").args(["-D", "--defined-only"]).arg(path(which)).output().unwrap();
+        let nm = std::process::Command::new("nm")
+            .args(["-D", "--defined-only"])
+            .arg(path(which))
+            .output()
+            .unwrap();
         let listed = String::from_utf8(nm.stdout).unwrap();
-        let exported: BTreeSet<String> =
-            listed.lines().filter_map(|line| line.split_whitespace().nth(2)).map(str::to_owned).collect();
+        let exported: BTreeSet<String> = listed
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(2))
+            .map(str::to_owned)
+            .collect();
         assert_eq!(exported, wanted, "{which}");
-        let readelf = std::process::Command::new("readelf").arg("-d").arg(path(which)).output().unwrap();
-        assert!(String::from_utf8_lossy(&readelf.stdout).contains("soname: [libcuda.so.1]"), "{which}");
+        let readelf =
+            std::process::Command::new("readelf").arg("-d").arg(path(which)).output().unwrap();
+        assert!(
+            String::from_utf8_lossy(&readelf.stdout).contains("soname: [libcuda.so.1]"),
+            "{which}"
+        );
     }
 }
 
 #[test]
 fn what_runtimes_ask_for_resolves_as_natively() {
     let facts = std::fs::read_to_string(root().join("api/facts/proc_address-13.0.tsv")).unwrap();
-    let rows: Vec<Vec<&str>> =
-        facts.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').collect()).collect();
+    let rows: Vec<Vec<&str>> = facts
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split('\t').collect())
+        .collect();
     assert_eq!(rows.len(), 482);
     for which in ["client", "cpu"] {
         let library = load(which);
         // SAFETY: the functions have these types.
-        let (two, one): (Symbol<'_, GetProcAddress>, Symbol<'_, GetProcAddress1>) =
-            unsafe { (library.get(b"cuGetProcAddress_v2").unwrap(), library.get(b"cuGetProcAddress").unwrap()) };
+        let (two, one): (Symbol<'_, GetProcAddress>, Symbol<'_, GetProcAddress1>) = unsafe {
+            (
+                library.get(b"cuGetProcAddress_v2").unwrap(),
+                library.get(b"cuGetProcAddress").unwrap(),
+            )
+        };
         for row in &rows {
             let [name, version, flags, symbol, result, status] = row[..] else { panic!("{row:?}") };
             let (version, flags): (c_int, u64) = (version.parse().unwrap(), flags.parse().unwrap());
             let c_name = CString::new(name).unwrap();
             let (mut found, mut said) = (std::ptr::dangling_mut(), -1);
             // SAFETY: valid arguments.
-            let returned = unsafe { two(c_name.as_ptr(), &raw mut found, version, flags, &raw mut said) };
-            let expected = if symbol == "-" { std::ptr::null_mut() } else { address(&library, symbol).unwrap() };
+            let returned =
+                unsafe { two(c_name.as_ptr(), &raw mut found, version, flags, &raw mut said) };
+            let expected = if symbol == "-" {
+                std::ptr::null_mut()
+            } else {
+                address(&library, symbol).unwrap()
+            };
             assert_eq!(
                 (returned.to_string(), said.to_string(), found),
                 (result.into(), status.into(), expected),
@@ -91,25 +119,39 @@ fn what_runtimes_ask_for_resolves_as_natively() {
 fn look_up_follows_the_rules_of_the_header() {
     let library = load("client");
     // SAFETY: the function has this type.
-    let look_up: Symbol<'_, GetProcAddress> = unsafe { library.get(b"cuGetProcAddress_v2").unwrap() };
+    let look_up: Symbol<'_, GetProcAddress> =
+        unsafe { library.get(b"cuGetProcAddress_v2").unwrap() };
     let ask = |name: &str, version: c_int, flags: u64| {
         let name = CString::new(name).unwrap();
         let (mut found, mut status) = (std::ptr::null_mut(), -1);
         // SAFETY: valid arguments.
-        let result = unsafe { look_up(name.as_ptr(), &raw mut found, version, flags, &raw mut status) };
+        let result =
+            unsafe { look_up(name.as_ptr(), &raw mut found, version, flags, &raw mut status) };
         (result, status, found)
     };
     let at = |symbol: &str| address(&library, symbol).unwrap();
     assert_eq!(ask("cuMemAlloc", 13000, 0), (SUCCESS, 0, at("cuMemAlloc_v2")));
-    assert_eq!(ask("cuMemAlloc", 3010, 0), (SUCCESS, 0, at("cuMemAlloc")), "the newest ABI not newer than the version");
+    assert_eq!(
+        ask("cuMemAlloc", 3010, 0),
+        (SUCCESS, 0, at("cuMemAlloc")),
+        "the newest ABI not newer than the version"
+    );
     assert_eq!(ask("cuCtxSynchronize", 12080, 0), (SUCCESS, 0, at("cuCtxSynchronize")));
     assert_eq!(ask("cuCtxSynchronize", 13000, 0), (SUCCESS, 0, at("cuCtxSynchronize_v2")));
     assert_eq!(ask("cuLaunchKernel", 13000, 2), (SUCCESS, 0, at("cuLaunchKernel_ptsz")));
     assert_eq!(ask("cuLaunchKernel", 13000, 1), (SUCCESS, 0, at("cuLaunchKernel")));
     assert_eq!(ask("cuMemcpyHtoD", 13000, 2), (SUCCESS, 0, at("cuMemcpyHtoD_v2_ptds")));
-    assert_eq!(ask("cuMemAlloc", 13000, 2), (SUCCESS, 0, at("cuMemAlloc_v2")), "no per-thread form: the legacy one");
+    assert_eq!(
+        ask("cuMemAlloc", 13000, 2),
+        (SUCCESS, 0, at("cuMemAlloc_v2")),
+        "no per-thread form: the legacy one"
+    );
     assert_eq!(ask("cuNoSuchThing", 13000, 0), (SUCCESS, 1, std::ptr::null_mut()));
-    assert_eq!(ask("cuGraphCreate", 9000, 0), (SUCCESS, 2, std::ptr::null_mut()), "the version is too old for it");
+    assert_eq!(
+        ask("cuGraphCreate", 9000, 0),
+        (SUCCESS, 2, std::ptr::null_mut()),
+        "the version is too old for it"
+    );
     assert_eq!(ask("cuInit", 13010, 0).0, INVALID_VALUE, "newer than the driver");
     assert_eq!(ask("cuInit", -1, 0).0, INVALID_VALUE);
     assert_eq!(ask("cuInit", 13000, 4).0, INVALID_VALUE);
@@ -140,7 +182,8 @@ fn before_initialisation_calls_say_so_and_tables_are_there() {
     let library = load("client");
     let call = |name: &str| {
         let function = address(&library, name).unwrap();
-        // SAFETY: the functions called below check initialisation before their arguments, which are null here.
+        // SAFETY: the functions called below check initialisation before their arguments, which are
+        // null here.
         let function: unsafe extern "C" fn(usize, usize, usize, usize) -> u32 =
             unsafe { std::mem::transmute(function) };
         // SAFETY: as above.
@@ -178,13 +221,18 @@ fn before_initialisation_calls_say_so_and_tables_are_there() {
         let size = unsafe { *table.cast::<usize>() };
         assert!(size >= bytes, "{id:032x} has {size} bytes");
         // SAFETY: the table has that many words.
-        let slots = unsafe { std::slice::from_raw_parts(table.cast::<usize>(), size / size_of::<usize>()) };
+        let slots =
+            unsafe { std::slice::from_raw_parts(table.cast::<usize>(), size / size_of::<usize>()) };
         assert!(slots.iter().all(|slot| *slot != 0), "a null slot would crash its caller");
     }
     // SAFETY: valid arguments.
     assert_eq!(unsafe { get(&raw mut table, &[7; 16]) }, INVALID_VALUE, "an unknown table");
     // SAFETY: valid arguments.
-    assert_eq!(unsafe { get(&raw mut table, b"outboard-parts-1") }, INVALID_VALUE, "for what checks accesses");
+    assert_eq!(
+        unsafe { get(&raw mut table, b"outboard-parts-1") },
+        INVALID_VALUE,
+        "for what checks accesses"
+    );
     let library = load("cpu");
     // SAFETY: the function has this type.
     let get: Symbol<'_, GetExportTable> = unsafe { library.get(b"cuGetExportTable").unwrap() };

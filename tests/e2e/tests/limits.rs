@@ -12,7 +12,8 @@ mod proxy;
 
 /// A server of the device under test, with further arguments.
 fn serve(args: &[&str]) -> Server {
-    let all: Vec<&str> = ["--driver", Driver::chosen().name()].into_iter().chain(args.iter().copied()).collect();
+    let all: Vec<&str> =
+        ["--driver", Driver::chosen().name()].into_iter().chain(args.iter().copied()).collect();
     Server::start_with(&all, &[])
 }
 
@@ -21,7 +22,11 @@ fn a_session_sees_a_device_of_the_size_that_it_may_have() {
     let server = serve(&["--session-memory", "256M"]);
     let limited = Program::new("memory_limit").arg(&(256_u64 << 20).to_string()).through(&server);
     limited.expect_success("memory_limit");
-    assert!(limited.stdout.contains("variables of modules end at the limit\nmemory_limit: done"), "{}", limited.stdout);
+    assert!(
+        limited.stdout.contains("variables of modules end at the limit\nmemory_limit: done"),
+        "{}",
+        limited.stdout
+    );
     // Programs that stay below it notice nothing.
     for program in ["memory_pools", "driver_memory"] {
         Program::new(program).through(&server).expect_success(program);
@@ -64,10 +69,12 @@ fn line_with(from: &mut impl BufRead, word: &str) -> String {
 
 #[test]
 fn an_exclusive_device_goes_from_owner_to_owner() {
-    let socket = std::env::temp_dir().join(format!("outboard-exclusive-{}.sock", std::process::id()));
+    let socket =
+        std::env::temp_dir().join(format!("outboard-exclusive-{}.sock", std::process::id()));
     let socket = socket.to_str().expect("a name of letters");
     let admin = socket.replace(".sock", ".admin.sock");
-    let server = serve(&["--sharing", "exclusive", "--queue", "4", "--socket", socket, "--admin", &admin]);
+    let server =
+        serve(&["--sharing", "exclusive", "--queue", "4", "--socket", socket, "--admin", &admin]);
     let local = format!("unix:{socket}");
     let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
     holder.wait_for_line("held");
@@ -76,7 +83,10 @@ fn an_exclusive_device_goes_from_owner_to_owner() {
     let (well, said) = finish(run(&local, &["--no-wait"], &["devices"]));
     assert!(!well && said.contains("one owner at a time") && said.contains("place 1"), "{said}");
     // Since when somebody has it is for all who wait, who it is for the server's own user.
-    assert!(said.contains("another one has had it since 20") && !said.contains("anonymous"), "{said}");
+    assert!(
+        said.contains("another one has had it since 20") && !said.contains("anonymous"),
+        "{said}"
+    );
     for (what, wanted) in [
         ("sessions", "Device 0 is exclusive: anonymous at 127.0.0.1 has had it for"),
         ("devices", "exclusive: anonymous at 127.0.0.1 for"),
@@ -86,7 +96,10 @@ fn an_exclusive_device_goes_from_owner_to_owner() {
         assert!(told.contains(wanted), "{what}: {told}");
     }
     // The library waits by itself, too, and no longer than it may.
-    let late = Program::new("devices").env("OUTBOARD_QUEUE_TIMEOUT", "0").env("OUTBOARD_LOG", "1").through_list(&local);
+    let late = Program::new("devices")
+        .env("OUTBOARD_QUEUE_TIMEOUT", "0")
+        .env("OUTBOARD_LOG", "1")
+        .through_list(&local);
     assert!(late.stderr.contains("no room yet"), "{}", late.stderr);
 
     let mut first = run(&local, &[], &["memory_limit"]);
@@ -109,21 +122,35 @@ fn an_exclusive_device_goes_from_owner_to_owner() {
     }
 }
 
-/// Who asks for a device that there is not keeps nobody from those that there are; and a place that is kept is shown.
+/// Who asks for a device that there is not keeps nobody from those that there are; and a place that
+/// is kept is shown.
 #[test]
 fn a_device_that_there_is_not_holds_no_place() {
     let socket = std::env::temp_dir().join(format!("outboard-index-{}.sock", std::process::id()));
     let socket = socket.to_str().expect("a name of letters");
     let admin = format!("{socket}.admin");
-    let args = ["--driver", "cpu", "--warm", "1", "--sharing", "exclusive", "--socket", socket, "--admin", &admin];
+    let args = [
+        "--driver",
+        "cpu",
+        "--warm",
+        "1",
+        "--sharing",
+        "exclusive",
+        "--socket",
+        socket,
+        "--admin",
+        &admin,
+    ];
     let server = Server::start_with(&args, &[("OUTBOARD_LOG", "debug")]);
     server.expect_logged("\"message\":\"warm\"");
     let nowhere = format!("{}/7", server.address());
     let (well, said) = finish(run(&nowhere, &[], &["devices"]));
     assert!(!well && said.contains("no device 7"), "{said}");
-    // Another owner, by the socket: the device is free as soon as the server has seen the first one go, where a kept place lasts 30 seconds.
+    // Another owner, by the socket: the device is free as soon as the server has seen the first one
+    // go, where a kept place lasts 30 seconds.
     let local = format!("unix:{socket}");
-    let free = within(Duration::from_secs(10), || finish(run(&local, &["--no-wait"], &["devices"])).0);
+    let free =
+        within(Duration::from_secs(10), || finish(run(&local, &["--no-wait"], &["devices"])).0);
     assert!(free, "{}", server.log());
 
     // A place that is kept for who does not come back.
@@ -135,7 +162,10 @@ fn a_device_that_there_is_not_holds_no_place() {
         "{}",
         server.log()
     );
-    let sessions = command().args(["sessions", "--over", "0.01", "--admin", &admin]).output().expect("it starts");
+    let sessions = command()
+        .args(["sessions", "--over", "0.01", "--admin", &admin])
+        .output()
+        .expect("it starts");
     let said = String::from_utf8_lossy(&[sessions.stdout, sessions.stderr].concat()).into_owned();
     assert!(said.contains("is kept for"), "{said}");
 }
@@ -146,7 +176,10 @@ fn what_does_not_fit_is_refused_at_once_without_a_queue() {
     let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
     holder.wait_for_line("held");
     let (well, said) = finish(run(server.address(), &[], &["devices"]));
-    assert!(!well && said.contains("anonymous has as many sessions as it may have (1): memory_limit"), "{said}");
+    assert!(
+        !well && said.contains("anonymous has as many sessions as it may have (1): memory_limit"),
+        "{said}"
+    );
     assert!(said.contains("OB0501"), "{said}");
     // Questions are no sessions.
     assert!(outboard_e2e::outboard(&["devices", "--server", server.address()]).status.success());
@@ -159,13 +192,26 @@ fn what_does_not_fit_is_refused_at_once_without_a_queue() {
 
 #[test]
 fn sessions_are_let_in_as_far_as_their_memory_is_there() {
-    let args =
-        ["--session-memory", "64M", "--memory", "100M", "--queue", "2", "--queue-time", "2", "--closed-grace", "0"];
+    let args = [
+        "--session-memory",
+        "64M",
+        "--memory",
+        "100M",
+        "--queue",
+        "2",
+        "--queue-time",
+        "2",
+        "--closed-grace",
+        "0",
+    ];
     let server = serve(&args);
     let mut holder = Program::new("memory_limit").arg("hold").arg("1048576").start_through(&server);
     holder.wait_for_line("held");
     let (well, said) = finish(run(server.address(), &[], &["devices"]));
-    assert!(!well && said.contains("device 0 has no room") && said.contains("seconds in the queue"), "{said}");
+    assert!(
+        !well && said.contains("device 0 has no room") && said.contains("seconds in the queue"),
+        "{said}"
+    );
     let waits = run(server.address(), &[], &["devices"]);
     holder.kill();
     let (well, said) = finish(waits);
@@ -176,7 +222,8 @@ fn sessions_are_let_in_as_far_as_their_memory_is_there() {
 fn copy(server: &Server, bytes: u64) -> (Duration, Duration) {
     let outcome = Program::new("memory_limit").arg("copy").arg(&bytes.to_string()).through(server);
     outcome.expect_success("memory_limit copy");
-    let mut times = outcome.stdout.split_whitespace().map(|text| text.parse().expect("milliseconds"));
+    let mut times =
+        outcome.stdout.split_whitespace().map(|text| text.parse().expect("milliseconds"));
     let mut next = || Duration::from_millis(times.next().expect("two times"));
     (next(), next())
 }
@@ -186,7 +233,8 @@ fn a_session_has_its_bandwidth_each_way_and_no_more() {
     const RATE: u64 = 8 << 20;
     let server = serve(&["--session-bandwidth", "8M"]);
     let (there, back) = copy(&server, 3 * RATE);
-    // What comes first need not wait, and a tenth of a second is given on top; how late the last bytes are depends on the machine.
+    // What comes first need not wait, and a tenth of a second is given on top; how late the last
+    // bytes are depends on the machine.
     for time in [there, back] {
         assert!(
             (Duration::from_millis(2000)..Duration::from_secs(30)).contains(&time),
@@ -256,7 +304,15 @@ fn idle_sessions_lend_their_memory_and_have_it_back_with_what_was_in_it() {
         return;
     }
     const BYTES: u64 = 160 << 20;
-    let server = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M"]);
+    let server = serve(&[
+        "--memory",
+        "300M",
+        "--oversubscribe",
+        "--idle",
+        "1",
+        "--suspended-memory",
+        "512M",
+    ]);
     let suspended = || server.log().matches("an idle session is suspended").count();
     let mut first = Keeper::start(&server, BYTES);
     first.ask();
@@ -275,7 +331,8 @@ fn idle_sessions_lend_their_memory_and_have_it_back_with_what_was_in_it() {
     first.ask();
     assert_eq!(suspended(), 5);
     // One that will never have room is told so, and nobody is suspended for it.
-    let large = Program::new("memory_limit").arg("hold").arg(&(400_u64 << 20).to_string()).through(&server);
+    let large =
+        Program::new("memory_limit").arg("hold").arg(&(400_u64 << 20).to_string()).through(&server);
     assert!(large.stdout.contains("OUT_OF_MEMORY"), "{}", large.stdout);
     assert_eq!(suspended(), 5);
 }
@@ -286,8 +343,17 @@ fn a_session_whose_client_is_away_lends_its_memory_and_has_it_back() {
         return;
     }
     const BYTES: u64 = 160 << 20;
-    let args =
-        ["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M", "--closed-grace", "300"];
+    let args = [
+        "--memory",
+        "300M",
+        "--oversubscribe",
+        "--idle",
+        "1",
+        "--suspended-memory",
+        "512M",
+        "--closed-grace",
+        "300",
+    ];
     let server = serve(&args);
     let suspended = || server.log().matches("an idle session is suspended").count();
     let proxy = proxy::Proxy::start(server.address());
@@ -312,11 +378,20 @@ fn suspended_sessions_go_on_with_the_next_server() {
         return;
     }
     const BYTES: u64 = 160 << 20;
-    let mut server = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M"]);
+    let mut server = serve(&[
+        "--memory",
+        "300M",
+        "--oversubscribe",
+        "--idle",
+        "1",
+        "--suspended-memory",
+        "512M",
+    ]);
     let mut first = Keeper::start(&server, BYTES);
     let mut second = Keeper::start(&server, BYTES);
     server.expect_logged("an idle session is suspended");
-    // Killed while the first one is suspended; the next one knows who holds what, and they take turns.
+    // Killed while the first one is suspended; the next one knows who holds what, and they take
+    // turns.
     server.kill();
     server.start_again();
     first.ask();
@@ -342,9 +417,18 @@ fn a_session_is_not_suspended_if_the_host_has_no_room_for_it() {
     if Driver::chosen() != Driver::Cpu {
         return;
     }
-    let server = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "100M"]);
+    let server = serve(&[
+        "--memory",
+        "300M",
+        "--oversubscribe",
+        "--idle",
+        "1",
+        "--suspended-memory",
+        "100M",
+    ]);
     let mut first = Keeper::start(&server, 160 << 20);
-    let large = Program::new("memory_limit").arg("hold").arg(&(160_u64 << 20).to_string()).through(&server);
+    let large =
+        Program::new("memory_limit").arg("hold").arg(&(160_u64 << 20).to_string()).through(&server);
     assert!(large.stdout.contains("OUT_OF_MEMORY"), "{}", large.stdout);
     server.expect_logged("the host has no room");
     first.ask();
@@ -357,7 +441,8 @@ fn memory_of_a_session_that_has_ended_is_not_seen_by_the_next() {
     for warm in ["0", "1"] {
         let server = serve(&["--warm", warm]);
         for _ in 0..3 {
-            let outcome = Program::new("memory_limit").arg("look").arg(&BYTES.to_string()).through(&server);
+            let outcome =
+                Program::new("memory_limit").arg("look").arg(&BYTES.to_string()).through(&server);
             outcome.expect_success("memory_limit look");
             assert!(outcome.stdout.starts_with("0 words of"), "{}", outcome.stdout);
         }

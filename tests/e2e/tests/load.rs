@@ -30,7 +30,8 @@ fn a_burst_of_launches_is_posted() {
     let few = statistics(&server, "burst", "1");
     let many = statistics(&server, "burst", "10001");
     let cost = |name: &str| {
-        let count = |of: &Value| of[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {of}"));
+        let count =
+            |of: &Value| of[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {of}"));
         count(&many).saturating_sub(count(&few))
     };
     assert!(cost("posted") >= 10_000, "{few} {many}");
@@ -47,8 +48,11 @@ fn waits_for_nothing_ask_nobody() {
     let server = Server::start();
     let few = statistics(&server, "idle_waits", "10");
     let many = statistics(&server, "idle_waits", "1010");
-    let count = |of: &Value, name: &str| of[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {of}"));
-    // A thousand rounds of seven waits and questions, an allocation, a free, and the record of an event, which is posted.
+    let count = |of: &Value, name: &str| {
+        of[name].as_u64().unwrap_or_else(|| panic!("{name} is counted: {of}"))
+    };
+    // A thousand rounds of seven waits and questions, an allocation, a free, and the record of an
+    // event, which is posted.
     for (name, records) in [("waited", 0), ("posted", 1000)] {
         let more = count(&many, name).saturating_sub(count(&few, name));
         // Waits for what is held may be asked for a few times more or less.
@@ -56,7 +60,8 @@ fn waits_for_nothing_ask_nobody() {
     }
 }
 
-/// Other work on the machine can only make a run look slower than it is, so the best of several counts.
+/// Other work on the machine can only make a run look slower than it is, so the best of several
+/// counts.
 fn some_run_succeeds(what: &str, run: impl Fn() -> outboard_e2e::Outcome) {
     let mut last = String::new();
     for _ in 0..5 {

@@ -1,4 +1,5 @@
-//! Virtual memory that is mapped without a wait: what the driver refuses comes with the first thing that could use it.
+//! Virtual memory that is mapped without a wait: what the driver refuses comes with the first thing
+//! that could use it.
 
 use outboard_e2e::{RawClient, Server};
 use outboard_wire::device_id::DeviceId;
@@ -24,7 +25,14 @@ fn a_mapping_that_the_driver_refuses_is_told_of_before_it_is_used() {
     let base = client.call(&reserve, |reply| reply.address).expect("addresses");
     let [small, other, large] = [(77, 1), (78, 1), (79, 2)].map(|(name, granules)| {
         let (memory, bytes) = (ObjectId(name), granules * GRANULE);
-        let create = VmmCreate { memory, bytes, device: DeviceId::new(0), handle_types: 0, compression: 0, usage: 0 };
+        let create = VmmCreate {
+            memory,
+            bytes,
+            device: DeviceId::new(0),
+            handle_types: 0,
+            compression: 0,
+            usage: 0,
+        };
         client.call(&create, |_| ()).expect("memory");
         memory
     });
@@ -36,11 +44,22 @@ fn a_mapping_that_the_driver_refuses_is_told_of_before_it_is_used() {
     set_access(&mut client, base, GRANULE).expect("the first is there");
     for (piece, bytes) in [(1, 1), (0, 3), (1, 2)] {
         let outcome = set_access(&mut client, base.offset(piece * GRANULE), bytes * GRANULE);
-        assert!(matches!(outcome, Err(INVALID_VALUE | NOT_SUPPORTED)), "{piece} {bytes}: {outcome:?}");
+        assert!(
+            matches!(outcome, Err(INVALID_VALUE | NOT_SUPPORTED)),
+            "{piece} {bytes}: {outcome:?}"
+        );
     }
     // All three are taken away together, and then the addresses are free.
-    client.call(&VmmUnmap { address: base, bytes: 3 * GRANULE }, |_| ()).expect("they are unmapped");
-    client.post(&VmmPlace { address: base.offset(GRANULE), bytes: 2 * GRANULE, offset: 0, memory: large });
-    set_access(&mut client, base.offset(GRANULE), 2 * GRANULE).expect("what is mapped there now can be used");
+    client
+        .call(&VmmUnmap { address: base, bytes: 3 * GRANULE }, |_| ())
+        .expect("they are unmapped");
+    client.post(&VmmPlace {
+        address: base.offset(GRANULE),
+        bytes: 2 * GRANULE,
+        offset: 0,
+        memory: large,
+    });
+    set_access(&mut client, base.offset(GRANULE), 2 * GRANULE)
+        .expect("what is mapped there now can be used");
     assert!(client.failures.is_empty(), "nothing else is told");
 }

@@ -22,7 +22,8 @@ fn launches_in_rows_are_made_as_one() {
     let chained = sum(&samples, "outboard_chained_launches_total", &[]);
     // How many depends on how busy the machine is.
     assert!(chained > launches / 20.0, "{chained} of {launches}");
-    let server = Server::start_with(&["--driver", "cpu", "--metrics", "0"], &[("OUTBOARD_CHAINS", "off")]);
+    let server =
+        Server::start_with(&["--driver", "cpu", "--metrics", "0"], &[("OUTBOARD_CHAINS", "off")]);
     let address = self::address(&server);
     Program::new("rows").through(&server).expect_success("rows, each by itself");
     assert_eq!(sum(&scrape(&address), "outboard_chained_launches_total", &[]), 0.0);
@@ -45,10 +46,14 @@ fn metrics_count_what_programs_did_and_never_go_backwards() {
         let statistics = Program::new("saxpy").statistics(&server);
         let functions = statistics["functions"].as_object().expect("functions").clone();
         let launching = functions.iter().filter(|(name, _)| name.starts_with("cuLaunch"));
-        launches += launching.map(|(_, function)| function["calls"].as_f64().expect("a count")).sum::<f64>();
+        launches += launching
+            .map(|(_, function)| function["calls"].as_f64().expect("a count"))
+            .sum::<f64>();
     }
     assert!(launches > 0.0);
-    let counted = |samples: &BTreeMap<String, f64>| sum(samples, "outboard_commands_total", &["class=\"launch\""]);
+    let counted = |samples: &BTreeMap<String, f64>| {
+        sum(samples, "outboard_commands_total", &["class=\"launch\""])
+    };
     // A worker's end may be noticed a moment later than its client's.
     let gone = |samples: &BTreeMap<String, f64>| sum(samples, "outboard_sessions", &[]) == 0.0;
     assert!(outboard_e2e::within(Duration::from_secs(30), || gone(&scrape(&address))));
@@ -64,7 +69,8 @@ fn metrics_count_what_programs_did_and_never_go_backwards() {
     assert!(sum(&during, "outboard_device_memory_bytes", &["device=\"0\""]) >= f64::from(32 << 20));
     // The first wait may just have begun.
     let waited = |samples: &BTreeMap<String, f64>| {
-        sum(samples, "outboard_wait_seconds_count", &[]) >= 1.0 && sum(samples, "outboard_wait_seconds_sum", &[]) > 0.0
+        sum(samples, "outboard_wait_seconds_count", &[]) >= 1.0
+            && sum(samples, "outboard_wait_seconds_sum", &[]) > 0.0
     };
     assert!(outboard_e2e::within(Duration::from_secs(30), || waited(&scrape(&address))));
     assert!(sum(&during, "outboard_bytes_total", &["to_device", "way=\"commands\""]) > 0.0);
@@ -74,7 +80,9 @@ fn metrics_count_what_programs_did_and_never_go_backwards() {
     let mut last = during;
     for _ in 0..20 {
         let next = scrape(&address);
-        for (name, value) in last.iter().filter(|(name, _)| name.contains("_total") || name.contains("_count")) {
+        for (name, value) in
+            last.iter().filter(|(name, _)| name.contains("_total") || name.contains("_count"))
+        {
             assert!(
                 next.get(name).is_some_and(|later| later >= value),
                 "{name} was {value} and is {:?}",
@@ -95,20 +103,29 @@ fn errors_and_refusals_are_counted() {
     let _ = talk(server.address(), b"GET / HTTP/1.1\r\nHost: not the right port\r\n\r\n");
     let samples = scrape(&address);
     assert!(sum(&samples, "outboard_errors_total", &["kind=\"fault\""]) >= 1.0, "{samples:?}");
-    assert!(sum(&samples, "outboard_refusals_total", &["code=\"bad_hello\""]) >= 1.0, "{samples:?}");
+    assert!(
+        sum(&samples, "outboard_refusals_total", &["code=\"bad_hello\""]) >= 1.0,
+        "{samples:?}"
+    );
 }
 
 #[test]
 fn only_three_paths_are_told_and_slow_or_large_requests_are_cut_off() {
     let (server, address) = start();
-    assert!(get(&address, "/healthz").contains("serving") && get(&address, "/readyz").contains("ready"));
+    assert!(
+        get(&address, "/healthz").contains("serving") && get(&address, "/readyz").contains("ready")
+    );
     assert!(get(&address, "/").starts_with("HTTP/1.1 404"));
     assert!(get(&address, "/metrics/../etc/passwd").starts_with("HTTP/1.1 404"));
     assert!(
-        talk(&address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").starts_with("HTTP/1.1 405")
+        talk(&address, b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+            .starts_with("HTTP/1.1 405")
     );
     let large = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
-    assert!(!talk(&address, large.as_bytes()).contains(" 200 "), "a head of a mebibyte is too long");
+    assert!(
+        !talk(&address, large.as_bytes()).contains(" 200 "),
+        "a head of a mebibyte is too long"
+    );
     assert!(!talk(&address, b"\x16\x03\x01\x02\0nonsense\r\n\r\n").contains(" 200 "));
     // One who says nothing is cut off, and holds up nobody meanwhile.
     let begun = Instant::now();
@@ -137,15 +154,22 @@ fn with_devices(address: &str) -> BTreeMap<String, f64> {
 fn the_software_device_tells_what_it_knows() {
     let (server, address) = start();
     let before = with_devices(&address);
-    let value = |samples: &BTreeMap<String, f64>, name: &str| samples.get(&format!("{name}{{device=\"0\"}}")).copied();
+    let value = |samples: &BTreeMap<String, f64>, name: &str| {
+        samples.get(&format!("{name}{{device=\"0\"}}")).copied()
+    };
     assert_eq!(value(&before, "outboard_device_memory_used_bytes"), Some(0.0));
     assert!(value(&before, "outboard_device_memory_total_bytes") > Some(0.0));
-    assert!(value(&before, "outboard_device_utilization_ratio").is_some_and(|ratio| (0.0..=1.0).contains(&ratio)));
+    assert!(
+        value(&before, "outboard_device_utilization_ratio")
+            .is_some_and(|ratio| (0.0..=1.0).contains(&ratio))
+    );
     for unknown in ["outboard_device_temperature_celsius", "outboard_device_power_watts"] {
         assert_eq!(value(&before, unknown), None);
     }
     let program = running(&server);
-    let used = |samples: &BTreeMap<String, f64>| value(samples, "outboard_device_memory_used_bytes").expect("known");
+    let used = |samples: &BTreeMap<String, f64>| {
+        value(samples, "outboard_device_memory_used_bytes").expect("known")
+    };
     let enough = || used(&scrape(&address)) >= f64::from(32 << 20);
     assert!(outboard_e2e::within(Duration::from_secs(30), enough));
     drop(program);
@@ -166,18 +190,26 @@ fn a_library_that_hangs_holds_up_no_reader() {
     assert_eq!(of(&samples, "outboard_device_utilization_ratio"), 0.43);
     assert_eq!(of(&samples, "outboard_device_temperature_celsius"), 42.0);
     std::fs::write(&hangs, "").expect("it can be written");
-    let age = |samples: &BTreeMap<String, f64>| sum(samples, "outboard_device_reading_age_seconds", &[]);
+    let age =
+        |samples: &BTreeMap<String, f64>| sum(samples, "outboard_device_reading_age_seconds", &[]);
     assert!(outboard_e2e::within(Duration::from_secs(30), || age(&scrape(&address)) > 2.0));
     // One reader has waited; nobody does so again.
     let begun = Instant::now();
     for _ in 0..20 {
-        assert_eq!(of(&scrape(&address), "outboard_device_temperature_celsius"), 42.0, "as it was last");
+        assert_eq!(
+            of(&scrape(&address), "outboard_device_temperature_celsius"),
+            42.0,
+            "as it was last"
+        );
         assert!(get(&address, "/healthz").contains("serving"));
     }
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     Program::new("vector_add").through(&server).expect_success("a client meanwhile");
     std::fs::remove_file(&hangs).expect("it was there");
-    assert!(outboard_e2e::within(Duration::from_secs(30), || age(&scrape(&address)) < 1.0), "it answers again");
+    assert!(
+        outboard_e2e::within(Duration::from_secs(30), || age(&scrape(&address)) < 1.0),
+        "it answers again"
+    );
 }
 
 #[test]
@@ -189,7 +221,8 @@ fn the_most_sessions_are_one_number_everywhere() {
     let address = address(&server);
     server.expect_logged("\"max_sessions\":2");
     assert_eq!(sum(&scrape(&address), "outboard_sessions_limit", &[]), 2.0);
-    let listed = outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
+    let listed =
+        outboard_e2e::outboard(&["sessions", "--json", "--over", "0.01", "--admin", &admin]);
     let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
     assert_eq!(listed["most_sessions"], 2);
     let first = running(&server);
@@ -204,9 +237,22 @@ fn the_most_sessions_are_one_number_everywhere() {
 #[test]
 fn metrics_are_not_for_other_machines_unless_said() {
     let output = std::process::Command::new(outboard_e2e::dist().join("bin/outboard"))
-        .args(["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--socket", "none", "--metrics", "0.0.0.0:0"])
+        .args([
+            "serve",
+            "--driver",
+            "cpu",
+            "--listen",
+            "127.0.0.1:0",
+            "--socket",
+            "none",
+            "--metrics",
+            "0.0.0.0:0",
+        ])
         .output()
         .expect("outboard starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("OB0905") && said.contains("--metrics-public"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("OB0905") && said.contains("--metrics-public"),
+        "{said}"
+    );
 }

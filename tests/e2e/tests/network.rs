@@ -1,5 +1,6 @@
-//! A network that fails in the middle of a training run. The program runs in a network namespace of its own, and what connects it to the server is
-//! cut: packets vanish, and nobody is told. That needs root; without it, there is a proxy which hears nothing that is sent to it, or closes the
+//! A network that fails in the middle of a training run. The program runs in a network namespace of
+//! its own, and what connects it to the server is cut: packets vanish, and nobody is told. That
+//! needs root; without it, there is a proxy which hears nothing that is sent to it, or closes the
 //! connections and takes no new ones for as long.
 #![allow(clippy::print_stdout)]
 
@@ -58,7 +59,10 @@ struct Site {
 fn namespace() -> Option<(Network, String)> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let (name, device) = (format!("ob{}-{number}", std::process::id()), format!("ob{}v{number}", std::process::id()));
+    let (name, device) = (
+        format!("ob{}-{number}", std::process::id()),
+        format!("ob{}v{number}", std::process::id()),
+    );
     let net = format!("10.231.{}", (std::process::id() + number * 16) % 250);
     let made = run("iptables -w -L INPUT -n")
         && run(&format!("ip netns add {name}"))
@@ -76,7 +80,8 @@ impl Site {
     fn new(way: Way, args: &[&str]) -> Site {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let state = std::env::temp_dir().join(format!("outboard-e2e-network-{}-{number}", std::process::id()));
+        let state = std::env::temp_dir()
+            .join(format!("outboard-e2e-network-{}-{number}", std::process::id()));
         let state = state.to_str().expect("a plain path").to_owned();
         let mut all = vec!["--driver", Driver::chosen().name(), "--state", &state];
         all.extend(args);
@@ -87,10 +92,14 @@ impl Site {
             }
             Way::Tls => {
                 all.extend(["--tls", "on", "--require-authentication"]);
-                let made = outboard(&["token", "create", "--json", "--owner", "alice", "--state", &state]);
+                let made =
+                    outboard(&["token", "create", "--json", "--owner", "alice", "--state", &state]);
                 let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
                 let part = |name: &str| made[name].as_str().expect("a text").to_owned();
-                vec![("OUTBOARD_TLS_FINGERPRINT", part("fingerprint")), ("OUTBOARD_TOKEN", part("token"))]
+                vec![
+                    ("OUTBOARD_TLS_FINGERPRINT", part("fingerprint")),
+                    ("OUTBOARD_TOKEN", part("token")),
+                ]
             }
         };
         if let Some((network, ip)) = namespace() {
@@ -106,7 +115,8 @@ impl Site {
     }
 
     fn start(&self, program: Program) -> Running {
-        let program = self.env.iter().fold(program, |program, (name, value)| program.env(name, value));
+        let program =
+            self.env.iter().fold(program, |program, (name, value)| program.env(name, value));
         match &self.network {
             Network::Namespace { name, .. } => {
                 program.under(&["ip", "netns", "exec", name]).start_through_list(&self.address)
@@ -131,7 +141,10 @@ impl Network {
                 assert!(run(&format!("iptables -w {action} OUTPUT -o {device} -j DROP")));
             }
             (Network::Namespace { device, .. }, Cut::Down) => {
-                assert!(run(&format!("ip link set {device} {}", if whole { "up" } else { "down" })));
+                assert!(run(&format!(
+                    "ip link set {device} {}",
+                    if whole { "up" } else { "down" }
+                )));
             }
             (Network::Proxy(proxy), Cut::Dropped) => proxy.silence(!whole),
             (Network::Proxy(proxy), Cut::Down) => {
@@ -165,7 +178,8 @@ fn train_with_cuts(way: Way, cuts: &[(Cut, u64)], args: &[&str]) {
     let mut training = site.start(program());
     for (index, (cut, seconds)) in cuts.iter().enumerate() {
         let step = format!("step {}:", 20 + 20 * index);
-        let line = undisturbed.stdout.lines().find(|line| line.starts_with(&step)).expect("it said so");
+        let line =
+            undisturbed.stdout.lines().find(|line| line.starts_with(&step)).expect("it said so");
         training.wait_for_line(line);
         network.set(*cut, false);
         std::thread::sleep(Duration::from_secs(*seconds));
@@ -187,7 +201,11 @@ fn train_with_cuts(way: Way, cuts: &[(Cut, u64)], args: &[&str]) {
 
 #[test]
 fn a_training_run_survives_cuts_of_a_second() {
-    train_with_cuts(Way::Tcp, &[(Cut::Dropped, 1), (Cut::Down, 1), (Cut::Dropped, 1)], &["--closed-grace", "60"]);
+    train_with_cuts(
+        Way::Tcp,
+        &[(Cut::Dropped, 1), (Cut::Down, 1), (Cut::Dropped, 1)],
+        &["--closed-grace", "60"],
+    );
 }
 
 #[test]
@@ -205,7 +223,11 @@ fn an_encrypted_training_run_survives_cuts_of_a_second_and_of_ten() {
 #[ignore = "takes minutes"]
 fn a_training_run_survives_cuts_of_a_minute() {
     for way in [Way::Tcp, Way::Tls] {
-        train_with_cuts(way, &[(Cut::Dropped, 60), (Cut::Down, 60)], &["--grace", "120", "--closed-grace", "120"]);
+        train_with_cuts(
+            way,
+            &[(Cut::Dropped, 60), (Cut::Down, 60)],
+            &["--grace", "120", "--closed-grace", "120"],
+        );
     }
 }
 
@@ -213,7 +235,10 @@ fn a_training_run_survives_cuts_of_a_minute() {
 fn a_network_that_stays_away_ends_both_sides() {
     let site = Site::new(Way::Tls, &["--grace", "3", "--keepalive", "3"]);
     let (server, network) = (&site.server, &site.network);
-    let program = Program::new("train").arg("1000000").env("OUTBOARD_KEEPALIVE", "3").env("OUTBOARD_LOG", "1");
+    let program = Program::new("train")
+        .arg("1000000")
+        .env("OUTBOARD_KEEPALIVE", "3")
+        .env("OUTBOARD_LOG", "1");
     let mut training = site.start(program);
     training.wait_for_line("running");
     server.only_worker();

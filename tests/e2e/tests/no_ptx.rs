@@ -1,4 +1,5 @@
-//! Kernels that the software device cannot run leave an error that the program sees, whoever launched them.
+//! Kernels that the software device cannot run leave an error that the program sees, whoever
+//! launched them.
 
 use outboard_e2e::{Driver, Program, Server};
 

@@ -36,11 +36,15 @@ fn questions_are_answered() {
 #[test]
 fn questions_reach_the_servers_library_and_answers_come_back_whole() {
     let library = programs().join("fake_nvml").display().to_string();
-    let server = Server::start_with(&["--driver", "cpu", "--nvml", &library], &[("OUTBOARD_CPU_DEVICES", "2")]);
+    let server = Server::start_with(
+        &["--driver", "cpu", "--nvml", &library],
+        &[("OUTBOARD_CPU_DEVICES", "2")],
+    );
     finish(python(server.address(), "forwarded"));
 }
 
-/// Where NVIDIA's program is installed, it says the same of a server's devices as of this machine's.
+/// Where NVIDIA's program is installed, it says the same of a server's devices as of this
+/// machine's.
 #[test]
 fn nvidia_smi_lists_the_devices() {
     let native = Command::new("nvidia-smi").arg("-L").output();
@@ -58,7 +62,10 @@ fn nvidia_smi_lists_the_devices() {
         "--query-gpu=name,memory.total,memory.used,utilization.gpu,temperature.gpu",
         "--format=csv,noheader",
     ]);
-    assert!(values.lines().all(|line| line.split(", ").count() == 5 && !line.contains("Error")), "{values}");
+    assert!(
+        values.lines().all(|line| line.split(", ").count() == 5 && !line.contains("Error")),
+        "{values}"
+    );
 }
 
 #[test]
@@ -101,8 +108,11 @@ fn a_process_is_listed_while_it_runs() {
 fn a_lost_server_is_a_lost_gpu() {
     // The client waits as long as the server would have kept the session.
     let server = Server::start_with(&["--driver", Driver::chosen().name(), "--grace", "2"], &[]);
-    let mut child =
-        python(server.address(), "lost").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("outboard starts");
+    let mut child = python(server.address(), "lost")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("outboard starts");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
     assert_eq!(line, "ready\n");
@@ -115,7 +125,9 @@ fn a_lost_server_is_a_lost_gpu() {
 fn without_a_server_nothing_starts() {
     let mut command = Command::new(root().join(".venv/bin/python3"));
     command.arg(root().join("tests/e2e/tests/nvml.py")).args(["unreachable", "cpu"]);
-    command.env("LD_LIBRARY_PATH", dist().join("lib/outboard/client")).env("OUTBOARD_SERVER", "127.0.0.1:1");
+    command
+        .env("LD_LIBRARY_PATH", dist().join("lib/outboard/client"))
+        .env("OUTBOARD_SERVER", "127.0.0.1:1");
     finish(command);
 }
 
@@ -138,16 +150,21 @@ fn every_symbol_of_the_native_library_is_exported_and_nothing_else() {
     for file in ["nvml-13.0.toml", "nvml-580.toml"] {
         let text = std::fs::read_to_string(root().join("api/facts").join(file)).expect("facts");
         let functions = text.lines().skip_while(|line| *line != "[functions]");
-        let names = functions.filter_map(|line| line.split_once(" = [")).map(|(name, _)| name.to_owned());
+        let names =
+            functions.filter_map(|line| line.split_once(" = [")).map(|(name, _)| name.to_owned());
         wanted.extend(names.filter(|name| name.starts_with("nvml")));
     }
     assert_eq!(wanted.len(), 404, "as many as the library of the driver 580 exports");
     // How a server tells this library from NVIDIA's.
     wanted.insert("outboard_nvml".to_owned());
     let library = dist().join("lib/outboard/client/libnvidia-ml.so.1");
-    let nm = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().expect("nm starts");
+    let nm =
+        Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().expect("nm starts");
     let listed = String::from_utf8(nm.stdout).expect("names");
-    let exported: BTreeSet<String> =
-        listed.lines().filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect();
+    let exported: BTreeSet<String> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().last())
+        .map(str::to_owned)
+        .collect();
     assert_eq!(exported, wanted);
 }

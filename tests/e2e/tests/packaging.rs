@@ -1,4 +1,5 @@
-//! What packagers and containers take from the command: completions, manual pages, a CDI specification.
+//! What packagers and containers take from the command: completions, manual pages, a CDI
+//! specification.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,15 +16,23 @@ fn said(output: &Output) -> String {
 /// The subcommands that people see.
 fn subcommands() -> Vec<String> {
     let help = said(&outboard(&["--help"]));
-    let listed = help.split("Commands:").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap_or_default();
-    let names: Vec<String> =
-        listed.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    let listed = help
+        .split("Commands:")
+        .nth(1)
+        .and_then(|rest| rest.split("\n\n").next())
+        .unwrap_or_default();
+    let names: Vec<String> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
     assert!(names.len() > 8 && names.contains(&"serve".to_owned()), "{help}");
     names
 }
 
 fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("outboard-packaging-{name}-{}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("outboard-packaging-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("a temporary folder can be made");
     folder
@@ -50,15 +59,23 @@ fn completions_know_every_command() {
     assert_eq!(complete("outboard serve --image-cache-"), "--image-cache-limit");
     assert_eq!(complete("outboard config ch"), "check");
     assert_eq!(complete("outboard ls --js"), "--json", "a command's other name is as good");
-    assert_eq!(complete("outboard explain OB010"), "OB0101 OB0102 OB0103 OB0104 OB0105 OB0106 OB0107 OB0108 OB0109");
+    assert_eq!(
+        complete("outboard explain OB010"),
+        "OB0101 OB0102 OB0103 OB0104 OB0105 OB0106 OB0107 OB0108 OB0109"
+    );
 
     let file = folder.join("outboard.toml").display().to_string();
-    let contexts = "[contexts.lab]\nserver = \"gpu1\"\n[contexts.lobby]\nserver = \"unix:/run/x.sock\"\n";
+    let contexts =
+        "[contexts.lab]\nserver = \"gpu1\"\n[contexts.lobby]\nserver = \"unix:/run/x.sock\"\n";
     std::fs::write(&file, contexts).expect("it can be written");
     assert_eq!(complete(&format!("outboard --config {file} --context l")), "lab lobby");
     assert_eq!(complete(&format!("outboard context use --config {file} d")), "default");
     assert_eq!(complete(&format!("outboard devices --config {file} --server g")), "gpu1");
-    assert_eq!(complete(&format!("outboard devices --config {file}.not --server g")), "", "nobody is told of mistakes");
+    assert_eq!(
+        complete(&format!("outboard devices --config {file}.not --server g")),
+        "",
+        "nobody is told of mistakes"
+    );
 
     let admin = folder.join("admin.sock").display().to_string();
     let server = Server::start_with(&["--driver", "cpu", "--admin", &admin], &[]);
@@ -73,14 +90,17 @@ fn completions_know_every_command() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// What bash would write when somebody presses the tabulator key behind these words, by the script in a folder.
+/// What bash would write when somebody presses the tabulator key behind these words, by the script
+/// in a folder.
 fn complete(folder: &Path, words: &str) -> String {
     let script = format!(
         "PATH={}:$PATH; . {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _clap_complete_outboard outboard \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
         dist().join("bin").display(),
         folder.join("bash").display()
     );
-    said(&Command::new("bash").args(["-c", &script]).output().expect("bash starts")).trim().to_owned()
+    said(&Command::new("bash").args(["-c", &script]).output().expect("bash starts"))
+        .trim()
+        .to_owned()
 }
 
 #[test]
@@ -102,10 +122,14 @@ fn every_command_has_a_manual_page() {
     let page = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a page");
     assert_eq!(page("outboard-ls.1"), ".so man1/outboard-devices.1\n");
     assert!(
-        page("outboard-devices.1").contains("also `outboard ls`") && page("outboard.1").contains("also `outboard ls`")
+        page("outboard-devices.1").contains("also `outboard ls`")
+            && page("outboard.1").contains("also `outboard ls`")
     );
     let hidden = ["worker", "check-driver", "doctor-trial"];
-    assert!(hidden.iter().all(|name| !folder.join(format!("outboard-{name}.1")).exists()), "what is hidden has none");
+    assert!(
+        hidden.iter().all(|name| !folder.join(format!("outboard-{name}.1")).exists()),
+        "what is hidden has none"
+    );
     let _ = std::fs::remove_dir_all(&folder);
 }
 
@@ -113,8 +137,12 @@ fn texts(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Checks what the specification of CDI asks, and returns the mounts and, for a device, the variables.
-fn checked(specification: &Value, device: &str) -> (Vec<(String, String)>, BTreeMap<String, String>) {
+/// Checks what the specification of CDI asks, and returns the mounts and, for a device, the
+/// variables.
+fn checked(
+    specification: &Value,
+    device: &str,
+) -> (Vec<(String, String)>, BTreeMap<String, String>) {
     let only = |value: &Value, keys: &[&str]| {
         for key in value.as_object().expect("an object").keys() {
             assert!(keys.contains(&key.as_str()), "{key} is not known: {value}");
@@ -123,18 +151,30 @@ fn checked(specification: &Value, device: &str) -> (Vec<(String, String)>, BTree
     only(specification, &["cdiVersion", "kind", "containerEdits", "devices"]);
     assert_eq!(specification["cdiVersion"], "0.5.0");
     let devices = specification["devices"].as_array().expect("devices");
-    let mut names: Vec<&str> = devices.iter().filter_map(|device| device["name"].as_str()).collect();
-    assert!(names.iter().all(|name| name.chars().all(|letter| letter.is_ascii_alphanumeric())), "{names:?}");
+    let mut names: Vec<&str> =
+        devices.iter().filter_map(|device| device["name"].as_str()).collect();
+    assert!(
+        names.iter().all(|name| name.chars().all(|letter| letter.is_ascii_alphanumeric())),
+        "{names:?}"
+    );
     names.dedup();
     assert_eq!(names.len(), devices.len(), "each name is there once");
-    let found = devices.iter().find(|one| one["name"] == device).unwrap_or_else(|| panic!("no {device} in {names:?}"));
+    let found = devices
+        .iter()
+        .find(|one| one["name"] == device)
+        .unwrap_or_else(|| panic!("no {device} in {names:?}"));
     let (mut mounts, mut variables) = (Vec::new(), BTreeMap::new());
     for edits in [&specification["containerEdits"], &found["containerEdits"]] {
         only(edits, &["env", "mounts"]);
         for mount in edits["mounts"].as_array().into_iter().flatten() {
             only(mount, &["hostPath", "containerPath", "options"]);
-            let path =
-                |key: &str| mount[key].as_str().filter(|path| path.starts_with('/')).expect("absolute").to_owned();
+            let path = |key: &str| {
+                mount[key]
+                    .as_str()
+                    .filter(|path| path.starts_with('/'))
+                    .expect("absolute")
+                    .to_owned()
+            };
             assert!(Path::new(&path("hostPath")).exists(), "{mount}");
             assert!(texts(&mount["options"]).contains(&"ro".to_owned()), "{mount}");
             mounts.push((path("hostPath"), path("containerPath")));
@@ -158,7 +198,8 @@ fn a_container_gets_the_client() {
     let file = folder.join("cdi/outboard.json");
     let generate = ["cdi", "generate", "--server", server.address(), "--output", &text(&file)];
     said(&outboard(&generate));
-    let specification: Value = serde_json::from_slice(&std::fs::read(&file).expect("it was written")).expect("JSON");
+    let specification: Value =
+        serde_json::from_slice(&std::fs::read(&file).expect("it was written")).expect("JSON");
     assert_eq!(specification["kind"], "outboard.dev/gpu");
     let (mounts, variables) = checked(&specification, "1");
     let real = text(&socket.canonicalize().expect("the server listens"));
@@ -167,7 +208,8 @@ fn a_container_gets_the_client() {
         format!("unix:{real}/1"),
         "this machine's loopback is not the container's"
     );
-    // A container, as far as this machine lets one be made: other files at the paths of the specification, and no network.
+    // A container, as far as this machine lets one be made: other files at the paths of the
+    // specification, and no network.
     let program = programs().join("vector_add");
     let mut script = "set -e\nmount -t tmpfs none /opt\n".to_owned();
     for (host, inside) in mounts.iter().filter(|(host, inside)| host != inside) {
@@ -186,9 +228,11 @@ fn a_container_gets_the_client() {
         assert!(said(&output).contains("over unix"), "the socket is used: {output:?}");
         output
     } else {
-        // Not in a namespace, then with the mounts' own paths: variables and socket are tried all the same.
-        let outside =
-            |value: &String| mounts.iter().fold(value.clone(), |value, (host, inside)| value.replace(inside, host));
+        // Not in a namespace, then with the mounts' own paths: variables and socket are tried all
+        // the same.
+        let outside = |value: &String| {
+            mounts.iter().fold(value.clone(), |value, (host, inside)| value.replace(inside, host))
+        };
         let variables = variables.iter().map(|(name, value)| (name, outside(value)));
         Command::new(&program).envs(variables).output().expect("the program starts")
     };
@@ -196,18 +240,21 @@ fn a_container_gets_the_client() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Files by which programs recognise the server and show who they are come into the container; what is secret stays out of the specification.
+/// Files by which programs recognise the server and show who they are come into the container; what
+/// is secret stays out of the specification.
 #[test]
 fn a_container_shows_the_token_that_it_was_given() {
     let folder = folder("cdi-token");
     let text = |name: &str| folder.join(name).to_str().expect("a plain path").to_owned();
-    let (socket, state, token, authorities) = (text("x.sock"), text("state"), text("token"), text("ca.pem"));
+    let (socket, state, token, authorities) =
+        (text("x.sock"), text("state"), text("token"), text("ca.pem"));
     let made = outboard(&["token", "create", "--json", "--owner", "alice", "--state", &state]);
     let made: Value = serde_json::from_str(&said(&made)).expect("JSON");
     let secret = made["token"].as_str().expect("a token");
     std::fs::write(&token, secret).expect("it can be written");
     std::fs::copy(Path::new(&state).join("server.crt"), &authorities).expect("it can be copied");
-    let server = Server::start_with(&["--driver", "cpu", "--socket", &socket, "--state", &state], &[]);
+    let server =
+        Server::start_with(&["--driver", "cpu", "--socket", &socket, "--state", &state], &[]);
     let generate = |flags: &[&str], env: &[(&str, &str)]| {
         let local = format!("unix:{socket}");
         let mut command = command();
@@ -220,26 +267,38 @@ fn a_container_shows_the_token_that_it_was_given() {
     let (mounts, mut variables) = checked(&specification, "all");
     for name in ["OUTBOARD_TOKEN_FILE", "OUTBOARD_TLS_CA"] {
         let inside = variables[name].clone();
-        let (host, _) = mounts.iter().find(|(_, path)| *path == inside).expect("what a variable names is mounted");
+        let (host, _) = mounts
+            .iter()
+            .find(|(_, path)| *path == inside)
+            .expect("what a variable names is mounted");
         variables.insert(name.to_owned(), host.clone());
     }
     // With the mounts' own paths, as no container can be made everywhere.
     said(&command().arg("devices").envs(&variables).output().expect("outboard starts"));
     let log = || server.log();
-    let seen = outboard_e2e::within(std::time::Duration::from_secs(20), || log().contains("\"owner\":\"alice\""));
+    let seen = outboard_e2e::within(std::time::Duration::from_secs(20), || {
+        log().contains("\"owner\":\"alice\"")
+    });
     assert!(seen, "{}", log());
 
     // A token of whoever generates it is not given away without a word.
-    let output = generate(&[], &[("OUTBOARD_TOKEN_FILE", token.as_str()), ("OUTBOARD_TLS_FINGERPRINT", "sha256:0")]);
+    let output = generate(
+        &[],
+        &[("OUTBOARD_TOKEN_FILE", token.as_str()), ("OUTBOARD_TLS_FINGERPRINT", "sha256:0")],
+    );
     let note = String::from_utf8_lossy(&output.stderr).into_owned();
     let specification: Value = serde_json::from_str(&said(&output)).expect("JSON");
     let (mounts, variables) = checked(&specification, "all");
     assert!(note.contains("no token") && !variables.contains_key("OUTBOARD_TOKEN_FILE"), "{note}");
-    assert!(variables["OUTBOARD_TLS_FINGERPRINT"] == "sha256:0" && mounts.iter().all(|(host, _)| *host != token));
+    assert!(
+        variables["OUTBOARD_TLS_FINGERPRINT"] == "sha256:0"
+            && mounts.iter().all(|(host, _)| *host != token)
+    );
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// The manifest for clusters says to the server what it understands, and what it is told elsewhere fits.
+/// The manifest for clusters says to the server what it understands, and what it is told elsewhere
+/// fits.
 #[test]
 fn a_cluster_is_told_what_the_server_understands() {
     let page = |name: &str| {
@@ -247,10 +306,15 @@ fn a_cluster_is_told_what_the_server_understands() {
         std::fs::read_to_string(path).expect("the manifest is there")
     };
     let (server, client) = (page("server.yaml"), page("client.yaml"));
-    let settings =
-        server.split("outboard.toml: |\n").nth(1).and_then(|rest| rest.split("\n---").next()).expect("settings");
-    let settings: String =
-        settings.lines().map(|line| line.strip_prefix("    ").unwrap_or(line).to_owned() + "\n").collect();
+    let settings = server
+        .split("outboard.toml: |\n")
+        .nth(1)
+        .and_then(|rest| rest.split("\n---").next())
+        .expect("settings");
+    let settings: String = settings
+        .lines()
+        .map(|line| line.strip_prefix("    ").unwrap_or(line).to_owned() + "\n")
+        .collect();
     let folder = folder("cluster");
     let file = folder.join("outboard.toml");
     std::fs::write(&file, &settings).expect("it can be written");
@@ -285,9 +349,19 @@ fn a_cluster_is_told_what_the_server_understands() {
 fn a_specification_that_cannot_work_is_refused() {
     let output = outboard(&["cdi", "generate", "--server", "127.0.0.1:1"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && text.contains("OB0107") && text.contains("container"), "{text}");
+    assert!(
+        !output.status.success() && text.contains("OB0107") && text.contains("container"),
+        "{text}"
+    );
     // A server elsewhere need not be up.
-    let output = outboard(&["cdi", "generate", "--server", "no-such-host.invalid", "--kind", "example.org/gpu"]);
+    let output = outboard(&[
+        "cdi",
+        "generate",
+        "--server",
+        "no-such-host.invalid",
+        "--kind",
+        "example.org/gpu",
+    ]);
     let specification: Value = serde_json::from_str(&said(&output)).expect("JSON");
     let (_, variables) = checked(&specification, "all");
     assert_eq!(variables["OUTBOARD_SERVER"], "no-such-host.invalid:9470");

@@ -1,5 +1,5 @@
-//! A connection that only asks NVML's questions can do nothing else, whatever its client sends: it is outside of the queue, of limits, and of
-//! exclusive devices.
+//! A connection that only asks NVML's questions can do nothing else, whatever its client sends: it
+//! is outside of the queue, of limits, and of exclusive devices.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,12 +10,21 @@ use outboard_e2e::{Driver, Recording, Server};
 use outboard_session::client::{Event, Incoming};
 use outboard_wire::codec::decode_all;
 use outboard_wire::frame::{CommandHeader, flags};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, HELLO_LIMIT, Hello, Preamble, Purpose, VERSION};
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, HELLO_LIMIT, Hello, Preamble, Purpose, VERSION,
+};
 use outboard_wire::{Writer, messages, notice};
 
 /// Programs that send commands of many kinds.
-const PROGRAMS: [&str; 7] =
-    ["vector_add", "streams_events", "symbols", "virtual_memory", "memory_pools", "graph_explicit", "arrays"];
+const PROGRAMS: [&str; 7] = [
+    "vector_add",
+    "streams_events",
+    "symbols",
+    "virtual_memory",
+    "memory_pools",
+    "graph_explicit",
+    "arrays",
+];
 /// The number of the question that is asked last; who answers it has done with all before it.
 const LAST: &str = "context_open";
 const LIMIT: Duration = Duration::from_secs(30);
@@ -53,7 +62,8 @@ impl Sent {
 fn taken_apart(recording: &Recording) -> (Hello, Vec<Sent>) {
     let (hello, mut rest) = recording.bytes.split_at(recording.hello);
     let (head, body) = hello.split_first_chunk::<{ Preamble::SIZE }>().expect("a preamble");
-    let hello = Hello::decode(&Preamble::decode(head, HELLO_LIMIT).expect("ours"), body, VERSION).expect("a hello");
+    let hello = Hello::decode(&Preamble::decode(head, HELLO_LIMIT).expect("ours"), body, VERSION)
+        .expect("a hello");
     let mut commands = Vec::new();
     while let Some((head, after)) = rest.split_first_chunk::<{ CommandHeader::SIZE }>() {
         let header = CommandHeader::decode(head).expect("a header");
@@ -102,8 +112,11 @@ fn send(mut stream: TcpStream, commands: &[Sent]) -> Vec<Fate> {
                         if status == 0 { Fate::Done(payload.to_vec()) } else { Fate::Refused };
                     if answers as usize == commands.len() {
                         // Those that nobody waits for have only said something if they failed.
-                        for (fate, _) in fates.iter_mut().zip(commands).filter(|(_, sent)| !sent.waits()) {
-                            *fate = if failures > 0 { Fate::Refused } else { Fate::Done(Vec::new()) };
+                        for (fate, _) in
+                            fates.iter_mut().zip(commands).filter(|(_, sent)| !sent.waits())
+                        {
+                            *fate =
+                                if failures > 0 { Fate::Refused } else { Fate::Done(Vec::new()) };
                         }
                         return fates;
                     }
@@ -121,7 +134,11 @@ fn who_only_asks_can_do_nothing_else() {
     let server = Server::start_with(&["--driver", driver], &[]);
     let recordings = PROGRAMS.map(|program| taken_apart(&Recording::of(&server, program)));
     let last = recordings.iter().flat_map(|(_, sent)| sent);
-    let last = last.clone().find(|sent| messages::name(sent.header.op) == Some(LAST)).expect("a program asks").clone();
+    let last = last
+        .clone()
+        .find(|sent| messages::name(sent.header.op) == Some(LAST))
+        .expect("a program asks")
+        .clone();
     let hello = &recordings[0].0;
 
     // Said again by a session, the commands do what they did.
@@ -132,9 +149,14 @@ fn who_only_asks_can_do_nothing_else() {
     let fates = send(session, &whole);
     assert!(fates.iter().filter(|fate| matches!(fate, Fate::Done(_))).count() > 5, "{fates:?}");
 
-    // Each kind of command, by itself, to a worker that has never had a driver and to one that has waited with it.
-    let kinds: BTreeMap<u16, &Sent> =
-        recordings.iter().flat_map(|(_, sent)| sent).rev().map(|sent| (sent.header.op, sent)).collect();
+    // Each kind of command, by itself, to a worker that has never had a driver and to one that has
+    // waited with it.
+    let kinds: BTreeMap<u16, &Sent> = recordings
+        .iter()
+        .flat_map(|(_, sent)| sent)
+        .rev()
+        .map(|sent| (sent.header.op, sent))
+        .collect();
     assert!(kinds.len() > 30, "{} kinds of commands", kinds.len());
     let warm = Server::start_with(&["--driver", driver, "--warm", "1"], &[]);
     for (op, sent) in kinds {
@@ -144,13 +166,19 @@ fn who_only_asks_can_do_nothing_else() {
             let fates = send(stream, &[sent.clone(), last.clone()]);
             let harmless = match (&fates[0], name) {
                 (Fate::Refused | Fate::Ended, _) => true,
-                // The answer itself says that it failed, or that the image has to be sent first; and bytes of images are only kept until one is
-                // loaded.
+                // The answer itself says that it failed, or that the image has to be sent first;
+                // and bytes of images are only kept until one is loaded.
                 (Fate::Done(answer), "graph_instantiate") => {
-                    decode_all::<messages::GraphInstantiateReply>(answer).expect("its answer").status != 0
+                    decode_all::<messages::GraphInstantiateReply>(answer)
+                        .expect("its answer")
+                        .status
+                        != 0
                 }
                 (Fate::Done(answer), "module_load_named") => {
-                    !decode_all::<messages::ModuleLoadNamedReply>(answer).expect("its answer").missing.is_empty()
+                    !decode_all::<messages::ModuleLoadNamedReply>(answer)
+                        .expect("its answer")
+                        .missing
+                        .is_empty()
                 }
                 (Fate::Done(_), name) => name == "image_data",
             };

@@ -6,15 +6,19 @@ use outboard_e2e::{Program, Server};
 
 /// How long each part of the program takes.
 const PART: Duration = Duration::from_millis(2500);
-/// How long the processor time is looked at: well within a part, which may begin late on a busy machine.
+/// How long the processor time is looked at: well within a part, which may begin late on a busy
+/// machine.
 const LOOK: Duration = Duration::from_millis(1200);
-/// A wait spins for some microseconds at its beginning, and a thread may look around once in a while.
+/// A wait spins for some microseconds at its beginning, and a thread may look around once in a
+/// while.
 const MOST: f64 = 0.05;
 
 /// Processor time of a process so far.
 fn processor_time(process: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("the process is there");
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let stat =
+        std::fs::read_to_string(format!("/proc/{process}/stat")).expect("the process is there");
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     // Behind the name: the 12th and 13th fields, in hundredths of a second.
     let ticks = |index: usize| fields[index].parse::<u64>().expect("a number");
     Duration::from_millis(10 * (ticks(11) + ticks(12)))
@@ -25,13 +29,16 @@ fn load<const N: usize>(processes: [u32; N]) -> [f64; N] {
     let (before, start) = (processes.map(processor_time), Instant::now());
     std::thread::sleep(LOOK);
     let after = processes.map(processor_time);
-    std::array::from_fn(|index| (after[index] - before[index]).as_secs_f64() / start.elapsed().as_secs_f64())
+    std::array::from_fn(|index| {
+        (after[index] - before[index]).as_secs_f64() / start.elapsed().as_secs_f64()
+    })
 }
 
 fn rests(environment: &[(&str, &str)]) {
     let server = Server::start();
     let program = Program::new("rest").arg(&PART.as_millis().to_string());
-    let program = environment.iter().fold(program, |program, (name, value)| program.env(name, value));
+    let program =
+        environment.iter().fold(program, |program, (name, value)| program.env(name, value));
     let mut running = program.start_through(&server);
     // The device of these tests may be processors: while a kernel runs, only the client must rest.
     running.wait_for_line("kernel");

@@ -18,7 +18,10 @@ fn sessions(server: &Server) -> Vec<Value> {
 }
 
 fn endless(server: &Server, mebibytes: &str, transport: &str) -> Running {
-    let program = Program::new("endless").arg(mebibytes).env("OUTBOARD_LOG", "1").env("OUTBOARD_TRANSPORT", transport);
+    let program = Program::new("endless")
+        .arg(mebibytes)
+        .env("OUTBOARD_LOG", "1")
+        .env("OUTBOARD_TRANSPORT", transport);
     let mut running = program.start_through(server);
     running.wait_for_line("running");
     running
@@ -48,13 +51,23 @@ fn sessions_are_listed_with_what_they_do() {
     for (session, transport, mebibytes) in [(&listed[0], "tcp", 64), (&listed[1], "shm", 16)] {
         assert_eq!(session["state"], "serving", "{session}");
         assert_eq!(session["transport"], transport, "{session}");
-        assert!(session["client"].as_str().is_some_and(|client| client.starts_with("endless (")), "{session}");
+        assert!(
+            session["client"].as_str().is_some_and(|client| client.starts_with("endless (")),
+            "{session}"
+        );
         assert!(session["owner"].as_str().is_some_and(|owner| !owner.is_empty()), "{session}");
-        assert!(number(&session["commands"]["launch"]) >= 20.0 && number(&session["waits"]) >= 1.0, "{session}");
+        assert!(
+            number(&session["commands"]["launch"]) >= 20.0 && number(&session["waits"]) >= 1.0,
+            "{session}"
+        );
         assert!(number(&session["bytes_to_device"]["commands"]) > 20.0 * 16.0, "{session}");
         assert!(number(&session["memory"][0]["bytes"]) >= f64::from(mebibytes << 20), "{session}");
     }
-    assert!(listed[1]["client"].as_str().is_some_and(|client| client.contains(&second.id().to_string())));
+    assert!(
+        listed[1]["client"]
+            .as_str()
+            .is_some_and(|client| client.contains(&second.id().to_string()))
+    );
     let text = outboard(&["sessions", "--server", server.address()]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.starts_with("SESSION") && text.matches("endless (").count() == 2, "{text}");
@@ -68,15 +81,25 @@ fn a_session_that_is_killed_ends_with_a_sentence_and_its_neighbour_goes_on() {
         let client = format!("({})", program.id());
         let mut neighbour = endless(&server, "1", transport);
         let all = sessions(&server);
-        let session = all.iter().find(|session| session["client"].as_str().is_some_and(|name| name.ends_with(&client)));
+        let session = all
+            .iter()
+            .find(|session| session["client"].as_str().is_some_and(|name| name.ends_with(&client)));
         let id = session.expect("it is listed")["id"].as_str().expect("a number").to_owned();
         let ended = json(&["kill", &id[..8], "--json", "--server", server.address()]);
         assert_eq!(ended["ended"], serde_json::json!([id]));
         let outcome = program.finish();
         assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
         assert!(outcome.stdout.contains("then the same"), "the error stays: {}", outcome.stdout);
-        assert!(outcome.stderr.contains("ended by the server's administrator"), "{}", outcome.stderr);
-        assert!(server.log().matches(&id).count() >= 2, "the log has the number that the list has: {}", server.log());
+        assert!(
+            outcome.stderr.contains("ended by the server's administrator"),
+            "{}",
+            outcome.stderr
+        );
+        assert!(
+            server.log().matches(&id).count() >= 2,
+            "the log has the number that the list has: {}",
+            server.log()
+        );
         assert!(within(PATIENCE, || sessions(&server).len() == 1), "it is gone");
         assert!(!neighbour.has_ended(), "the neighbour went on");
         neighbour.kill();
@@ -114,18 +137,25 @@ fn who_asks_for_what_is_not_there_is_told() {
     assert!(said(&["kill", "abc"]).contains("too short"));
     assert!(said(&["kill", "abcd"]).contains("there is no session abcd"));
     let elsewhere = outboard(&["kill", "--all", "--server", "192.0.2.1:9470"]);
-    assert!(!elsewhere.status.success() && String::from_utf8_lossy(&elsewhere.stderr).contains("another machine"));
+    assert!(
+        !elsewhere.status.success()
+            && String::from_utf8_lossy(&elsewhere.stderr).contains("another machine")
+    );
     assert!(said(&["sessions", "--admin", "/nowhere/at/all"]).contains("no server's socket"));
     let closed = Server::start_with(&["--driver", "cpu", "--admin", "none"], &[]);
     let output = outboard(&["sessions", "--server", closed.address()]);
-    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("--admin PATH"));
+    assert!(
+        !output.status.success()
+            && String::from_utf8_lossy(&output.stderr).contains("--admin PATH")
+    );
 }
 
 #[test]
 fn nonsense_at_the_administrators_socket_harms_nobody() {
     use std::io::{Read, Write};
     use std::os::unix::fs::MetadataExt;
-    let path = std::env::temp_dir().join(format!("outboard-seeing-{}.admin.sock", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("outboard-seeing-{}.admin.sock", std::process::id()));
     let name = path.to_str().expect("a plain path");
     let server = Server::start_with(&["--driver", "cpu", "--admin", name], &[]);
     assert_eq!(std::fs::metadata(&path).expect("the socket is there").mode() & 0o777, 0o600);
@@ -141,7 +171,11 @@ fn nonsense_at_the_administrators_socket_harms_nobody() {
         stream.shutdown(std::net::Shutdown::Write).expect("a socket can be half closed");
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
-        assert!(String::from_utf8_lossy(&said).contains(answer), "{bytes:?}: {}", String::from_utf8_lossy(&said));
+        assert!(
+            String::from_utf8_lossy(&said).contains(answer),
+            "{bytes:?}: {}",
+            String::from_utf8_lossy(&said)
+        );
     }
     let listing = json(&["sessions", "--json", "--admin", name]);
     assert_eq!(listing["sessions"].as_array().map(Vec::len), Some(1));
@@ -152,13 +186,25 @@ fn top_shows_sessions_and_devices_to_scripts() {
     let server = Server::start_with(&["--driver", "cpu"], &[("OUTBOARD_CPU_DEVICES", "2")]);
     let _running = endless(&server, "64", "tcp");
     let look = json(&["top", "--once", "--json", "--server", server.address()]);
-    let session = look["server"]["sessions"].as_array().and_then(|all| all.iter().find(|one| one["kind"] == "session"));
+    let session = look["server"]["sessions"]
+        .as_array()
+        .and_then(|all| all.iter().find(|one| one["kind"] == "session"));
     let session = session.expect("the program's session");
-    assert!(number(&session["launches_per_second"]) > 0.0 && number(&session["memory"][0]["bytes"]) >= 64e6, "{look}");
+    assert!(
+        number(&session["launches_per_second"]) > 0.0
+            && number(&session["memory"][0]["bytes"]) >= 64e6,
+        "{look}"
+    );
     let devices = look["devices"].as_array().expect("devices");
     assert_eq!(devices.len(), 2, "{look}");
-    assert!(number(&devices[0]["memory_used_bytes"]) >= 64e6 && devices[0]["utilisation"].is_number(), "{look}");
-    assert!(number(&devices[0]["memory_bytes"]) > number(&devices[0]["memory_free_bytes"]), "{look}");
+    assert!(
+        number(&devices[0]["memory_used_bytes"]) >= 64e6 && devices[0]["utilisation"].is_number(),
+        "{look}"
+    );
+    assert!(
+        number(&devices[0]["memory_bytes"]) > number(&devices[0]["memory_free_bytes"]),
+        "{look}"
+    );
     let text = outboard(&["top", "--once", "--server", server.address()]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("CALLS/S") && text.contains("endless ("), "{text}");
@@ -180,11 +226,20 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
     for by_signal in [false, true] {
         let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
         let terminal = rustix::pty::openpt(flags).expect("a terminal");
-        rustix::pty::grantpt(&terminal).and_then(|()| rustix::pty::unlockpt(&terminal)).expect("its other side");
-        let name = rustix::pty::ptsname(&terminal, Vec::new()).expect("its name").into_string().expect("a plain name");
+        rustix::pty::grantpt(&terminal)
+            .and_then(|()| rustix::pty::unlockpt(&terminal))
+            .expect("its other side");
+        let name = rustix::pty::ptsname(&terminal, Vec::new())
+            .expect("its name")
+            .into_string()
+            .expect("a plain name");
         let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&terminal, size).expect("it has a size");
-        let side = std::fs::OpenOptions::new().read(true).write(true).open(&name).expect("its other side opens");
+        let side = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&name)
+            .expect("its other side opens");
         let before = rustix::termios::tcgetattr(&side).expect("settings");
         let stdio = || std::process::Stdio::from(side.try_clone().expect("descriptors"));
         let mut child = command()
@@ -195,7 +250,8 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
             .stderr(stdio())
             .spawn()
             .expect("top starts");
-        let mut ours = std::fs::File::from(terminal.as_fd().try_clone_to_owned().expect("descriptors"));
+        let mut ours =
+            std::fs::File::from(terminal.as_fd().try_clone_to_owned().expect("descriptors"));
         let mut reader = ours.try_clone().expect("descriptors");
         let (send, seen) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -209,20 +265,29 @@ fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
         let mut screen = String::new();
         let shows = |text: &str, screen: &mut String| {
             within(PATIENCE, || {
-                screen.extend(seen.try_iter().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()));
+                screen.extend(
+                    seen.try_iter().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+                );
                 screen.contains(text)
             })
         };
         assert!(shows("SESSION", &mut screen) && shows("endless", &mut screen), "{screen}");
         let during = rustix::termios::tcgetattr(&side).expect("settings");
-        assert!(!during.local_modes.contains(rustix::termios::LocalModes::ICANON), "keys come one by one");
+        assert!(
+            !during.local_modes.contains(rustix::termios::LocalModes::ICANON),
+            "keys come one by one"
+        );
         if by_signal {
-            let id = rustix::process::Pid::from_raw(child.id() as i32).expect("a process has a number");
+            let id =
+                rustix::process::Pid::from_raw(child.id() as i32).expect("a process has a number");
             rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it is there");
         } else {
             ours.write_all(b"mq").expect("keys");
         }
-        assert!(within(PATIENCE, || child.try_wait().is_ok_and(|status| status.is_some())), "it ends");
+        assert!(
+            within(PATIENCE, || child.try_wait().is_ok_and(|status| status.is_some())),
+            "it ends"
+        );
         assert!(shows("\u{1b}[?1049l", &mut screen), "it leaves the other screen: {screen:?}");
         let after = rustix::termios::tcgetattr(&side).expect("settings");
         assert_eq!(after.local_modes, before.local_modes, "the terminal is as it was");

@@ -17,12 +17,15 @@ fn list(servers: &[&Server]) -> String {
 
 fn works_over(transport: &str, count: usize, devices: &str) {
     let servers: Vec<Server> = (0..count).map(|_| server(devices)).collect();
-    let program = Program::new("servers").arg(&count.to_string()).env("OUTBOARD_TRANSPORT", transport);
+    let program =
+        Program::new("servers").arg(&count.to_string()).env("OUTBOARD_TRANSPORT", transport);
     let outcome = program.through_list(&list(&servers.iter().collect::<Vec<_>>()));
     outcome.expect_success("several servers");
-    let lines: Vec<&str> = outcome.stdout.lines().filter(|line| !line.starts_with("cuda")).collect();
+    let lines: Vec<&str> =
+        outcome.stdout.lines().filter(|line| !line.starts_with("cuda")).collect();
     let refused = (count > 1).then_some("what crosses servers is refused");
-    let wanted = ["addresses are apart", "one after the other", "all at once"].into_iter().chain(refused);
+    let wanted =
+        ["addresses are apart", "one after the other", "all at once"].into_iter().chain(refused);
     assert_eq!(lines[1..], wanted.chain(["servers: done"]).collect::<Vec<_>>());
 }
 
@@ -57,20 +60,35 @@ fn a_server_that_is_lost_takes_its_devices_along_and_no_others() {
     let outcome = running.finish();
     outcome.expect_success("the first server's device");
     assert!(outcome.stdout.ends_with("the other server goes on\n"), "{}", outcome.stdout);
-    assert!(within(Duration::from_secs(10), || first.workers().is_empty()), "its session has ended with the program");
+    assert!(
+        within(Duration::from_secs(10), || first.workers().is_empty()),
+        "its session has ended with the program"
+    );
 }
 
 #[test]
 fn a_server_that_does_not_answer_is_named() {
     let first = server("1");
     let nobody = "127.0.0.1:1";
-    let outcome = Program::new("servers").arg("2").through_list(&format!("{},{nobody}", first.address()));
-    assert!(!outcome.status.success() && outcome.stderr.contains(nobody), "{}{}", outcome.stdout, outcome.stderr);
+    let outcome =
+        Program::new("servers").arg("2").through_list(&format!("{},{nobody}", first.address()));
+    assert!(
+        !outcome.status.success() && outcome.stderr.contains(nobody),
+        "{}{}",
+        outcome.stdout,
+        outcome.stderr
+    );
     // A program that was started without `outboard run` says it in the log.
-    let program = Program::new("vector_add").env("OUTBOARD_LOG", "1").env("OUTBOARD_CONFIG", "none");
+    let program =
+        Program::new("vector_add").env("OUTBOARD_LOG", "1").env("OUTBOARD_CONFIG", "none");
     let list = format!("{},{nobody}", first.address());
     let outcome = program.env("OUTBOARD_SERVER", &list).with_library();
-    assert!(!outcome.status.success() && outcome.stderr.contains(nobody), "{}{}", outcome.stdout, outcome.stderr);
+    assert!(
+        !outcome.status.success() && outcome.stderr.contains(nobody),
+        "{}{}",
+        outcome.stdout,
+        outcome.stderr
+    );
 }
 
 #[test]
@@ -83,17 +101,24 @@ fn devices_of_all_servers_are_listed() {
         .as_array()
         .expect("a list of servers")
         .iter()
-        .map(|one| (one["server"].as_str().unwrap_or(""), one["devices"].as_array().map_or(0, Vec::len)))
+        .map(|one| {
+            (one["server"].as_str().unwrap_or(""), one["devices"].as_array().map_or(0, Vec::len))
+        })
         .collect();
     if Driver::chosen() == Driver::Cpu {
         assert_eq!(each, [(first.address(), 2), (second.address(), 1)]);
     }
     // One that does not answer hides no other.
     let said = outboard(&["devices", "--server", &format!("127.0.0.1:1,{}", second.address())]);
-    assert!(!said.status.success() && String::from_utf8_lossy(&said.stderr).contains("127.0.0.1:1"));
+    assert!(
+        !said.status.success() && String::from_utf8_lossy(&said.stderr).contains("127.0.0.1:1")
+    );
     assert!(String::from_utf8_lossy(&said.stdout).contains(second.address()), "{said:?}");
     let said = outboard(&["sessions", "--server", &list(&[&first, &second])]);
-    assert!(String::from_utf8_lossy(&said.stderr).contains("name one of them"), "a command for one server says so");
+    assert!(
+        String::from_utf8_lossy(&said.stderr).contains("name one of them"),
+        "a command for one server says so"
+    );
 }
 
 /// What the doctor finds of a list: the check, how it went, the server that it is about.
@@ -114,7 +139,11 @@ fn the_doctor_looks_at_each_server() {
         let those = found.iter().filter(|finding| finding[0] == check && finding[1] == level);
         those.map(|finding| &*finding[2]).collect()
     };
-    assert_eq!((of("server", "ok"), of("server", "fail")), (vec![first, second.address()], vec![nobody]), "{found:?}");
+    assert_eq!(
+        (of("server", "ok"), of("server", "fail")),
+        (vec![first, second.address()], vec![nobody]),
+        "{found:?}"
+    );
     for check in ["session", "window"] {
         assert_eq!(of(check, "ok"), [first, second.address()], "{check}: {found:?}");
     }
@@ -125,17 +154,29 @@ fn the_doctor_looks_at_each_server() {
 fn the_profile_tells_of_each_server() {
     let (first, second) = (server("1"), server("1"));
     let said = Program::new("servers").arg("2").statistics_of_list(&list(&[&first, &second]));
-    let servers: Vec<&str> =
-        said["servers"].as_array().expect("a list").iter().filter_map(|one| one["server"].as_str()).collect();
+    let servers: Vec<&str> = said["servers"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|one| one["server"].as_str())
+        .collect();
     assert_eq!(servers, [first.address(), second.address()]);
-    assert!(said["servers"].as_array().expect("a list").iter().all(|one| one["posted"].as_u64() > Some(100)), "{said}");
+    assert!(
+        said["servers"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .all(|one| one["posted"].as_u64() > Some(100)),
+        "{said}"
+    );
 }
 
 /// NVML and CUDA speak of the same devices, under the same addresses and names.
 #[test]
 fn nvml_has_the_devices_of_all_servers() {
     let (first, second) = (server("2"), server("1"));
-    let outcome = Program::new("nvml").arg("remote").arg("beside").through_list(&list(&[&first, &second]));
+    let outcome =
+        Program::new("nvml").arg("remote").arg("beside").through_list(&list(&[&first, &second]));
     outcome.expect_success("NVML beside CUDA");
 }
 
@@ -160,7 +201,12 @@ fn a_server_without_a_window_is_refused_as_one_of_several() {
 
 /// How a program reached each server of a list, as its profile says.
 fn transports(said: &Value) -> Vec<&str> {
-    said["servers"].as_array().expect("a list").iter().filter_map(|one| one["transport"].as_str()).collect()
+    said["servers"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|one| one["transport"].as_str())
+        .collect()
 }
 
 #[test]
@@ -168,7 +214,8 @@ fn one_server_by_tcp_and_one_in_shared_memory_work() {
     let folder = Folder::create();
     let socket = folder.path("socket");
     let first = Server::start_with(&["--driver", Driver::chosen().name(), "--socket", "none"], &[]);
-    let _second = Server::start_with(&["--driver", Driver::chosen().name(), "--socket", &socket], &[]);
+    let _second =
+        Server::start_with(&["--driver", Driver::chosen().name(), "--socket", &socket], &[]);
     let program = Program::new("servers").arg("2").env("OUTBOARD_TRANSPORT", "");
     for (list, wanted) in [
         (format!("{},unix:{socket}", first.address()), ["tcp", "shm"]),
@@ -178,7 +225,8 @@ fn one_server_by_tcp_and_one_in_shared_memory_work() {
     }
 }
 
-/// All servers of a list are shown the same token, and one that does not know it refuses it even if it asks for none.
+/// All servers of a list are shown the same token, and one that does not know it refuses it even if
+/// it asks for none.
 #[test]
 fn servers_that_share_a_certificate_and_tokens_work_over_tls_and_by_a_socket() {
     let folder = Folder::create();
@@ -187,32 +235,61 @@ fn servers_that_share_a_certificate_and_tokens_work_over_tls_and_by_a_socket() {
     let made: Value = serde_json::from_slice(&made.stdout).expect("JSON");
     let part = |name: &str| made[name].as_str().expect("a text").to_owned();
     let strict = |more: &[&str]| {
-        let args = ["--driver", Driver::chosen().name(), "--tls", "on", "--require-authentication", "--state", &state];
+        let args = [
+            "--driver",
+            Driver::chosen().name(),
+            "--tls",
+            "on",
+            "--require-authentication",
+            "--state",
+            &state,
+        ];
         Server::start_with(&[&args, more].concat(), &[])
     };
     let (first, second) = (strict(&["--socket", "none"]), strict(&["--socket", &socket]));
     let known = |program: &str| {
-        let program = Program::new(program).env("OUTBOARD_TRANSPORT", "").env("OUTBOARD_TOKEN", &part("token"));
+        let program = Program::new(program)
+            .env("OUTBOARD_TRANSPORT", "")
+            .env("OUTBOARD_TOKEN", &part("token"));
         program.env("OUTBOARD_TLS_FINGERPRINT", &part("fingerprint"))
     };
     let local = format!("unix:{socket}");
-    let said = known("servers").arg("2").statistics_of_list(&format!("{},{local}", first.address()));
+    let said =
+        known("servers").arg("2").statistics_of_list(&format!("{},{local}", first.address()));
     assert_eq!(transports(&said), ["tcp+tls", "shm"]);
     let both = known("servers").arg("2").env("OUTBOARD_TRANSPORT", "tcp");
-    assert_eq!(transports(&both.statistics_of_list(&list(&[&first, &second]))), ["tcp+tls", "tcp+tls"]);
+    assert_eq!(
+        transports(&both.statistics_of_list(&list(&[&first, &second]))),
+        ["tcp+tls", "tcp+tls"]
+    );
 
     let (other, plain) = (folder.path("other"), folder.path("plain-socket"));
-    let args = ["--driver", Driver::chosen().name(), "--tls", "off", "--state", &other, "--socket", &plain];
+    let args = [
+        "--driver",
+        Driver::chosen().name(),
+        "--tls",
+        "off",
+        "--state",
+        &other,
+        "--socket",
+        &plain,
+    ];
     let open = Server::start_with(&args, &[]);
     let plain = format!("unix:{plain}");
     for (address, code) in [(&*plain, "OB0402"), (open.address(), "OB0405")] {
-        let outcome = known("vector_add").env("OUTBOARD_TRANSPORT", "").through_list(&format!("{local},{address}"));
+        let outcome = known("vector_add")
+            .env("OUTBOARD_TRANSPORT", "")
+            .through_list(&format!("{local},{address}"));
         let said = outcome.stderr;
-        assert!(!outcome.status.success() && said.contains(code) && said.contains(address), "{said}");
+        assert!(
+            !outcome.status.success() && said.contains(code) && said.contains(address),
+            "{said}"
+        );
     }
 }
 
-/// Which devices the variable means is known once those of all servers are, so that a server has a session even if none of its devices is used.
+/// Which devices the variable means is known once those of all servers are, so that a server has a
+/// session even if none of its devices is used.
 #[test]
 fn a_program_that_sees_one_device_works_with_its_server_alone() {
     if Driver::chosen() != Driver::Cpu {
@@ -225,7 +302,12 @@ fn a_program_that_sees_one_device_works_with_its_server_alone() {
     assert!(asked(0) == Some(0) && asked(1) > Some(0), "{said}");
     let process = format!("\"client\":\"vector_add ({})\"", said["process"]);
     for server in [&first, &second] {
-        assert_eq!(server.log().lines().filter(|line| line.contains(&process)).count(), 1, "{}", server.log());
+        assert_eq!(
+            server.log().lines().filter(|line| line.contains(&process)).count(),
+            1,
+            "{}",
+            server.log()
+        );
     }
 }
 

@@ -3,7 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, PATIENCE, Program, Running, Server, is_alive, outboard, processes_below, within};
+use outboard_e2e::{
+    Driver, Folder, PATIENCE, Program, Running, Server, is_alive, outboard, processes_below, within,
+};
 use serde_json::Value;
 
 #[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
@@ -31,7 +33,8 @@ impl Rounds {
         let program = Program::new("each_device").arg(folder.0.to_str().expect("a plain path"));
         let program = program.env("OUTBOARD_TRANSPORT", transport);
         let program = args.iter().fold(program, |program, arg| program.arg(arg));
-        let mut running = program.start_through_list(&addresses.map(|address| format!("{address}/0")).join(","));
+        let mut running =
+            program.start_through_list(&addresses.map(|address| format!("{address}/0")).join(","));
         running.wait_for_line("running");
         Rounds { folder, running }
     }
@@ -93,7 +96,8 @@ fn cut(proxy: &Proxy) {
 /// The server's only session.
 fn session(server: &Server) -> Value {
     let said = outboard(&["sessions", "--json", "--over", "0.1", "--server", server.address()]);
-    let listing: Value = serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
+    let listing: Value =
+        serde_json::from_slice(&said.stdout).unwrap_or_else(|_| panic!("{said:?}"));
     assert_eq!(listing["sessions"].as_array().map(Vec::len), Some(1), "{listing}");
     listing["sessions"][0].clone()
 }
@@ -115,7 +119,10 @@ fn a_server_that_cannot_be_reached_for_a_while_holds_up_no_other() {
     }
     rounds.both_go_on();
     rounds.finish();
-    assert!(within(PATIENCE, || first.workers().is_empty() && second.workers().is_empty()), "both sessions end");
+    assert!(
+        within(PATIENCE, || first.workers().is_empty() && second.workers().is_empty()),
+        "both sessions end"
+    );
 }
 
 #[test]
@@ -124,7 +131,15 @@ fn a_session_that_lends_its_memory_holds_up_no_other() {
         return;
     }
     let first = serve(&[]);
-    let second = serve(&["--memory", "300M", "--oversubscribe", "--idle", "1", "--suspended-memory", "512M"]);
+    let second = serve(&[
+        "--memory",
+        "300M",
+        "--oversubscribe",
+        "--idle",
+        "1",
+        "--suspended-memory",
+        "512M",
+    ]);
     let rounds = Rounds::start([first.address(), second.address()], "tcp", &["160"]);
     let rest = rounds.folder.write("rest.1", "");
     rounds.stands_still(1);
@@ -159,10 +174,14 @@ fn a_server_that_is_replaced_holds_up_no_other() {
     rounds.both_go_on();
     rounds.finish();
     assert_eq!(first.upgrades(), 0);
-    assert!(within(PATIENCE, || first.records().is_empty() && second.records().is_empty()), "nothing is left");
+    assert!(
+        within(PATIENCE, || first.records().is_empty() && second.records().is_empty()),
+        "nothing is left"
+    );
 }
 
-/// Starts a program with two servers that has a child which does nothing, and returns it when its sessions are the only ones.
+/// Starts a program with two servers that has a child which does nothing, and returns it when its
+/// sessions are the only ones.
 fn with_child([first, second]: &[Server; 2], transport: &str) -> Rounds {
     let rounds = Rounds::start([first.address(), second.address()], transport, &["1", "fork"]);
     first.only_worker();
@@ -171,7 +190,9 @@ fn with_child([first, second]: &[Server; 2], transport: &str) -> Rounds {
 }
 
 fn both_sessions_end([first, second]: &[Server; 2], why: &str) {
-    let ended = within(Duration::from_secs(10), || first.workers().is_empty() && second.workers().is_empty());
+    let ended = within(Duration::from_secs(10), || {
+        first.workers().is_empty() && second.workers().is_empty()
+    });
     assert!(ended, "{why}: {:?} and {:?} are left", first.workers(), second.workers());
 }
 

@@ -10,7 +10,8 @@ struct Configuration(PathBuf);
 
 impl Configuration {
     fn new(name: &str, text: &str) -> Configuration {
-        let path = std::env::temp_dir().join(format!("outboard-settings-{name}-{}.toml", std::process::id()));
+        let path = std::env::temp_dir()
+            .join(format!("outboard-settings-{name}-{}.toml", std::process::id()));
         std::fs::write(&path, text).expect("a temporary file can be written");
         Configuration(path)
     }
@@ -41,8 +42,14 @@ fn shown(args: &[&str], env: &[(&str, &str)], key: &str) -> (String, String) {
     let output = outboard(&[&["config", "show", "--json"], args].concat(), env);
     assert!(output.status.success(), "{}", said(&output.stderr));
     let rows: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["key"] == key)).expect("the setting is there");
-    (row["value"].as_str().unwrap_or_default().to_owned(), row["from"].as_str().unwrap_or_default().to_owned())
+    let row = rows
+        .as_array()
+        .and_then(|rows| rows.iter().find(|row| row["key"] == key))
+        .expect("the setting is there");
+    (
+        row["value"].as_str().unwrap_or_default().to_owned(),
+        row["from"].as_str().unwrap_or_default().to_owned(),
+    )
 }
 
 #[test]
@@ -60,27 +67,40 @@ fn mistakes_are_all_told_and_nothing_starts() {
     assert!(output.status.code() == Some(1) && said(&output.stderr).contains("OB0704"));
     let right = Configuration::new("right", "[serve]\nwarm = 0\n");
     let output = outboard(&["config", "check", right.path()], &[]);
-    assert!(output.status.success() && said(&output.stdout).contains("is right: 1 setting"), "{output:?}");
+    assert!(
+        output.status.success() && said(&output.stdout).contains("is right: 1 setting"),
+        "{output:?}"
+    );
 }
 
 #[test]
 fn flags_go_before_the_environment_and_that_before_the_file() {
-    let file = Configuration::new("order", "[serve]\nwarm = 3\ndriver = \"cpu\"\n\n[client]\nserver = \"gpu1\"\n");
+    let file = Configuration::new(
+        "order",
+        "[serve]\nwarm = 3\ndriver = \"cpu\"\n\n[client]\nserver = \"gpu1\"\n",
+    );
     let named = ["--config", file.path()];
     let (value, from) = shown(&named, &[], "warm");
     assert!(value == "3" && from.ends_with(".toml:2"), "{value} {from}");
-    assert_eq!(shown(&named, &[("OUTBOARD_SERVE_WARM", "4")], "warm"), ("4".into(), "OUTBOARD_SERVE_WARM".into()));
+    assert_eq!(
+        shown(&named, &[("OUTBOARD_SERVE_WARM", "4")], "warm"),
+        ("4".into(), "OUTBOARD_SERVE_WARM".into())
+    );
     assert_eq!(shown(&[], &[], "warm"), ("auto".into(), "default".into()));
     let by_variable = [("OUTBOARD_CONFIG", file.path())];
     assert_eq!(shown(&[], &by_variable, "driver").0, "cpu");
     assert_eq!(shown(&["--config", "none"], &by_variable, "driver").0, "");
     assert_eq!(shown(&named, &[], "server").0, "gpu1");
-    assert_eq!(shown(&named, &[("OUTBOARD_SERVER", "gpu2")], "server"), ("gpu2".into(), "OUTBOARD_SERVER".into()));
+    assert_eq!(
+        shown(&named, &[("OUTBOARD_SERVER", "gpu2")], "server"),
+        ("gpu2".into(), "OUTBOARD_SERVER".into())
+    );
 }
 
 #[test]
 fn a_server_and_its_client_take_what_the_file_says() {
-    let socket = std::env::temp_dir().join(format!("outboard-settings-{}.sock", std::process::id()));
+    let socket =
+        std::env::temp_dir().join(format!("outboard-settings-{}.sock", std::process::id()));
     let socket = socket.to_str().expect("a plain path");
     let text = format!(
         "[serve]\nsocket = \"{socket}\"\ndriver = \"/nonexistent/x.so\"\n\n[client]\nserver = \"unix:{socket}\"\n"
@@ -92,9 +112,16 @@ fn a_server_and_its_client_take_what_the_file_says() {
     let text = said(&output.stdout);
     assert!(output.status.success() && text.contains(socket), "{text}{}", said(&output.stderr));
     // The program is told, too, and its own arguments are not ours.
-    let output =
-        outboard(&["--config", file.path(), "run", "sh", "-c", "echo $OUTBOARD_SERVER $1", "sh", "--config"], &[]);
-    assert_eq!(said(&output.stdout), format!("unix:{socket} --config\n"), "{}", said(&output.stderr));
+    let output = outboard(
+        &["--config", file.path(), "run", "sh", "-c", "echo $OUTBOARD_SERVER $1", "sh", "--config"],
+        &[],
+    );
+    assert_eq!(
+        said(&output.stdout),
+        format!("unix:{socket} --config\n"),
+        "{}",
+        said(&output.stderr)
+    );
     let output = outboard(&["run", "--config", file.path(), "--local-cpu", "true"], &[]);
     assert!(
         output.status.success(),
@@ -105,7 +132,8 @@ fn a_server_and_its_client_take_what_the_file_says() {
 
 #[test]
 fn commands_for_the_server_find_what_its_settings_say() {
-    let state = std::env::temp_dir().join(format!("outboard-settings-state-{}", std::process::id()));
+    let state =
+        std::env::temp_dir().join(format!("outboard-settings-state-{}", std::process::id()));
     let file = Configuration::new("state", &format!("[serve]\nstate = \"{}\"\n", state.display()));
     let output = outboard(&["token", "create", "--owner", "me", "--config", file.path()], &[]);
     assert!(output.status.success(), "{}", said(&output.stderr));
@@ -118,7 +146,8 @@ fn commands_for_the_server_find_what_its_settings_say() {
     let own = fingerprint(&file);
     // Another certificate, as the one of an authority would be.
     let other = state.join("other");
-    let other_file = Configuration::new("other", &format!("[serve]\nstate = \"{}\"\n", other.display()));
+    let other_file =
+        Configuration::new("other", &format!("[serve]\nstate = \"{}\"\n", other.display()));
     let theirs = fingerprint(&other_file);
     let (certificate, key) = (other.join("server.crt"), other.join("server.key"));
     let text = format!(
@@ -140,6 +169,9 @@ fn the_documentation_lists_every_setting() {
     let text = std::fs::read_to_string(page).expect("the page is there");
     let output = outboard(&["config", "reference"], &[]);
     for row in said(&output.stdout).lines() {
-        assert!(text.contains(row), "docs/configuration.md is old, `cargo xtask book` writes it anew: {row}");
+        assert!(
+            text.contains(row),
+            "docs/configuration.md is old, `cargo xtask book` writes it anew: {row}"
+        );
     }
 }

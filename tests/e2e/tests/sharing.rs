@@ -1,4 +1,5 @@
-//! What processes of one server share: who may open it, and for how long. And devices of one server that use each other's memory.
+//! What processes of one server share: who may open it, and for how long. And devices of one server
+//! that use each other's memory.
 
 use std::time::Duration;
 
@@ -31,11 +32,15 @@ fn a_handle_opens_only_while_its_session_lasts() {
     }
     assert_eq!(open(&handle, &other), "refused", "by another server");
     exporter.kill();
-    assert!(within(Duration::from_secs(10), || server.workers().is_empty()), "the exporter's session has ended");
+    assert!(
+        within(Duration::from_secs(10), || server.workers().is_empty()),
+        "the exporter's session has ended"
+    );
     assert_eq!(open(&handle, &server), "refused", "after the end of its session");
 }
 
-/// A process that ends waits for its memory to be free, so that the next program finds it, but not for a context that holds little.
+/// A process that ends waits for its memory to be free, so that the next program finds it, but not
+/// for a context that holds little.
 #[test]
 fn a_process_that_ends_frees_much_memory_before_it_is_gone() {
     let server = Server::start();
@@ -46,11 +51,15 @@ fn a_process_that_ends_frees_much_memory_before_it_is_gone() {
     let mut much = RawClient::connect(&server);
     much.open();
     // A process has memory of a GPU for as long as it lives, with a context or without.
-    let (free, _) = little.call(&MemoryInfo {}, |reply| (reply.free, reply.total)).expect("the context is there yet");
+    let (free, _) = little
+        .call(&MemoryInfo {}, |reply| (reply.free, reply.total))
+        .expect("the context is there yet");
     much.alloc(512 << 20).expect("there is memory");
     much.call(&ContextLeave {}, |_| ()).expect("an answer");
     assert!(much.call(&MemoryInfo {}, |_| ()).is_err(), "the context is gone");
-    let (after, _) = little.call(&MemoryInfo {}, |reply| (reply.free, reply.total)).expect("the context is there yet");
+    let (after, _) = little
+        .call(&MemoryInfo {}, |reply| (reply.free, reply.total))
+        .expect("the context is there yet");
     assert!(after >= free - (64 << 20), "{free} bytes were free, then {after}");
 }
 
@@ -60,10 +69,17 @@ fn devices_of_a_server_use_each_others_memory() {
         return;
     }
     let two = [("OUTBOARD_CPU_DEVICES", "2"), ("OUTBOARD_CPU_MEMORY", "256M")];
-    let direct = two.iter().fold(Program::new("peer"), |program, (name, value)| program.env(name, value)).directly();
+    let direct = two
+        .iter()
+        .fold(Program::new("peer"), |program, (name, value)| program.env(name, value))
+        .directly();
     direct.expect_success("peer, directly");
     let server = Server::start_with(&["--driver", "cpu"], &two);
     let through = Program::new("peer").through(&server);
     through.expect_success("peer, through a server");
-    assert!(direct.stdout.ends_with("peer: done\n") && direct.stdout == through.stdout, "{}", through.stdout);
+    assert!(
+        direct.stdout.ends_with("peer: done\n") && direct.stdout == through.stdout,
+        "{}",
+        through.stdout
+    );
 }

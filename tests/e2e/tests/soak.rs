@@ -1,6 +1,8 @@
-//! Everything at once, for long: a server's memory, descriptors and threads stay as they are, and so do those of programs that run all the while.
+//! Everything at once, for long: a server's memory, descriptors and threads stay as they are, and
+//! so do those of programs that run all the while.
 //!
-//! `OUTBOARD_SOAK_SECONDS` says for how long; `cargo xtask soak --minutes N` sets it and shows what was seen.
+//! `OUTBOARD_SOAK_SECONDS` says for how long; `cargo xtask soak --minutes N` sets it and shows what
+//! was seen.
 
 #![allow(clippy::print_stdout)]
 
@@ -18,7 +20,8 @@ use outboard_e2e::{Driver, History, PATIENCE, Program, Running, Server, is_alive
 const SHORT: Duration = Duration::from_secs(20);
 /// How often it is looked, at most: each time, all that comes and goes has to be gone.
 const LOOKS: u32 = 40;
-/// Memory that a process may hold more in the end: allocators keep a little, the more threads the more.
+/// Memory that a process may hold more in the end: allocators keep a little, the more threads the
+/// more.
 const SLACK: u64 = 3 << 20;
 
 /// Things that happen again and again until the end.
@@ -84,7 +87,8 @@ impl Steady {
 
 /// The worker of the session that started last, by the server's log.
 fn last_worker(log: &str) -> Option<u32> {
-    let mut entries = log.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut entries =
+        log.lines().rev().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let start = entries.find(|entry| entry["fields"]["message"] == "session starts")?;
     start["fields"]["worker"].as_u64()?.try_into().ok()
 }
@@ -121,12 +125,17 @@ fn strange(address: &str, round: u64) {
 
 #[test]
 fn nothing_grows_while_programs_come_and_go() {
-    let seconds = std::env::var("OUTBOARD_SOAK_SECONDS").ok().map(|text| text.parse().expect("seconds"));
+    let seconds =
+        std::env::var("OUTBOARD_SOAK_SECONDS").ok().map(|text| text.parse().expect("seconds"));
     let time = seconds.map_or(SHORT, Duration::from_secs);
-    let end: PathBuf = std::env::temp_dir().join(format!("outboard-e2e-soak-{}", std::process::id()));
-    let server =
-        Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1", "--session-memory", "512M"], &[]);
-    let steady = |name, program| Steady::start(name, program, &server, end.to_str().expect("a plain path"));
+    let end: PathBuf =
+        std::env::temp_dir().join(format!("outboard-e2e-soak-{}", std::process::id()));
+    let server = Server::start_with(
+        &["--driver", Driver::chosen().name(), "--warm", "1", "--session-memory", "512M"],
+        &[],
+    );
+    let steady =
+        |name, program| Steady::start(name, program, &server, end.to_str().expect("a plain path"));
     let mut steady = [
         steady("over TCP", Program::new("steady")),
         steady("over shared memory", Program::new("steady").sharing_memory()),
@@ -136,14 +145,16 @@ fn nothing_grows_while_programs_come_and_go() {
         let _over = Over(&tally);
         scope.spawn(|| {
             tally.again(&tally.programs, |round| {
-                let program = Program::new(["vector_add", "histogram", "streams_events"][round as usize % 3]);
+                let program =
+                    Program::new(["vector_add", "histogram", "streams_events"][round as usize % 3]);
                 let program = if round % 2 == 0 { program } else { program.sharing_memory() };
                 program.through(&server).expect_success("a short program");
             });
         });
         scope.spawn(|| {
             tally.again(&tally.killed, |round| {
-                let mut program = Program::new("steady").arg("/nowhere/at/all").start_through(&server);
+                let mut program =
+                    Program::new("steady").arg("/nowhere/at/all").start_through(&server);
                 program.wait_for_line("running");
                 std::thread::sleep(Duration::from_millis(round * 37 % 200));
                 program.kill();
@@ -158,7 +169,8 @@ fn nothing_grows_while_programs_come_and_go() {
         scope.spawn(|| tally.again(&tally.strangers, |round| strange(server.address(), round)));
         scope.spawn(|| {
             tally.again(&tally.questions, |_| {
-                let asked = outboard_e2e::outboard(&["devices", "--server", server.address(), "--json"]);
+                let asked =
+                    outboard_e2e::outboard(&["devices", "--server", server.address(), "--json"]);
                 assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
                 std::thread::sleep(Duration::from_millis(200));
             });
@@ -168,7 +180,11 @@ fn nothing_grows_while_programs_come_and_go() {
             std::thread::sleep(time / LOOKS);
             let _calm = tally.calm.write().unwrap_or_else(PoisonError::into_inner);
             // Those who stay, and one that waits for a client.
-            assert!(within(PATIENCE, || server.workers().len() == steady.len() + 1), "{:?}", server.workers());
+            assert!(
+                within(PATIENCE, || server.workers().len() == steady.len() + 1),
+                "{:?}",
+                server.workers()
+            );
             // Of what is still being put away, the least counts.
             for _ in 0..10 {
                 supervisor.take(server.id());
@@ -200,5 +216,8 @@ fn nothing_grows_while_programs_come_and_go() {
     }
     let _ = fs::remove_file(&end);
     assert!(grown.is_empty(), "{}", grown.join("; "));
-    assert!(within(PATIENCE, || server.records().is_empty()), "nothing is noted of sessions that are over");
+    assert!(
+        within(PATIENCE, || server.records().is_empty()),
+        "nothing is noted of sessions that are over"
+    );
 }

@@ -7,14 +7,18 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, PATIENCE, Program, Running, Server, command, dist, is_alive, outboard, within};
+use outboard_e2e::{
+    Driver, PATIENCE, Program, Running, Server, command, dist, is_alive, outboard, within,
+};
 
 /// A file that a program waits for; removed when dropped.
 struct Sign(PathBuf);
 
 impl Sign {
     fn new(name: &str) -> Sign {
-        Sign(std::env::temp_dir().join(format!("outboard-e2e-end-of-{name}-{}", std::process::id())))
+        Sign(
+            std::env::temp_dir().join(format!("outboard-e2e-end-of-{name}-{}", std::process::id())),
+        )
     }
 
     fn path(&self) -> &str {
@@ -54,10 +58,16 @@ fn survives(name: &str, server: &mut Server, start: impl Fn(&Server, &Sign) -> R
         assert!(!program.has_ended() && is_alive(worker), "the program went on without its server");
         server.start_again();
         Program::new("vector_add").through(server).expect_success("a new program");
-        assert!(!program.has_ended() && is_alive(worker), "the program went on with its next server");
+        assert!(
+            !program.has_ended() && is_alive(worker),
+            "the program went on with its next server"
+        );
     }
     end_well(program, &end, name);
-    assert!(within(PATIENCE, || !is_alive(worker) && server.records().is_empty()), "nothing is left");
+    assert!(
+        within(PATIENCE, || !is_alive(worker) && server.records().is_empty()),
+        "nothing is left"
+    );
 }
 
 #[test]
@@ -68,7 +78,8 @@ fn a_program_goes_on_when_its_server_is_killed_and_starts_again() {
 #[test]
 fn so_does_one_that_shares_memory_with_its_worker() {
     survives("killed-shm", &mut Server::start(), |server, end| {
-        let mut program = Program::new("steady").arg(end.path()).sharing_memory().start_through(server);
+        let mut program =
+            Program::new("steady").arg(end.path()).sharing_memory().start_through(server);
         program.wait_for_line("running");
         program
     });
@@ -76,7 +87,8 @@ fn so_does_one_that_shares_memory_with_its_worker() {
 
 #[test]
 fn so_does_one_whose_worker_is_confined() {
-    let mut server = Server::start_with(&["--driver", Driver::chosen().name(), "--sandbox", "on"], &[]);
+    let mut server =
+        Server::start_with(&["--driver", Driver::chosen().name(), "--sandbox", "on"], &[]);
     survives("killed-confined", &mut server, steady);
 }
 
@@ -84,7 +96,8 @@ fn so_does_one_whose_worker_is_confined() {
 fn lanes_are_opened_with_the_next_server() {
     let mut server = Server::start();
     let (end, begin) = (Sign::new("lanes-end"), Sign::new("lanes-begin"));
-    let mut program = Program::new("steady").arg(end.path()).arg(begin.path()).start_through(&server);
+    let mut program =
+        Program::new("steady").arg(end.path()).arg(begin.path()).start_through(&server);
     program.wait_for_line("waiting");
     server.kill();
     server.start_again();
@@ -95,7 +108,8 @@ fn lanes_are_opened_with_the_next_server() {
 
 #[test]
 fn a_stopping_server_lets_a_program_finish_and_says_why_it_takes_no_other() {
-    let mut server = Server::start_with(&["--driver", Driver::chosen().name(), "--drain", "600"], &[]);
+    let mut server =
+        Server::start_with(&["--driver", Driver::chosen().name(), "--drain", "600"], &[]);
     let end = Sign::new("drain");
     let mut program = steady(&server, &end);
     server.ask_to_stop();
@@ -124,7 +138,9 @@ fn no_program_fails_while_its_server_is_upgraded() {
                 scope.spawn(|| {
                     let mut ran = 0;
                     while !done.load(Ordering::Relaxed) {
-                        Program::new("vector_add").through(&server).expect_success("a program during upgrades");
+                        Program::new("vector_add")
+                            .through(&server)
+                            .expect_success("a program during upgrades");
                         ran += 1;
                     }
                     ran
@@ -147,7 +163,10 @@ fn no_program_fails_while_its_server_is_upgraded() {
 fn upgrade(server: &Server, more: &[&str]) -> (bool, String) {
     let output = outboard(&[&["upgrade", "--server", server.address()], more].concat());
     let said = if output.status.success() { output.stdout } else { output.stderr };
-    (output.status.success(), String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" "))
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).split_whitespace().collect::<Vec<_>>().join(" "),
+    )
 }
 
 #[test]
@@ -174,15 +193,18 @@ fn installation(name: &str) -> PathBuf {
     folder
 }
 
-/// Puts a program in its place as an installation does, by a rename: a script of the shell, or if there is none, the one under test.
+/// Puts a program in its place as an installation does, by a rename: a script of the shell, or if
+/// there is none, the one under test.
 ///
-/// Another process writes it. Were it this one, a child that another thread starts meanwhile could have the file open for writing, and then nobody can run it.
+/// Another process writes it. Were it this one, a child that another thread starts meanwhile could
+/// have the file open for writing, and then nobody can run it.
 fn install(program: &Path, script: Option<&str>) {
     let (fresh, draft) = (program.with_extension("new"), program.with_extension("draft"));
     let source = match script {
         Some(script) => {
             fs::write(&draft, format!("#!/bin/sh\n{script}\n")).expect("a script can be written");
-            fs::set_permissions(&draft, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it can be run");
+            fs::set_permissions(&draft, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+                .expect("it can be run");
             draft
         }
         None => dist().join("bin/outboard"),
@@ -197,7 +219,9 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
     let folder = installation("replaced");
     let outboard = folder.join("bin/outboard");
     install(&outboard, None);
-    let inode = |path: &Path| fs::metadata(path).map(|file| std::os::unix::fs::MetadataExt::ino(&file)).ok();
+    let inode = |path: &Path| {
+        fs::metadata(path).map(|file| std::os::unix::fs::MetadataExt::ino(&file)).ok()
+    };
     let server = Server::start_program(&outboard, &["--driver", Driver::chosen().name()], &[]);
     let runs = PathBuf::from(format!("/proc/{}/exe", server.id()));
     let first = inode(&runs);
@@ -216,7 +240,10 @@ fn a_server_becomes_the_program_that_was_put_in_its_place() {
 
     install(&outboard, None);
     let (upgraded, said) = upgrade(&server, &[]);
-    assert!(upgraded && said.contains("what now lies at") && said.contains("The one session went on"), "{said}");
+    assert!(
+        upgraded && said.contains("what now lies at") && said.contains("The one session went on"),
+        "{said}"
+    );
     server.expect_upgrades(1);
     assert!(inode(&runs) == inode(&outboard) && inode(&runs) != first);
     Program::new("vector_add").through(&server).expect_success("a program with the new release");
@@ -235,7 +262,11 @@ fn whoever_asks_for_an_upgrade_is_told_what_became_of_it() {
     let (upgraded, said) = upgrade(&server, &["--json"]);
     let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
     assert!(upgraded && said["same_program"] == true && said["process"] == server.id(), "{said}");
-    assert_eq!((&said["sessions"], &said["went_on"], &said["unanswered"]), (&2.into(), &2.into(), &0.into()), "{said}");
+    assert_eq!(
+        (&said["sessions"], &said["went_on"], &said["unanswered"]),
+        (&2.into(), &2.into(), &0.into()),
+        "{said}"
+    );
     server.expect_upgrades(2);
     for (program, end) in programs.into_iter().zip(&ends) {
         end_well(program, end, "a program during upgrades");
@@ -247,12 +278,16 @@ fn a_service_manager_asks_by_process() {
     let (server, other) = (Server::start(), Server::start());
     let asked = |process: u32| outboard(&["upgrade", "--process", &process.to_string(), "--json"]);
     let output = asked(server.id());
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let said: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     assert!(output.status.success() && said["process"] == server.id(), "{said}");
     server.expect_upgrades(1);
     assert_eq!(other.upgrades(), 0);
     let output = asked(std::process::id());
-    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("OB0901"), "{output:?}");
+    assert!(
+        !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("OB0901"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -262,12 +297,20 @@ fn a_program_that_would_look_for_sessions_elsewhere_is_not_taken() {
     install(&program, None);
     let server = Server::start_program(&program, &["--driver", Driver::chosen().name()], &[]);
     let real = dist().join("bin/outboard");
-    for (records, place) in [("s#/records#/elsewhere#", "/elsewhere/"), ("s#[^ ]*/records#none#", "nowhere")] {
-        install(&program, Some(&format!("exec {} $(echo \"$@\" | sed '{records}')", real.display())));
+    for (records, place) in
+        [("s#/records#/elsewhere#", "/elsewhere/"), ("s#[^ ]*/records#none#", "nowhere")]
+    {
+        install(
+            &program,
+            Some(&format!("exec {} $(echo \"$@\" | sed '{records}')", real.display())),
+        );
         let (upgraded, said) = upgrade(&server, &[]);
         // Lines are broken anywhere.
         let said = said.replace([' ', '│'], "");
-        assert!(!upgraded && said.contains("OB0801") && said.contains("theywouldbelookedfor"), "{said}");
+        assert!(
+            !upgraded && said.contains("OB0801") && said.contains("theywouldbelookedfor"),
+            "{said}"
+        );
         assert!(said.contains(place), "{said}");
         assert_eq!(server.upgrades(), 0);
     }
@@ -284,7 +327,11 @@ fn what_a_killed_server_leaves_is_removed_by_the_next_one() {
     let env = [("XDG_RUNTIME_DIR", folder.to_str().expect("a plain path"))];
     let start = || Server::start_with(&["--driver", Driver::chosen().name()], &env);
     let sockets = || -> Vec<PathBuf> {
-        let found = fs::read_dir(folder.join("outboard")).into_iter().flatten().flatten().map(|entry| entry.path());
+        let found = fs::read_dir(folder.join("outboard"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path());
         found.filter(|path| path.extension().is_some_and(|extension| extension == "sock")).collect()
     };
     let (mut killed, lives) = (start(), start());
@@ -297,7 +344,9 @@ fn what_a_killed_server_leaves_is_removed_by_the_next_one() {
         let port = port(server) + ".";
         sockets()
             .iter()
-            .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&port)))
+            .filter(|path| {
+                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&port))
+            })
             .count()
     };
     assert_eq!((named(&killed), named(&lives), named(&next)), (0, 2, 2), "{:?}", sockets());
@@ -318,7 +367,10 @@ fn settings_that_would_end_the_server_are_found_before_it_takes_them() {
     let program = steady(&server, &end);
     for (settings, code) in [
         ("[serve]\ngrace = \"long\"\n", "OB0703"),
-        ("[serve]\ntls = \"on\"\ntls-cert = \"/nowhere/cert\"\ntls-key = \"/nowhere/key\"\n", "OB0704"),
+        (
+            "[serve]\ntls = \"on\"\ntls-cert = \"/nowhere/cert\"\ntls-key = \"/nowhere/key\"\n",
+            "OB0704",
+        ),
         ("[serve]\ndriver = \"/nowhere/libcuda.so\"\n", "OB0304"),
     ] {
         set(settings);

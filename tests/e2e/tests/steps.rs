@@ -1,4 +1,5 @@
-//! How often one step of a typical loop waits for the server: each wait costs a round trip, which on real networks is what counts.
+//! How often one step of a typical loop waits for the server: each wait costs a round trip, which
+//! on real networks is what counts.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,8 @@ use outboard_e2e::{Program, Server};
 
 /// Round trips by function, of so many steps.
 fn waits(server: &Server, kind: &str, steps: u32) -> BTreeMap<String, u64> {
-    let file = std::env::temp_dir().join(format!("outboard-steps-{}-{kind}-{steps}.json", std::process::id()));
+    let file = std::env::temp_dir()
+        .join(format!("outboard-steps-{}-{kind}-{steps}.json", std::process::id()));
     let program = Program::new("steps").arg(kind).arg(&steps.to_string());
     let program = program.env("OUTBOARD_PROFILE", file.to_str().expect("a plain path"));
     program.through(server).expect_success(kind);
@@ -14,7 +16,9 @@ fn waits(server: &Server, kind: &str, steps: u32) -> BTreeMap<String, u64> {
     let _ = std::fs::remove_file(&file);
     let profile: serde_json::Value = serde_json::from_slice(&text).expect("the profile is JSON");
     let functions = profile["functions"].as_object().expect("functions are told");
-    let trips = |function: &serde_json::Value| function["round_trips"].as_u64().expect("round trips are counted");
+    let trips = |function: &serde_json::Value| {
+        function["round_trips"].as_u64().expect("round trips are counted")
+    };
     functions.iter().map(|(name, function)| (name.clone(), trips(function))).collect()
 }
 
@@ -24,7 +28,9 @@ fn check(kind: &str, wanted: u64) {
     let (few, many) = (waits(&server, kind, 10), waits(&server, kind, 50));
     let more: BTreeMap<&str, u64> = many
         .iter()
-        .map(|(name, trips)| (name.as_str(), trips - few.get(name).copied().unwrap_or(0).min(*trips)))
+        .map(|(name, trips)| {
+            (name.as_str(), trips - few.get(name).copied().unwrap_or(0).min(*trips))
+        })
         .filter(|(_, trips)| *trips > 0)
         .collect();
     let total: u64 = more.values().sum();

@@ -1,5 +1,6 @@
-//! Every test program, directly on the device and through a server: both end well, and their output is the same. Over TCP all of them, and those
-//! that have to do with how commands and memory reach the device through shared memory, too. `OUTBOARD_E2E_TRANSPORT=shm` has all share memory.
+//! Every test program, directly on the device and through a server: both end well, and their output
+//! is the same. Over TCP all of them, and those that have to do with how commands and memory reach
+//! the device through shared memory, too. `OUTBOARD_E2E_TRANSPORT=shm` has all share memory.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use outboard_e2e::{Case, Driver, Server, suite};
@@ -12,14 +13,20 @@ fn main() {
     let server = Arc::new(OnceLock::new());
     let trial = |case: &Case, shared: bool| {
         let (server, case) = (Arc::clone(&server), case.clone());
-        let name = if shared { format!("{} in shared memory", case.name) } else { case.name.clone() };
+        let name =
+            if shared { format!("{} in shared memory", case.name) } else { case.name.clone() };
         // Some find a worker that waited for them, some do not: nobody may notice.
-        let start = || Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1"], &[]);
+        let start =
+            || Server::start_with(&["--driver", Driver::chosen().name(), "--warm", "1"], &[]);
         Trial::test(name, move || compare(&case, shared, server.get_or_init(start)))
     };
     let cases = suite();
     let shared = cases.iter().filter(|case| SHARED.contains(&case.name.as_str()));
-    let trials = cases.iter().map(|case| trial(case, false)).chain(shared.map(|case| trial(case, true))).collect();
+    let trials = cases
+        .iter()
+        .map(|case| trial(case, false))
+        .chain(shared.map(|case| trial(case, true)))
+        .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     // `exit` skips destructors, so the server is stopped first.
     drop(server);
@@ -56,16 +63,24 @@ fn compare(case: &Case, shared: bool, server: &Server) -> Result<(), Failed> {
     let program = case.program();
     let direct = program.directly();
     if !direct.status.success() {
-        return Err(format!("directly: {}\n{}{}", direct.status, direct.stdout, direct.stderr).into());
+        return Err(
+            format!("directly: {}\n{}{}", direct.status, direct.stdout, direct.stderr).into()
+        );
     }
     let remote = if shared { program.sharing_memory() } else { program }.through(server);
     if !remote.status.success() {
-        return Err(format!("through a server: {}\n{}{}", remote.status, remote.stdout, remote.stderr).into());
+        return Err(format!(
+            "through a server: {}\n{}{}",
+            remote.status, remote.stdout, remote.stderr
+        )
+        .into());
     }
     if direct.stdout != remote.stdout {
-        return Err(
-            format!("output differs\n--- directly\n{}--- through a server\n{}", direct.stdout, remote.stdout).into()
-        );
+        return Err(format!(
+            "output differs\n--- directly\n{}--- through a server\n{}",
+            direct.stdout, remote.stdout
+        )
+        .into());
     }
     Ok(())
 }

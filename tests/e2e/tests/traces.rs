@@ -1,4 +1,5 @@
-//! Traces of sessions: taken by an administrator, and sent to a collector, which is a small one of the test's own.
+//! Traces of sessions: taken by an administrator, and sent to a collector, which is a small one of
+//! the test's own.
 
 use outboard_e2e::{Program, Running, Server, outboard, within};
 use serde_json::Value;
@@ -58,7 +59,8 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
             other => panic!("there is no wire type {other}"),
         };
         let (value, rest) = bytes.split_at(len);
-        let number = value.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let number =
+            value.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
         found.push((key >> 3, number, value));
         bytes = rest;
     }
@@ -76,7 +78,11 @@ fn text(bytes: &[u8]) -> String {
 /// The spans of an `ExportTraceServiceRequest`, read by the field numbers of OTLP.
 fn spans(request: &[u8]) -> Vec<Span> {
     let inside = |bytes: &[u8], number: u64| -> Vec<Vec<u8>> {
-        fields(bytes).into_iter().filter(|field| field.0 == number).map(|field| field.2.to_vec()).collect()
+        fields(bytes)
+            .into_iter()
+            .filter(|field| field.0 == number)
+            .map(|field| field.2.to_vec())
+            .collect()
     };
     let resources = inside(request, 1);
     let scopes = resources.iter().flat_map(|resource| inside(resource, 2)).collect::<Vec<_>>();
@@ -135,7 +141,9 @@ fn request(mut stream: TcpStream) -> Vec<u8> {
             let length = said.lines().find_map(|line| line.strip_prefix("content-length: "));
             let length: usize = length.expect("a length").trim().parse().expect("a number");
             if bytes.len() >= head + 4 + length {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let _ = stream.write_all(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                );
                 return bytes[head + 4..].to_vec();
             }
         }
@@ -151,18 +159,38 @@ fn a_jobs_trace_goes_on_in_its_session() {
     let (address, all) = collector();
     let server = Server::start_with(&["--driver", "cpu", "--traces", &address], &[]);
     let parent = format!("00-{TRACE}-{PARENT}-01");
-    Program::new("big_copy").env("TRACEPARENT", &parent).through(&server).expect_success("big_copy");
+    Program::new("big_copy")
+        .env("TRACEPARENT", &parent)
+        .through(&server)
+        .expect_success("big_copy");
     let found = || all.lock().expect("no thread panics with it").clone();
-    assert!(within(PATIENCE, || found().iter().any(|span| span.name == "session")), "{:?}", found());
+    assert!(
+        within(PATIENCE, || found().iter().any(|span| span.name == "session")),
+        "{:?}",
+        found()
+    );
     let found = found();
     let session = found.iter().find(|span| span.name == "session").expect("as seen").clone();
-    assert_eq!((session.trace.as_str(), session.parent.as_str()), (TRACE, PARENT), "it is part of the job's");
+    assert_eq!(
+        (session.trace.as_str(), session.parent.as_str()),
+        (TRACE, PARENT),
+        "it is part of the job's"
+    );
     assert!(session.attribute("outboard.client").starts_with("big_copy ("), "{session:?}");
-    assert!(!session.attribute("outboard.owner").is_empty() && session.attribute("outboard.transport") == "tcp");
+    assert!(
+        !session.attribute("outboard.owner").is_empty()
+            && session.attribute("outboard.transport") == "tcp"
+    );
     for name in ["handshake", "module", "wait", "copy"] {
-        let span = found.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no {name} in {found:?}"));
+        let span = found
+            .iter()
+            .find(|span| span.name == name)
+            .unwrap_or_else(|| panic!("no {name} in {found:?}"));
         assert_eq!((&span.trace, &span.parent), (&session.trace, &session.id), "{span:?}");
-        assert!(span.begun >= session.begun && span.ended <= session.ended && span.begun <= span.ended, "{span:?}");
+        assert!(
+            span.begun >= session.begun && span.ended <= session.ended && span.begun <= span.ended,
+            "{span:?}"
+        );
     }
     let copies = found.iter().filter(|span| span.name == "copy");
     for direction in ["to_device", "from_device"] {
@@ -181,11 +209,25 @@ fn a_jobs_trace_goes_on_in_its_session() {
     assert_eq!(ids.len(), found.len(), "every span has a number of its own");
     // Without a parent, a session is a trace of its own.
     Program::new("saxpy").through(&server).expect_success("saxpy");
-    let roots = || all.lock().expect("no thread panics with it").iter().filter(|span| span.name == "session").count();
+    let roots = || {
+        all.lock()
+            .expect("no thread panics with it")
+            .iter()
+            .filter(|span| span.name == "session")
+            .count()
+    };
     assert!(within(PATIENCE, || roots() == 2));
-    let other = all.lock().expect("no thread panics with it").iter().rfind(|span| span.name == "session").cloned();
+    let other = all
+        .lock()
+        .expect("no thread panics with it")
+        .iter()
+        .rfind(|span| span.name == "session")
+        .cloned();
     let other = other.expect("as counted");
-    assert!(other.parent.is_empty() && other.trace != TRACE && other.trace.len() == 32, "{other:?}");
+    assert!(
+        other.parent.is_empty() && other.trace != TRACE && other.trace.len() == 32,
+        "{other:?}"
+    );
 }
 
 fn endless(server: &Server) -> Running {
@@ -203,23 +245,37 @@ fn one_session_is_traced_on_demand() {
     let output = outboard(&["sessions", "--json", "--server", server.address()]);
     let listing: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let mut sessions = listing["sessions"].as_array().expect("sessions").iter();
-    let session = sessions.find(|session| session["client"].as_str().is_some_and(|name| name.ends_with(&client)));
+    let session = sessions
+        .find(|session| session["client"].as_str().is_some_and(|name| name.ends_with(&client)));
     let id = session.expect("it is listed")["id"].as_str().expect("a number").to_owned();
     let file = std::env::temp_dir().join(format!("outboard-trace-{}.json", std::process::id()));
     let path = file.to_str().expect("a plain path");
     for _ in 0..2 {
-        let output = outboard(&["trace", &id[..8], "--seconds", "0.5", "-o", path, "--server", server.address()]);
+        let output = outboard(&[
+            "trace",
+            &id[..8],
+            "--seconds",
+            "0.5",
+            "-o",
+            path,
+            "--server",
+            server.address(),
+        ]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let trace: Value = serde_json::from_slice(&std::fs::read(&file).expect("it was written")).expect("JSON");
+        let trace: Value =
+            serde_json::from_slice(&std::fs::read(&file).expect("it was written")).expect("JSON");
         let resources = trace["resourceSpans"].as_array().expect("resources");
         let spans: Vec<&Value> = resources
             .iter()
             .flat_map(|resource| resource["scopeSpans"][0]["spans"].as_array().expect("spans"))
             .collect();
-        let root = spans.iter().find(|span| span["name"] == "session").expect("the session's own span");
+        let root =
+            spans.iter().find(|span| span["name"] == "session").expect("the session's own span");
         let waits = spans.iter().filter(|span| span["name"] == "wait");
         assert!(waits.clone().count() >= 2, "the program waits again and again: {trace}");
-        assert!(waits.clone().all(|span| span["parentSpanId"] == root["spanId"] && span["traceId"] == root["traceId"]));
+        assert!(waits.clone().all(
+            |span| span["parentSpanId"] == root["spanId"] && span["traceId"] == root["traceId"]
+        ));
         let said = root["attributes"].to_string();
         assert!(said.contains(&client) && said.contains(&id), "{said}");
     }
@@ -236,6 +292,17 @@ fn a_collector_that_is_not_there_is_told_of_once_and_harms_nobody() {
     }
     let complaints = || server.log().matches("traces do not reach the collector").count();
     assert!(within(PATIENCE, || complaints() == 1), "{}", server.log());
-    let output = outboard(&["serve", "--driver", "cpu", "--listen", "127.0.0.1:0", "--traces", "https://collector"]);
-    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("http://HOST:PORT"));
+    let output = outboard(&[
+        "serve",
+        "--driver",
+        "cpu",
+        "--listen",
+        "127.0.0.1:0",
+        "--traces",
+        "https://collector",
+    ]);
+    assert!(
+        !output.status.success()
+            && String::from_utf8_lossy(&output.stderr).contains("http://HOST:PORT")
+    );
 }

@@ -1,4 +1,5 @@
-//! Which devices a program sees: those of the server in the order asked for, then `CUDA_VISIBLE_DEVICES`.
+//! Which devices a program sees: those of the server in the order asked for, then
+//! `CUDA_VISIBLE_DEVICES`.
 
 use outboard_e2e::{Program, Server, command, dist};
 
@@ -9,7 +10,10 @@ fn three_devices() -> Server {
 /// The UUIDs of the server's devices, as `GPU-…`.
 fn uuids(server: &Server) -> Vec<String> {
     let mut command = command();
-    let output = command.args(["devices", "--json", "--server", server.address()]).output().expect("outboard starts");
+    let output = command
+        .args(["devices", "--json", "--server", server.address()])
+        .output()
+        .expect("outboard starts");
     let listing: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let devices = listing["devices"].as_array().expect("a list of devices").clone();
     devices.iter().map(|device| device["uuid"].as_str().expect("a UUID").to_owned()).collect()
@@ -67,13 +71,15 @@ fn the_list_of_the_server_picks_and_orders() {
     outcome.expect_success("two devices");
     assert_eq!(seen(&outcome.stdout), [uuids[2].clone(), uuids[1].clone()]);
     // CUDA_VISIBLE_DEVICES counts among those.
-    let outcome = program.env("CUDA_VISIBLE_DEVICES", "1").through_list(&format!("{},{}", at(2), at(0)));
+    let outcome =
+        program.env("CUDA_VISIBLE_DEVICES", "1").through_list(&format!("{},{}", at(2), at(0)));
     outcome.expect_success("the second of two devices");
     assert_eq!(seen(&outcome.stdout), [uuids[0].clone()]);
 }
 
 /// Programs start the driver more than once.
-const TWICE: &str = "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); print(cuda.cuInit(0), cuda.cuInit(0))";
+const TWICE: &str =
+    "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); print(cuda.cuInit(0), cuda.cuInit(0))";
 
 #[test]
 fn the_log_says_once_why_there_is_no_device() {
@@ -81,7 +87,10 @@ fn the_log_says_once_why_there_is_no_device() {
     let logged = |list: &str, visible: &str| {
         let mut python = std::process::Command::new("python3");
         python.args(["-c", TWICE]).env("LD_LIBRARY_PATH", dist().join("lib/outboard/client"));
-        python.env("OUTBOARD_SERVER", list).env("OUTBOARD_LOG", "1").env("CUDA_VISIBLE_DEVICES", visible);
+        python
+            .env("OUTBOARD_SERVER", list)
+            .env("OUTBOARD_LOG", "1")
+            .env("CUDA_VISIBLE_DEVICES", visible);
         let output = python.output().expect("python3 starts");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "100 100\n", "CUDA_ERROR_NO_DEVICE");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

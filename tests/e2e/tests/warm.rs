@@ -1,4 +1,5 @@
-//! Workers that waited for their clients, with contexts made ahead: programs behave as with any other worker.
+//! Workers that waited for their clients, with contexts made ahead: programs behave as with any
+//! other worker.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,8 @@ use outboard_e2e::{Driver, Folder, Program, RawClient, Server, within};
 fn serve(warm: usize, more: &[&str], env: &[(&str, &str)]) -> Server {
     let count = warm.to_string();
     let args = [&["--driver", Driver::chosen().name(), "--warm", &count], more].concat();
-    let server = Server::start_with(&args, &[env, &[("OUTBOARD_LOG", "outboard_server=debug")]].concat());
+    let server =
+        Server::start_with(&args, &[env, &[("OUTBOARD_LOG", "outboard_server=debug")]].concat());
     wait(&server, warm);
     server
 }
@@ -17,14 +19,16 @@ fn serve(warm: usize, more: &[&str], env: &[(&str, &str)]) -> Server {
 /// A server with workers between bounds, once the least of them wait.
 fn serve_between(bounds: &str, more: &[&str]) -> Server {
     let args = ["--driver", Driver::chosen().name(), "--warm", bounds, "--metrics", "0"];
-    let server = Server::start_with(&[&args, more].concat(), &[("OUTBOARD_LOG", "outboard_server=debug")]);
+    let server =
+        Server::start_with(&[&args, more].concat(), &[("OUTBOARD_LOG", "outboard_server=debug")]);
     wait(&server, bounds[..1].parse().expect("a digit"));
     server
 }
 
 /// Waits until so many workers have been ready since the server started.
 fn wait(server: &Server, ready: usize) {
-    let count = || server.log().lines().filter(|line| line.contains("\"message\":\"warm\"")).count();
+    let count =
+        || server.log().lines().filter(|line| line.contains("\"message\":\"warm\"")).count();
     assert!(within(Duration::from_secs(60), || count() >= ready), "{}", server.log());
 }
 
@@ -36,8 +40,11 @@ fn warm_sessions(server: &Server) -> usize {
 #[test]
 fn contexts_made_ahead_do_not_show() {
     let server = serve(1, &[], &[]);
-    // Flags set before the first use, contexts of one's own, a device reset, launches, memory, errors that end a context.
-    for (index, name) in ["contexts", "driver_objects", "vector_add", "driver_memory", "fault_null"].iter().enumerate()
+    // Flags set before the first use, contexts of one's own, a device reset, launches, memory,
+    // errors that end a context.
+    for (index, name) in ["contexts", "driver_objects", "vector_add", "driver_memory", "fault_null"]
+        .iter()
+        .enumerate()
     {
         let program = Program::new(name);
         let (direct, remote) = (program.directly(), program.through(&server));
@@ -56,7 +63,8 @@ fn sessions_give_back_what_they_do_not_use() {
     }
     let server = serve(1, &["--warm-devices", "0,1"], &[("OUTBOARD_CPU_DEVICES", "3")]);
     for (index, list) in ["/1", "/2", "/2,/0", ""].iter().enumerate() {
-        let list: Vec<String> = list.split(',').map(|device| format!("{}{device}", server.address())).collect();
+        let list: Vec<String> =
+            list.split(',').map(|device| format!("{}{device}", server.address())).collect();
         let outcome = Program::new("contexts").through_list(&list.join(","));
         outcome.expect_success("contexts");
         wait(&server, index + 2);
@@ -92,7 +100,8 @@ fn devices_to_wait_on_that_are_not_there_cost_nothing() {
 fn questions_of_nvml_take_no_waiting_worker() {
     let server = serve(1, &[], &[]);
     Program::new("nvml").arg("remote").through(&server).expect_success("nvml");
-    // NVML's sessions had workers of their own, which start no driver; the program's CUDA found the one that waited.
+    // NVML's sessions had workers of their own, which start no driver; the program's CUDA found the
+    // one that waited.
     let sessions = |what: &str| server.log().lines().filter(|line| line.contains(what)).count();
     assert!(sessions("\"warm\":false") >= 1, "{}", server.log());
     assert_eq!(warm_sessions(&server), 1, "{}", server.log());
@@ -155,21 +164,33 @@ fn more_than_the_most_never_wait() {
     let server = serve_between("0-2", &["--warm-for", "600"]);
     assert!(server.workers().is_empty());
     assert_eq!(burst(&server, 8).len(), 8);
-    assert!(within(Duration::from_secs(60), || figure(&server, READY, "") == 2), "{}", server.log());
+    assert!(
+        within(Duration::from_secs(60), || figure(&server, READY, "") == 2),
+        "{}",
+        server.log()
+    );
     std::thread::sleep(Duration::from_secs(1));
-    assert_eq!((figure(&server, WANTED, ""), server.workers().len()), (2, 2 + WATCHES), "{}", server.log());
+    assert_eq!(
+        (figure(&server, WANTED, ""), server.workers().len()),
+        (2, 2 + WATCHES),
+        "{}",
+        server.log()
+    );
 }
 
-/// Neither who is not let in nor who has as many sessions as an owner may have makes the server hold more memory.
+/// Neither who is not let in nor who has as many sessions as an owner may have makes the server
+/// hold more memory.
 #[test]
 fn who_is_refused_raises_nothing() {
     let folder = Folder::create();
-    let strangers = serve_between("1-4", &["--require-authentication", "--state", &folder.path("state")]);
+    let strangers =
+        serve_between("1-4", &["--require-authentication", "--state", &folder.path("state")]);
     assert_eq!(burst(&strangers, 16).len(), 0);
     assert_eq!((figure(&strangers, WANTED, ""), figure(&strangers, GIVEN, "")), (1, 0));
     let limited = serve_between("1-4", &["--owner-sessions", "2"]);
     for _ in 0..4 {
-        let held: Vec<_> = (0..8).filter_map(|_| RawClient::connect_to(limited.address()).ok()).collect();
+        let held: Vec<_> =
+            (0..8).filter_map(|_| RawClient::connect_to(limited.address()).ok()).collect();
         assert_eq!(held.len(), 2);
         drop(held);
         assert!(within(Duration::from_secs(20), || figure(&limited, "outboard_sessions", "") == 0));

@@ -1,4 +1,5 @@
-//! Windows of addresses: what a session's driver places lies in the window that its client has accepted.
+//! Windows of addresses: what a session's driver places lies in the window that its client has
+//! accepted.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Hostile, Outcome, Program, RawClient, Running, Server, dist, within};
+use outboard_e2e::{
+    Driver, Folder, Hostile, Outcome, Program, RawClient, Running, Server, dist, within,
+};
 use outboard_wire::Encode;
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{Extensions, Purpose, RefusalCode, Welcome};
@@ -30,7 +33,8 @@ fn serve(args: &[&str], env: &[(&str, &str)]) -> Server {
     Server::start_with(&[&["--driver", Driver::chosen().name()], args].concat(), env)
 }
 
-/// A run of the program that shows where things lie, and the file in which the client library says where they should.
+/// A run of the program that shows where things lie, and the file in which the client library says
+/// where they should.
 struct Run {
     running: Running,
     profile: PathBuf,
@@ -46,7 +50,8 @@ struct Shown {
 fn start(program: Program, list: &str) -> Run {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let profile = std::env::temp_dir().join(format!("outboard-windows-{}-{run}.json", std::process::id()));
+    let profile =
+        std::env::temp_dir().join(format!("outboard-windows-{}-{run}.json", std::process::id()));
     let program = program.env("OUTBOARD_PROFILE", profile.to_str().expect("a plain path"));
     Run { running: program.start_through_list(list), profile }
 }
@@ -64,11 +69,14 @@ impl Run {
         let outcome = self.running.finish();
         outcome.expect_success("windows");
         let said: serde_json::Value =
-            serde_json::from_slice(&fs::read(&self.profile).expect("the client library wrote it")).expect("JSON");
+            serde_json::from_slice(&fs::read(&self.profile).expect("the client library wrote it"))
+                .expect("JSON");
         fs::remove_file(&self.profile).expect("it can be removed");
         let first = said["window"].as_str().map(|text| hex(text.trim_start_matches("0x")));
         let window = first.map(|first| {
-            Window::all().find(|window| window.range().start == first).expect("the window is one that there is")
+            Window::all()
+                .find(|window| window.range().start == first)
+                .expect("the window is one that there is")
         });
         Shown { window, places: places(&outcome) }
     }
@@ -86,7 +94,11 @@ fn places(outcome: &Outcome) -> BTreeMap<String, Vec<(u64, u64)>> {
         }
     }
     assert_eq!(places.len(), SHOWN, "{}", outcome.stdout);
-    assert!(places.contains_key("reserved_there"), "an address that was asked for is given: {}", outcome.stdout);
+    assert!(
+        places.contains_key("reserved_there"),
+        "an address that was asked for is given: {}",
+        outcome.stdout
+    );
     places
 }
 
@@ -97,7 +109,11 @@ impl Shown {
         for (name, places) in &self.places {
             for (address, bytes) in places {
                 let inside = window.contains(*address, *bytes);
-                assert_eq!(inside, !OWN.contains(&name.as_str()), "{name} at {address:#x} in {window}");
+                assert_eq!(
+                    inside,
+                    !OWN.contains(&name.as_str()),
+                    "{name} at {address:#x} in {window}"
+                );
             }
         }
         window
@@ -162,8 +178,10 @@ fn a_worker_with_few_addresses_of_its_own_serves_without_a_window() {
     let folder = Folder::create();
     let outboard = fs::canonicalize(dist().join("bin/outboard")).expect("it is there");
     // 8 TiB are enough for the software device, but not to occupy what others must not have.
-    let script =
-        folder.write("serve", &format!("#!/bin/sh\nulimit -v 8589934592\nexec {} \"$@\"\n", outboard.display()));
+    let script = folder.write(
+        "serve",
+        &format!("#!/bin/sh\nulimit -v 8589934592\nexec {} \"$@\"\n", outboard.display()),
+    );
     folder.allow("serve", 0o700);
     let server = Server::start_program(script.as_ref(), &["--driver", "cpu", "--warm", "1"], &[]);
     assert_eq!(run(program(&[]), &server).window, None);
@@ -175,7 +193,8 @@ fn devices_that_are_too_large_for_a_window_are_served_without() {
     if Driver::chosen() != Driver::Cpu {
         return;
     }
-    let server = serve(&["--warm", "1"], &[("OUTBOARD_CPU_DEVICES", "16"), ("OUTBOARD_CPU_MEMORY", "64G")]);
+    let server =
+        serve(&["--warm", "1"], &[("OUTBOARD_CPU_DEVICES", "16"), ("OUTBOARD_CPU_MEMORY", "64G")]);
     Program::new("vector_add").through(&server).expect_success("vector_add");
     server.expect_logged("does not keep to a window");
 }
@@ -200,18 +219,29 @@ fn told(client: &RawClient) -> Option<Window> {
 fn waiting(server: &Server, so_far: usize) -> Window {
     let windows = || -> Vec<u64> {
         let log = server.log();
-        let entries = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let entries =
+            log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
         let warm = entries.filter(|entry| entry["fields"]["message"] == "warm");
-        warm.map(|entry| hex(entry["fields"]["window"].as_str().expect("a window").trim_start_matches("0x"))).collect()
+        warm.map(|entry| {
+            hex(entry["fields"]["window"].as_str().expect("a window").trim_start_matches("0x"))
+        })
+        .collect()
     };
     assert!(within(Duration::from_secs(60), || windows().len() > so_far), "{}", server.log());
-    Window::all().find(|window| window.range().start == windows()[so_far]).expect("one that there is")
+    Window::all()
+        .find(|window| window.range().start == windows()[so_far])
+        .expect("one that there is")
 }
 
-/// How many of the sessions, of which so many have begun, got a worker that waited. The log may be behind.
+/// How many of the sessions, of which so many have begun, got a worker that waited. The log may be
+/// behind.
 fn warm_sessions(server: &Server, begun: usize) -> usize {
     let count = |part: &str| server.log().lines().filter(|line| line.contains(part)).count();
-    assert!(within(Duration::from_secs(60), || count("session starts") == begun), "{}", server.log());
+    assert!(
+        within(Duration::from_secs(60), || count("session starts") == begun),
+        "{}",
+        server.log()
+    );
     count("\"warm\":true")
 }
 
@@ -226,11 +256,19 @@ fn a_session_gets_the_worker_that_waits_if_its_client_accepts_the_window() {
     let none = session(&server, &[]);
     assert_eq!((told(&none), warm_sessions(&server, 2)), (None, 0));
     let mut matched = session(&server, &[others[0], there]);
-    assert_eq!((told(&matched), warm_sessions(&server, 3)), (Some(window(there)), 1), "{}", server.log());
+    assert_eq!(
+        (told(&matched), warm_sessions(&server, 3)),
+        (Some(window(there)), 1),
+        "{}",
+        server.log()
+    );
     for client in [&mut passed_over, &mut matched] {
         client.open();
         let address = client.alloc(1 << 20).expect("memory");
-        assert!(told(client).is_some_and(|window| window.contains(address, 1 << 20)), "{address:#x}");
+        assert!(
+            told(client).is_some_and(|window| window.contains(address, 1 << 20)),
+            "{address:#x}"
+        );
     }
 
     // Who says nothing of windows gets any worker, and is told nothing of them.
@@ -244,14 +282,24 @@ fn a_client_that_lists_nonsense_gets_a_window_that_there_is_or_none() {
     let server = serve(&[], &[]);
     let connect = |more| RawClient::connect_saying(server.address(), more);
     let strange = |address: u64, bytes: u64| -> Window {
-        outboard_wire::codec::decode_all(&[address, bytes].map(u64::to_le_bytes).concat()).expect("a range")
+        outboard_wire::codec::decode_all(&[address, bytes].map(u64::to_le_bytes).concat())
+            .expect("a range")
     };
-    let ranges = [strange(0x1_0000, 0x1_0000), strange(0x3000_0000_0000, 0x1_0000), strange(1 << 63, 1 << 62)];
+    let ranges = [
+        strange(0x1_0000, 0x1_0000),
+        strange(0x3000_0000_0000, 0x1_0000),
+        strange(1 << 63, 1 << 62),
+    ];
     assert_eq!(told(&connect(accepting(&Acceptable(ranges.to_vec()))).expect("a session")), None);
     let with_one = [ranges[0], window(5), window(5), ranges[2]];
-    assert_eq!(told(&connect(accepting(&Acceptable(with_one.to_vec()))).expect("a session")), Some(window(5)));
+    assert_eq!(
+        told(&connect(accepting(&Acceptable(with_one.to_vec()))).expect("a session")),
+        Some(window(5))
+    );
     let many = vec![window(5); Acceptable::MOST as usize + 1];
-    for more in [accepting(&many), accepting(&u32::MAX), accepting(&7_u64), accepting(&vec![(0_u64), 0, 0])] {
+    for more in
+        [accepting(&many), accepting(&u32::MAX), accepting(&7_u64), accepting(&vec![(0_u64), 0, 0])]
+    {
         let refusal = connect(more).err().expect("a refusal");
         assert_eq!(refusal.code, RefusalCode::BadHello, "{}", refusal.sentence);
     }
@@ -268,10 +316,15 @@ fn a_server_that_grants_what_was_not_accepted_is_not_used() {
         }
     };
     let hostile = Hostile::with_welcome(server.address(), Box::new(grant));
-    let program = program(&["occupy", "7", "7"]).env("OUTBOARD_LOG", "1").env("OUTBOARD_RECONNECT", "0");
+    let program =
+        program(&["occupy", "7", "7"]).env("OUTBOARD_LOG", "1").env("OUTBOARD_RECONNECT", "0");
     let outcome = program.through_list(hostile.address());
     assert!(!outcome.status.success(), "{}", outcome.stdout);
-    assert!(outcome.stderr.contains("window of addresses that was not accepted"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("window of addresses that was not accepted"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 /// A program that has shown everything once and waits until it is to do so again.

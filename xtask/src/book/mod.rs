@@ -16,8 +16,10 @@ pub(crate) struct Args {
 }
 
 /// The tables of `docs/configuration.md`: what stands above their rows.
-const TABLES: [&str; 2] =
-    ["| key | variable | meaning |\n|---|---|---|\n", "| key | default | meaning |\n|---|---|---|\n"];
+const TABLES: [&str; 2] = [
+    "| key | variable | meaning |\n|---|---|---|\n",
+    "| key | default | meaning |\n|---|---|---|\n",
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let dist = Dist::build(Profile::Dev)?;
@@ -28,7 +30,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let page = root().join("docs/configuration.md");
     let text = fs::read_to_string(&page).context("cannot read docs/configuration.md")?;
     let reference = String::from_utf8_lossy(&output.stdout);
-    fs::write(&page, with_tables(&text, &reference)?).context("cannot write docs/configuration.md")?;
+    fs::write(&page, with_tables(&text, &reference)?)
+        .context("cannot write docs/configuration.md")?;
     if args.tables {
         return Ok(());
     }
@@ -43,8 +46,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn with_tables(page: &str, reference: &str) -> Result<String> {
     let mut page = page.to_owned();
     for (head, rows) in TABLES.iter().zip(reference.split("\n\n")) {
-        let (before, after) = page.split_once(head).with_context(|| format!("the page has no table `{head}`"))?;
-        let rest = after.split_once("\n\n").map(|(_, rest)| format!("\n{rest}")).unwrap_or_default();
+        let (before, after) =
+            page.split_once(head).with_context(|| format!("the page has no table `{head}`"))?;
+        let rest =
+            after.split_once("\n\n").map(|(_, rest)| format!("\n{rest}")).unwrap_or_default();
         page = format!("{before}{head}{}\n{rest}", rows.trim_end());
     }
     Ok(page)

@@ -1,4 +1,5 @@
-//! The book's table of contents and the lists of error codes: pages are found by their names, titles are those of the pages.
+//! The book's table of contents and the lists of error codes: pages are found by their names,
+//! titles are those of the pages.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +9,10 @@ use anyhow::{Context, Result};
 
 /// Parts of the book and their pages, in order. Pages that are in none come under the last part.
 const PARTS: &[(&str, &[&str])] = &[
-    ("Using it", &["install", "using", "python", "ci", "configuration", "containers", "software-device"]),
+    (
+        "Using it",
+        &["install", "using", "python", "ci", "configuration", "containers", "software-device"],
+    ),
     ("Running it", &["service", "operations", "security", "sharing", "observability", "uninstall"]),
     ("When something is wrong", &["troubleshooting", "errors", "limits"]),
     ("Figures", &["performance", "latency", "compatibility", "on-a-gpu"]),
@@ -31,17 +35,27 @@ const SECTIONS: &[(&str, &str)] = &[
 
 /// The title of a page.
 fn title(page: &Path) -> Result<String> {
-    let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+    let text =
+        fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
     let first = text.lines().find_map(|line| line.strip_prefix("# "));
-    Ok(first.with_context(|| format!("{} has no title", page.display()))?.replace('[', "(").replace(']', ")"))
+    Ok(first
+        .with_context(|| format!("{} has no title", page.display()))?
+        .replace('[', "(")
+        .replace(']', ")"))
 }
 
 /// The names of the pages in a folder, without their ending, in order.
 fn pages(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+    for entry in
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?
+    {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        names.extend(name.strip_suffix(".md").filter(|name| !matches!(*name, "README" | "SUMMARY")).map(str::to_owned));
+        names.extend(
+            name.strip_suffix(".md")
+                .filter(|name| !matches!(*name, "README" | "SUMMARY"))
+                .map(str::to_owned),
+        );
     }
     names.sort();
     Ok(names)
@@ -59,21 +73,30 @@ pub(super) fn summary(root: &Path) -> Result<String> {
         for name in *names {
             if let Some(place) = left.iter().position(|other| other == name) {
                 left.remove(place);
-                let _ = writeln!(text, "- [{}]({name}.md)", title(&docs.join(format!("{name}.md")))?);
+                let _ =
+                    writeln!(text, "- [{}]({name}.md)", title(&docs.join(format!("{name}.md")))?);
             } else if docs.join(name).is_dir() {
                 let folder = docs.join(name);
                 // The list of codes is made by this command, too.
-                let heading =
-                    if *name == "errors" { "Error codes".to_owned() } else { title(&folder.join("README.md"))? };
+                let heading = if *name == "errors" {
+                    "Error codes".to_owned()
+                } else {
+                    title(&folder.join("README.md"))?
+                };
                 let _ = writeln!(text, "- [{heading}]({name}/README.md)");
                 for page in pages(&folder)? {
-                    let _ = writeln!(text, "  - [{}]({name}/{page}.md)", title(&folder.join(format!("{page}.md")))?);
+                    let _ = writeln!(
+                        text,
+                        "  - [{}]({name}/{page}.md)",
+                        title(&folder.join(format!("{page}.md")))?
+                    );
                 }
             }
         }
         if index + 1 == PARTS.len() {
             for name in &left {
-                let _ = writeln!(text, "- [{}]({name}.md)", title(&docs.join(format!("{name}.md")))?);
+                let _ =
+                    writeln!(text, "- [{}]({name}.md)", title(&docs.join(format!("{name}.md")))?);
             }
         }
     }
@@ -82,10 +105,15 @@ pub(super) fn summary(root: &Path) -> Result<String> {
 
 /// `api/errors.lock`: what it has, and a line for each code of the table that it has not.
 pub(super) fn lock(root: &Path) -> Result<String> {
-    let read = |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
+    let read = |path: &str| {
+        fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))
+    };
     let (lock, table) = (read("api/errors.lock")?, read("crates/outboard-wire/src/code.rs")?);
-    let (head, mut lines): (Vec<&str>, Vec<&str>) = lock.lines().partition(|line| line.starts_with('#'));
-    for row in table.lines().map(str::trim).filter(|row| row.starts_with("OB") && row.ends_with("\";")) {
+    let (head, mut lines): (Vec<&str>, Vec<&str>) =
+        lock.lines().partition(|line| line.starts_with('#'));
+    for row in
+        table.lines().map(str::trim).filter(|row| row.starts_with("OB") && row.ends_with("\";"))
+    {
         let entry = row.split(" \"").next().unwrap_or(row);
         let code = entry.split(' ').next().unwrap_or(entry);
         if !lines.iter().any(|line| line.starts_with(code)) {
@@ -107,7 +135,10 @@ pub(super) fn errors(root: &Path) -> Result<String> {
         let title = title(&folder.join(format!("{page}.md")))?;
         let section = page.get(2..4).unwrap_or_default();
         if section != last {
-            let name = SECTIONS.iter().find(|(digits, _)| *digits == section).map_or("Others", |(_, name)| name);
+            let name = SECTIONS
+                .iter()
+                .find(|(digits, _)| *digits == section)
+                .map_or("Others", |(_, name)| name);
             let _ = write!(text, "\n## {name}\n\n");
             section.clone_into(&mut last);
         }

@@ -1,4 +1,5 @@
-//! The messages between supervisor and worker: the description is read and checked here, also against the lock file of tags and forms.
+//! The messages between supervisor and worker: the description is read and checked here, also
+//! against the lock file of tags and forms.
 
 mod emit;
 #[cfg(test)]
@@ -101,14 +102,17 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn read(root: &Path) -> Result<Control> {
-        let text = std::fs::read_to_string(root.join("api/control.toml")).context("api/control.toml")?;
+        let text =
+            std::fs::read_to_string(root.join("api/control.toml")).context("api/control.toml")?;
         let lock = std::fs::read_to_string(root.join("api/control.lock")).unwrap_or_default();
         Control::parse(&text, &lock)
     }
 
     fn parse(text: &str, lock: &str) -> Result<Control> {
         let described: Description = toml::from_str(text).context("api/control.toml")?;
-        if let Some(name) = described.r#struct.keys().find(|name| described.uses.contains_key(*name)) {
+        if let Some(name) =
+            described.r#struct.keys().find(|name| described.uses.contains_key(*name))
+        {
             bail!("api/control.toml: {name} is described under [struct] and named under [uses]");
         }
         let names = Names {
@@ -117,7 +121,8 @@ impl Control {
         };
         let mut structs = BTreeMap::new();
         for (name, description) in &described.r#struct {
-            let read = Struct::read(description, &names).with_context(|| format!("api/control.toml, struct {name}"))?;
+            let read = Struct::read(description, &names)
+                .with_context(|| format!("api/control.toml, struct {name}"))?;
             structs.insert(name.clone(), read);
         }
         for name in structs.keys() {
@@ -148,7 +153,10 @@ impl Control {
                     Content::Fields(fields) => format!(" {}", types::form(fields, &self.structs)),
                     Content::One(ty) => format!(" ({})", ty.form(&self.structs)),
                 };
-                fixed.insert(format!("{}.{}", direction.name, message.name), format!("{}{form}", message.tag));
+                fixed.insert(
+                    format!("{}.{}", direction.name, message.name),
+                    format!("{}{form}", message.tag),
+                );
             }
         }
         for (name, kept) in &self.kept {
@@ -196,7 +204,10 @@ impl Direction {
         described: BTreeMap<String, MessageDescription>,
         names: &Names<'_>,
     ) -> Result<Direction> {
-        check_tags(name, described.iter().map(|(message, description)| (message, description.tag)))?;
+        check_tags(
+            name,
+            described.iter().map(|(message, description)| (message, description.tag)),
+        )?;
         let mut messages = Vec::new();
         for (message, description) in described {
             let place = format!("api/control.toml, {name}.{message}");
@@ -214,7 +225,9 @@ impl Message {
             bail!("what another release says is called unknown");
         }
         let content = match holds {
-            Some(_) if !fields.is_empty() => bail!("a message has either `fields` or one value that it `holds`"),
+            Some(_) if !fields.is_empty() => {
+                bail!("a message has either `fields` or one value that it `holds`")
+            }
             Some(ty) => Content::One(Type::parse(&ty, names)?),
             None => Content::Fields(read_fields(&fields, names)?),
         };
@@ -225,7 +238,12 @@ impl Message {
 impl Struct {
     fn read(description: &StructDescription, names: &Names<'_>) -> Result<Struct> {
         let StructDescription { doc, fields, secret, payload } = description;
-        Ok(Struct { doc: doc.clone(), fields: read_fields(fields, names)?, secret: *secret, payload: *payload })
+        Ok(Struct {
+            doc: doc.clone(),
+            fields: read_fields(fields, names)?,
+            secret: *secret,
+            payload: *payload,
+        })
     }
 
     fn is_copy(&self, structs: &BTreeMap<String, Struct>) -> bool {
@@ -256,7 +274,11 @@ fn check_tags<'a>(place: &str, tags: impl Iterator<Item = (&'a String, u8)>) -> 
 }
 
 /// A structure that holds itself would have no end.
-fn check_end<'a>(name: &'a str, structs: &'a BTreeMap<String, Struct>, around: &mut Vec<&'a str>) -> Result<()> {
+fn check_end<'a>(
+    name: &'a str,
+    structs: &'a BTreeMap<String, Struct>,
+    around: &mut Vec<&'a str>,
+) -> Result<()> {
     if around.contains(&name) {
         bail!("api/control.toml: struct {name} holds itself");
     }

@@ -40,7 +40,9 @@ pub(crate) fn page(api: &Api, messages: &Messages) -> String {
         );
         for f in functions {
             let _ = match f.tier {
-                Tier::Unsupported => writeln!(out, "| `{}` | – | unsupported | – | – | – | {} |", f.name, f.why),
+                Tier::Unsupported => {
+                    writeln!(out, "| `{}` | – | unsupported | – | – | – | {} |", f.name, f.why)
+                }
                 Tier::Front => {
                     let server = if f.class == Some(Class::Local) { "–" } else { "yes" };
                     writeln!(

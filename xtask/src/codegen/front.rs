@@ -1,4 +1,5 @@
-//! The entry points of a driver library: their names, the exports, and the table of a loaded library's functions.
+//! The entry points of a driver library: their names, the exports, and the table of a loaded
+//! library's functions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -58,7 +59,8 @@ pub(crate) fn exports(api: &Api) -> String {
             let call = match f.tier {
                 _ if f.tier == Tier::Front || f.backend => {
                     let arguments = export_arguments(f, *flavour);
-                    let call = format!("$crate::calls::{}::{}(process, {arguments})", f.family, f.name);
+                    let call =
+                        format!("$crate::calls::{}::{}(process, {arguments})", f.family, f.name);
                     format!(
                         "// SAFETY: the program keeps the C function's contract.\n$crate::entry::enter(process, {index}, || unsafe {{ {call} }})"
                     )
@@ -76,13 +78,18 @@ pub(crate) fn exports(api: &Api) -> String {
         }
     }
     table.sort();
-    let _ =
-        writeln!(out, "/// Sorted by base name, then version.\npub static PROC_TABLE: [Entry; {}] = [", table.len());
+    let _ = writeln!(
+        out,
+        "/// Sorted by base name, then version.\npub static PROC_TABLE: [Entry; {}] = [",
+        table.len()
+    );
     for (base, since, flavour, symbol, needs) in &table {
         let per_thread = *flavour != Flavour::Legacy;
         let needs = needs.map(|name| format!(".needs(\"{name}\")")).unwrap_or_default();
-        let _ =
-            writeln!(out, "Entry::new(\"{base}\", {since}, {per_thread}, \"{symbol}\", {symbol} as *const ()){needs},");
+        let _ = writeln!(
+            out,
+            "Entry::new(\"{base}\", {since}, {per_thread}, \"{symbol}\", {symbol} as *const ()){needs},"
+        );
     }
     out.push_str("];\n}\npub use exports::PROC_TABLE;\n};\n}\n");
     out
@@ -97,7 +104,11 @@ fn export_arguments(f: &Function, flavour: Flavour) -> String {
     match f.extra() {
         Some(("table", _)) => arguments.push("&PROC_TABLE".to_owned()),
         Some(_) => {
-            let default = if flavour == Flavour::Legacy { "DefaultStream::Legacy" } else { "DefaultStream::PerThread" };
+            let default = if flavour == Flavour::Legacy {
+                "DefaultStream::Legacy"
+            } else {
+                "DefaultStream::PerThread"
+            };
             arguments.push(default.to_owned());
         }
         None => {}
@@ -128,7 +139,11 @@ pub(crate) fn driver_table(api: &Api) -> String {
     }
     out.push_str("}\n\nimpl Table {\n/// Fills the table with what `find` knows; it must give the address of the symbol of that name, or null.\n///\n/// # Safety\n/// Each address that `find` gives is that of the C function of that name.\npub unsafe fn load(mut find: impl FnMut(&std::ffi::CStr) -> *const c_void) -> Table {\n// SAFETY: `Option<fn>` is a nullable pointer, and the caller says that the addresses are those of the functions named.\nunsafe {\nTable {\n");
     for f in forwardable(api) {
-        let _ = writeln!(out, "{}: std::mem::transmute::<*const c_void, Option<_>>(find(c\"{}\")),", f.name, f.name);
+        let _ = writeln!(
+            out,
+            "{}: std::mem::transmute::<*const c_void, Option<_>>(find(c\"{}\")),",
+            f.name, f.name
+        );
     }
     out.push_str("}\n}\n}\n\n/// The functions that the library lacks.\npub fn lacks(&self) -> impl Iterator<Item = &'static str> {\n[\n");
     for f in forwardable(api) {

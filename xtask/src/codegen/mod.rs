@@ -1,7 +1,8 @@
 //! `cargo xtask codegen`: turns the descriptions in `api/` into code that is checked in.
 //!
-//! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means; `api/wire/*.toml` say which messages
-//! cross the wire and which methods of the back ends send them, `api/control.toml` those between supervisor and worker; `api/nvml/*.toml` say what each
+//! `api/facts/*.toml` say what the headers say; `api/driver/*.toml` say what each function means;
+//! `api/wire/*.toml` say which messages cross the wire and which methods of the back ends send
+//! them, `api/control.toml` those between supervisor and worker; `api/nvml/*.toml` say what each
 //! function of NVML means. See `api/README.md`. The book's lists of pages are made here, too.
 
 mod backend;

@@ -109,7 +109,11 @@ impl Function {
 
     /// `name: type, ...` of the C function.
     pub(crate) fn signature(&self) -> String {
-        self.params.iter().map(|(name, ty)| format!("{}: {ty}", snake(name))).collect::<Vec<_>>().join(", ")
+        self.params
+            .iter()
+            .map(|(name, ty)| format!("{}: {ty}", snake(name)))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// `name, ...` of the C function's arguments.
@@ -129,7 +133,11 @@ pub(super) fn snake(name: &str) -> String {
         last_lower = c.is_ascii_lowercase() || c.is_ascii_digit();
         out.push(c.to_ascii_lowercase());
     }
-    if ["type", "mod", "ref", "fn", "loop", "match"].contains(&out.as_str()) { format!("r#{out}") } else { out }
+    if ["type", "mod", "ref", "fn", "loop", "match"].contains(&out.as_str()) {
+        format!("r#{out}")
+    } else {
+        out
+    }
 }
 
 /// The whole API.
@@ -143,17 +151,24 @@ impl Api {
         let mut facts: BTreeMap<String, (bool, Fact)> = BTreeMap::new();
         for (in_cuda_h, file) in [(true, "driver-13.0.toml"), (false, "interop.toml")] {
             let text = std::fs::read_to_string(root.join("api/facts").join(file))?;
-            let read: BTreeMap<String, Fact> = toml::from_str(&text).with_context(|| format!("api/facts/{file}"))?;
+            let read: BTreeMap<String, Fact> =
+                toml::from_str(&text).with_context(|| format!("api/facts/{file}"))?;
             facts.extend(read.into_iter().map(|(symbol, fact)| (symbol, (in_cuda_h, fact))));
         }
         let mut meanings: BTreeMap<String, (String, Meaning)> = BTreeMap::new();
-        let mut files: Vec<_> = std::fs::read_dir(root.join("api/driver"))?.collect::<std::io::Result<Vec<_>>>()?;
+        let mut files: Vec<_> =
+            std::fs::read_dir(root.join("api/driver"))?.collect::<std::io::Result<Vec<_>>>()?;
         files.sort_by_key(std::fs::DirEntry::path);
         for file in files {
             let path = file.path();
-            let family = path.file_stem().and_then(|s| s.to_str()).context("odd file name in api/driver")?.to_owned();
+            let family = path
+                .file_stem()
+                .and_then(|s| s.to_str())
+                .context("odd file name in api/driver")?
+                .to_owned();
             let text = std::fs::read_to_string(&path)?;
-            let table: BTreeMap<String, Meaning> = toml::from_str(&text).with_context(|| path.display().to_string())?;
+            let table: BTreeMap<String, Meaning> =
+                toml::from_str(&text).with_context(|| path.display().to_string())?;
             for (name, meaning) in table {
                 if let Some((other, _)) = meanings.get(&name) {
                     bail!("{name} stands in both {other}.toml and {family}.toml");
@@ -168,8 +183,9 @@ impl Api {
             let entry = match functions.entry(name.clone()) {
                 std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
                 std::collections::btree_map::Entry::Vacant(entry) => {
-                    let (family, meaning) =
-                        meanings.remove(&name).with_context(|| format!("{name} has no entry in api/driver/"))?;
+                    let (family, meaning) = meanings
+                        .remove(&name)
+                        .with_context(|| format!("{name} has no entry in api/driver/"))?;
                     if meaning.tier == Tier::Unsupported && meaning.why.is_none() {
                         bail!("{name} is unsupported without a reason (`why`)");
                     }

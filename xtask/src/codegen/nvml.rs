@@ -1,4 +1,5 @@
-//! NVML: the descriptions of what is forwarded, the exports of `libnvidia-ml.so.1`, and the coverage page.
+//! NVML: the descriptions of what is forwarded, the exports of `libnvidia-ml.so.1`, and the
+//! coverage page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -75,7 +76,8 @@ pub(crate) struct Nvml {
 
 impl Nvml {
     pub(crate) fn read(root: &Path) -> Result<Nvml> {
-        let (mut facts, mut versioned, mut texts) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let (mut facts, mut versioned, mut texts) =
+            (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         for file in ["nvml-13.0.toml", "nvml-580.toml"] {
             let text = std::fs::read_to_string(root.join("api/facts").join(file))?;
             let read: Facts = toml::from_str(&text).with_context(|| format!("api/facts/{file}"))?;
@@ -86,15 +88,21 @@ impl Nvml {
         let mut functions = Vec::new();
         for entry in std::fs::read_dir(root.join("api/nvml"))? {
             let path = entry?.path();
-            let family = path.file_stem().and_then(|s| s.to_str()).context("odd file name in api/nvml")?.to_owned();
-            let table: BTreeMap<String, Meaning> =
-                toml::from_str(&std::fs::read_to_string(&path)?).with_context(|| path.display().to_string())?;
+            let family = path
+                .file_stem()
+                .and_then(|s| s.to_str())
+                .context("odd file name in api/nvml")?
+                .to_owned();
+            let table: BTreeMap<String, Meaning> = toml::from_str(&std::fs::read_to_string(&path)?)
+                .with_context(|| path.display().to_string())?;
             for (name, meaning) in table {
                 let params = facts.remove(&name).with_context(|| {
                     format!("{name} in {family}.toml is declared by no header, or stands in another file too")
                 })?;
                 if (meaning.tier == Tier::Unsupported) != meaning.why.is_some() {
-                    bail!("{name}: a reason (`why`) belongs to what is unsupported, and to nothing else");
+                    bail!(
+                        "{name}: a reason (`why`) belongs to what is unsupported, and to nothing else"
+                    );
                 }
                 functions.push(Function { name, family: family.clone(), params, meaning });
             }
@@ -118,7 +126,9 @@ impl Nvml {
             self.queries().count()
         );
         for f in self.queries() {
-            let params = (0..f.params.len()).map(|index| self.param(f, index)).collect::<Result<Vec<_>>>()?;
+            let params = (0..f.params.len())
+                .map(|index| self.param(f, index))
+                .collect::<Result<Vec<_>>>()?;
             let _ = writeln!(
                 out,
                 "Function {{ name: \"{}\", driver: {}, params: &[{}], texts: &[{}] }},",
@@ -134,10 +144,11 @@ impl Nvml {
 
     /// The strings in the structures that a query writes.
     fn texts(&self, f: &Function) -> Vec<String> {
-        let written = f.params.iter().enumerate().filter_map(|(index, (_, ty))| match pointee(ty)? {
-            (false, pointee) => Some((index, pointee, self.texts.get(pointee)?)),
-            _ => None,
-        });
+        let written =
+            f.params.iter().enumerate().filter_map(|(index, (_, ty))| match pointee(ty)? {
+                (false, pointee) => Some((index, pointee, self.texts.get(pointee)?)),
+                _ => None,
+            });
         let text = |(index, pointee, fields): (usize, &str, &Vec<(String, usize)>)| -> Vec<String> {
             let of = |(field, room): &(String, usize)| {
                 format!(
@@ -157,7 +168,9 @@ impl Nvml {
             found.with_context(|| format!("{} has no parameter {wanted}", f.name))
         };
         let Some((constant, pointee)) = pointee(ty) else {
-            return Ok(if ty == "nvmlDevice_t" { "Param::Device" } else { "Param::Number" }.to_owned());
+            return Ok(
+                if ty == "nvmlDevice_t" { "Param::Device" } else { "Param::Number" }.to_owned()
+            );
         };
         if pointee == "nvmlDevice_t" || pointee == "c_void" {
             bail!("{}: {name} cannot be forwarded", f.name);
@@ -168,7 +181,10 @@ impl Nvml {
         };
         let both = f.meaning.both.contains(name);
         if let Some(count) = f.meaning.arrays.get(name) {
-            return Ok(format!("Param::Array {{ count: {}, size: {size}, both: {both} }}", position(count)?));
+            return Ok(format!(
+                "Param::Array {{ count: {}, size: {size}, both: {both} }}",
+                position(count)?
+            ));
         }
         if f.meaning.arrays.values().any(|count| count == name) {
             return Ok("Param::Count".to_owned());
@@ -282,7 +298,11 @@ fn pointee(ty: &str) -> Option<(bool, &str)> {
 }
 
 fn declared(f: &Function, ty: impl Fn(&str) -> String) -> String {
-    f.params.iter().map(|(name, declared)| format!("{}: {}", snake(name), ty(declared))).collect::<Vec<_>>().join(", ")
+    f.params
+        .iter()
+        .map(|(name, declared)| format!("{}: {}", snake(name), ty(declared)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// A parameter's type in an export that only passes it on: enums as their integer.

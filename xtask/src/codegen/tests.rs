@@ -1,4 +1,5 @@
-//! The generators, on a small made-up description: what they write is checked in beside it. `OUTBOARD_WRITE_EXPECTED=1 cargo test -p xtask` writes it anew.
+//! The generators, on a small made-up description: what they write is checked in beside it.
+//! `OUTBOARD_WRITE_EXPECTED=1 cargo test -p xtask` writes it anew.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,14 +16,20 @@ fn example() -> PathBuf {
 fn expect(name: &str, written: &str) {
     let path = example().join("expected").join(name);
     if std::env::var_os("OUTBOARD_WRITE_EXPECTED").is_some() {
-        std::fs::write(&path, written).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        std::fs::write(&path, written)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
-    let expected = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let expected = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let lines = written.lines().zip(expected.lines()).enumerate();
     if let Some((number, (written, expected))) = lines.into_iter().find(|(_, (a, b))| a != b) {
         panic!("{name}:{}: there should be\n  {expected}\nbut there is\n  {written}", number + 1);
     }
-    assert_eq!(written.lines().count(), expected.lines().count(), "{name} has as many lines as expected");
+    assert_eq!(
+        written.lines().count(),
+        expected.lines().count(),
+        "{name} has as many lines as expected"
+    );
 }
 
 fn rust(name: &str, written: &str) {
@@ -70,7 +77,8 @@ fn said(message: &str) -> String {
 
 fn said_of(message: &str, traits: &str) -> String {
     let files = BTreeMap::from([("lamp".to_owned(), message.to_owned())]);
-    let outcome = Messages::from_parts(&files, "").and_then(|messages| Backends::from_parts(traits, &messages));
+    let outcome = Messages::from_parts(&files, "")
+        .and_then(|messages| Backends::from_parts(traits, &messages));
     format!("{:#}", outcome.err().expect("the description is bad"))
 }
 
@@ -80,11 +88,20 @@ fn bad_messages_are_refused_in_sentences() {
         said("[lamp]\nclass = \"call\"\nfields = [\"lamp\"]"),
         "the message lamp: a field is \"name: type\", not \"lamp\""
     );
-    assert_eq!(said("[lamp]\nclass = \"posted\"\nreply = [\"watts: u32\"]"), "lamp is posted but has a reply");
-    let twice = ["lamp", "room"].map(|family| (family.to_owned(), "[lamp]\nclass = \"call\"".to_owned()));
-    let error = Messages::from_parts(&BTreeMap::from(twice), "").err().expect("the description is bad");
-    assert_eq!(error.to_string(), "lamp is described in api/wire/lamp.toml and in api/wire/room.toml");
-    let error = Messages::from_parts(&BTreeMap::new(), "lamp = 1").err().expect("the description is bad");
+    assert_eq!(
+        said("[lamp]\nclass = \"posted\"\nreply = [\"watts: u32\"]"),
+        "lamp is posted but has a reply"
+    );
+    let twice =
+        ["lamp", "room"].map(|family| (family.to_owned(), "[lamp]\nclass = \"call\"".to_owned()));
+    let error =
+        Messages::from_parts(&BTreeMap::from(twice), "").err().expect("the description is bad");
+    assert_eq!(
+        error.to_string(),
+        "lamp is described in api/wire/lamp.toml and in api/wire/room.toml"
+    );
+    let error =
+        Messages::from_parts(&BTreeMap::new(), "lamp = 1").err().expect("the description is bad");
     assert_eq!(
         error.to_string(),
         "lamp has a number in api/wire.lock but is not in api/wire/; a message that is not sent any more stays there"
@@ -93,8 +110,7 @@ fn bad_messages_are_refused_in_sentences() {
 
 #[test]
 fn bad_methods_are_refused_in_sentences() {
-    const SWITCH: &str =
-        "[switch]\nclass = \"posted\"\nfields = [\"lamp: object\", \"on: bool\"]\n[switch.method]\ndocs = \"\"\n";
+    const SWITCH: &str = "[switch]\nclass = \"posted\"\nfields = [\"lamp: object\", \"on: bool\"]\n[switch.method]\ndocs = \"\"\n";
     for (more, sentence) in [
         (
             "arguments = [\"lamp: Lamp\", \"on: bool\"]\nfill = { lamp = \"lamp.0\" }",
@@ -120,7 +136,10 @@ fn bad_methods_are_refused_in_sentences() {
             "send = \"post_to\"",
             "it says which stream the work goes to, so it must have one argument of the type StreamId",
         ),
-        ("send = \"post_using\"", "`using` goes with `send = \"post_using\"`, and must say which memory it is"),
+        (
+            "send = \"post_using\"",
+            "`using` goes with `send = \"post_using\"`, and must say which memory it is",
+        ),
         (
             "send = \"own\"\nfill = { on = \"true\" }",
             "the client has code of its own for it (`send = \"own\"`): `fill`, `spread`, `read` and `using` have no effect",
@@ -130,8 +149,14 @@ fn bad_methods_are_refused_in_sentences() {
             "context = false",
             "no argument tells which of several servers it is for: it takes a context, a `home`, or says in `servers` what several do",
         ),
-        ("servers = \"first\"", "an argument tells which server it is for, so `servers` has no effect"),
-        ("home = true\ncontext = true", "`home` stands in place of a context, so `context` has no effect"),
+        (
+            "servers = \"first\"",
+            "an argument tells which server it is for, so `servers` has no effect",
+        ),
+        (
+            "home = true\ncontext = true",
+            "`home` stands in place of a context, so `context` has no effect",
+        ),
         (
             "context = false\nservers = \"each\"\nreturns = \"u32\"",
             "it cannot fail, so several servers cannot say that one is not there",
@@ -144,7 +169,9 @@ fn bad_methods_are_refused_in_sentences() {
         assert_eq!(said(&format!("{SWITCH}{more}")), expected);
     }
     assert_eq!(
-        said("[ask]\nclass = \"call\"\nreply = [\"watts: u32\"]\n[ask.method]\ndocs = \"\"\nresult = \"u64\""),
+        said(
+            "[ask]\nclass = \"call\"\nreply = [\"watts: u32\"]\n[ask.method]\ndocs = \"\"\nresult = \"u64\""
+        ),
         "the method ask of the message ask: it has a result of its own (`result`): say in `read` how the reply becomes that"
     );
 }

@@ -1,4 +1,5 @@
-//! The messages between client and worker: their codec, the worker's dispatch, and the lock file of their numbers.
+//! The messages between client and worker: their codec, the worker's dispatch, and the lock file of
+//! their numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -54,8 +55,12 @@ impl Messages {
         let mut files = BTreeMap::new();
         for entry in std::fs::read_dir(root.join("api/wire")).context("api/wire")? {
             let path = entry?.path();
-            let family = path.file_stem().and_then(|stem| stem.to_str()).context("api/wire")?.to_owned();
-            files.insert(family, std::fs::read_to_string(&path).with_context(|| path.display().to_string())?);
+            let family =
+                path.file_stem().and_then(|stem| stem.to_str()).context("api/wire")?.to_owned();
+            files.insert(
+                family,
+                std::fs::read_to_string(&path).with_context(|| path.display().to_string())?,
+            );
         }
         let lock = std::fs::read_to_string(root.join("api/wire.lock")).unwrap_or_default();
         Messages::from_parts(&files, &lock)
@@ -77,9 +82,11 @@ impl Messages {
                 next += 1;
                 next
             });
-            let parts = |list: &[String]| list.iter().map(|text| split(text)).collect::<Result<Vec<_>>>();
+            let parts =
+                |list: &[String]| list.iter().map(|text| split(text)).collect::<Result<Vec<_>>>();
             let both = parts(&d.fields).and_then(|fields| Ok((fields, parts(&d.reply)?)));
-            let (described_fields, described_reply) = both.with_context(|| format!("the message {name}"))?;
+            let (described_fields, described_reply) =
+                both.with_context(|| format!("the message {name}"))?;
             let (fields, reply) = (rust(&described_fields), rust(&described_reply));
             if d.class == Class::Posted && !d.reply.is_empty() {
                 bail!("{name} is posted but has a reply");
@@ -107,7 +114,8 @@ impl Messages {
 
     /// The methods of the back end that stand beside a message, as the files have them.
     pub(super) fn methods(&self) -> Vec<(&Described, &Message)> {
-        let mut methods: Vec<_> = self.0.iter().filter_map(|m| Some((m.method.as_ref()?, m))).collect();
+        let mut methods: Vec<_> =
+            self.0.iter().filter_map(|m| Some((m.method.as_ref()?, m))).collect();
         methods.sort_by_key(|(_, m)| (&m.family, m.place));
         methods
     }
@@ -119,8 +127,9 @@ impl Messages {
 
     /// The numbers given out so far.
     pub(crate) fn lock(&self) -> String {
-        let mut out =
-            String::from("# Numbers of the messages in wire/, given out by `cargo xtask codegen`. Append-only.\n");
+        let mut out = String::from(
+            "# Numbers of the messages in wire/, given out by `cargo xtask codegen`. Append-only.\n",
+        );
         for m in &self.0 {
             let _ = writeln!(out, "{} = {}", m.name, m.number);
         }
@@ -137,11 +146,20 @@ impl Messages {
         for m in &self.0 {
             record(&mut out, &format!("The message `{}`.", m.name), &camel(&m.name), &m.fields);
             let lifetime = if borrows(&m.fields) { "<'_>" } else { "" };
-            let _ =
-                writeln!(out, "impl Message for {}{lifetime} {{\nconst OP: u16 = {};\n}}\n", camel(&m.name), m.number);
+            let _ = writeln!(
+                out,
+                "impl Message for {}{lifetime} {{\nconst OP: u16 = {};\n}}\n",
+                camel(&m.name),
+                m.number
+            );
             if m.class == Class::Call {
                 let reply = format!("{}Reply", camel(&m.name));
-                record(&mut out, &format!("The answer to [`{}`].", camel(&m.name)), &reply, &m.reply);
+                record(
+                    &mut out,
+                    &format!("The answer to [`{}`].", camel(&m.name)),
+                    &reply,
+                    &m.reply,
+                );
                 let reply_lifetime = if borrows(&m.reply) { "<'a>" } else { "" };
                 let _ = writeln!(
                     out,
@@ -168,7 +186,9 @@ impl Messages {
                 if borrows(&m.fields) { "<'_>" } else { "" }
             );
         }
-        out.push_str("_ => return Ok(None),\n}\nreader.finish()?;\nOk(Some(writer.into_vec()))\n}\n");
+        out.push_str(
+            "_ => return Ok(None),\n}\nreader.finish()?;\nOk(Some(writer.into_vec()))\n}\n",
+        );
         out
     }
 
@@ -181,7 +201,8 @@ impl Messages {
         for m in &self.0 {
             families.entry(&m.family).or_default().push(m);
         }
-        let traits: Vec<String> = families.keys().map(|family| format!("{}Commands", camel(family))).collect();
+        let traits: Vec<String> =
+            families.keys().map(|family| format!("{}Commands", camel(family))).collect();
         for (name, (family, messages)) in traits.iter().zip(&families) {
             let _ = writeln!(
                 out,
@@ -198,10 +219,16 @@ impl Messages {
             traits.join(" + ")
         );
         for m in &self.0 {
-            let _ = writeln!(out, "{} => {{\nlet message = reader.get()?;\nreader.finish()?;", m.number);
+            let _ = writeln!(
+                out,
+                "{} => {{\nlet message = reader.get()?;\nreader.finish()?;",
+                m.number
+            );
             let _ = match m.class {
                 Class::Posted => writeln!(out, "commands.{}(message)\n}}", m.name),
-                Class::Call => writeln!(out, "commands.{}(message, incoming.answer());\nOk(())\n}}", m.name),
+                Class::Call => {
+                    writeln!(out, "commands.{}(message, incoming.answer());\nOk(())\n}}", m.name)
+                }
             };
         }
         out.push_str("_ => return Ok(None),\n}))\n}\n");
@@ -210,7 +237,9 @@ impl Messages {
 }
 
 /// All descriptions, by message, with the name of their file and where they are in it.
-fn described(files: &BTreeMap<String, String>) -> Result<BTreeMap<String, (String, usize, Description)>> {
+fn described(
+    files: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, (String, usize, Description)>> {
     let mut all = BTreeMap::new();
     for (family, text) in files {
         let messages: BTreeMap<String, Spanned<Description>> =
@@ -230,7 +259,11 @@ fn described(files: &BTreeMap<String, String>) -> Result<BTreeMap<String, (Strin
 fn handler(out: &mut String, m: &Message) {
     let message = format!("{}{}", camel(&m.name), if borrows(&m.fields) { "<'_>" } else { "" });
     let _ = match m.class {
-        Class::Posted => writeln!(out, "/// Does `{0}`.\nfn {0}(&mut self, message: {message}) -> Outcome;", m.name),
+        Class::Posted => writeln!(
+            out,
+            "/// Does `{0}`.\nfn {0}(&mut self, message: {message}) -> Outcome;",
+            m.name
+        ),
         Class::Call => writeln!(
             out,
             "/// Does `{0}` and answers, at once or later.\nfn {0}(&mut self, message: {message}, answer: Answer<{1}>);",
@@ -245,7 +278,9 @@ fn answer_type(m: &Message) -> String {
 }
 
 fn split(text: &str) -> Result<(String, String)> {
-    let (name, ty) = text.split_once(": ").with_context(|| format!("a field is \"name: type\", not {text:?}"))?;
+    let (name, ty) = text
+        .split_once(": ")
+        .with_context(|| format!("a field is \"name: type\", not {text:?}"))?;
     Ok((name.to_owned(), ty.to_owned()))
 }
 
@@ -278,7 +313,8 @@ pub(super) fn plain_type(ty: &str) -> String {
     let mut rust = String::new();
     for word in ty.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_') {
         let name = word.trim_end_matches(|c: char| !c.is_alphanumeric() && c != '_');
-        let named = NAMED.iter().find(|(described, ..)| *described == name).map(|(_, rust, _)| *rust);
+        let named =
+            NAMED.iter().find(|(described, ..)| *described == name).map(|(_, rust, _)| *rust);
         rust.push_str(if name == "list" { "Vec" } else { named.unwrap_or(name) });
         rust.push_str(&word[name.len()..]);
     }
@@ -294,7 +330,8 @@ pub(crate) fn camel(name: &str) -> String {
     name.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect()
 }
 
-/// Puts the fields, one by one. Several in front whose sizes are known are gathered first: room for them is made once.
+/// Puts the fields, one by one. Several in front whose sizes are known are gathered first: room for
+/// them is made once.
 fn puts(fields: &[(String, String)]) -> String {
     let (mut head, mut at, mut gathered) = (String::new(), 0, 0);
     for (field, ty) in fields {
@@ -317,7 +354,8 @@ fn puts(fields: &[(String, String)]) -> String {
 fn parts(field: &str, ty: &str) -> Option<Vec<(String, usize)>> {
     let number = |value: String, ty: &str| {
         let named = NAMED.iter().find(|(_, rust, _)| *rust == ty);
-        let (value, ty) = named.map_or((value.clone(), ty), |(_, _, number)| (format!("{value}.0"), *number));
+        let (value, ty) =
+            named.map_or((value.clone(), ty), |(_, _, number)| (format!("{value}.0"), *number));
         let size = match ty {
             "u8" => 1,
             "u16" => 2,
@@ -339,7 +377,10 @@ fn parts(field: &str, ty: &str) -> Option<Vec<(String, usize)>> {
 
 fn record(out: &mut String, doc: &str, name: &str, fields: &[(String, String)]) {
     let lifetime = if borrows(fields) { "<'a>" } else { "" };
-    let _ = writeln!(out, "/// {doc}\n#[derive(Debug, Clone, PartialEq)]\npub struct {name}{lifetime} {{");
+    let _ = writeln!(
+        out,
+        "/// {doc}\n#[derive(Debug, Clone, PartialEq)]\npub struct {name}{lifetime} {{"
+    );
     for (field, ty) in fields {
         let _ = writeln!(out, "/// `{field}`, see `api/wire/`.\npub {field}: {ty},");
     }

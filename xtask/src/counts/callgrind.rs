@@ -21,14 +21,16 @@ pub(super) struct Costs {
 /// A command under callgrind that writes its counts to `file`.
 pub(super) fn command(file: &Path) -> Command {
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--quiet"]).arg(format!("--callgrind-out-file={}", file.display()));
+    command
+        .args(["--tool=callgrind", "--quiet"])
+        .arg(format!("--callgrind-out-file={}", file.display()));
     command
 }
 
 impl Costs {
     pub(super) fn read(file: &Path) -> Result<Costs> {
-        let text =
-            std::fs::read_to_string(file).with_context(|| format!("callgrind did not write {}", file.display()))?;
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("callgrind did not write {}", file.display()))?;
         Ok(Costs::parse(&text))
     }
 

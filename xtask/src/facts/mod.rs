@@ -7,7 +7,8 @@ mod nvml;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder that holds cuda.h, cudaTypedefs.h and nvml.h; by default that of the toolchain in .venv.
+    /// Folder that holds cuda.h, cudaTypedefs.h and nvml.h; by default that of the toolchain in
+    /// .venv.
     #[arg(long)]
     include: Option<std::path::PathBuf>,
 }
@@ -23,7 +24,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 #[cfg(not(feature = "facts"))]
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let include = args.include.as_deref().map(|dir| format!(" --include {}", dir.display())).unwrap_or_default();
+    let include = args
+        .include
+        .as_deref()
+        .map(|dir| format!(" --include {}", dir.display()))
+        .unwrap_or_default();
     anyhow::bail!(
         "reading C headers needs libclang: `pip install libclang`, set LIBCLANG_PATH to its folder `clang/native`, then run \
          `cargo run -p xtask --features facts -- facts{include}`"

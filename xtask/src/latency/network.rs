@@ -1,4 +1,5 @@
-//! Two network namespaces with a pair of virtual interfaces between them, and `tc netem` on both, which delays what is sent.
+//! Two network namespaces with a pair of virtual interfaces between them, and `tc netem` on both,
+//! which delays what is sent.
 
 use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -46,13 +47,18 @@ impl Network {
     /// A network whose round trip takes so long, beside what the machine itself needs.
     pub(super) fn create(round_trip: Duration) -> Result<Network> {
         if !rustix::process::geteuid().is_root() {
-            bail!("making networks takes root: run this as root, or with --vm, which measures in an emulated machine");
+            bail!(
+                "making networks takes root: run this as root, or with --vm, which measures in an emulated machine"
+            );
         }
         remove_left();
         // From here on, what was made is removed whatever happens.
         let network = Network {};
         let (server, client) = (Side::Server.namespace(), Side::Client.namespace());
-        let link = ["link", "add", "server", "netns", &server, "type", "veth", "peer", "client", "netns", &client];
+        let link = [
+            "link", "add", "server", "netns", &server, "type", "veth", "peer", "client", "netns",
+            &client,
+        ];
         let made = ip(&["netns", "add", &server]).and_then(|()| ip(&["netns", "add", &client]));
         made.and_then(|()| ip(&link))
             .context("this machine makes no network namespaces; --vm measures in an emulated machine, which does")?;
@@ -63,7 +69,10 @@ impl Network {
             ip(&["-n", &namespace, "link", "set", interface, "up"])?;
             if !round_trip.is_zero() {
                 let delay = format!("{}us", round_trip.as_micros() / 2);
-                let netem = ["qdisc", "add", "dev", interface, "root", "netem", "limit", PACKETS, "delay", &delay];
+                let netem = [
+                    "qdisc", "add", "dev", interface, "root", "netem", "limit", PACKETS, "delay",
+                    &delay,
+                ];
                 call("tc", &[&["-n", &namespace], &netem[..]].concat()).context(
                     "this kernel has no netem, or lacks its module sch_netem; load or install it, or use --vm, which measures in an emulated machine",
                 )?;
@@ -80,9 +89,14 @@ impl Network {
     }
 
     /// Does something at one end, on a thread of its own. Sockets that it makes stay there.
-    pub(super) fn within<T: Send>(&self, side: Side, action: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    pub(super) fn within<T: Send>(
+        &self,
+        side: Side,
+        action: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
         let path = Path::new(FOLDER).join(side.namespace());
-        let namespace = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let namespace =
+            File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
         let there = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
@@ -131,7 +145,8 @@ fn ip(args: &[&str]) -> Result<()> {
 
 fn call(program: &str, args: &[&str]) -> Result<()> {
     let output = Command::new(program).args(args).output();
-    let output = output.with_context(|| format!("cannot start `{program}`: install the package iproute2"))?;
+    let output = output
+        .with_context(|| format!("cannot start `{program}`: install the package iproute2"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("`{program} {}` failed: {}", args.join(" "), said.trim());
@@ -163,7 +178,8 @@ mod tests {
             Ok(network) => network,
             Err(error) => return assert!(error.to_string().contains("--vm"), "{error:#}"),
         };
-        let listener = network.within(Side::Server, || Ok(TcpListener::bind((SERVER, 0))?)).unwrap();
+        let listener =
+            network.within(Side::Server, || Ok(TcpListener::bind((SERVER, 0))?)).unwrap();
         let address = listener.local_addr().unwrap();
         let mut client = network.within(Side::Client, || Ok(TcpStream::connect(address)?)).unwrap();
         client.write_all(b"hello").unwrap();

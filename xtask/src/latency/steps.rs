@@ -32,7 +32,13 @@ pub(super) struct Shown {
 }
 
 /// Takes so many steps of a loop.
-pub(super) fn take(network: &Network, dist: &Dist, address: &str, name: &str, steps: u32) -> Result<Shown> {
+pub(super) fn take(
+    network: &Network,
+    dist: &Dist,
+    address: &str,
+    name: &str,
+    steps: u32,
+) -> Result<Shown> {
     let file = dist.dir.join(format!("latency-{}.json", std::process::id()));
     let mut command = network.command(Side::Client, &dist.outboard());
     command.args(["run", "--server", address, "--"]).arg(programs::dir().join("steps"));
@@ -42,14 +48,19 @@ pub(super) fn take(network: &Network, dist: &Dist, address: &str, name: &str, st
     let output = command.output().context("cannot start `outboard run`")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
-        bail!("`steps {name}` failed ({}): {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "`steps {name}` failed ({}): {text}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     let milliseconds = text.split_whitespace().nth(1).and_then(|number| number.parse().ok());
     let milliseconds = milliseconds.with_context(|| format!("`steps {name}` said {text:?}"))?;
     let profile = read(&file);
     let _ = std::fs::remove_file(&file);
     let functions = profile?.functions;
-    let shortest = functions.values().map(|function| function.shortest_answer).filter(|time| *time > 0.0);
+    let shortest =
+        functions.values().map(|function| function.shortest_answer).filter(|time| *time > 0.0);
     Ok(Shown {
         milliseconds,
         waits: functions.values().map(|function| function.round_trips).sum(),

@@ -12,13 +12,18 @@ const PIECE: usize = 1 << 20;
 /// Rounds before those that count, while TCP finds out how much it may send, and those that do.
 const ROUNDS: [u32; 2] = [2, 4];
 
-/// Seconds from the client to the server and for a word back, for so many bytes over so many connections together.
+/// Seconds from the client to the server and for a word back, for so many bytes over so many
+/// connections together.
 pub(super) fn measure(network: &Network, count: usize, bytes: usize) -> Result<f64> {
-    let listener = network.within(Side::Server, || Ok(TcpListener::bind((SERVER, 0))?)).context("cannot listen")?;
+    let listener = network
+        .within(Side::Server, || Ok(TcpListener::bind((SERVER, 0))?))
+        .context("cannot listen")?;
     let address = listener.local_addr().context("cannot listen")?;
     let mut clients = Vec::new();
     for _ in 0..count {
-        let client = network.within(Side::Client, || Ok(TcpStream::connect(address)?)).context("cannot connect")?;
+        let client = network
+            .within(Side::Client, || Ok(TcpStream::connect(address)?))
+            .context("cannot connect")?;
         client.set_nodelay(true).context("cannot connect")?;
         let (server, _) = listener.accept().context("cannot accept")?;
         thread::spawn(move || answer(server, bytes / count));
@@ -31,9 +36,12 @@ pub(super) fn measure(network: &Network, count: usize, bytes: usize) -> Result<f
             started = Instant::now();
         }
         let sent: io::Result<()> = thread::scope(|scope| {
-            let threads: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| send(client, &source))).collect();
+            let threads: Vec<_> =
+                clients.iter_mut().map(|client| scope.spawn(|| send(client, &source))).collect();
             let mut joined = threads.into_iter().map(|thread| thread.join());
-            joined.try_for_each(|sent| sent.unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))))
+            joined.try_for_each(|sent| {
+                sent.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+            })
         });
         sent.context("a plain connection failed")?;
     }

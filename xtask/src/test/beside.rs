@@ -1,4 +1,5 @@
-//! Steps that run beside the others: each in a process of its own that takes what processors have left, so that tests which wait leave nothing idle.
+//! Steps that run beside the others: each in a process of its own that takes what processors have
+//! left, so that tests which wait leave nothing idle.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +35,13 @@ impl Beside {
         let row = process(name).unwrap_or_else(|error| {
             let error = Some(format!("{error:#}"));
             let count = Count { passed: 0, failed: 1 };
-            Row { name: name.to_owned(), count, taken: started.elapsed(), used: Duration::ZERO, error }
+            Row {
+                name: name.to_owned(),
+                count,
+                taken: started.elapsed(),
+                used: Duration::ZERO,
+                error,
+            }
         });
         self.rows().push(row);
         self.ended.notify_all();
@@ -64,8 +71,10 @@ fn process(name: &str) -> Result<Row> {
     command.args(["test", "--only", name, "--report"]).arg(&report).stdin(Stdio::null());
     let output = command.output().with_context(|| format!("cannot start the step {name}"))?;
     eprint!("{}", String::from_utf8_lossy(&output.stderr));
-    let text = fs::read(&report).with_context(|| format!("the step {name} ended ({})", output.status))?;
-    let mut rows: Vec<Row> = serde_json::from_slice(&text).context("a step's report cannot be read")?;
+    let text =
+        fs::read(&report).with_context(|| format!("the step {name} ended ({})", output.status))?;
+    let mut rows: Vec<Row> =
+        serde_json::from_slice(&text).context("a step's report cannot be read")?;
     rows.pop().context("a step's report is empty")
 }
 
@@ -76,7 +85,8 @@ pub(super) fn yield_to_others() {
 
 /// For who has started this process.
 pub(super) fn report(to: &Path, rows: &[Row]) -> Result<()> {
-    fs::write(to, serde_json::to_vec(rows)?).with_context(|| format!("cannot write {}", to.display()))
+    fs::write(to, serde_json::to_vec(rows)?)
+        .with_context(|| format!("cannot write {}", to.display()))
 }
 
 #[cfg(test)]

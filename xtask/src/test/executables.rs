@@ -1,4 +1,5 @@
-//! Runs what `cargo test` builds: several programs at once, as most tests wait for something most of their time. `cargo test` runs one after the other.
+//! Runs what `cargo test` builds: several programs at once, as most tests wait for something most
+//! of their time. `cargo test` runs one after the other.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use serde::Deserialize;
 use super::times::Reader;
 use crate::util;
 
-/// Programs whose tests compare times or how much memory of a device is free, or count what more comes of when it takes longer: with others beside
-/// them they would tell of those.
+/// Programs whose tests compare times or how much memory of a device is free, or count what more
+/// comes of when it takes longer: with others beside them they would tell of those.
 const ALONE: [&str; 6] = ["credit", "effort", "idle", "pages", "rest", "speed"];
 
 /// A program of tests.
@@ -52,8 +53,9 @@ struct Target {
     src_path: PathBuf,
 }
 
-/// Builds the test programs of the workspace and runs those of some packages, by their folders; what they said of each test. All are built whatever is
-/// run: for fewer packages the dependencies would have other features, and be compiled twice.
+/// Builds the test programs of the workspace and runs those of some packages, by their folders;
+/// what they said of each test. All are built whatever is run: for fewer packages the dependencies
+/// would have other features, and be compiled twice.
 pub(super) fn run(wanted: fn(&Path) -> bool, env: &[(&str, &str)]) -> Result<Reader> {
     let mut programs = build()?;
     programs.retain(|program| wanted(&program.package()));
@@ -83,9 +85,18 @@ pub(super) fn run(wanted: fn(&Path) -> bool, env: &[(&str, &str)]) -> Result<Rea
 }
 
 fn build() -> Result<Vec<Program>> {
-    let mut cargo = super::cargo(["test", "--no-run", "--workspace", "--message-format", "json-render-diagnostics"]);
+    let mut cargo = super::cargo([
+        "test",
+        "--no-run",
+        "--workspace",
+        "--message-format",
+        "json-render-diagnostics",
+    ]);
     let shown = util::show(&cargo);
-    let output = cargo.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{shown}`"))?;
+    let output = cargo
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start `{shown}`"))?;
     if !output.status.success() {
         bail!("`{shown}` failed ({})", output.status);
     }
@@ -94,27 +105,32 @@ fn build() -> Result<Vec<Program>> {
 
 /// The program that a line of cargo's is about, if it is about one.
 fn program(line: &str) -> Option<Program> {
-    let message: Message =
-        serde_json::from_str(line).ok().filter(|message: &Message| message.reason == "compiler-artifact")?;
+    let message: Message = serde_json::from_str(line)
+        .ok()
+        .filter(|message: &Message| message.reason == "compiler-artifact")?;
     let (executable, target) = (message.executable?, message.target?);
     // Programs that are not tests, but are run by some, are not in `deps`.
     executable.parent().filter(|folder| folder.ends_with("deps"))?;
     let folder = message.manifest_path?.parent()?.to_path_buf();
-    let source = target.src_path.strip_prefix(&folder).unwrap_or(&target.src_path).display().to_string();
+    let source =
+        target.src_path.strip_prefix(&folder).unwrap_or(&target.src_path).display().to_string();
     Some(Program { source, name: target.name, executable, folder })
 }
 
-/// Runs a program: what it said, below a heading like cargo's, and whether it has ended well. It writes into a file: what a failed test leaves running
-/// would keep a pipe open.
+/// Runs a program: what it said, below a heading like cargo's, and whether it has ended well. It
+/// writes into a file: what a failed test leaves running would keep a pipe open.
 fn run_one(program: &Program, env: &[(&str, &str)]) -> Result<(String, bool)> {
     let unit = if program.source.starts_with("src/") { "unittests " } else { "" };
-    let heading = format!("     Running {unit}{} ({})\n", program.source, program.executable.display());
+    let heading =
+        format!("     Running {unit}{} ({})\n", program.source, program.executable.display());
     let path = program.executable.with_extension("said");
     let said = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).envs(env.iter().copied()).stdin(Stdio::null());
     command.stdout(said.try_clone().context("cannot use a file twice")?).stderr(said);
-    let status = command.status().with_context(|| format!("cannot start {}", program.executable.display()))?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {}", program.executable.display()))?;
     let said = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     Ok((heading + &String::from_utf8_lossy(&said), status.success()))
@@ -133,7 +149,10 @@ mod tests {
         };
         let found = program(&line("compiler-artifact", r#""/t/debug/deps/speed-0123""#)).unwrap();
         assert_eq!((found.source.as_str(), found.is_alone()), ("tests/speed.rs", true));
-        assert_eq!((&found.folder, &found.executable), (&"/a".into(), &"/t/debug/deps/speed-0123".into()));
+        assert_eq!(
+            (&found.folder, &found.executable),
+            (&"/a".into(), &"/t/debug/deps/speed-0123".into())
+        );
         let end_to_end = Program { folder: util::root().join("tests/e2e"), ..found };
         assert_eq!(end_to_end.package(), Path::new(super::super::END_TO_END));
         assert_eq!(program(&line("compiler-artifact", "null")), None);

@@ -1,4 +1,5 @@
-//! Where the time of a test run goes: what `cargo test` says of each file of tests, and what the processes that ended have used.
+//! Where the time of a test run goes: what `cargo test` says of each file of tests, and what the
+//! processes that ended have used.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -42,8 +43,8 @@ impl Reader {
     }
 }
 
-/// The file in `     Running tests/daily.rs (target/debug/deps/daily-0123456789abcdef)`. Many packages have a `src/lib.rs`, so those go by their
-/// program's name.
+/// The file in `     Running tests/daily.rs (target/debug/deps/daily-0123456789abcdef)`. Many
+/// packages have a `src/lib.rs`, so those go by their program's name.
 fn running(line: &str) -> Option<String> {
     let line = line.trim_start();
     if let Some(package) = line.strip_prefix("Doc-tests ") {
@@ -68,7 +69,10 @@ fn result(line: &str) -> Option<(Count, Duration)> {
         before.split([' ', '.']).rfind(|word| !word.is_empty())?.parse().ok()
     };
     let count = Count { passed: number(" passed")?, failed: number(" failed")? };
-    let seconds = rest.split("finished in ").nth(1).and_then(|text| text.trim().trim_end_matches('s').parse().ok());
+    let seconds = rest
+        .split("finished in ")
+        .nth(1)
+        .and_then(|text| text.trim().trim_end_matches('s').parse().ok());
     Some((count, Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default()))
 }
 
@@ -78,7 +82,8 @@ pub(super) fn slowest(files: &[File]) -> String {
     let mut sorted: Vec<&File> = files.iter().collect();
     sorted.sort_by_key(|file| std::cmp::Reverse(file.taken));
     let mut text = String::new();
-    for File { name, taken } in sorted.into_iter().take(SHOWN).filter(|file| !file.taken.is_zero()) {
+    for File { name, taken } in sorted.into_iter().take(SHOWN).filter(|file| !file.taken.is_zero())
+    {
         let seconds = taken.as_secs_f64();
         let _ = writeln!(text, "{name:<40} {seconds:>8.1} s  {:>3.0} %", 100.0 * seconds / all);
     }
@@ -92,7 +97,8 @@ pub(super) fn processor_time() -> Duration {
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
 }
 
-/// User's and system's ticks of ended children: the 16th and 17th field, counted from the process's number. The second is a name in parentheses.
+/// User's and system's ticks of ended children: the 16th and 17th field, counted from the process's
+/// number. The second is a name in parentheses.
 fn of_children(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(13);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
@@ -123,8 +129,10 @@ mod tests {
         ] {
             reader.read(line);
         }
-        let file =
-            |name: &str, milliseconds| File { name: name.to_owned(), taken: Duration::from_millis(milliseconds) };
+        let file = |name: &str, milliseconds| File {
+            name: name.to_owned(),
+            taken: Duration::from_millis(milliseconds),
+        };
         let wanted = [
             file("outboard_e2e (unit tests)", 50),
             file("tests/daily.rs", 12_500),
@@ -135,7 +143,9 @@ mod tests {
         let table = slowest(&reader.files);
         let lines: Vec<&str> = table.lines().collect();
         assert!(
-            lines.len() == 2 && lines[0].starts_with("tests/daily.rs ") && lines[0].ends_with("12.5 s  100 %"),
+            lines.len() == 2
+                && lines[0].starts_with("tests/daily.rs ")
+                && lines[0].ends_with("12.5 s  100 %"),
             "{table}"
         );
     }

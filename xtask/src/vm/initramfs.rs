@@ -1,4 +1,5 @@
-//! The first file system of a machine: an archive in the format "newc" of cpio, as the kernel unpacks it.
+//! The first file system of a machine: an archive in the format "newc" of cpio, as the kernel
+//! unpacks it.
 
 use super::{ORDER_FILE, Order, inner_name};
 use anyhow::{Context, Result, bail};
@@ -14,10 +15,12 @@ const FILE: u32 = 0o100_755;
 /// Folders that the first process mounts something on.
 const MOUNTS: [&str; 6] = ["dev", "proc", "sys", "lower", "upper", "files"];
 
-/// Writes the archive: this program as `init`, the libraries it is linked with, the modules and the order.
+/// Writes the archive: this program as `init`, the libraries it is linked with, the modules and the
+/// order.
 pub(super) fn write(path: &Path, order: &Order, modules: &[PathBuf]) -> Result<()> {
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
-    let file = fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    let file =
+        fs::File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
     let mut archive = Archive { out: BufWriter::new(file), folders: BTreeSet::new(), entries: 0 };
     MOUNTS.iter().try_for_each(|name| archive.folder(Path::new(name)))?;
     archive.file(Path::new("init"), &program)?;
@@ -27,7 +30,11 @@ pub(super) fn write(path: &Path, order: &Order, modules: &[PathBuf]) -> Result<(
     for module in modules {
         archive.file(&Path::new("modules").join(inner_name(module)), module)?;
     }
-    archive.entry(Path::new(ORDER_FILE), FILE, &serde_json::to_vec(order).context("cannot write the order")?)?;
+    archive.entry(
+        Path::new(ORDER_FILE),
+        FILE,
+        &serde_json::to_vec(order).context("cannot write the order")?,
+    )?;
     archive.end().with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -40,7 +47,8 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x…)` and `/lib64/ld-linux-x86-64.so.2 (0x…)`.
+/// The paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x…)` and
+/// `/lib64/ld-linux-x86-64.so.2 (0x…)`.
 fn paths(text: &str) -> Vec<PathBuf> {
     text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
 }
@@ -76,8 +84,16 @@ impl<W: Write> Archive<W> {
         Ok(self.put(self.entries, name, mode, content, size)?)
     }
 
-    /// A head of numbers in hexadecimal, the name and the content, the last two filled up to four bytes.
-    fn put(&mut self, number: u32, name: &str, mode: u32, content: &[u8], size: u32) -> std::io::Result<()> {
+    /// A head of numbers in hexadecimal, the name and the content, the last two filled up to four
+    /// bytes.
+    fn put(
+        &mut self,
+        number: u32,
+        name: &str,
+        mode: u32,
+        content: &[u8],
+        size: u32,
+    ) -> std::io::Result<()> {
         let length = name.len() as u32 + 1;
         write!(self.out, "070701")?;
         for field in [number, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, length, 0] {
@@ -116,21 +132,27 @@ mod tests {
         while at < bytes.len() {
             let head = std::str::from_utf8(&bytes[at..at + 110]).unwrap();
             assert_eq!(&head[..6], "070701");
-            let field = |index: usize| usize::from_str_radix(&head[6 + 8 * index..14 + 8 * index], 16).unwrap();
+            let field = |index: usize| {
+                usize::from_str_radix(&head[6 + 8 * index..14 + 8 * index], 16).unwrap()
+            };
             let (size, length) = (field(6), field(11));
-            let name = std::str::from_utf8(&bytes[at + 110..at + 110 + length - 1]).unwrap().to_owned();
+            let name =
+                std::str::from_utf8(&bytes[at + 110..at + 110 + length - 1]).unwrap().to_owned();
             at = (at + 110 + length).next_multiple_of(4);
             names.push((name, String::from_utf8(bytes[at..at + size].to_vec()).unwrap()));
             at = (at + size).next_multiple_of(4);
         }
-        let wanted = [("a", ""), ("a/b", ""), ("a/b/c", "hello"), ("a/b/d", ""), ("TRAILER!!!", "")];
+        let wanted =
+            [("a", ""), ("a/b", ""), ("a/b/c", "hello"), ("a/b/d", ""), ("TRAILER!!!", "")];
         assert_eq!(names, wanted.map(|(name, content)| (name.to_owned(), content.to_owned())));
     }
 
     #[test]
     fn the_loader_and_the_libraries_are_found() {
-        let text =
-            "\tlinux-vdso.so.1 (0x7f)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n\t/lib64/ld-linux-x86-64.so.2 (0x7f)\n";
-        assert_eq!(paths(text), [Path::new("/lib/libc.so.6"), Path::new("/lib64/ld-linux-x86-64.so.2")]);
+        let text = "\tlinux-vdso.so.1 (0x7f)\n\tlibc.so.6 => /lib/libc.so.6 (0x7f)\n\t/lib64/ld-linux-x86-64.so.2 (0x7f)\n";
+        assert_eq!(
+            paths(text),
+            [Path::new("/lib/libc.so.6"), Path::new("/lib64/ld-linux-x86-64.so.2")]
+        );
     }
 }

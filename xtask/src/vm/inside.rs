@@ -1,4 +1,5 @@
-//! The first process of a machine: shows the outer machine's files at their places, runs the command there, and ends the machine.
+//! The first process of a machine: shows the outer machine's files at their places, runs the
+//! command there, and ends the machine.
 
 use super::{MOUNT_TAG, ORDER_FILE, Order};
 use anyhow::{Context, Result, bail};
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 /// Channels must have appeared after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the order that the first file system holds. Returns never, if this is the first process of a machine.
+/// Runs the order that the first file system holds. Returns never, if this is the first process of
+/// a machine.
 pub(crate) fn run() -> Result<()> {
     if std::process::id() != 1 {
         bail!("this is what `cargo xtask vm` runs inside its machine");
@@ -29,7 +31,9 @@ pub(crate) fn run() -> Result<()> {
 }
 
 fn carry_out() -> Result<()> {
-    for (kind, at) in [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/upper")] {
+    for (kind, at) in
+        [("devtmpfs", "/dev"), ("proc", "/proc"), ("sysfs", "/sys"), ("tmpfs", "/upper")]
+    {
         mount_new(kind, at)?;
     }
     let order = fs::read(Path::new("/").join(ORDER_FILE)).context("there is no order")?;
@@ -40,12 +44,16 @@ fn carry_out() -> Result<()> {
     let [stdout, stderr, mut status] = super::CHANNELS.map(channel);
     let code = run_command(&order, stdout?, stderr?);
     let text = code.as_ref().map_or_else(|_| "127".to_owned(), u8::to_string);
-    std::io::Write::write_all(status.as_mut().map_err(|error| anyhow::anyhow!("{error:#}"))?, text.as_bytes())?;
+    std::io::Write::write_all(
+        status.as_mut().map_err(|error| anyhow::anyhow!("{error:#}"))?,
+        text.as_bytes(),
+    )?;
     code.map(drop)
 }
 
 fn mount_new(kind: &str, at: &str) -> Result<()> {
-    mount(kind, at, kind, MountFlags::empty(), None).with_context(|| format!("cannot mount {kind} on {at}"))
+    mount(kind, at, kind, MountFlags::empty(), None)
+        .with_context(|| format!("cannot mount {kind} on {at}"))
 }
 
 /// Ends the machine after a while, even if the outer side does not live to do so.
@@ -63,28 +71,39 @@ fn load(module: &Path) -> Result<()> {
 
 /// Puts the outer machine's files below memory that takes what is written, and makes that the root.
 fn show_files(kernel: &Path) -> Result<()> {
-    let options = CString::new("trans=virtio,version=9p2000.L,msize=512000,cache=loose").context("no zeros")?;
-    mount(MOUNT_TAG, "/lower", "9p", MountFlags::RDONLY, options.as_c_str()).context("cannot mount the files")?;
-    ["/upper/files", "/upper/work"].iter().try_for_each(fs::create_dir).context("cannot prepare the files")?;
-    let options = CString::new("lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work").context("no zeros")?;
-    mount("overlay", "/files", "overlay", MountFlags::empty(), options.as_c_str()).context("cannot overlay files")?;
+    let options = CString::new("trans=virtio,version=9p2000.L,msize=512000,cache=loose")
+        .context("no zeros")?;
+    mount(MOUNT_TAG, "/lower", "9p", MountFlags::RDONLY, options.as_c_str())
+        .context("cannot mount the files")?;
+    ["/upper/files", "/upper/work"]
+        .iter()
+        .try_for_each(fs::create_dir)
+        .context("cannot prepare the files")?;
+    let options = CString::new("lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work")
+        .context("no zeros")?;
+    mount("overlay", "/files", "overlay", MountFlags::empty(), options.as_c_str())
+        .context("cannot overlay files")?;
     // Where programs and the kernel itself look for modules.
     let modules = Path::new("/files/lib/modules");
     fs::create_dir_all(modules).context("cannot create the folder of modules")?;
     let kernel = Path::new("/lower").join(kernel.strip_prefix("/").unwrap_or(kernel));
     mount_bind(kernel.join("lib/modules"), modules).context("cannot show the modules")?;
     for name in ["/dev", "/proc", "/sys"] {
-        mount_move(name, format!("/files{name}").as_str()).with_context(|| format!("cannot move {name}"))?;
+        mount_move(name, format!("/files{name}").as_str())
+            .with_context(|| format!("cannot move {name}"))?;
     }
     // The kernel's own helpers share this root, and so find `modprobe`.
     chroot("/files").context("cannot enter the files")?;
     std::env::set_current_dir("/").context("cannot enter the files")?;
     mount_new("tmpfs", "/run")?;
-    for (kind, at) in [("devpts", "/dev/pts"), ("tmpfs", "/dev/shm"), ("cgroup2", "/sys/fs/cgroup")] {
+    for (kind, at) in [("devpts", "/dev/pts"), ("tmpfs", "/dev/shm"), ("cgroup2", "/sys/fs/cgroup")]
+    {
         fs::create_dir_all(at).with_context(|| format!("cannot create {at}"))?;
         mount_new(kind, at)?;
     }
-    for (name, target) in [("fd", "/proc/self/fd"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")] {
+    for (name, target) in
+        [("fd", "/proc/self/fd"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2")]
+    {
         let _ = rustix::fs::symlinkat(target, CWD, format!("/dev/{name}").as_str());
     }
     Ok(())
@@ -113,7 +132,8 @@ fn port(name: &str) -> Option<PathBuf> {
     Some(Path::new("/dev").join(found?))
 }
 
-/// Runs the command to its end; its exit status, as a shell would say it. What it leaves behind meanwhile is cleaned up.
+/// Runs the command to its end; its exit status, as a shell would say it. What it leaves behind
+/// meanwhile is cleaned up.
 fn run_command(order: &Order, stdout: File, stderr: File) -> Result<u8> {
     // Programs expect the loopback interface to be there.
     let _ = Command::new("ip").args(["link", "set", "lo", "up"]).stdin(Stdio::null()).status();
@@ -124,7 +144,10 @@ fn run_command(order: &Order, stdout: File, stderr: File) -> Result<u8> {
     let child = match command.stdin(Stdio::null()).stdout(stdout).stderr(stderr).spawn() {
         Ok(child) => child,
         Err(error) => {
-            let _ = std::io::Write::write_all(&mut complaints, format!("{program}: {error}\n").as_bytes());
+            let _ = std::io::Write::write_all(
+                &mut complaints,
+                format!("{program}: {error}\n").as_bytes(),
+            );
             return Ok(127);
         }
     };
@@ -136,7 +159,11 @@ fn run_command(order: &Order, stdout: File, stderr: File) -> Result<u8> {
         };
         if ended.as_raw_nonzero().get().cast_unsigned() == child.id() {
             let signal = status.terminating_signal().map(|signal| 128 + signal);
-            return Ok(status.exit_status().or(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+            return Ok(status
+                .exit_status()
+                .or(signal)
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(1));
         }
     }
 }

@@ -33,8 +33,10 @@ impl Kernel {
             download(&dir)?;
         }
         let modules = dir.join("lib/modules");
-        let entries = fs::read_dir(&modules).with_context(|| format!("cannot list {}", modules.display()))?;
-        let Some(release) = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).next()
+        let entries =
+            fs::read_dir(&modules).with_context(|| format!("cannot list {}", modules.display()))?;
+        let Some(release) =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).next()
         else {
             bail!("there is no kernel in {}: remove it, and it is fetched again", dir.display());
         };
@@ -50,7 +52,10 @@ impl Kernel {
         let mut files = Vec::new();
         for module in modules {
             let mut command = Command::new(MODPROBE);
-            command.args(["--show-depends", "--set-version", &self.release, "--dirname"]).arg(&self.dir).arg(module);
+            command
+                .args(["--show-depends", "--set-version", &self.release, "--dirname"])
+                .arg(&self.dir)
+                .arg(module);
             for file in loads(&output(&mut command)?) {
                 if !files.contains(&file) {
                     files.push(file);
@@ -61,14 +66,19 @@ impl Kernel {
     }
 }
 
-/// The files in what `modprobe --show-depends` prints: `insmod FILE` for each, in order, and `builtin NAME`.
+/// The files in what `modprobe --show-depends` prints: `insmod FILE` for each, in order, and
+/// `builtin NAME`.
 fn loads(text: &str) -> Vec<PathBuf> {
-    text.lines().filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next()).map(PathBuf::from).collect()
+    text.lines()
+        .filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next())
+        .map(PathBuf::from)
+        .collect()
 }
 
 /// Sees to it that the programs are there.
 fn tools() -> Result<()> {
-    let qemu = Command::new(QEMU).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let qemu =
+        Command::new(QEMU).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if qemu.is_ok() && Path::new(DEPMOD).exists() && Path::new(MODPROBE).exists() {
         return Ok(());
     }
@@ -93,7 +103,8 @@ fn download(dir: &Path) -> Result<()> {
     })?;
     util::run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&new))?;
     fs::remove_file(&package).with_context(|| format!("cannot remove {}", package.display()))?;
-    let releases = fs::read_dir(new.join("lib/modules")).context("the kernel's package has no modules")?;
+    let releases =
+        fs::read_dir(new.join("lib/modules")).context("the kernel's package has no modules")?;
     for release in releases.flatten() {
         util::run(Command::new(DEPMOD).arg("--basedir").arg(&new).arg(release.file_name()))?;
     }
@@ -108,15 +119,24 @@ fn package() -> Result<String> {
 
 /// The kernel's package in what `apt-cache depends` prints.
 fn dependency(text: &str) -> Option<String> {
-    let package = text.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))?;
+    let package =
+        text.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))?;
     Some(format!("linux-image-{package}"))
 }
 
 /// Downloads a package into a folder; where it lies.
 fn fetch(package: &str, folder: &Path) -> Result<PathBuf> {
-    util::run(Command::new("apt-get").args(["-qq", "download", package]).current_dir(folder).stderr(Stdio::null()))?;
+    util::run(
+        Command::new("apt-get")
+            .args(["-qq", "download", package])
+            .current_dir(folder)
+            .stderr(Stdio::null()),
+    )?;
     let files = fs::read_dir(folder).context("cannot list what was downloaded")?;
-    let found = files.flatten().map(|file| file.path()).find(|path| path.extension().is_some_and(|end| end == "deb"));
+    let found = files
+        .flatten()
+        .map(|file| file.path())
+        .find(|path| path.extension().is_some_and(|end| end == "deb"));
     found.with_context(|| format!("apt-get has not left {package}"))
 }
 

@@ -80,8 +80,15 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(lab: Lab, kind: Kind, bytes: usize) -> Result<Host> {
-        let mut host =
-            Host { lab, kind, address: ptr::null_mut(), bytes, registered: false, pageable: Vec::new(), file: None };
+        let mut host = Host {
+            lab,
+            kind,
+            address: ptr::null_mut(),
+            bytes,
+            registered: false,
+            pageable: Vec::new(),
+            file: None,
+        };
         match kind {
             Kind::Pageable => {
                 host.pageable = vec![0; bytes];
@@ -117,17 +124,23 @@ impl Host {
         }
     }
 
-    /// Whether all of it is what [`Host::fill`] writes: a figure of a copy that did not happen is worse than none.
+    /// Whether all of it is what [`Host::fill`] writes: a figure of a copy that did not happen is
+    /// worse than none.
     pub(super) fn check(&self, seed: u64) -> Result<()> {
         // SAFETY: the memory is this one's, written, and no copy is under way.
         let bytes = unsafe { std::slice::from_raw_parts(self.address, self.bytes) };
         let mut content = Content::of(seed);
-        let other = bytes.chunks(PAGE).enumerate().find(|(number, page)| **page != content.page(*number)[..page.len()]);
+        let other = bytes
+            .chunks(PAGE)
+            .enumerate()
+            .find(|(number, page)| **page != content.page(*number)[..page.len()]);
         match other {
             None => Ok(()),
             Some((number, _)) => {
                 let (bytes, at) = (self.bytes, number * PAGE);
-                Err(LabError::Wrong(format!("a copy of {bytes} bytes brought other bytes at {at} or just behind it")))
+                Err(LabError::Wrong(format!(
+                    "a copy of {bytes} bytes brought other bytes at {at} or just behind it"
+                )))
             }
         }
     }
@@ -201,13 +214,18 @@ impl Device {
         Ok(Device { lab, address: lab.allocate(bytes)? })
     }
 
-    /// Copies all of `host` in one direction, which is over when this returns, as far as the driver promises that.
+    /// Copies all of `host` in one direction, which is over when this returns, as far as the driver
+    /// promises that.
     #[inline]
     pub(super) fn copy(&self, direction: Direction, host: &Host) -> Result<()> {
         let table = self.lab.table;
         match direction {
-            Direction::ToDevice => driver!(table, cuMemcpyHtoD_v2(self.address, host.address.cast(), host.bytes)),
-            Direction::FromDevice => driver!(table, cuMemcpyDtoH_v2(host.address.cast(), self.address, host.bytes)),
+            Direction::ToDevice => {
+                driver!(table, cuMemcpyHtoD_v2(self.address, host.address.cast(), host.bytes))
+            }
+            Direction::FromDevice => {
+                driver!(table, cuMemcpyDtoH_v2(host.address.cast(), self.address, host.bytes))
+            }
         }
     }
 

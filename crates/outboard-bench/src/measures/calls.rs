@@ -29,7 +29,10 @@ pub(super) fn catalogue() -> Vec<Measure> {
         time("event.query", "cuEventQuery of an event that is over"),
         time("event.round", "cuEventRecord and cuEventSynchronize"),
         time("event.wait", "cuStreamWaitEvent, cost on the caller (200 in a row)"),
-        time("graph.launch", "launch of a graph of 20 empty kernels, cost on the caller (20 in a row)"),
+        time(
+            "graph.launch",
+            "launch of a graph of 20 empty kernels, cost on the caller (20 in a row)",
+        ),
         time("graph.sync", "launch of that graph and cuStreamSynchronize"),
     ]
 }
@@ -60,17 +63,27 @@ pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Opti
             })
         }),
         "sync.stream" => Box::new(move || repeat(&name, budget, 1, nothing, || lab.wait())),
-        "sync.context" => Box::new(move || repeat(&name, budget, 1, nothing, || driver!(table, cuCtxSynchronize()))),
-        "stream.query" => Box::new(move || repeat(&name, budget, 1, nothing, || driver!(table, cuStreamQuery(stream)))),
+        "sync.context" => Box::new(move || {
+            repeat(&name, budget, 1, nothing, || driver!(table, cuCtxSynchronize()))
+        }),
+        "stream.query" => Box::new(move || {
+            repeat(&name, budget, 1, nothing, || driver!(table, cuStreamQuery(stream)))
+        }),
         "event.record" => {
             let event = event(&lab)?;
-            Box::new(move || repeat(&name, budget, BURST, settle, || driver!(table, cuEventRecord(event, stream))))
+            Box::new(move || {
+                repeat(&name, budget, BURST, settle, || {
+                    driver!(table, cuEventRecord(event, stream))
+                })
+            })
         }
         "event.query" => {
             let event = event(&lab)?;
             driver!(table, cuEventRecord(event, stream))?;
             driver!(table, cuEventSynchronize(event))?;
-            Box::new(move || repeat(&name, budget, 1, nothing, || driver!(table, cuEventQuery(event))))
+            Box::new(move || {
+                repeat(&name, budget, 1, nothing, || driver!(table, cuEventQuery(event)))
+            })
         }
         "event.round" => {
             let event = event(&lab)?;
@@ -85,12 +98,16 @@ pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Opti
             let event = event(&lab)?;
             driver!(table, cuEventRecord(event, stream))?;
             Box::new(move || {
-                repeat(&name, budget, BURST, settle, || driver!(table, cuStreamWaitEvent(stream, event, 0)))
+                repeat(&name, budget, BURST, settle, || {
+                    driver!(table, cuStreamWaitEvent(stream, event, 0))
+                })
             })
         }
         "graph.launch" => {
             let graph = graph(&lab)?;
-            Box::new(move || repeat(&name, budget, 20, settle, || driver!(table, cuGraphLaunch(graph, stream))))
+            Box::new(move || {
+                repeat(&name, budget, 20, settle, || driver!(table, cuGraphLaunch(graph, stream)))
+            })
         }
         "graph.sync" => {
             let graph = graph(&lab)?;

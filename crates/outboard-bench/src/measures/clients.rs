@@ -1,5 +1,5 @@
-//! Copies of several clients at once. Each is a process like the one that this runs in, and queues copies as
-//! [`super::queued`] does, all in the same time.
+//! Copies of several clients at once. Each is a process like the one that this runs in, and queues
+//! copies as [`super::queued`] does, all in the same time.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -19,9 +19,11 @@ const QUICK: [usize; 2] = [1, 4];
 /// What the name of a client's own measure says behind the direction, and the bytes of one copy.
 const COPIES: &str = "4.16M";
 const BYTES: f64 = (16 << 20) as f64;
-/// A client's turn is so many times as long as others: then it matters little that not all begin in the same instant.
+/// A client's turn is so many times as long as others: then it matters little that not all begin in
+/// the same instant.
 const LONGER: u32 = 10;
-/// How long the clients may take to start, to set up, and to take a turn: less than whoever asks waits for.
+/// How long the clients may take to start, to set up, and to take a turn: less than whoever asks
+/// waits for.
 const START: Duration = Duration::from_secs(25);
 const SET_UP: Duration = Duration::from_secs(30);
 const TURN: Duration = Duration::from_secs(18);
@@ -31,10 +33,21 @@ pub(super) fn catalogue(quick: bool) -> Vec<Measure> {
     let counts: &[usize] = if quick { &QUICK } else { &COUNTS };
     let measure = |count: usize, direction: Direction| {
         let clients = if count == 1 { "client" } else { "clients" };
-        let title = format!("{count} {clients}, 4 × 16 MiB {} each, pinned, sum of rates", direction.words());
-        Measure::new(format!("clients.{}.{count}", direction.name()), title, Unit::Rate, Group::Clients)
+        let title = format!(
+            "{count} {clients}, 4 × 16 MiB {} each, pinned, sum of rates",
+            direction.words()
+        );
+        Measure::new(
+            format!("clients.{}.{count}", direction.name()),
+            title,
+            Unit::Rate,
+            Group::Clients,
+        )
     };
-    counts.iter().flat_map(|count| Direction::BOTH.map(|direction| measure(*count, direction))).collect()
+    counts
+        .iter()
+        .flat_map(|count| Direction::BOTH.map(|direction| measure(*count, direction)))
+        .collect()
 }
 
 /// The direction and the number that a name says.
@@ -66,7 +79,8 @@ fn another() -> std::io::Result<Command> {
 }
 
 impl Clients {
-    /// Sets up a measurement in as many clients as its name says. `None` if there is none of that name.
+    /// Sets up a measurement in as many clients as its name says. `None` if there is none of that
+    /// name.
     pub(crate) fn prepare(&self, measure: &str, budget: Duration) -> Result<Option<Prepared>> {
         let Some((direction, count)) = named(measure) else { return Ok(None) };
         let request = Request::Prepare {
@@ -92,8 +106,10 @@ impl Running {
     fn start(count: usize, program: fn() -> std::io::Result<Command>) -> Result<Running> {
         let mut running = Running::default();
         for _ in 0..count {
-            let command = program().map_err(|error| LabError::Wrong(format!("a client cannot be started: {error}")))?;
-            let client = Participant::start(command, None).map_err(|error| LabError::Wrong(error.to_string()))?;
+            let command = program()
+                .map_err(|error| LabError::Wrong(format!("a client cannot be started: {error}")))?;
+            let client = Participant::start(command, None)
+                .map_err(|error| LabError::Wrong(error.to_string()))?;
             running.0.push(client);
         }
         running.receive(START)?;
@@ -147,7 +163,11 @@ fn sum(measure: &str, answers: &[Answer], taken: Duration) -> Turn {
             operations += turn.operations;
         }
     }
-    Turn { samples: BTreeMap::from([(measure.to_owned(), vec![rate])]), operations, seconds: taken.as_secs_f64() }
+    Turn {
+        samples: BTreeMap::from([(measure.to_owned(), vec![rate])]),
+        operations,
+        seconds: taken.as_secs_f64(),
+    }
 }
 
 #[cfg(test)]
@@ -171,7 +191,9 @@ mod tests {
     #[test]
     fn names_say_how_many_there_are() {
         assert_eq!(named("clients.h2d.8"), Some((Direction::ToDevice, 8)));
-        for wrong in ["clients.h2d", "clients.both.8", "clients.h2d.0", "clients.h2d.x", "queue.h2d.8"] {
+        for wrong in
+            ["clients.h2d", "clients.both.8", "clients.h2d.0", "clients.h2d.x", "queue.h2d.8"]
+        {
             assert_eq!(named(wrong), None, "{wrong}");
         }
         for measure in catalogue(false).into_iter().chain(catalogue(true)) {
@@ -188,7 +210,8 @@ mod tests {
     #[test]
     fn rates_are_summed_and_processes_stay() {
         let clients = Clients { program: good, ..Clients::default() };
-        let processes = || clients.running.borrow().0.iter().map(Participant::id).collect::<Vec<_>>();
+        let processes =
+            || clients.running.borrow().0.iter().map(Participant::id).collect::<Vec<_>>();
         let mut prepared = clients.prepare("clients.h2d.3", Duration::ZERO).unwrap().unwrap();
         let first = processes();
         let turn = prepared().unwrap();
@@ -201,8 +224,11 @@ mod tests {
 
     #[test]
     fn a_client_that_fails_is_told() {
-        let program =
-            || script(r#"echo '{"is": "hello"}'; read line; echo '{"is": "failed", "reason": "no room"}'; read line"#);
+        let program = || {
+            script(
+                r#"echo '{"is": "hello"}'; read line; echo '{"is": "failed", "reason": "no room"}'; read line"#,
+            )
+        };
         let clients = Clients { program, ..Clients::default() };
         let failed = clients.prepare("clients.d2h.2", Duration::ZERO).err().unwrap();
         assert_eq!(failed.to_string(), "client 1 of 2: no room");

@@ -59,7 +59,9 @@ fn singles() -> Vec<Single> {
 
 pub(super) fn catalogue(quick: bool) -> Vec<Measure> {
     let wanted = singles().into_iter().filter(|single| !quick || single.bytes <= QUICK);
-    wanted.map(|single| Measure::new(single.id.clone(), single.title(), single.unit, Group::Copies)).collect()
+    wanted
+        .map(|single| Measure::new(single.id.clone(), single.title(), single.unit, Group::Copies))
+        .collect()
 }
 
 impl Single {
@@ -111,7 +113,9 @@ impl Pair {
 }
 
 pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Option<Prepared>> {
-    let Some(single) = singles().into_iter().find(|single| single.id == measure) else { return Ok(None) };
+    let Some(single) = singles().into_iter().find(|single| single.id == measure) else {
+        return Ok(None);
+    };
     let Single { id, kind, direction, bytes, unit } = single;
     let lab = *lab;
     let mut pair = Pair::new(lab, kind, bytes)?;
@@ -137,9 +141,18 @@ mod tests {
 
     #[test]
     fn a_quick_run_has_no_large_copies() {
-        let ids = |quick| catalogue(quick).into_iter().map(|measure| measure.id).collect::<Vec<_>>();
-        for id in ["copy.tiny.d2h", "copy.pinned.h2d.16M", "copy.small.sync.h2d.256K", "copy.registered_file.d2h.1M"] {
-            assert!(ids(false).iter().chain(&ids(true)).filter(|known| *known == id).count() == 2, "{id}");
+        let ids =
+            |quick| catalogue(quick).into_iter().map(|measure| measure.id).collect::<Vec<_>>();
+        for id in [
+            "copy.tiny.d2h",
+            "copy.pinned.h2d.16M",
+            "copy.small.sync.h2d.256K",
+            "copy.registered_file.d2h.1M",
+        ] {
+            assert!(
+                ids(false).iter().chain(&ids(true)).filter(|known| *known == id).count() == 2,
+                "{id}"
+            );
         }
         assert!(ids(false).contains(&"copy.registered.h2d.64M".to_owned()));
         assert!(ids(true).iter().all(|id| !id.ends_with(".64M") && !id.ends_with(".256M")));

@@ -1,4 +1,5 @@
-//! Questions that a program asks many times for each launch. Each is asked by one thread, and by several at once.
+//! Questions that a program asks many times for each launch. Each is asked by one thread, and by
+//! several at once.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Barrier;
@@ -66,7 +67,8 @@ pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Opti
         }
         "local.capturing" => capturing,
         "local.pointer" => {
-            question.pointers = (0..ALLOCATIONS).map(|_| lab.allocate(256)).collect::<Result<_>>()?;
+            question.pointers =
+                (0..ALLOCATIONS).map(|_| lab.allocate(256)).collect::<Result<_>>()?;
             pointer
         }
         _ => return Ok(None),
@@ -79,7 +81,9 @@ pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Opti
         let each = std::thread::scope(|scope| {
             let question = &question;
             let asking: Vec<_> = (0..threads)
-                .map(|thread| scope.spawn(move || asker(question, ask, thread as u32, barrier, budget)))
+                .map(|thread| {
+                    scope.spawn(move || asker(question, ask, thread as u32, barrier, budget))
+                })
                 .collect();
             asking
                 .into_iter()
@@ -123,14 +127,20 @@ fn device(question: &Question, _: u32) -> Result<()> {
 
 fn primary(question: &Question, _: u32) -> Result<()> {
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
-    driver!(question.lab.table, cuDevicePrimaryCtxGetState(question.lab.device, &mut flags, &mut active))
+    driver!(
+        question.lab.table,
+        cuDevicePrimaryCtxGetState(question.lab.device, &mut flags, &mut active)
+    )
 }
 
 fn kernel(question: &Question, _: u32) -> Result<()> {
     let Some(Kernel(kernel)) = question.kernel else { return Ok(()) };
     let mut threads = 0;
     let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
-    driver!(question.lab.table, cuKernelGetAttribute(&mut threads, attribute, kernel, question.lab.device))
+    driver!(
+        question.lab.table,
+        cuKernelGetAttribute(&mut threads, attribute, kernel, question.lab.device)
+    )
 }
 
 fn capturing(question: &Question, _: u32) -> Result<()> {
@@ -149,7 +159,8 @@ fn pointer(question: &Question, number: u32) -> Result<()> {
         CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
     ];
     let (mut kind, mut pointer, mut ordinal) = (0u32, 0u64, 0i32);
-    let mut places: [*mut c_void; 3] = [(&raw mut kind).cast(), (&raw mut pointer).cast(), (&raw mut ordinal).cast()];
+    let mut places: [*mut c_void; 3] =
+        [(&raw mut kind).cast(), (&raw mut pointer).cast(), (&raw mut ordinal).cast()];
     let (attributes, places) = (attributes.as_mut_ptr(), places.as_mut_ptr());
     driver!(question.lab.table, cuPointerGetAttributes(3, attributes, places, *address))
 }

@@ -50,7 +50,13 @@ pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Opti
         "memory.set" => {
             let address = lab.allocate(SMALL)?;
             Box::new(move || {
-                repeat(&name, budget, 200, || lab.wait(), || driver!(table, cuMemsetD8Async(address, 7, SMALL, stream)))
+                repeat(
+                    &name,
+                    budget,
+                    200,
+                    || lab.wait(),
+                    || driver!(table, cuMemsetD8Async(address, 7, SMALL, stream)),
+                )
             })
         }
         "memory.pinned.16M" => Box::new(move || {

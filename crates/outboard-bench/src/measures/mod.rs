@@ -32,7 +32,12 @@ pub struct Measure {
 }
 
 impl Measure {
-    pub(crate) fn new(id: impl Into<String>, title: impl Into<String>, unit: Unit, group: Group) -> Measure {
+    pub(crate) fn new(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        unit: Unit,
+        group: Group,
+    ) -> Measure {
         Measure { id: id.into(), title: title.into(), unit, group }
     }
 }
@@ -54,7 +59,8 @@ pub fn startup_catalogue() -> Vec<Measure> {
     startup::catalogue()
 }
 
-/// The measures that several processes take at once; of the same number of them, those of both directions in a row.
+/// The measures that several processes take at once; of the same number of them, those of both
+/// directions in a row.
 pub(crate) fn clients_catalogue(quick: bool) -> Vec<Measure> {
     clients::catalogue(quick)
 }
@@ -87,8 +93,8 @@ pub(crate) fn start_up() -> Result<Turn> {
 /// Fewest and most samples of a turn.
 const SAMPLES: std::ops::Range<usize> = 3..20_000;
 
-/// Measures until the time is up: a sample is the mean time of `batch` repetitions of `body`; `between` runs before each
-/// sample, not measured.
+/// Measures until the time is up: a sample is the mean time of `batch` repetitions of `body`;
+/// `between` runs before each sample, not measured.
 pub(crate) fn repeat(
     measure: &str,
     budget: Duration,
@@ -98,7 +104,9 @@ pub(crate) fn repeat(
 ) -> Result<Turn> {
     let mut samples = Vec::new();
     let started = Instant::now();
-    while samples.len() < SAMPLES.start || (started.elapsed() < budget && samples.len() < SAMPLES.end) {
+    while samples.len() < SAMPLES.start
+        || (started.elapsed() < budget && samples.len() < SAMPLES.end)
+    {
         between()?;
         let begun = Instant::now();
         for _ in 0..batch {
@@ -127,9 +135,14 @@ mod tests {
 
     #[test]
     fn names_and_titles_are_unique() {
-        let all: Vec<Measure> =
-            catalogue(false).into_iter().chain(startup_catalogue()).chain(clients_catalogue(false)).collect();
-        for part in [|measure: &Measure| measure.id.clone(), |measure: &Measure| measure.title.clone()] {
+        let all: Vec<Measure> = catalogue(false)
+            .into_iter()
+            .chain(startup_catalogue())
+            .chain(clients_catalogue(false))
+            .collect();
+        for part in
+            [|measure: &Measure| measure.id.clone(), |measure: &Measure| measure.title.clone()]
+        {
             let names: std::collections::BTreeSet<String> = all.iter().map(part).collect();
             assert_eq!(names.len(), all.len());
         }

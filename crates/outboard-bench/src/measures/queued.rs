@@ -1,4 +1,5 @@
-//! Copies between page-locked memory and the device that are queued many at once, with one wait behind all of them.
+//! Copies between page-locked memory and the device that are queued many at once, with one wait
+//! behind all of them.
 
 use std::time::Duration;
 
@@ -38,8 +39,8 @@ const CASES: [&str; 16] = [
     "queue.both.16",
 ];
 
-/// What a name says: `queue.DIRECTION.DEPTH`, with `.sN` for the number of streams of each direction, `.one` for a single
-/// buffer of the host, and the size of a copy.
+/// What a name says: `queue.DIRECTION.DEPTH`, with `.sN` for the number of streams of each
+/// direction, `.one` for a single buffer of the host, and the size of a copy.
 #[derive(Debug, Clone, PartialEq)]
 struct Case {
     /// One, or both at once.
@@ -102,7 +103,9 @@ pub(super) fn catalogue(quick: bool) -> Vec<Measure> {
         let case = Case::named(name)?;
         let (case, name) = match case.bytes {
             // Another size is another measure, which no target is for.
-            bytes if quick && bytes > QUICK => (Case { bytes: QUICK, ..case }, format!("{name}.{}", size_name(QUICK))),
+            bytes if quick && bytes > QUICK => {
+                (Case { bytes: QUICK, ..case }, format!("{name}.{}", size_name(QUICK)))
+            }
             _ => (case, name.to_owned()),
         };
         Some(Measure::new(name, case.title(), Unit::Rate, Group::Queued))
@@ -127,8 +130,12 @@ impl Queue {
             lab,
             direction,
             depth: case.depth,
-            hosts: (0..hosts).map(|_| Host::new(lab, Kind::Pinned, case.bytes)).collect::<Result<_>>()?,
-            devices: (0..case.buffers()).map(|_| Device::new(lab, case.bytes)).collect::<Result<_>>()?,
+            hosts: (0..hosts)
+                .map(|_| Host::new(lab, Kind::Pinned, case.bytes))
+                .collect::<Result<_>>()?,
+            devices: (0..case.buffers())
+                .map(|_| Device::new(lab, case.bytes))
+                .collect::<Result<_>>()?,
             streams: (0..case.streams).map(|_| lab::stream(lab.table)).collect::<Result<_>>()?,
         })
     }
@@ -166,7 +173,8 @@ impl Queue {
             Direction::FromDevice => (self.devices.len(), self.hosts.len()),
         };
         for target in 0..targets {
-            let last = (0..self.depth).rfind(|number| number % targets == target).unwrap_or_default();
+            let last =
+                (0..self.depth).rfind(|number| number % targets == target).unwrap_or_default();
             let seed = SOURCE + (last % sources) as u64;
             match self.direction {
                 Direction::ToDevice => {
@@ -200,7 +208,9 @@ fn run(queues: &[Queue], lab: &Lab) -> Result<()> {
         queues.iter().try_for_each(|queue| queue.put(number))?;
     }
     match queues {
-        [Queue { streams, .. }] if streams.len() == 1 => driver!(lab.table, cuStreamSynchronize(streams[0])),
+        [Queue { streams, .. }] if streams.len() == 1 => {
+            driver!(lab.table, cuStreamSynchronize(streams[0]))
+        }
         _ => lab.settle(),
     }
 }
@@ -227,13 +237,32 @@ mod tests {
     #[test]
     fn names_say_what_is_queued() {
         let case = Case::named("queue.d2h.16.one").unwrap();
-        let other = Case { directions: vec![Direction::FromDevice], depth: 16, streams: 1, one: true, bytes: 64 << 20 };
+        let other = Case {
+            directions: vec![Direction::FromDevice],
+            depth: 16,
+            streams: 1,
+            one: true,
+            bytes: 64 << 20,
+        };
         assert_eq!(case, other);
         let case = Case::named("queue.both.4.s2.16M").unwrap();
-        let other = Case { directions: Direction::BOTH.to_vec(), depth: 4, streams: 2, one: false, bytes: 16 << 20 };
+        let other = Case {
+            directions: Direction::BOTH.to_vec(),
+            depth: 4,
+            streams: 2,
+            one: false,
+            bytes: 16 << 20,
+        };
         assert_eq!((case.buffers(), case), (4, other));
         assert_eq!(Case::named("queue.both.16").unwrap().buffers(), 4);
-        for wrong in ["queue.up.1", "queue.h2d", "queue.h2d.0", "queue.h2d.4.s0", "queue.h2d.4.0M", "queue.h2d.4.x"] {
+        for wrong in [
+            "queue.up.1",
+            "queue.h2d",
+            "queue.h2d.0",
+            "queue.h2d.4.s0",
+            "queue.h2d.4.0M",
+            "queue.h2d.4.x",
+        ] {
             assert_eq!(Case::named(wrong), None, "{wrong}");
         }
     }

@@ -1,4 +1,5 @@
-//! From the start of the driver library to a module that is loaded, in a process that has done nothing before.
+//! From the start of the driver library to a module that is loaded, in a process that has done
+//! nothing before.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

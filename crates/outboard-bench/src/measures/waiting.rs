@@ -1,5 +1,5 @@
-//! CPU time of a client that waits for a long kernel, and of one that does nothing: the program that measures reads it
-//! around the turn.
+//! CPU time of a client that waits for a long kernel, and of one that does nothing: the program
+//! that measures reads it around the turn.
 
 use std::time::{Duration, Instant};
 

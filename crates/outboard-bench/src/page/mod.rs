@@ -50,7 +50,9 @@ impl Texts {
                 toml::from_str::<NotesFile>(&text).map_err(wrong)?.note
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(BenchError::system(format!("cannot read {}", notes.display()))(error)),
+            Err(error) => {
+                return Err(BenchError::system(format!("cannot read {}", notes.display()))(error));
+            }
         };
         Ok(Texts { notes, rows: targets::rows()? })
     }
@@ -58,7 +60,8 @@ impl Texts {
     /// What people say about a measure's way: the most exact name counts.
     fn note(&self, measure: &str, way: &str) -> Option<&Note> {
         let about = |note: &&Note| {
-            measure.starts_with(&note.measure) && (note.ways.is_empty() || note.ways.iter().any(|name| name == way))
+            measure.starts_with(&note.measure)
+                && (note.ways.is_empty() || note.ways.iter().any(|name| name == way))
         };
         self.notes.iter().filter(about).max_by_key(|note| note.measure.len())
     }
@@ -67,12 +70,15 @@ impl Texts {
 /// Writes the page, and the plots into the folder beside it that has its name.
 pub fn write(results: &Results, texts: &Texts, file: &Path) -> Result<(), BenchError> {
     let folder = file.with_extension("");
-    fs::create_dir_all(&folder).map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
-    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    fs::create_dir_all(&folder)
+        .map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
+    let name =
+        folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut plots = Vec::new();
     for plot in plots::draw(results)? {
         let path = folder.join(&plot.name);
-        fs::write(&path, &plot.svg).map_err(BenchError::system(format!("cannot write {}", path.display())))?;
+        fs::write(&path, &plot.svg)
+            .map_err(BenchError::system(format!("cannot write {}", path.display())))?;
         plots.push((format!("{name}/{}", plot.name), plot.title));
     }
     let text = page(results, texts, &plots);
@@ -106,7 +112,11 @@ fn page(results: &Results, texts: &Texts, plots: &[(String, &'static str)]) -> S
     let mut page = String::from(
         "<!-- Written by `outboard bench`. What people say about missed targets is in benches/notes.toml. -->\n\n# Performance\n\n",
     );
-    let revision = results.revision.as_ref().map(|revision| format!(", revision {revision}")).unwrap_or_default();
+    let revision = results
+        .revision
+        .as_ref()
+        .map(|revision| format!(", revision {revision}"))
+        .unwrap_or_default();
     let device = results.machine.get("device").map_or("an unknown device", String::as_str);
     let _ = writeln!(
         page,
@@ -118,7 +128,8 @@ fn page(results: &Results, texts: &Texts, plots: &[(String, &'static str)]) -> S
     );
     let _ = writeln!(page, "```sh\n{}\n```\n", results.command);
     if results.quick {
-        page += "This was a quick run: its figures show that measuring works, and nothing else.\n\n";
+        page +=
+            "This was a quick run: its figures show that measuring works, and nothing else.\n\n";
     }
     for sentence in &results.skipped {
         let _ = writeln!(page, "- {sentence}");

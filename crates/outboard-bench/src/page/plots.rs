@@ -21,7 +21,10 @@ const COLOURS: [(&str, RGBColor); 3] =
     [(NATIVE, RGBColor(90, 90, 90)), ("shm", RGBColor(0, 114, 178)), ("tcp", RGBColor(213, 94, 0))];
 
 fn colour(way: &str) -> RGBColor {
-    COLOURS.iter().find(|(name, _)| *name == way).map_or(RGBColor(0, 158, 115), |(_, colour)| *colour)
+    COLOURS
+        .iter()
+        .find(|(name, _)| *name == way)
+        .map_or(RGBColor(0, 158, 115), |(_, colour)| *colour)
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -30,8 +33,10 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 /// All plots that there are figures for.
 pub(super) fn draw(results: &Results) -> Result<Vec<Plot>, BenchError> {
     let mut plots = Vec::new();
-    for (kind, title) in [("pinned", "Copies of pinned memory, GB/s"), ("pageable", "Copies of pageable memory, GB/s")]
-    {
+    for (kind, title) in [
+        ("pinned", "Copies of pinned memory, GB/s"),
+        ("pageable", "Copies of pageable memory, GB/s"),
+    ] {
         let panels = ["h2d", "d2h"].map(|direction| Panel::of(results, kind, direction));
         if panels.iter().any(Panel::has_lines) {
             let name = format!("copies-{kind}.svg");
@@ -43,7 +48,9 @@ pub(super) fn draw(results: &Results) -> Result<Vec<Plot>, BenchError> {
         let title = "Applications: time against native";
         let lines: usize = bars.iter().map(|(_, ways)| ways.len() + 1).sum();
         let size = (860, 80 + 24 * lines as u32);
-        plots.push(plot("applications.svg".to_owned(), title, size, |area| ratios(area, &bars, title))?);
+        plots.push(plot("applications.svg".to_owned(), title, size, |area| {
+            ratios(area, &bars, title)
+        })?);
     }
     Ok(plots)
 }
@@ -58,7 +65,8 @@ fn plot(
     {
         let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         let drawn: Drawn = area.fill(&WHITE).map_err(Into::into);
-        let drawn = drawn.and_then(|()| draw(&area)).and_then(|()| area.present().map_err(Into::into));
+        let drawn =
+            drawn.and_then(|()| draw(&area)).and_then(|()| area.present().map_err(Into::into));
         drawn.map_err(|error| BenchError::Plot(name.clone(), error.to_string()))?;
     }
     Ok(Plot { name, title, svg })
@@ -114,8 +122,10 @@ fn copies(area: &Area<'_>, panels: &[Panel], title: &str) -> Drawn {
             .draw()?;
         for (way, points) in &panel.lines {
             let colour = colour(way);
-            let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3);
-            let sample = move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2));
+            let line =
+                LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3);
+            let sample =
+                move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2));
             chart.draw_series(line)?.label(name(way)).legend(sample);
         }
         chart
@@ -145,7 +155,8 @@ fn bars(results: &Results) -> Bars {
 fn ratios(area: &Area<'_>, bars: &Bars, title: &str) -> Drawn {
     const LEFT: i32 = 20;
     const WIDTH: f64 = 680.0;
-    let longest = bars.iter().flat_map(|(_, ways)| ways).map(|(_, ratio)| ratio.high).fold(1.2, f64::max);
+    let longest =
+        bars.iter().flat_map(|(_, ways)| ways).map(|(_, ratio)| ratio.high).fold(1.2, f64::max);
     let place = |ratio: f64| LEFT + (ratio / longest * WIDTH) as i32;
     let small = ("sans-serif", 13).into_font();
     let area = area.titled(title, ("sans-serif", 18))?;
@@ -155,16 +166,29 @@ fn ratios(area: &Area<'_>, bars: &Bars, title: &str) -> Drawn {
         y += 22;
         for (way, ratio) in ways {
             let colour = colour(way);
-            area.draw(&Rectangle::new([(LEFT, y), (place(ratio.median), y + 18)], colour.mix(0.75).filled()))?;
+            area.draw(&Rectangle::new(
+                [(LEFT, y), (place(ratio.median), y + 18)],
+                colour.mix(0.75).filled(),
+            ))?;
             let middle = y + 9;
-            area.draw(&PathElement::new([(place(ratio.low), middle), (place(ratio.high), middle)], BLACK))?;
+            area.draw(&PathElement::new(
+                [(place(ratio.low), middle), (place(ratio.high), middle)],
+                BLACK,
+            ))?;
             let label = format!("{:.2} {}", ratio.median, name(way));
-            area.draw(&Text::new(label, (place(ratio.high.max(ratio.median)) + 6, y + 3), small.clone()))?;
+            area.draw(&Text::new(
+                label,
+                (place(ratio.high.max(ratio.median)) + 6, y + 3),
+                small.clone(),
+            ))?;
             y += 22;
         }
         y += 4;
     }
-    area.draw(&PathElement::new([(place(1.0), 4), (place(1.0), y)], colour(NATIVE).stroke_width(2)))?;
+    area.draw(&PathElement::new(
+        [(place(1.0), 4), (place(1.0), y)],
+        colour(NATIVE).stroke_width(2),
+    ))?;
     area.draw(&Text::new("native", (place(1.0) + 4, y), small))?;
     Ok(())
 }

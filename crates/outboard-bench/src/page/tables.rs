@@ -66,11 +66,18 @@ pub(super) fn targets(results: &Results, rows: &[Row]) -> String {
         let _ = write!(table, "| {} | {} |", measured.title, figure(measured, NATIVE));
         for way in remote(results) {
             let (goal, judged) = match row.target(way) {
-                Some(target) if failure(measured, way).is_some() => (target.to_string(), "**failed**"),
+                Some(target) if failure(measured, way).is_some() => {
+                    (target.to_string(), "**failed**")
+                }
                 Some(target) => (target.to_string(), verdict(target.judge(results, measured, way))),
                 None => ("–".to_owned(), "–"),
             };
-            let _ = write!(table, " {goal} | {} | {} | {judged} |", figure(measured, way), ratio(measured, way));
+            let _ = write!(
+                table,
+                " {goal} | {} | {} | {judged} |",
+                figure(measured, way),
+                ratio(measured, way)
+            );
         }
         table.push('\n');
     }
@@ -105,7 +112,8 @@ pub(super) fn missed(results: &Results, texts: &Texts) -> String {
 
 /// All measures of a group, with CPU time.
 pub(super) fn group(results: &Results, group: Group, heading: &str) -> String {
-    let measures: Vec<&Measured> = results.measures.iter().filter(|measured| measured.group == group).collect();
+    let measures: Vec<&Measured> =
+        results.measures.iter().filter(|measured| measured.group == group).collect();
     if measures.is_empty() {
         return String::new();
     }
@@ -117,9 +125,21 @@ pub(super) fn group(results: &Results, group: Group, heading: &str) -> String {
     remote(results).for_each(|_| table += "---|---|---|");
     table.push('\n');
     for measured in measures {
-        let _ = write!(table, "| {} | {} | {} |", measured.title, figure(measured, NATIVE), cpu(measured, NATIVE));
+        let _ = write!(
+            table,
+            "| {} | {} | {} |",
+            measured.title,
+            figure(measured, NATIVE),
+            cpu(measured, NATIVE)
+        );
         for way in remote(results) {
-            let _ = write!(table, " {} | {} | {} |", figure(measured, way), ratio(measured, way), cpu(measured, way));
+            let _ = write!(
+                table,
+                " {} | {} | {} |",
+                figure(measured, way),
+                ratio(measured, way),
+                cpu(measured, way)
+            );
         }
         table.push('\n');
     }
@@ -132,7 +152,9 @@ fn cpu(measured: &Measured, way: &str) -> String {
     let Some((client, server)) = measured.ways.get(way).and_then(|series| series.cpu_each()) else {
         return "–".to_owned();
     };
-    let time = |seconds: f64| if seconds == 0.0 { "0".to_owned() } else { numbers::value(Unit::Time, seconds) };
+    let time = |seconds: f64| {
+        if seconds == 0.0 { "0".to_owned() } else { numbers::value(Unit::Time, seconds) }
+    };
     if way == NATIVE { time(client) } else { format!("{} + {}", time(client), time(server)) }
 }
 
@@ -160,7 +182,9 @@ fn streams(results: &Results) -> String {
         results.lanes
     );
     let rate = |streams: &Streams| {
-        statistics::summary(&streams.rounds).map(|summary| numbers::spread(Unit::Rate, &summary)).unwrap_or_default()
+        statistics::summary(&streams.rounds)
+            .map(|summary| numbers::spread(Unit::Rate, &summary))
+            .unwrap_or_default()
     };
     for streams in &results.streams {
         let both = results.streams_both.iter().find(|both| both.streams == streams.streams);
@@ -179,16 +203,24 @@ pub(super) fn short(results: &Results, rows: &[Row]) -> String {
     }
     table.push('\n');
     let known = |measured: &&Measured| rows.iter().any(|row| row.measure == measured.id);
-    let (judged, others): (Vec<&Measured>, Vec<&Measured>) = results.measures.iter().partition(known);
-    let in_order = GROUPS.iter().flat_map(|(group, _)| others.iter().filter(move |measured| measured.group == *group));
+    let (judged, others): (Vec<&Measured>, Vec<&Measured>) =
+        results.measures.iter().partition(known);
+    let in_order = GROUPS
+        .iter()
+        .flat_map(|(group, _)| others.iter().filter(move |measured| measured.group == *group));
     for measured in in_order.chain(&judged) {
         let title: String = measured.title.chars().take(72).collect();
-        let median =
-            |way| measured.summary(way).map_or("–".to_owned(), |all| numbers::value(measured.unit, all.median));
+        let median = |way| {
+            measured
+                .summary(way)
+                .map_or("–".to_owned(), |all| numbers::value(measured.unit, all.median))
+        };
         let _ = write!(table, "{title:<72} {:>11}", median(NATIVE));
         for way in remote(results) {
-            let ratio = measured.ratio(way).map_or("–".to_owned(), |all| numbers::digits(all.median));
-            let target = rows.iter().find(|row| row.measure == measured.id).and_then(|row| row.target(way));
+            let ratio =
+                measured.ratio(way).map_or("–".to_owned(), |all| numbers::digits(all.median));
+            let target =
+                rows.iter().find(|row| row.measure == measured.id).and_then(|row| row.target(way));
             let judged = target.map_or("", |target| match target.judge(results, measured, way) {
                 Verdict::Met => "met",
                 Verdict::Missed(_) => "missed",

@@ -6,18 +6,35 @@ use std::collections::BTreeMap;
 
 fn example() -> Results {
     let series = |values: [f64; 3]| {
-        let round = |value| Round { value, samples: 9, operations: 9, seconds: 1.0, client_cpu: 0.9, server_cpu: 1.8 };
+        let round = |value| Round {
+            value,
+            samples: 9,
+            operations: 9,
+            seconds: 1.0,
+            client_cpu: 0.9,
+            server_cpu: 1.8,
+        };
         Series { rounds: values.map(round).to_vec(), missing: None }
     };
     let measured = |id: &str, unit, group, native, tcp| {
-        let ways = BTreeMap::from([(NATIVE.to_owned(), series(native)), ("tcp".to_owned(), series(tcp))]);
+        let ways =
+            BTreeMap::from([(NATIVE.to_owned(), series(native)), ("tcp".to_owned(), series(tcp))]);
         Measured { id: id.to_owned(), title: format!("what {id} is"), unit, group, ways }
     };
     let copy = |id: &str, rate: f64| {
-        measured(id, Unit::Rate, Group::Copies, [rate, rate, rate * 1.1], [rate / 2.0, rate / 2.5, rate / 3.0])
+        measured(
+            id,
+            Unit::Rate,
+            Group::Copies,
+            [rate, rate, rate * 1.1],
+            [rate / 2.0, rate / 2.5, rate / 3.0],
+        )
     };
     let mut failing = measured("copy.tiny.d2h", Unit::Time, Group::Copies, [7e-6; 3], [7e-6; 3]);
-    failing.ways.insert("tcp".into(), Series { rounds: Vec::new(), missing: Some("it | fell over".into()) });
+    failing.ways.insert(
+        "tcp".into(),
+        Series { rounds: Vec::new(), missing: Some("it | fell over".into()) },
+    );
     Results {
         outboard: "0.1.0".into(),
         revision: Some("abc".into()),
@@ -33,13 +50,25 @@ fn example() -> Results {
         streams_both: vec![Streams { streams: 8, rounds: vec![20e9] }],
         round_trip: vec![6e-6, 5.9e-6, 7e-6],
         measures: vec![
-            measured("launch.cost", Unit::Time, Group::Calls, [2e-6, 2.2e-6, 2.4e-6], [0.2e-6, 0.2e-6, 0.3e-6]),
+            measured(
+                "launch.cost",
+                Unit::Time,
+                Group::Calls,
+                [2e-6, 2.2e-6, 2.4e-6],
+                [0.2e-6, 0.2e-6, 0.3e-6],
+            ),
             measured("launch.sync", Unit::Time, Group::Calls, [7e-6; 3], [21e-6; 3]),
             copy("copy.pinned.h2d.16M", 54e9),
             copy("copy.pinned.h2d.64M", 54e9),
             copy("copy.pageable.d2h.64M", 18e9),
             failing,
-            measured("app.linear_eager", Unit::Time, Group::Applications, [0.3e-3; 3], [0.29e-3; 3]),
+            measured(
+                "app.linear_eager",
+                Unit::Time,
+                Group::Applications,
+                [0.3e-3; 3],
+                [0.29e-3; 3],
+            ),
         ],
     }
 }
@@ -58,13 +87,18 @@ fn texts() -> Texts {
 #[test]
 fn the_page_judges_and_explains() {
     let page = page(&example(), &texts(), &[("performance/copies.svg".to_owned(), "Copies")]);
-    let row = |start: &str| page.lines().find(|line| line.starts_with(&format!("| what {start} "))).unwrap().to_owned();
+    let row = |start: &str| {
+        page.lines().find(|line| line.starts_with(&format!("| what {start} "))).unwrap().to_owned()
+    };
     assert!(row("launch.cost").contains("| met |"), "{page}");
     assert!(row("launch.sync").contains("| **missed** |"), "{page}");
     // 21 µs where 17 are the target.
     assert!(page.contains("1.24 times the target. It takes long. Less of it."), "{page}");
     assert!(row("copy.tiny.d2h").contains("| it / fell over | – | **failed** |"), "{page}");
-    assert!(page.contains("- what copy.tiny.d2h is, TCP: failed (it / fell over). Not explained yet."), "{page}");
+    assert!(
+        page.contains("- what copy.tiny.d2h is, TCP: failed (it / fell over). Not explained yet."),
+        "{page}"
+    );
     assert!(!page.contains("All take long"));
     assert!(page.contains("![Copies](performance/copies.svg)"));
     assert!(page.contains("The transport shm was left out"));

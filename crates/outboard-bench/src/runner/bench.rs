@@ -26,18 +26,23 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Finds out which ways there are: each transport gets a server, and a first client, which tells whether it really
-    /// came over that transport and how long its start took.
+    /// Finds out which ways there are: each transport gets a server, and a first client, which
+    /// tells whether it really came over that transport and how long its start took.
     pub(super) fn open(
         setup: &'a Setup,
         results: &mut Results,
         progress: &'a mut dyn Progress,
     ) -> Result<Bench<'a>, BenchError> {
-        let mut bench = Bench { setup, ways: vec![Way::native(setup)?], progress, started: Instant::now() };
+        let mut bench =
+            Bench { setup, ways: vec![Way::native(setup)?], progress, started: Instant::now() };
         bench.tell("native driver");
         match bench.probe(0) {
             Ok(facts) => results.machine.extend(facts),
-            Err(reason) => return Err(BenchError::Nothing(format!("the native driver cannot be used: {reason}"))),
+            Err(reason) => {
+                return Err(BenchError::Nothing(format!(
+                    "the native driver cannot be used: {reason}"
+                )));
+            }
         }
         let cold = Measure::new(
             "startup.cold",
@@ -56,7 +61,9 @@ impl<'a> Bench<'a> {
             let why = match failed {
                 Some(reason) => reason,
                 None if used == bench.ways[way].transport() => continue,
-                None if used.is_empty() => "the client does not say which transport it used".to_owned(),
+                None if used.is_empty() => {
+                    "the client does not say which transport it used".to_owned()
+                }
                 None => format!("a client that was told to use it used {used}"),
             };
             results.skipped.push(format!("The transport {transport} was left out: {why}."));
@@ -103,7 +110,8 @@ impl<'a> Bench<'a> {
             self.tell(&measure.title);
             // These turns are long, and differ little.
             let waiting = measure.group == Group::Waiting;
-            let rounds = if waiting { self.setup.rounds.div_ceil(3).min(2) } else { self.setup.rounds };
+            let rounds =
+                if waiting { self.setup.rounds.div_ceil(3).min(2) } else { self.setup.rounds };
             let mut entry = entry(measure);
             self.turns(&mut seats, &program, &args, &mut entry, rounds);
             results.measures.push(entry);
@@ -114,7 +122,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Several clients at once, in new processes for each turn. Few rounds, as many processes take long to start.
+    /// Several clients at once, in new processes for each turn. Few rounds, as many processes take
+    /// long to start.
     pub(super) fn several_clients(&mut self, results: &mut Results) {
         let chosen = self.setup.choose(measures::clients_catalogue(self.setup.quick));
         let count = |measure: &Measure| measure.id.rsplit('.').next().map(str::to_owned);
@@ -155,7 +164,9 @@ impl<'a> Bench<'a> {
                 let mut entry = entry(measure);
                 facts.extend(self.turns(&mut seats, python, &args, &mut entry, self.setup.rounds));
                 let reasons = entry.ways.values().filter_map(|series| series.missing.clone());
-                if let Some(reason) = reasons.max().filter(|_| entry.ways.values().all(|way| way.rounds.is_empty())) {
+                if let Some(reason) =
+                    reasons.max().filter(|_| entry.ways.values().all(|way| way.rounds.is_empty()))
+                {
                     left_out.entry(reason).or_default().push(measure.title.clone());
                 } else {
                     results.measures.push(entry);
@@ -176,7 +187,9 @@ impl<'a> Bench<'a> {
     fn first_work(&mut self, python: &Path, script: &Path, results: &mut Results) {
         let process = &apps::FIRST;
         let chosen = self.setup.choose(apps::measures(process));
-        let Some((asked, title)) = process.measures.first().filter(|_| !chosen.is_empty()) else { return };
+        let Some((asked, title)) = process.measures.first().filter(|_| !chosen.is_empty()) else {
+            return;
+        };
         if self.is_late(title, results) {
             return;
         }
@@ -185,16 +198,23 @@ impl<'a> Bench<'a> {
         let mut entries: Vec<Measured> = chosen.iter().map(entry).collect();
         let mut uploads: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for round in 0..self.setup.rounds.min(3) {
-            for (way, statistics) in self.fresh(&self.order(round), python, &args, asked, &mut entries) {
+            for (way, statistics) in
+                self.fresh(&self.order(round), python, &args, asked, &mut entries)
+            {
                 if let Some(bytes) = uploaded(&statistics) {
                     uploads.entry(self.ways[way].name.clone()).or_default().push(bytes);
                 }
             }
         }
-        let reasons = entries.iter().flat_map(|entry| entry.ways.values()).filter_map(|series| series.missing.clone());
+        let reasons = entries
+            .iter()
+            .flat_map(|entry| entry.ways.values())
+            .filter_map(|series| series.missing.clone());
         let reason = reasons.max();
         if entries.iter().all(|entry| entry.ways.values().all(|way| way.rounds.is_empty())) {
-            results.skipped.push(format!("Left out ({}): first work of PyTorch.", reason.unwrap_or_default()));
+            results
+                .skipped
+                .push(format!("Left out ({}): first work of PyTorch.", reason.unwrap_or_default()));
             return;
         }
         results.measures.extend(entries);
@@ -217,7 +237,13 @@ impl<'a> Bench<'a> {
     fn first_client(&mut self, way: usize, cold: &mut Measured) -> Option<String> {
         let (program, args) = self.own_participant();
         let mut total = Measured { id: "startup.total".to_owned(), ..cold.clone() };
-        let all = self.fresh(&[way], &program, &args, measures::STARTUP, std::slice::from_mut(&mut total));
+        let all = self.fresh(
+            &[way],
+            &program,
+            &args,
+            measures::STARTUP,
+            std::slice::from_mut(&mut total),
+        );
         cold.ways = total.ways;
         let (_, statistics) = all.into_iter().next()?;
         Some(statistics.get("transport")?.as_str()?.to_owned())

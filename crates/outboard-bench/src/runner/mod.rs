@@ -22,7 +22,8 @@ pub struct Setup {
     pub outboard: PathBuf,
     /// The native driver library as `outboard serve --driver` takes it.
     pub driver: OsString,
-    /// The folder where the native driver is `libcuda.so.1`. `None` if the loader finds it by itself.
+    /// The folder where the native driver is `libcuda.so.1`. `None` if the loader finds it by
+    /// itself.
     pub native: Option<PathBuf>,
     /// The transports to compare.
     pub transports: Vec<String>,
@@ -97,7 +98,8 @@ pub fn run(setup: &Setup, progress: &mut dyn Progress) -> Result<Results, BenchE
     }
     if chosen("launch.sync") || chosen("copy.small.") {
         bench.tell("a round trip over plain TCP");
-        results.round_trip = streams::round_trip(setup.rounds).map_err(BenchError::system(LOOPBACK))?;
+        results.round_trip =
+            streams::round_trip(setup.rounds).map_err(BenchError::system(LOOPBACK))?;
     }
     bench.start_up(&mut results);
     bench.driver_calls(&measures, &mut results);
@@ -105,13 +107,23 @@ pub fn run(setup: &Setup, progress: &mut dyn Progress) -> Result<Results, BenchE
         let script = apps::unpack(&setup.scratch.join("apps"))?;
         bench.applications(python, &script, &mut results);
     } else {
-        results.skipped.push("Applications were left out: no Python interpreter was named.".to_owned());
+        results
+            .skipped
+            .push("Applications were left out: no Python interpreter was named.".to_owned());
     }
     // Last: many clients take long to start, and --within is to leave these out first.
     bench.several_clients(&mut results);
     drop(bench);
-    if results.measures.iter().all(|measure| measure.ways.values().all(|series| series.rounds.is_empty())) {
-        let why = results.measures.iter().flat_map(|measure| measure.ways.values()).find_map(|way| way.missing.clone());
+    if results
+        .measures
+        .iter()
+        .all(|measure| measure.ways.values().all(|series| series.rounds.is_empty()))
+    {
+        let why = results
+            .measures
+            .iter()
+            .flat_map(|measure| measure.ways.values())
+            .find_map(|way| way.missing.clone());
         return Err(BenchError::Nothing(format!(
             "nothing could be measured: {}",
             why.unwrap_or_else(|| "no measure has a name with what --only says".to_owned())
@@ -125,7 +137,8 @@ const LOOPBACK: &str = "cannot send over the loopback interface";
 
 fn plain_streams(setup: &Setup, ways: Ways) -> Result<Vec<Streams>, BenchError> {
     let measure = |count: u32| {
-        let rounds = streams::measure(count, ways, setup.rounds, setup.quick).map_err(BenchError::system(LOOPBACK))?;
+        let rounds = streams::measure(count, ways, setup.rounds, setup.quick)
+            .map_err(BenchError::system(LOOPBACK))?;
         Ok(Streams { streams: count, rounds })
     };
     streams::COUNTS.into_iter().map(measure).collect()
@@ -142,11 +155,17 @@ fn upload(uploads: &BTreeMap<String, Vec<f64>>, which: &str, title: &str) -> Mea
     let measure = Measure::new(format!("upload.{which}"), title, Unit::Bytes, Group::Startup);
     let mut entry = entry(&measure);
     for (way, values) in uploads {
-        let chosen = if which == "first" { values.first() } else { values.last().filter(|_| values.len() > 1) };
-        let round = |value: &f64| crate::results::Round { value: *value, samples: 1, ..Default::default() };
-        entry
-            .ways
-            .insert(way.clone(), Series { rounds: chosen.iter().map(|value| round(value)).collect(), missing: None });
+        let chosen = if which == "first" {
+            values.first()
+        } else {
+            values.last().filter(|_| values.len() > 1)
+        };
+        let round =
+            |value: &f64| crate::results::Round { value: *value, samples: 1, ..Default::default() };
+        entry.ways.insert(
+            way.clone(),
+            Series { rounds: chosen.iter().map(|value| round(value)).collect(), missing: None },
+        );
     }
     entry
 }

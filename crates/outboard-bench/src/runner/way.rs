@@ -47,7 +47,8 @@ impl Way {
     pub(super) fn through(setup: &Setup, transport: &str) -> Result<Way, BenchError> {
         let folder = setup.scratch.join(transport);
         let flags: &[&str] = if transport == TLS { &["--tls", "on"] } else { &[] };
-        let server = Server::start(&setup.outboard, &setup.driver.to_string_lossy(), &folder, flags)?;
+        let server =
+            Server::start(&setup.outboard, &setup.driver.to_string_lossy(), &folder, flags)?;
         let mut way = Way::with(setup, transport, Some(server))?;
         if transport == TLS {
             way.fingerprint = Some(Server::fingerprint(&setup.outboard, &folder)?);
@@ -62,12 +63,18 @@ impl Way {
 
     fn with(setup: &Setup, name: &str, server: Option<Server>) -> Result<Way, BenchError> {
         let folder = setup.scratch.join(name);
-        fs::create_dir_all(&folder).map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
+        fs::create_dir_all(&folder)
+            .map_err(BenchError::system(format!("cannot create {}", folder.display())))?;
         Ok(Way { name: name.to_owned(), server, fingerprint: None, folder, started: 0 })
     }
 
     /// Starts a program this way.
-    pub(super) fn start(&mut self, setup: &Setup, program: &Path, args: &[OsString]) -> Result<Seat, BenchError> {
+    pub(super) fn start(
+        &mut self,
+        setup: &Setup,
+        program: &Path,
+        args: &[OsString],
+    ) -> Result<Seat, BenchError> {
         self.started += 1;
         let statistics = self.folder.join(format!("statistics-{}.json", self.started));
         let mut command;
@@ -84,7 +91,9 @@ impl Way {
             command.env_remove("OUTBOARD_SERVER");
             if let Some(native) = &setup.native {
                 let mut path = native.clone().into_os_string();
-                if let Some(others) = std::env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty()) {
+                if let Some(others) =
+                    std::env::var_os("LD_LIBRARY_PATH").filter(|others| !others.is_empty())
+                {
                     path.push(":");
                     path.push(others);
                 }

@@ -1,7 +1,8 @@
 //! Settings of the client: the table `[client]`.
 //!
-//! The client library lives in somebody else's process, which may have no home folder, another user or a system of files of its own; it reads
-//! environment variables only, and no files. So a key stands for a variable, and the commands set those that are not set yet.
+//! The client library lives in somebody else's process, which may have no home folder, another user
+//! or a system of files of its own; it reads environment variables only, and no files. So a key
+//! stands for a variable, and the commands set those that are not set yet.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,7 +23,8 @@ pub(crate) struct Key {
     pub(crate) variable: &'static str,
     /// What it is.
     pub(crate) meaning: &'static str,
-    /// Whether it says which server, or who comes and how they know each other: of another server it means nothing.
+    /// Whether it says which server, or who comes and how they know each other: of another server
+    /// it means nothing.
     pub(crate) is_of_a_server: bool,
     /// What is wrong with a value.
     pub(crate) check: fn(&str) -> Result<(), String>,
@@ -98,7 +100,9 @@ pub(crate) const KEYS: &[Key] = &[
         variable: "OUTBOARD_QUEUE_TIMEOUT",
         meaning: "For how many seconds a program may wait in a server's queue; 0 does not wait.",
         is_of_a_server: false,
-        check: |text| text.parse::<f64>().map(drop).map_err(|_| "it is a number of seconds".to_owned()),
+        check: |text| {
+            text.parse::<f64>().map(drop).map_err(|_| "it is a number of seconds".to_owned())
+        },
     },
     Key {
         name: "reconnect",
@@ -173,7 +177,8 @@ fn value(setting: &Setting, home: Option<OsString>) -> OsString {
 /// What is wrong with the files that settings name, a sentence each.
 pub(crate) fn wrong_files<'a>(settings: impl Iterator<Item = &'a Setting>) -> Vec<String> {
     let files = settings.filter(|setting| FILES.contains(&setting.name.as_str()));
-    let opened = files.map(|setting| (setting, PathBuf::from(value(setting, std::env::var_os("HOME")))));
+    let opened =
+        files.map(|setting| (setting, PathBuf::from(value(setting, std::env::var_os("HOME")))));
     opened
         .filter_map(|(setting, path)| {
             let error = std::fs::File::open(&path).err()?;
@@ -187,17 +192,23 @@ pub(crate) fn wrong_files<'a>(settings: impl Iterator<Item = &'a Setting>) -> Ve
         .collect()
 }
 
-/// Sets the variables for the settings in force, except those that are set already and count. This process and the program that it becomes read them.
+/// Sets the variables for the settings in force, except those that are set already and count. This
+/// process and the program that it becomes read them.
 pub(crate) fn set(in_force: &InForce) {
     for key in KEYS.iter().filter(|key| key.name != context::KEY) {
         if in_force.variable(key).is_some() {
             continue;
         }
         match in_force.setting(key) {
-            // SAFETY: nothing but the main thread exists yet: the command line has not even been understood.
-            Some(setting) => unsafe { std::env::set_var(key.variable, value(setting, std::env::var_os("HOME"))) },
+            // SAFETY: nothing but the main thread exists yet: the command line has not even been
+            // understood.
+            Some(setting) => unsafe {
+                std::env::set_var(key.variable, value(setting, std::env::var_os("HOME")))
+            },
             // SAFETY: as above.
-            None if in_force.by_flag && key.is_of_a_server => unsafe { std::env::remove_var(key.variable) },
+            None if in_force.by_flag && key.is_of_a_server => unsafe {
+                std::env::remove_var(key.variable)
+            },
             None => {}
         }
     }
@@ -226,7 +237,9 @@ mod tests {
     #[test]
     fn every_key_is_there_once() {
         for (at, one) in KEYS.iter().enumerate() {
-            let again = KEYS[..at].iter().any(|other| other.name == one.name || other.variable == one.variable);
+            let again = KEYS[..at]
+                .iter()
+                .any(|other| other.name == one.name || other.variable == one.variable);
             assert!(!again, "{} stands there twice", one.name);
         }
     }

@@ -1,4 +1,5 @@
-//! Contexts: servers by name, each a table `[contexts.NAME]` with keys of the client, and which of them is in force.
+//! Contexts: servers by name, each a table `[contexts.NAME]` with keys of the client, and which of
+//! them is in force.
 
 use std::ffi::OsStr;
 
@@ -32,7 +33,8 @@ pub(crate) struct InForce {
     /// The context that they come from, unless it is the table `[client]` alone.
     pub(crate) name: Option<String>,
     pub(crate) settings: Vec<Setting>,
-    /// Whether a flag chose it, which goes before what the environment says of a server and of who comes.
+    /// Whether a flag chose it, which goes before what the environment says of a server and of who
+    /// comes.
     pub(crate) by_flag: bool,
 }
 
@@ -85,14 +87,24 @@ impl Line {
 /// What is wrong with a name.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-    let fits = !name.is_empty() && name.len() <= 64 && name.chars().all(is_plain) && !name.starts_with('-');
-    if fits { Ok(()) } else { Err("a context's name has letters of ASCII, digits, `-` and `_`, 64 at most".to_owned()) }
+    let fits = !name.is_empty()
+        && name.len() <= 64
+        && name.chars().all(is_plain)
+        && !name.starts_with('-');
+    if fits {
+        Ok(())
+    } else {
+        Err("a context's name has letters of ASCII, digits, `-` and `_`, 64 at most".to_owned())
+    }
 }
 
 /// The name of the context that a flag, the environment or the file chooses.
 pub(crate) fn chosen(settings: Option<&Settings>, flag: Option<&str>) -> Option<String> {
-    let of_file =
-        || settings.and_then(|settings| settings.client.iter().find(|one| one.name == KEY)).map(Setting::text);
+    let of_file = || {
+        settings
+            .and_then(|settings| settings.client.iter().find(|one| one.name == KEY))
+            .map(Setting::text)
+    };
     let name = flag.map(str::to_owned).or_else(|| set(VARIABLE)).or_else(of_file);
     name.filter(|name| name != DEFAULT)
 }
@@ -140,10 +152,17 @@ fn listed(contexts: &[Context]) -> String {
 }
 
 fn set(variable: &str) -> Option<String> {
-    std::env::var_os(variable).as_deref().and_then(OsStr::to_str).filter(|text| !text.is_empty()).map(str::to_owned)
+    std::env::var_os(variable)
+        .as_deref()
+        .and_then(OsStr::to_str)
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
 }
 
 /// The settings of the file that would be used, if there is one.
-pub(crate) fn settings(file: Option<std::path::PathBuf>, command: &Command) -> Result<Option<Settings>> {
+pub(crate) fn settings(
+    file: Option<std::path::PathBuf>,
+    command: &Command,
+) -> Result<Option<Settings>> {
     Ok(File::find(file)?.map(|file| file.check(command)).transpose()?)
 }

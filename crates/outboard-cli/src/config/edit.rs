@@ -1,4 +1,5 @@
-//! Changes a configuration file and leaves alone what need not change: other settings, their order, comments.
+//! Changes a configuration file and leaves alone what need not change: other settings, their order,
+//! comments.
 
 use std::ops::Range;
 use std::path::Path;
@@ -52,8 +53,14 @@ pub(crate) struct Edit {
     pub(crate) others: Vec<String>,
 }
 
-/// Has these keys of a table have these values. A file that is not there is an empty one; one with mistakes is an error.
-pub(crate) fn table(path: &Path, table: Table<'_>, wanted: &[(&str, &str)], command: &Command) -> Result<Edit> {
+/// Has these keys of a table have these values. A file that is not there is an empty one; one with
+/// mistakes is an error.
+pub(crate) fn table(
+    path: &Path,
+    table: Table<'_>,
+    wanted: &[(&str, &str)],
+    command: &Command,
+) -> Result<Edit> {
     let there = if path.exists() { Some(File::read(path.to_owned())?) } else { None };
     let settings = there.as_ref().map(|file| file.check(command)).transpose()?;
     let settings = settings.as_ref().map_or(&[][..], |settings| table.settings(settings));
@@ -66,7 +73,9 @@ pub(crate) fn table(path: &Path, table: Table<'_>, wanted: &[(&str, &str)], comm
         let new = wanted.iter().find(|(name, _)| *name == setting.name);
         new.is_some_and(|(_, value)| setting.text() != *value)
     });
-    let others = other.map(|other| format!("`{} = {}` in {}:{}", other.name, other.text(), path.display(), other.line));
+    let others = other.map(|other| {
+        format!("`{} = {}` in {}:{}", other.name, other.text(), path.display(), other.line)
+    });
     let others = others.collect();
     let text = edited(there.as_ref().map_or("", File::text), table, &wanted).ok_or_else(|| {
         let lines: Vec<String> = wanted.iter().map(|(name, value)| line(name, value)).collect();
@@ -83,7 +92,8 @@ pub(crate) fn without(path: &Path, table: Table<'_>) -> Result<String> {
 }
 
 fn unchangeable(path: &Path, help: String) -> Failure {
-    let message = format!("{} is written in a way that cannot be changed from here", path.display());
+    let message =
+        format!("{} is written in a way that cannot be changed from here", path.display());
     Failure::new(Code::FileUnusable, message, help)
 }
 
@@ -132,7 +142,8 @@ fn edited(text: &str, table: Table<'_>, wanted: &[(&str, &str)]) -> Option<Strin
     (edited.parse::<toml::Table>().ok()? == expected).then_some(edited)
 }
 
-/// A text without a table, from its header to its last value. None if nothing but that could not be done.
+/// A text without a table, from its header to its last value. None if nothing but that could not be
+/// done.
 fn removed(text: &str, table: Table<'_>) -> Option<String> {
     let mut expected: toml::Table = text.parse().ok()?;
     match table.path()[..] {
@@ -165,7 +176,10 @@ fn end_of_line(text: &str, place: usize) -> usize {
 }
 
 /// Where the last name of a path stands, and what it names.
-fn place_of<'t, 'a>(root: &'t DeTable<'a>, path: &[&str]) -> Option<(Range<usize>, &'t Spanned<DeValue<'a>>)> {
+fn place_of<'t, 'a>(
+    root: &'t DeTable<'a>,
+    path: &[&str],
+) -> Option<(Range<usize>, &'t Spanned<DeValue<'a>>)> {
     let (first, rest) = path.split_first()?;
     let (name, value) = root.iter().find(|(name, _)| name.get_ref() == first)?;
     if rest.is_empty() {
@@ -205,7 +219,9 @@ mod tests {
             after(text).unwrap(),
             "# mine\n[client] # here\ntoken-file = '/a \"b\"/token'\nspin-us = 3\nserver = \"gpu1:9470\" # both\n\n[serve]\nwarm = 2"
         );
-        for text in ["[serve]\nwarm = 2", "# [client]\n", "[client]", "[ \"client\" ]\r\ntls = 'on'\r\n"] {
+        for text in
+            ["[serve]\nwarm = 2", "# [client]\n", "[client]", "[ \"client\" ]\r\ntls = 'on'\r\n"]
+        {
             let edited = after(text).unwrap();
             assert!(edited.starts_with(text.lines().next().unwrap()), "{edited}");
         }
@@ -220,19 +236,34 @@ mod tests {
 
     #[test]
     fn contexts_are_tables_below_another() {
-        let add = |text: &str, name| edited(text, Table::Context(name), &[("server", name)]).unwrap();
+        let add =
+            |text: &str, name| edited(text, Table::Context(name), &[("server", name)]).unwrap();
         let one = add("[client]\nspin-us = 3\n", "a");
         assert_eq!(one, "[client]\nspin-us = 3\n\n[contexts.a]\nserver = \"a\"\n");
         let two = add(&one, "b");
-        assert!(two.ends_with("[contexts.a]\nserver = \"a\"\n\n[contexts.b]\nserver = \"b\"\n"), "{two}");
+        assert!(
+            two.ends_with("[contexts.a]\nserver = \"a\"\n\n[contexts.b]\nserver = \"b\"\n"),
+            "{two}"
+        );
         let again = edited(&two, Table::Context("a"), &[("server", "c"), ("tls", "on")]).unwrap();
-        assert!(again.contains("[contexts.a]\ntls = \"on\"\nserver = \"c\"\n\n[contexts.b]"), "{again}");
+        assert!(
+            again.contains("[contexts.a]\ntls = \"on\"\nserver = \"c\"\n\n[contexts.b]"),
+            "{again}"
+        );
 
         let gone = |text: &str, name| removed(text, Table::Context(name));
         assert_eq!(gone(&two, "b").unwrap(), one.clone() + "\n");
-        assert!(gone(&two, "a").unwrap().ends_with("spin-us = 3\n\n[contexts.b]\nserver = \"b\"\n"));
-        assert_eq!(gone("# x\n[contexts.a] # y\n# z\n[serve]\n", "a").unwrap(), "# x\n# z\n[serve]\n");
-        assert_eq!(gone("contexts.a = {}\ncontexts.b.server = 'b'\n", "b").unwrap(), "contexts.a = {}\n");
+        assert!(
+            gone(&two, "a").unwrap().ends_with("spin-us = 3\n\n[contexts.b]\nserver = \"b\"\n")
+        );
+        assert_eq!(
+            gone("# x\n[contexts.a] # y\n# z\n[serve]\n", "a").unwrap(),
+            "# x\n# z\n[serve]\n"
+        );
+        assert_eq!(
+            gone("contexts.a = {}\ncontexts.b.server = 'b'\n", "b").unwrap(),
+            "contexts.a = {}\n"
+        );
         for text in ["[contexts.b]", "[contexts.a]\nserver = 1\n[client]\n[contexts.a.x]\ny = 1"] {
             assert_eq!(gone(text, "a"), None, "{text}");
         }

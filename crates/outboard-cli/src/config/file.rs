@@ -62,7 +62,8 @@ impl File {
             Some(path) if path == Path::new("none") => Ok(None),
             Some(path) => File::read(path).map(Some),
             None => {
-                let usual = user_file(|name| std::env::var_os(name)).into_iter().chain([SYSTEM.into()]);
+                let usual =
+                    user_file(|name| std::env::var_os(name)).into_iter().chain([SYSTEM.into()]);
                 let there = usual.into_iter().find(|path| path.exists());
                 there.map(File::read).transpose()
             }
@@ -73,7 +74,11 @@ impl File {
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(File { path, text }),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                let mistake = Mistake { message: "it is not text in UTF-8".to_owned(), place: None, help: None };
+                let mistake = Mistake {
+                    message: "it is not text in UTF-8".to_owned(),
+                    place: None,
+                    help: None,
+                };
                 Err(Mistakes::new(&path, "", vec![mistake]).into())
             }
             Err(error) => Err(Failure::file("read the configuration", &path, &error).into()),
@@ -87,33 +92,58 @@ impl File {
     /// Its settings, or all of its mistakes.
     pub(crate) fn check(&self, command: &Command) -> Result<Settings, Mistakes> {
         let (table, errors) = DeTable::parse_recoverable(&self.text);
-        let syntax = |error: &toml::de::Error| Mistake::new(error.message(), error.span().unwrap_or(0..0), None);
+        let syntax = |error: &toml::de::Error| {
+            Mistake::new(error.message(), error.span().unwrap_or(0..0), None)
+        };
         let mut mistakes: Vec<Mistake> = errors.iter().map(syntax).collect();
-        let mut settings =
-            Settings { file: self.path.clone(), serve: Vec::new(), client: Vec::new(), contexts: Vec::new() };
+        let mut settings = Settings {
+            file: self.path.clone(),
+            serve: Vec::new(),
+            client: Vec::new(),
+            contexts: Vec::new(),
+        };
         // After a syntax error, what seems to be there may not be what was meant.
         if mistakes.is_empty() {
             for (name, value) in table.get_ref() {
                 let (text, place): (&str, _) = (name.get_ref(), name.span());
                 match (text, value.get_ref()) {
-                    ("serve", DeValue::Table(table)) => settings.serve = self.serve(command, table, &mut mistakes),
-                    ("client", DeValue::Table(table)) => settings.client = self.client(table, &mut mistakes),
-                    (context::TABLE, DeValue::Table(table)) => settings.contexts = self.contexts(table, &mut mistakes),
-                    ("serve" | "client" | context::TABLE, _) => mistakes.push(no_table(text, text, place)),
+                    ("serve", DeValue::Table(table)) => {
+                        settings.serve = self.serve(command, table, &mut mistakes)
+                    }
+                    ("client", DeValue::Table(table)) => {
+                        settings.client = self.client(table, &mut mistakes)
+                    }
+                    (context::TABLE, DeValue::Table(table)) => {
+                        settings.contexts = self.contexts(table, &mut mistakes)
+                    }
+                    ("serve" | "client" | context::TABLE, _) => {
+                        mistakes.push(no_table(text, text, place))
+                    }
                     _ => mistakes.push(stray(command, text, place)),
                 }
             }
         }
-        if let (true, Some(problem)) = (mistakes.is_empty(), keys::wrong_together(command, &settings.serve)) {
+        if let (true, Some(problem)) =
+            (mistakes.is_empty(), keys::wrong_together(command, &settings.serve))
+        {
             let place = table.get_ref().iter().find(|(name, _)| name.get_ref() == "serve");
             mistakes.push(Mistake::new(problem, place.map_or(0..0, |(name, _)| name.span()), None));
         }
         mistakes.extend(stray_choice(&settings, table.get_ref()));
         mistakes.sort_by_key(|mistake| mistake.place.map(|place| place.offset()));
-        if mistakes.is_empty() { Ok(settings) } else { Err(Mistakes::new(&self.path, &self.text, mistakes)) }
+        if mistakes.is_empty() {
+            Ok(settings)
+        } else {
+            Err(Mistakes::new(&self.path, &self.text, mistakes))
+        }
     }
 
-    fn serve(&self, command: &Command, table: &DeTable<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
+    fn serve(
+        &self,
+        command: &Command,
+        table: &DeTable<'_>,
+        mistakes: &mut Vec<Mistake>,
+    ) -> Vec<Setting> {
         let flags: Vec<_> = keys::flags(command).collect();
         let names: Vec<&str> = flags.iter().filter_map(|flag| flag.get_long()).collect();
         self.settings(table, &names, "outboard serve --help", mistakes, |name, values| {
@@ -136,24 +166,38 @@ impl File {
             };
             match (problem, value.get_ref()) {
                 (Err(problem), _) => {
-                    mistakes.push(Mistake::new(format!("no context can be named `{text}`"), place, Some(problem)));
+                    mistakes.push(Mistake::new(
+                        format!("no context can be named `{text}`"),
+                        place,
+                        Some(problem),
+                    ));
                 }
                 (Ok(()), DeValue::Table(table)) => {
                     let settings = self.of_client(table, &|name| name != context::KEY, mistakes);
                     contexts.push(Context { name: text.to_owned(), settings });
                 }
-                (Ok(()), _) => mistakes.push(no_table(text, &format!("{}.{text}", context::TABLE), place)),
+                (Ok(()), _) => {
+                    mistakes.push(no_table(text, &format!("{}.{text}", context::TABLE), place))
+                }
             }
         }
         contexts
     }
 
     /// Keys of the client, those that may stand here.
-    fn of_client(&self, table: &DeTable<'_>, may: &dyn Fn(&str) -> bool, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
-        let names: Vec<&str> = client::KEYS.iter().map(|key| key.name).filter(|name| may(name)).collect();
+    fn of_client(
+        &self,
+        table: &DeTable<'_>,
+        may: &dyn Fn(&str) -> bool,
+        mistakes: &mut Vec<Mistake>,
+    ) -> Vec<Setting> {
+        let names: Vec<&str> =
+            client::KEYS.iter().map(|key| key.name).filter(|name| may(name)).collect();
         self.settings(table, &names, "outboard config show", mistakes, |name, values| {
             let (key, text) = (client::key(name)?, values.join(","));
-            (key.check)(&text).err().map(|problem| format!("`{text}` cannot be used for `{name}`: {problem}"))
+            (key.check)(&text)
+                .err()
+                .map(|problem| format!("`{text}` cannot be used for `{name}`: {problem}"))
         })
     }
 
@@ -173,14 +217,22 @@ impl File {
                     || format!("`{list}` lists the settings there are"),
                     |other| format!("did you mean `{other}`?"),
                 );
-                mistakes.push(Mistake::new(format!("there is no setting `{name}`"), key.span(), Some(help)));
+                mistakes.push(Mistake::new(
+                    format!("there is no setting `{name}`"),
+                    key.span(),
+                    Some(help),
+                ));
                 continue;
             }
             match texts(value) {
                 Err(mistake) => mistakes.push(mistake),
                 Ok(values) => match wrong(name, &values) {
                     Some(problem) => mistakes.push(Mistake::new(problem, value.span(), None)),
-                    None => settings.push(Setting { name: name.to_owned(), values, line: self.line(key.span().start) }),
+                    None => settings.push(Setting {
+                        name: name.to_owned(),
+                        values,
+                        line: self.line(key.span().start),
+                    }),
                 },
             }
         }
@@ -246,7 +298,8 @@ fn texts(value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Mistake> {
 }
 
 fn text(value: &Spanned<DeValue<'_>>) -> Result<String, Mistake> {
-    let wrong = |what: &str| Mistake::new(format!("{what} is no value of a setting"), value.span(), None);
+    let wrong =
+        |what: &str| Mistake::new(format!("{what} is no value of a setting"), value.span(), None);
     Ok(match value.get_ref() {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
@@ -261,7 +314,8 @@ fn text(value: &Spanned<DeValue<'_>>) -> Result<String, Mistake> {
     })
 }
 
-/// The file to write to: the one named, else the user's. None where there is none, or none is wanted.
+/// The file to write to: the one named, else the user's. None where there is none, or none is
+/// wanted.
 pub(crate) fn own_file(named: Option<PathBuf>) -> Option<PathBuf> {
     match named {
         Some(path) if path == Path::new("none") => None,
@@ -273,7 +327,8 @@ pub(crate) fn own_file(named: Option<PathBuf>) -> Option<PathBuf> {
 /// The user's file.
 fn user_file(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
+    let folder = absolute("XDG_CONFIG_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
     Some(folder.join("outboard/outboard.toml"))
 }
 

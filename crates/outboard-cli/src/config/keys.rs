@@ -15,7 +15,8 @@ pub(crate) fn flags(command: &Command) -> impl Iterator<Item = &Arg> {
 }
 
 fn is_setting(arg: &Arg) -> bool {
-    arg.get_long().is_some_and(|long| !matches!(long, "help" | "version" | "config" | "check")) && !arg.is_hide_set()
+    arg.get_long().is_some_and(|long| !matches!(long, "help" | "version" | "config" | "check"))
+        && !arg.is_hide_set()
 }
 
 /// The variable that sets a flag.
@@ -26,12 +27,14 @@ pub(crate) fn variable(long: &str) -> String {
 /// Whether a setting is a secret, which is never shown.
 pub(crate) fn is_secret(arg: &Arg) -> bool {
     let name = arg.get_long().unwrap_or_default();
-    let names_a_place = ["-file", "-dir", "-folder", "-path"].iter().any(|ending| name.ends_with(ending));
+    let names_a_place =
+        ["-file", "-dir", "-folder", "-path"].iter().any(|ending| name.ends_with(ending));
     let sounds_secret = ["token", "secret", "password"].iter().any(|word| name.ends_with(word));
     arg.is_hide_env_values_set() || (sounds_secret && !names_a_place)
 }
 
-/// Lets the environment give what flags do not, and lets a flag that is either there or not be turned off: `--flag=false`.
+/// Lets the environment give what flags do not, and lets a flag that is either there or not be
+/// turned off: `--flag=false`.
 pub(crate) fn with_environment(command: Command) -> Command {
     command.mut_subcommand(SERVE, |serve| {
         serve.mut_args(|arg| {
@@ -39,8 +42,10 @@ pub(crate) fn with_environment(command: Command) -> Command {
                 return arg;
             }
             let (name, secret) = (variable(arg.get_long().unwrap_or_default()), is_secret(&arg));
-            let arg = if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg };
-            let arg = if arg.get_env().is_some() { arg } else { arg.env(kept(name)).hide_env(true) };
+            let arg =
+                if matches!(arg.get_action(), ArgAction::SetTrue) { switch(arg) } else { arg };
+            let arg =
+                if arg.get_env().is_some() { arg } else { arg.env(kept(name)).hide_env(true) };
             arg.hide_env_values(secret)
         })
     })
@@ -61,12 +66,14 @@ fn switch(arg: Arg) -> Arg {
 /// What the file says takes the place of defaults.
 pub(crate) fn as_defaults(command: Command, settings: &[Setting]) -> Command {
     command.mut_subcommand(SERVE, |serve| {
-        serve.mut_args(|arg| match settings.iter().find(|setting| arg.get_long() == Some(setting.name.as_str())) {
-            Some(setting) => {
-                let values = values(&arg, &setting.values).into_iter().map(kept);
-                arg.default_values(values.collect::<Vec<_>>())
+        serve.mut_args(|arg| {
+            match settings.iter().find(|setting| arg.get_long() == Some(setting.name.as_str())) {
+                Some(setting) => {
+                    let values = values(&arg, &setting.values).into_iter().map(kept);
+                    arg.default_values(values.collect::<Vec<_>>())
+                }
+                None => arg,
             }
-            None => arg,
         })
     })
 }
@@ -79,12 +86,14 @@ pub(crate) fn values(arg: &Arg, values: &[String]) -> Vec<String> {
     }
 }
 
-/// Sets the variables for what the file says, except those that are set already: commands that share a flag with `outboard serve` read them.
+/// Sets the variables for what the file says, except those that are set already: commands that
+/// share a flag with `outboard serve` read them.
 pub(crate) fn set(settings: &[Setting]) {
     for setting in settings {
         let name = variable(&setting.name);
         if std::env::var_os(&name).is_none() {
-            // SAFETY: nothing but the main thread exists yet: the command line has not even been understood.
+            // SAFETY: nothing but the main thread exists yet: the command line has not even been
+            // understood.
             unsafe { std::env::set_var(name, setting.text()) };
         }
     }
@@ -120,7 +129,10 @@ pub(crate) fn wrong_together(command: &Command, settings: &[Setting]) -> Option<
     let serve = command.find_subcommand(SERVE)?.clone();
     let error = serve.try_get_matches_from(std::iter::once(SERVE.to_owned()).chain(line)).err()?;
     let text = error.to_string();
-    let lines = text.lines().take_while(|line| !line.starts_with("Usage") && !line.is_empty()).map(str::trim);
+    let lines = text
+        .lines()
+        .take_while(|line| !line.starts_with("Usage") && !line.is_empty())
+        .map(str::trim);
     let sentence = lines.collect::<Vec<_>>().join(" ");
     Some(sentence.strip_prefix("error: ").unwrap_or(&sentence).to_owned())
 }

@@ -30,7 +30,11 @@ pub(crate) struct Mistake {
 }
 
 impl Mistake {
-    pub(crate) fn new(message: impl Into<String>, place: Range<usize>, help: Option<String>) -> Mistake {
+    pub(crate) fn new(
+        message: impl Into<String>,
+        place: Range<usize>,
+        help: Option<String>,
+    ) -> Mistake {
         Mistake { message: message.into(), place: Some(place.into()), help }
     }
 }
@@ -38,7 +42,11 @@ impl Mistake {
 impl Mistakes {
     pub(crate) fn new(file: &std::path::Path, text: &str, mistakes: Vec<Mistake>) -> Mistakes {
         let file = file.display().to_string();
-        let count = if mistakes.len() == 1 { "a mistake".to_owned() } else { format!("{} mistakes", mistakes.len()) };
+        let count = if mistakes.len() == 1 {
+            "a mistake".to_owned()
+        } else {
+            format!("{} mistakes", mistakes.len())
+        };
         Mistakes { text: Arc::new(NamedSource::new(&file, text.to_owned())), file, count, mistakes }
     }
 

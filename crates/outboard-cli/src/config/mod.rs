@@ -1,6 +1,8 @@
-//! Settings: a flag, else the environment, else the configuration file, else the default. And `outboard config`.
+//! Settings: a flag, else the environment, else the configuration file, else the default. And
+//! `outboard config`.
 //!
-//! Nothing here names a setting of the server: keys of the table `[serve]` are the long flags of `outboard serve`, whatever those are.
+//! Nothing here names a setting of the server: keys of the table `[serve]` are the long flags of
+//! `outboard serve`, whatever those are.
 
 pub(crate) mod client;
 pub(crate) mod context;
@@ -49,10 +51,11 @@ enum Action {
 }
 
 /// Commands that work whatever the configuration is, or do not look at it.
-const WITHOUT: &[&str] = &["bench", "completions", "config", "context", "explain", "login", "man", "profile"];
+const WITHOUT: &[&str] =
+    &["bench", "completions", "config", "context", "explain", "login", "man", "profile"];
 
-/// Commands that become or start programs, or read the table `[serve]` by themselves. Others look after the server of this machine, and have to find
-/// what it has.
+/// Commands that become or start programs, or read the table `[serve]` by themselves. Others look
+/// after the server of this machine, and have to find what it has.
 const PROGRAMS: &[&str] = &["bench", "env", "run", keys::SERVE];
 
 /// The context whose settings this process has.
@@ -63,7 +66,8 @@ pub(crate) fn context() -> Option<&'static str> {
     CONTEXT.get().map(String::as_str)
 }
 
-/// Reads the command line, with what the environment and the file say of settings. Ends the process if it cannot be understood.
+/// Reads the command line, with what the environment and the file say of settings. Ends the process
+/// if it cannot be understood.
 pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
     let line: Vec<OsString> = std::env::args_os().collect();
     let mut built = keys::with_environment(command());
@@ -102,19 +106,22 @@ fn first_look(command: &Command, line: &[OsString]) -> Option<Look> {
     let matches = command.clone().ignore_errors(true).try_get_matches_from(line).ok()?;
     let (name, inner) = matches.subcommand()?;
     // An error may have kept a global flag from being passed on.
-    let file = inner.try_get_one("config").ok().flatten().or_else(|| matches.get_one::<PathBuf>("config"));
+    let file =
+        inner.try_get_one("config").ok().flatten().or_else(|| matches.get_one::<PathBuf>("config"));
     Some(Look { file: file.cloned(), name: name.to_owned(), line: context::Line::of(&matches) })
 }
 
 /// The flags of `outboard serve` as they would be in force with these on the command line.
 pub(crate) fn of_serve(command: fn() -> Command, flags: Vec<OsString>) -> Result<ArgMatches> {
     let mut built = keys::with_environment(command());
-    let line: Vec<OsString> = ["outboard", keys::SERVE].map(OsString::from).into_iter().chain(flags).collect();
+    let line: Vec<OsString> =
+        ["outboard", keys::SERVE].map(OsString::from).into_iter().chain(flags).collect();
     let chosen = first_look(&built, &line).and_then(|look| look.file);
     if let Some(file) = File::find(chosen)? {
         built = file.check(&built)?.as_defaults(built);
     }
-    let mut matches = built.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error));
+    let mut matches =
+        built.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error));
     Ok(matches.remove_subcommand().map(|(_, inner)| inner).unwrap_or_default())
 }
 
@@ -130,7 +137,12 @@ fn reads_configuration(command: &Command, name: &str) -> bool {
 }
 
 /// `outboard config`. `chosen` is the file that the command line names, `context` the context.
-pub(crate) fn config(args: &Args, chosen: Option<PathBuf>, context: Option<String>, command: Command) -> Result<()> {
+pub(crate) fn config(
+    args: &Args,
+    chosen: Option<PathBuf>,
+    context: Option<String>,
+    command: Command,
+) -> Result<()> {
     let command = keys::with_environment(command);
     match &args.action {
         Action::Check { file: Some(path) } => check(&File::read(path.clone())?, &command),

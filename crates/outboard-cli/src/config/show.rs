@@ -25,7 +25,12 @@ struct Row {
     source: String,
 }
 
-pub(super) fn show(command: &Command, settings: Option<&Settings>, context: Option<String>, json: bool) -> Result<()> {
+pub(super) fn show(
+    command: &Command,
+    settings: Option<&Settings>,
+    context: Option<String>,
+    json: bool,
+) -> Result<()> {
     let mut rows = serve(command, settings);
     rows.extend(of_client(settings, &in_force(settings, &Line::with(context))?));
     if json {
@@ -38,7 +43,12 @@ pub(super) fn show(command: &Command, settings: Option<&Settings>, context: Opti
     for table in ["serve", "client"] {
         let rows: Vec<(String, &Row)> =
             rows.iter().filter(|row| row.table == table).map(|row| (line(row), row)).collect();
-        let width = rows.iter().map(|(line, _)| line.chars().count()).filter(|width| *width < 50).max().unwrap_or(0);
+        let width = rows
+            .iter()
+            .map(|(line, _)| line.chars().count())
+            .filter(|width| *width < 50)
+            .max()
+            .unwrap_or(0);
         let _ = writeln!(text, "\n[{table}]");
         for (line, row) in rows {
             let _ = writeln!(text, "{line:width$}  # {}", row.source);
@@ -51,11 +61,17 @@ pub(super) fn show(command: &Command, settings: Option<&Settings>, context: Opti
 fn line(row: &Row) -> String {
     let Some(value) = &row.value else { return format!("# {}", row.key) };
     let bare = value.parse::<i64>().is_ok() || value == "true" || value == "false";
-    if bare { format!("{} = {value}", row.key) } else { format!("{} = {}", row.key, toml::Value::from(value.as_str())) }
+    if bare {
+        format!("{} = {value}", row.key)
+    } else {
+        format!("{} = {}", row.key, toml::Value::from(value.as_str()))
+    }
 }
 
 fn from_file(settings: Option<&Settings>, setting: &Setting) -> String {
-    settings.map_or_else(String::new, |settings| format!("{}:{}", settings.file.display(), setting.line))
+    settings.map_or_else(String::new, |settings| {
+        format!("{}:{}", settings.file.display(), setting.line)
+    })
 }
 
 fn serve(command: &Command, settings: Option<&Settings>) -> Vec<Row> {
@@ -68,7 +84,8 @@ fn serve(command: &Command, settings: Option<&Settings>) -> Vec<Row> {
     let Some(serve) = matches.subcommand_matches(keys::SERVE) else { return Vec::new() };
     let row = |flag: &clap::Arg| {
         let (long, id) = (flag.get_long().unwrap_or_default(), flag.get_id().as_str());
-        let setting = settings.and_then(|settings| settings.serve.iter().find(|setting| setting.name == long));
+        let setting = settings
+            .and_then(|settings| settings.serve.iter().find(|setting| setting.name == long));
         let source = match (serve.value_source(id), setting) {
             (Some(ValueSource::EnvVariable), _) => {
                 flag.get_env().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
@@ -77,7 +94,8 @@ fn serve(command: &Command, settings: Option<&Settings>) -> Vec<Row> {
             (Some(_), None) => "default".to_owned(),
             (None, _) => "not set".to_owned(),
         };
-        let value = raw(serve, id).map(|value| if keys::is_secret(flag) { SECRET.to_owned() } else { value });
+        let value = raw(serve, id)
+            .map(|value| if keys::is_secret(flag) { SECRET.to_owned() } else { value });
         Row { table: "serve", key: long.to_owned(), value, source }
     };
     keys::flags(&command).map(row).collect()
@@ -91,8 +109,12 @@ fn raw(matches: &ArgMatches, id: &str) -> Option<String> {
 fn of_client(settings: Option<&Settings>, in_force: &InForce) -> Vec<Row> {
     let row = |key: &client::Key| {
         let (value, source) = match (in_force.variable(key), in_force.setting(key)) {
-            _ if key.name == context::KEY && in_force.by_flag => (in_force.name.clone(), "--context".to_owned()),
-            (Some(value), _) => (Some(value.to_string_lossy().into_owned()), key.variable.to_owned()),
+            _ if key.name == context::KEY && in_force.by_flag => {
+                (in_force.name.clone(), "--context".to_owned())
+            }
+            (Some(value), _) => {
+                (Some(value.to_string_lossy().into_owned()), key.variable.to_owned())
+            }
             (None, Some(setting)) => (Some(setting.text()), from_file(settings, setting)),
             (None, None) => (None, format!("not set: {}", key.meaning)),
         };
@@ -110,10 +132,18 @@ pub(super) fn reference(command: &Command) -> String {
     }
     text.push('\n');
     for flag in keys::flags(command) {
-        let default: Vec<_> = flag.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        let default = if default.is_empty() { String::new() } else { format!("`{}`", default.join(",")) };
-        let help = flag.get_long_help().or(flag.get_help()).map(ToString::to_string).unwrap_or_default();
-        let _ = writeln!(text, "| `{}` | {default} | {} |", flag.get_long().unwrap_or_default(), cell(&help));
+        let default: Vec<_> =
+            flag.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+        let default =
+            if default.is_empty() { String::new() } else { format!("`{}`", default.join(",")) };
+        let help =
+            flag.get_long_help().or(flag.get_help()).map(ToString::to_string).unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "| `{}` | {default} | {} |",
+            flag.get_long().unwrap_or_default(),
+            cell(&help)
+        );
     }
     text
 }

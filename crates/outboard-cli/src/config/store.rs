@@ -19,7 +19,8 @@ pub(crate) fn secret(file: &Path, text: &str) -> Result<(), Failure> {
     replace(file, text.as_bytes(), 0o600).map_err(|error| Failure::file("write", file, &error))
 }
 
-/// Writes a configuration file. One that is there keeps its mode, and a link to a file elsewhere stays one.
+/// Writes a configuration file. One that is there keeps its mode, and a link to a file elsewhere
+/// stays one.
 pub(crate) fn configuration(file: &Path, text: &str) -> Result<(), Failure> {
     let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let mode = std::fs::metadata(&real).map_or(0o600, |there| there.permissions().mode() & 0o777);

@@ -32,13 +32,19 @@ pub(super) fn check(config: &auth::Config, address: SocketAddr) -> Vec<Finding> 
         }
         Ok(()) if config.allow_anonymous => {
             let found = "whoever can connect is let in, and can run code on the GPU";
-            findings.push(Finding::warn(CHECK, found, "leave --allow-anonymous out, and give clients tokens"));
+            findings.push(Finding::warn(
+                CHECK,
+                found,
+                "leave --allow-anonymous out, and give clients tokens",
+            ));
         }
         Ok(()) if config.tls == Tls::Off => {
             let found = "connections are not encrypted: tokens and data can be read on the way";
             findings.push(Finding::warn(CHECK, found, "leave --tls at auto"));
         }
-        Ok(()) => findings.push(Finding::ok(CHECK, "clients show a token or a certificate, over TLS")),
+        Ok(()) => {
+            findings.push(Finding::ok(CHECK, "clients show a token or a certificate, over TLS"))
+        }
     }
     let files = config.certificate.iter().chain(&config.client_ca);
     findings.extend(files.map(|file| expiry(file, now())));
@@ -55,7 +61,12 @@ fn expiry(file: &Path, now: i64) -> Finding {
     let path = file.display();
     let mend = "have it renewed, and have the server read it: `outboard upgrade`";
     match certificate::expires(file) {
-        Err(error) => Finding::fail(CHECK, error.code(), error.to_string(), "name a file of certificates in PEM"),
+        Err(error) => Finding::fail(
+            CHECK,
+            error.code(),
+            error.to_string(),
+            "name a file of certificates in PEM",
+        ),
         Ok(end) if end <= now => {
             let found = format!("{path} expired {} days ago", (now - end) / DAY);
             Finding::fail(CHECK, Code::ServerNotTrusted, found, mend)

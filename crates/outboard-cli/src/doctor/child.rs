@@ -35,7 +35,8 @@ pub(super) fn this_program(command: &str) -> Command {
 
 /// Runs a process to its end, or kills it when the time is up.
 pub(super) fn run(command: &mut Command, limit: Duration) -> std::io::Result<Ended> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
     let status = wait(&mut child, limit)?;
     if status.is_none() {
@@ -77,7 +78,9 @@ mod tests {
         let limit = Duration::from_millis(50);
         let ended = run(Command::new("sleep").arg("600"), limit).unwrap();
         assert!(ended.problem(limit).is_some_and(|problem| problem.contains("not ended")));
-        let ended = run(Command::new("sh").args(["-c", "echo no >&2; exit 3"]), Duration::from_secs(60)).unwrap();
+        let ended =
+            run(Command::new("sh").args(["-c", "echo no >&2; exit 3"]), Duration::from_secs(60))
+                .unwrap();
         assert_eq!(ended.problem(limit).as_deref(), Some("no"));
         let ended = run(Command::new("echo").arg("yes"), Duration::from_secs(60)).unwrap();
         assert!(ended.problem(limit).is_none() && ended.stdout == "yes\n");

@@ -61,7 +61,8 @@ pub(super) fn check_program(given: Option<Targets>, line: &[OsString]) -> Result
 }
 
 fn command() -> Finding {
-    let path = std::env::current_exe().map_or_else(|_| "?".to_owned(), |path| path.display().to_string());
+    let path =
+        std::env::current_exe().map_or_else(|_| "?".to_owned(), |path| path.display().to_string());
     Finding::ok("command", format!("outboard {} at {path}", env!("CARGO_PKG_VERSION")))
 }
 
@@ -74,7 +75,10 @@ fn context(targets: &Targets) -> Option<Finding> {
 fn installation(findings: &mut Vec<Finding>) -> Option<PathBuf> {
     match install::client_dir() {
         Ok(folder) => {
-            findings.push(Finding::ok("libraries", format!("the client library is in {}", folder.display())));
+            findings.push(Finding::ok(
+                "libraries",
+                format!("the client library is in {}", folder.display()),
+            ));
             Some(folder)
         }
         Err(error) => {
@@ -87,13 +91,16 @@ fn installation(findings: &mut Vec<Finding>) -> Option<PathBuf> {
 
 /// What the process does that says which driver library the loader finds.
 pub(super) fn loaded() -> String {
-    // SAFETY: libcuda.so.1 is a CUDA driver library; that is what its name says. Nothing of it is called.
+    // SAFETY: libcuda.so.1 is a CUDA driver library; that is what its name says. Nothing of it is
+    // called.
     if let Err(error) = unsafe { outboard_driver::Library::load(Path::new("libcuda.so.1")) } {
         return format!("none {error}\n");
     }
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let file = maps.lines().filter_map(|line| line.split_once('/')).map(|(_, path)| format!("/{path}"));
-    let mut file = file.filter(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so")));
+    let file =
+        maps.lines().filter_map(|line| line.split_once('/')).map(|(_, path)| format!("/{path}"));
+    let mut file = file
+        .filter(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with("libcuda.so")));
     format!("file {}\n", file.next().unwrap_or_default())
 }
 
@@ -114,10 +121,14 @@ fn loader(folder: &Path, findings: &mut Vec<Finding>) {
     };
     match found_by(&mut behind_run) {
         Ok(said) if said.strip_prefix("file ").is_some_and(ours) => {
-            findings.push(Finding::ok("loader", "behind `outboard run`, programs get the client library"));
+            findings.push(Finding::ok(
+                "loader",
+                "behind `outboard run`, programs get the client library",
+            ));
         }
         Ok(said) | Err(said) => {
-            let found = format!("behind `outboard run`, programs do not get the client library: {said}");
+            let found =
+                format!("behind `outboard run`, programs do not get the client library: {said}");
             let mend = "something stands before LD_LIBRARY_PATH: LD_PRELOAD, or an executable with a run path of its own; unset it";
             findings.push(Finding::fail("loader", Code::NotInstalled, found, mend));
         }
@@ -126,8 +137,9 @@ fn loader(folder: &Path, findings: &mut Vec<Finding>) {
         && let Some(path) = said.strip_prefix("file ").filter(|path| !ours(path))
     {
         let finding = Finding::ok("driver", format!("without `outboard run`, programs get {path}"));
-        findings
-            .push(finding.expect("a GPU of this machine is used by programs that are started without `outboard run`"));
+        findings.push(finding.expect(
+            "a GPU of this machine is used by programs that are started without `outboard run`",
+        ));
     }
 }
 
@@ -140,7 +152,11 @@ def there(name):
 print(sys.version.split()[0], *[n for n in ('torch','triton','jax','cupy','numba','jax_plugins.outboard') if there(n)])";
     let modules = install::python_dir();
     let mut python = Command::new("python3");
-    python.args(["-c", SCRIPT]).envs(environment::variables(|name| std::env::var_os(name), folder, modules.as_deref()));
+    python.args(["-c", SCRIPT]).envs(environment::variables(
+        |name| std::env::var_os(name),
+        folder,
+        modules.as_deref(),
+    ));
     let ended = child::run(&mut python, LIMIT).ok()?;
     let mut words = ended.stdout.split_whitespace();
     let version = words.next()?.to_owned();
@@ -153,12 +169,20 @@ print(sys.version.split()[0], *[n for n in ('torch','triton','jax','cupy','numba
     };
     if has("jax") && !has("jax_plugins.outboard") {
         let mend = "JAX looks for /dev/nvidia0 before it looks for a driver; the module jax_plugins/outboard answers that. Install Outboard with lib/outboard/python, and do not run Python with -I or -E";
-        return Some(Finding::warn("python", format!("{found}; JAX will not look for the GPU"), mend));
+        return Some(Finding::warn(
+            "python",
+            format!("{found}; JAX will not look for the GPU"),
+            mend,
+        ));
     }
     let compiler = ["cc", "gcc", "clang"].iter().any(|name| environment::in_path(name));
     if has("triton") && !compiler && std::env::var_os("CC").is_none() {
         let mend = "Triton builds its launchers with a C compiler: install gcc, or set CC";
-        return Some(Finding::warn("python", format!("{found}; Triton will find no C compiler"), mend));
+        return Some(Finding::warn(
+            "python",
+            format!("{found}; Triton will find no C compiler"),
+            mend,
+        ));
     }
     Some(Finding::ok("python", found))
 }
@@ -169,11 +193,15 @@ fn server(target: &Target, findings: &mut Vec<Finding>) -> Option<Offer> {
         match (address.host.as_str(), address.port).to_socket_addrs() {
             Ok(found) => {
                 let found: Vec<String> = found.map(|address| address.ip().to_string()).collect();
-                findings.push(Finding::ok("name", format!("{} is {}", address.host, found.join(", "))));
+                findings
+                    .push(Finding::ok("name", format!("{} is {}", address.host, found.join(", "))));
             }
             Err(error) => {
                 let error = std::io::Error::new(std::io::ErrorKind::NotFound, error);
-                findings.push(Finding::failure("name", &probe::no_connection(&target.address.to_string(), &error)));
+                findings.push(Finding::failure(
+                    "name",
+                    &probe::no_connection(&target.address.to_string(), &error),
+                ));
                 return None;
             }
         }
@@ -181,7 +209,8 @@ fn server(target: &Target, findings: &mut Vec<Finding>) -> Option<Offer> {
     match probe::probe(target) {
         Ok(offer) => {
             let version = offer.platform.driver_version;
-            let names: Vec<&str> = offer.platform.devices.iter().map(|device| device.name.as_str()).collect();
+            let names: Vec<&str> =
+                offer.platform.devices.iter().map(|device| device.name.as_str()).collect();
             let found = format!(
                 "outboard {} answers: {}, CUDA {}.{}, {}",
                 offer.software,
@@ -192,8 +221,10 @@ fn server(target: &Target, findings: &mut Vec<Finding>) -> Option<Offer> {
             );
             findings.push(match offer.software == env!("CARGO_PKG_VERSION") {
                 true => Finding::ok("server", found),
-                false => Finding::ok("server", found)
-                    .expect(format!("this is {}; the two releases understand each other", env!("CARGO_PKG_VERSION"))),
+                false => Finding::ok("server", found).expect(format!(
+                    "this is {}; the two releases understand each other",
+                    env!("CARGO_PKG_VERSION")
+                )),
             });
             findings.push(encryption(target, &offer));
             Some(offer)
@@ -212,7 +243,8 @@ fn server(target: &Target, findings: &mut Vec<Finding>) -> Option<Offer> {
 
 fn encryption(target: &Target, offer: &Offer) -> Finding {
     const CHECK: &str = "encryption";
-    let on_this_machine = offer.local.as_ref().is_some_and(|local| local.host != 0 && local.host == host::id());
+    let on_this_machine =
+        offer.local.as_ref().is_some_and(|local| local.host != 0 && local.host == host::id());
     if offer.encrypted {
         Finding::ok(CHECK, "the connection is encrypted with TLS 1.3")
     } else if on_this_machine || matches!(target.address, Endpoint::Unix(_)) {
@@ -231,9 +263,14 @@ fn encryption(target: &Target, offer: &Offer) -> Finding {
 fn memory(target: &Target, offer: &Offer) -> Finding {
     const CHECK: &str = "shared memory";
     if matches!(target.address, Endpoint::Unix(_)) {
-        return Finding::ok(CHECK, "the server is reached by its Unix socket, and shares memory with this machine");
+        return Finding::ok(
+            CHECK,
+            "the server is reached by its Unix socket, and shares memory with this machine",
+        );
     }
-    let Some(local) = offer.local.as_ref().filter(|local| local.host != 0 && local.host == host::id()) else {
+    let Some(local) =
+        offer.local.as_ref().filter(|local| local.host != 0 && local.host == host::id())
+    else {
         return match &offer.local {
             Some(_) => Finding::ok(CHECK, "the server is on another machine"),
             None => Finding::ok(CHECK, "the server offers none")
@@ -241,13 +278,24 @@ fn memory(target: &Target, offer: &Offer) -> Finding {
         };
     };
     if std::env::var("OUTBOARD_TRANSPORT").is_ok_and(|transport| transport == "tcp") {
-        let mend = "unset OUTBOARD_TRANSPORT (or the setting `transport`) to share memory with the server";
-        return Finding::warn(CHECK, "the server is on this machine, and OUTBOARD_TRANSPORT asks for TCP", mend);
+        let mend =
+            "unset OUTBOARD_TRANSPORT (or the setting `transport`) to share memory with the server";
+        return Finding::warn(
+            CHECK,
+            "the server is on this machine, and OUTBOARD_TRANSPORT asks for TCP",
+            mend,
+        );
     }
     match Unix.connect(&local.path, LIMIT) {
-        Ok(_) => Finding::ok(CHECK, format!("the server is on this machine, and shares memory by {}", local.path)),
+        Ok(_) => Finding::ok(
+            CHECK,
+            format!("the server is on this machine, and shares memory by {}", local.path),
+        ),
         Err(error) => {
-            let found = format!("the server is on this machine, but its socket {} cannot be used: {error}", local.path);
+            let found = format!(
+                "the server is on this machine, but its socket {} cannot be used: {error}",
+                local.path
+            );
             let mend = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
                     "`outboard serve --socket-access group` or `all` lets other users in; the folder has to let them pass, too"

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::finding::Finding;
 use super::{child, machine};
 
-/// How long a driver may take to start. One without its persistence daemon takes seconds for each GPU.
+/// How long a driver may take to start. One without its persistence daemon takes seconds for each
+/// GPU.
 const LIMIT: Duration = Duration::from_secs(90);
 /// What a waiting worker's context holds of a GPU, about.
 const CONTEXT: u64 = 600 << 20;
@@ -75,14 +76,20 @@ fn device(table: &Table, ordinal: i32) -> Option<Device> {
     call!(table, cuDeviceGet(&mut device, ordinal)).ok()?;
     call!(table, cuDeviceGetName(name.as_mut_ptr(), 255, device)).ok()?;
     call!(table, cuDeviceTotalMem_v2(&mut memory, device)).ok()?;
-    let _ = call!(table, cuDeviceGetAttribute(&mut mode, A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device));
+    let _ =
+        call!(table, cuDeviceGetAttribute(&mut mode, A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device));
     // SAFETY: the driver ends the name within the buffer, whose last byte stays zero.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
     let (mut context, mut free, mut total) = (ptr::null_mut(), 0, 0);
     let asked = call!(table, cuDevicePrimaryCtxRetain(&mut context, device))
         .and_then(|()| call!(table, cuCtxSetCurrent(context)))
         .and_then(|()| call!(table, cuMemGetInfo_v2(&mut free, &mut total)));
-    Some(Device { name, memory: memory as u64, free: asked.map(|()| free as u64).map_err(|status| status.0), mode })
+    Some(Device {
+        name,
+        memory: memory as u64,
+        free: asked.map(|()| free as u64).map_err(|status| status.0),
+        mode,
+    })
 }
 
 /// Tries a library. `warm` are the workers that are going to wait with a context on it.
@@ -92,7 +99,12 @@ pub(super) fn check(library: &Path, warm: Bounds) -> Vec<Finding> {
         Ok(ended) => ended,
         Err(error) => {
             let found = format!("the process that tries the driver cannot be started: {error}");
-            return vec![Finding::fail("driver", Code::ServerStart, found, "check `ulimit -u` and the memory left")];
+            return vec![Finding::fail(
+                "driver",
+                Code::ServerStart,
+                found,
+                "check `ulimit -u` and the memory left",
+            )];
         }
     };
     let problem = ended.problem(LIMIT);
@@ -119,15 +131,23 @@ fn tell(library: &Path, found: &Found, warm: Bounds) -> Vec<Finding> {
     }
     if found.init != 0 {
         let found_sentence = format!("{name} does not start: error {}", found.init);
-        return vec![Finding::fail("driver", Code::DriverUnusable, found_sentence, init_help(found.init))];
+        return vec![Finding::fail(
+            "driver",
+            Code::DriverUnusable,
+            found_sentence,
+            init_help(found.init),
+        )];
     }
-    let version = format!("{name} starts, CUDA {}.{}", found.version / 1000, found.version % 1000 / 10);
+    let version =
+        format!("{name} starts, CUDA {}.{}", found.version / 1000, found.version % 1000 / 10);
     let mut findings = vec![Finding::ok("driver", version)];
     if found.devices.is_empty() {
         let mend = "is there a GPU (`lspci | grep -i nvidia`), and may this user open /dev/nvidia*? CUDA_VISIBLE_DEVICES may hide it";
         findings.push(Finding::fail("devices", Code::NoDevice, "the driver finds no device", mend));
     }
-    findings.extend(found.devices.iter().enumerate().map(|(index, device)| tell_device(index, device, warm)));
+    findings.extend(
+        found.devices.iter().enumerate().map(|(index, device)| tell_device(index, device, warm)),
+    );
     let nvml = "NVML was not found; clients that ask it get what the driver library says: names and memory";
     findings.push(match found.nvml {
         true => Finding::ok("nvml", "NVML was found"),
@@ -143,9 +163,13 @@ fn tell_device(index: usize, device: &Device, warm: Bounds) -> Finding {
         Err(status) => {
             let mend = match (device.mode, status) {
                 (2, _) => "its compute mode forbids contexts: `nvidia-smi -c DEFAULT`",
-                (_, 46 | 999) => "another process may have it in exclusive mode: `nvidia-smi` lists them",
+                (_, 46 | 999) => {
+                    "another process may have it in exclusive mode: `nvidia-smi` lists them"
+                }
                 (_, 2) => "its memory is full: `nvidia-smi` lists who has it",
-                _ => "`nvidia-smi -q` and `dmesg` (Xid) may say more; resetting the GPU may mend it",
+                _ => {
+                    "`nvidia-smi -q` and `dmesg` (Xid) may say more; resetting the GPU may mend it"
+                }
             };
             return Finding::fail(
                 "devices",
@@ -185,11 +209,15 @@ fn init_help(error: u32) -> &'static str {
         101 | 304 => {
             "the kernel module is not loaded, or /dev/nvidia* cannot be opened: `modprobe nvidia`, and check their rights"
         }
-        802 => "the fabric manager does not run, or is not ready: `systemctl status nvidia-fabricmanager`",
+        802 => {
+            "the fabric manager does not run, or is not ready: `systemctl status nvidia-fabricmanager`"
+        }
         803 => {
             "kernel module and library are of different releases: restart the machine after an update, or reload the module"
         }
-        804 => "this GPU does not support the forward compatibility package: use the driver's own library",
+        804 => {
+            "this GPU does not support the forward compatibility package: use the driver's own library"
+        }
         _ => "`nvidia-smi` and `dmesg` (NVRM, Xid) may say more",
     }
 }
@@ -200,19 +228,34 @@ mod tests {
     use super::*;
 
     fn levels(found: &Found) -> Vec<Level> {
-        tell(Path::new("libcuda.so.1"), found, Bounds::fixed(1)).iter().map(|finding| finding.level).collect()
+        tell(Path::new("libcuda.so.1"), found, Bounds::fixed(1))
+            .iter()
+            .map(|finding| finding.level)
+            .collect()
     }
 
     #[test]
     fn each_trouble_is_told() {
         let device = |free, mode| Device { name: "GPU".into(), memory: 8 << 30, free, mode };
-        let with = |device| Found { version: 13000, nvml: true, devices: vec![device], ..Found::default() };
+        let with = |device| Found {
+            version: 13000,
+            nvml: true,
+            devices: vec![device],
+            ..Found::default()
+        };
         assert_eq!(levels(&with(device(Ok(7 << 30), 0))), [Level::Ok; 3]);
-        assert_eq!(levels(&with(device(Ok(1 << 20), 0)))[1], Level::Warn, "no room for a waiting worker");
+        assert_eq!(
+            levels(&with(device(Ok(1 << 20), 0)))[1],
+            Level::Warn,
+            "no room for a waiting worker"
+        );
         assert_eq!(levels(&with(device(Ok(7 << 30), 3)))[1], Level::Warn, "exclusive");
         assert_eq!(levels(&with(device(Err(46), 0)))[1], Level::Fail);
         assert_eq!(levels(&Found { init: 803, ..Found::default() }), [Level::Fail]);
-        assert_eq!(levels(&Found { nvml: true, ..Found::default() }), [Level::Ok, Level::Fail, Level::Ok]);
+        assert_eq!(
+            levels(&Found { nvml: true, ..Found::default() }),
+            [Level::Ok, Level::Fail, Level::Ok]
+        );
     }
 
     #[test]

@@ -40,19 +40,39 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(crate) fn ok(check: &'static str, found: impl Into<String>) -> Finding {
-        Finding { server: None, check, level: Level::Ok, found: found.into(), mend: None, code: None }
+        Finding {
+            server: None,
+            check,
+            level: Level::Ok,
+            found: found.into(),
+            mend: None,
+            code: None,
+        }
     }
 
-    pub(crate) fn warn(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+    pub(crate) fn warn(
+        check: &'static str,
+        found: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Finding {
         Finding { level: Level::Warn, mend: Some(mend.into()), ..Finding::ok(check, found) }
     }
 
-    pub(crate) fn fail(check: &'static str, code: Code, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+    pub(crate) fn fail(
+        check: &'static str,
+        code: Code,
+        found: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Finding {
         Finding { level: Level::Fail, code: Some(code.text()), ..Finding::warn(check, found, mend) }
     }
 
     /// Something that cannot work, and has no code: no command says it.
-    pub(crate) fn hopeless(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
+    pub(crate) fn hopeless(
+        check: &'static str,
+        found: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Finding {
         Finding { level: Level::Fail, ..Finding::warn(check, found, mend) }
     }
 
@@ -131,15 +151,17 @@ mod tests {
         let warn = || Finding::warn("limits", "low", "raise it\nor not");
         assert_eq!(Report::new("x", vec![]).worst, Level::Ok);
         assert_eq!(Report::new("x", vec![warn(), ok()]).worst, Level::Warn);
-        let report = Report::new("x", vec![ok(), Finding::fail("server", Code::Busy, "full", "wait"), warn()]);
+        let report = Report::new(
+            "x",
+            vec![ok(), Finding::fail("server", Code::Busy, "full", "wait"), warn()],
+        );
         assert_eq!(report.worst, Level::Fail);
         let text = report.text();
         assert!(text.contains("FAIL  server  full [OB0206]\n              → wait\n"), "{text}");
         assert!(text.contains("→ raise it\n              → or not"), "{text}");
         let of = |server: &str| ok().of(&server.parse().unwrap());
         let text = Report::new("x", vec![ok(), of("gpu1"), of("gpu1"), of("gpu2")]).text();
-        let wanted =
-            "x\n\nok    link  fast\n\ngpu1:9470\nok    link  fast\nok    link  fast\n\ngpu2:9470\nok    link  fast\n";
+        let wanted = "x\n\nok    link  fast\n\ngpu1:9470\nok    link  fast\nok    link  fast\n\ngpu2:9470\nok    link  fast\n";
         assert!(text.starts_with(wanted), "{text}");
     }
 }

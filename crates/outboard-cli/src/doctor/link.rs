@@ -50,11 +50,19 @@ fn stop(problem: &str) -> ! {
 }
 
 /// Opens a session as a program does and measures in it.
-pub(super) fn check(server: &Target, libraries: &Path, network: Option<f64>, one_of_several: bool) -> Vec<Finding> {
+pub(super) fn check(
+    server: &Target,
+    libraries: &Path,
+    network: Option<f64>,
+    one_of_several: bool,
+) -> Vec<Finding> {
     let profile = std::env::temp_dir().join(format!("outboard-doctor-{}.json", std::process::id()));
     let mut trial = child::this_program("doctor-trial");
     trial.arg("link").envs(environment::variables(|name| std::env::var_os(name), libraries, None));
-    trial.env(VARIABLE, server.to_string()).env("OUTBOARD_PROFILE", &profile).env("OUTBOARD_LOG", "1");
+    trial
+        .env(VARIABLE, server.to_string())
+        .env("OUTBOARD_PROFILE", &profile)
+        .env("OUTBOARD_LOG", "1");
     let ended = child::run(&mut trial, LIMIT);
     let left = std::fs::read_to_string(&profile).unwrap_or_default();
     // It is there only if a session was opened.
@@ -63,24 +71,44 @@ pub(super) fn check(server: &Target, libraries: &Path, network: Option<f64>, one
         Ok(ended) => ended,
         Err(error) => {
             let found = format!("the process that measures cannot be started: {error}");
-            return vec![Finding::fail("session", Code::ClientResources, found, "check `ulimit -u`")];
+            return vec![Finding::fail(
+                "session",
+                Code::ClientResources,
+                found,
+                "check `ulimit -u`",
+            )];
         }
     };
     if let Some(problem) = ended.problem(LIMIT) {
         // The library says why there is no session, and its code.
-        let told = ended.stderr.lines().find_map(|line| line.strip_prefix("outboard: ")).unwrap_or(&problem);
+        let told = ended
+            .stderr
+            .lines()
+            .find_map(|line| line.strip_prefix("outboard: "))
+            .unwrap_or(&problem);
         let code = Code::at_end_of(told).unwrap_or(Code::WorkerFailed);
         let sentence = told.strip_suffix(&format!(" [{code}]")).unwrap_or(told);
         let mend = "`outboard doctor serve` on the server looks at its driver; its log says more";
-        return vec![Finding::fail("session", code, format!("a session cannot be used: {sentence}"), mend)];
+        return vec![Finding::fail(
+            "session",
+            code,
+            format!("a session cannot be used: {sentence}"),
+            mend,
+        )];
     }
     let Ok(figures) = serde_json::from_str::<Figures>(&ended.stdout) else {
         let found = format!("measuring came to nothing: {}", ended.stdout.trim());
-        return vec![Finding::fail("session", Code::NotMeasured, found, "report this with both releases")];
+        return vec![Finding::fail(
+            "session",
+            Code::NotMeasured,
+            found,
+            "report this with both releases",
+        )];
     };
     let profile: serde_json::Value = serde_json::from_str(&left).unwrap_or_default();
     let transport = profile["transport"].as_str().unwrap_or("tcp");
-    let mut findings = vec![Finding::ok("session", format!("opened over {transport} in {}", time(figures.start)))];
+    let mut findings =
+        vec![Finding::ok("session", format!("opened over {transport} in {}", time(figures.start)))];
     if one_of_several {
         findings.push(window(&profile));
     }
@@ -93,19 +121,26 @@ pub(super) fn check(server: &Target, libraries: &Path, network: Option<f64>, one
 fn window(profile: &serde_json::Value) -> Finding {
     const CHECK: &str = "window";
     match profile["window"].as_str() {
-        Some(start) => {
-            Finding::ok(CHECK, format!("its devices' memory has addresses of its own, here from {start} on"))
-        }
+        Some(start) => Finding::ok(
+            CHECK,
+            format!("its devices' memory has addresses of its own, here from {start} on"),
+        ),
         None => {
             let found = "it cannot be one of several: it does not say at which addresses its devices' memory will be";
-            Finding::fail(CHECK, Code::NoWindow, found, "use its devices alone, or leave it out of the list")
+            Finding::fail(
+                CHECK,
+                Code::NoWindow,
+                found,
+                "use its devices alone, or leave it out of the list",
+            )
         }
     }
 }
 
 fn latency(figures: &Figures, network: Option<f64>) -> Finding {
     let Times { calls, median, p99, .. } = figures.read;
-    let network = network.map_or_else(String::new, |network| format!("; the network alone: {}", time(network)));
+    let network = network
+        .map_or_else(String::new, |network| format!("; the network alone: {}", time(network)));
     let found = format!(
         "a call that waits takes {} (median of {calls}; 99 of 100 at most {}); a launch and the wait for it {}{network}",
         time(median),
@@ -125,7 +160,9 @@ fn latency(figures: &Figures, network: Option<f64>) -> Finding {
         Finding::warn(
             "latency",
             found,
-            format!("{expect}\nthe link or one of the machines is busy at times: measure again when it is not"),
+            format!(
+                "{expect}\nthe link or one of the machines is busy at times: measure again when it is not"
+            ),
         )
     } else {
         Finding::ok("latency", found).expect(expect)
@@ -140,7 +177,8 @@ fn bandwidth(figures: &Figures) -> Finding {
         rate(from),
         super::machine::size(figures.to_device.bytes as u64)
     );
-    let expect = format!("1 GB takes {} to the device and {} back", time(1e9 / to), time(1e9 / from));
+    let expect =
+        format!("1 GB takes {} to the device and {} back", time(1e9 / to), time(1e9 / from));
     if to.min(from) < SLOW {
         let mend = format!(
             "{expect}\nkeep data on the device between steps; check the network's speed with iperf3, and that nothing shapes it"
@@ -161,7 +199,11 @@ fn time(seconds: f64) -> String {
 }
 
 fn rate(bytes: f64) -> String {
-    if bytes < 1e9 { format!("{:.0} MB/s", bytes / 1e6) } else { format!("{:.1} GB/s", bytes / 1e9) }
+    if bytes < 1e9 {
+        format!("{:.0} MB/s", bytes / 1e6)
+    } else {
+        format!("{:.1} GB/s", bytes / 1e9)
+    }
 }
 
 #[cfg(test)]
@@ -180,7 +222,10 @@ mod tests {
     fn what_to_expect_follows_from_the_figures() {
         let near = figures(50e-6, 80e-6, 5e9);
         let finding = latency(&near, Some(30e-6));
-        assert!(finding.level == Level::Ok && finding.found.contains("the network alone: 30 µs"), "{finding:?}");
+        assert!(
+            finding.level == Level::Ok && finding.found.contains("the network alone: 30 µs"),
+            "{finding:?}"
+        );
         assert!(finding.mend.is_some_and(|mend| mend.contains("spends 5 %")));
         assert!(bandwidth(&near).mend.is_some_and(|mend| mend.contains("1 GB takes 200.0 ms")));
         let far = figures(20e-3, 21e-3, 20e6);

@@ -10,7 +10,8 @@ use rustix::process::{Resource, getrlimit};
 use super::child;
 use super::finding::Finding;
 
-/// Descriptors that a client takes: connections, lanes, shared memory, and room for the program's own.
+/// Descriptors that a client takes: connections, lanes, shared memory, and room for the program's
+/// own.
 const CLIENT_FILES: u64 = 64;
 /// Descriptors that a server takes for its first sessions.
 const SERVER_FILES: u64 = 1024;
@@ -22,7 +23,10 @@ pub(super) fn client_limits() -> Vec<Finding> {
     let mut findings = Vec::new();
     let files = getrlimit(Resource::Nofile).current;
     if files.is_some_and(|files| files < CLIENT_FILES) {
-        let found = format!("this process may have {} files open; a session takes up to {CLIENT_FILES}", number(files));
+        let found = format!(
+            "this process may have {} files open; a session takes up to {CLIENT_FILES}",
+            number(files)
+        );
         findings.push(Finding::warn(
             "limits",
             found,
@@ -30,11 +34,17 @@ pub(super) fn client_limits() -> Vec<Finding> {
         ));
     }
     if let Some(bytes) = getrlimit(Resource::As).current.filter(|bytes| *bytes < ADDRESS_SPACE) {
-        let found = format!("this process may use {} of address space; managed memory may not fit", size(bytes));
+        let found = format!(
+            "this process may use {} of address space; managed memory may not fit",
+            size(bytes)
+        );
         findings.push(Finding::warn("limits", found, "lift it: `ulimit -v unlimited`"));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok("limits", format!("{} open files, address space is not short", number(files))));
+        findings.push(Finding::ok(
+            "limits",
+            format!("{} open files, address space is not short", number(files)),
+        ));
     }
     findings
 }
@@ -45,14 +55,16 @@ pub(super) fn server_limits() -> Vec<Finding> {
     // The server raises the soft limit itself.
     let files = getrlimit(Resource::Nofile).maximum;
     if files.is_some_and(|files| files < SERVER_FILES) {
-        let found = format!("a process may have {} files open, and each session takes some", number(files));
+        let found =
+            format!("a process may have {} files open, and each session takes some", number(files));
         let mend = "raise the hard limit: LimitNOFILE= in the systemd unit, `--ulimit nofile=` for a container";
         findings.push(Finding::warn("limits", found, mend));
     }
     let processes = getrlimit(Resource::Nproc).current;
     if let Some(few) = processes.filter(|processes| *processes < 256) {
-        let found =
-            format!("this user may have {few} processes and threads; each session is a process with several threads");
+        let found = format!(
+            "this user may have {few} processes and threads; each session is a process with several threads"
+        );
         findings.push(Finding::warn(
             "limits",
             found,
@@ -68,8 +80,10 @@ pub(super) fn server_limits() -> Vec<Finding> {
         ));
     }
     if let Some(memory) = cgroup("memory.max").filter(|memory| *memory < 4 << 30) {
-        let found =
-            format!("this container may use {} of memory, page-locked memory of sessions included", size(memory));
+        let found = format!(
+            "this container may use {} of memory, page-locked memory of sessions included",
+            size(memory)
+        );
         findings.push(Finding::warn(
             "limits",
             found,
@@ -77,7 +91,10 @@ pub(super) fn server_limits() -> Vec<Finding> {
         ));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok("limits", format!("{} open files, {} processes", number(files), number(processes))));
+        findings.push(Finding::ok(
+            "limits",
+            format!("{} open files, {} processes", number(files), number(processes)),
+        ));
     }
     findings
 }
@@ -88,7 +105,8 @@ pub(super) fn sandbox(strict: bool) -> Finding {
     let seccomp = Path::new("/proc/sys/kernel/seccomp/actions_avail").exists();
     let limit = Duration::from_secs(10);
     let mut trial = child::this_program("doctor-trial");
-    let namespace = child::run(trial.arg("namespace"), limit).is_ok_and(|ended| ended.problem(limit).is_none());
+    let namespace =
+        child::run(trial.arg("namespace"), limit).is_ok_and(|ended| ended.problem(limit).is_none());
     let has = |there: bool| if there { "yes" } else { "no" };
     let found = format!(
         "Landlock {}, seccomp {}, user namespaces {}",
@@ -102,7 +120,11 @@ pub(super) fn sandbox(strict: bool) -> Finding {
             let mend = "a kernel of 5.13 or newer has Landlock (`lsm=landlock,…` at boot may be needed); --sandbox on takes what there is";
             Finding::fail("sandbox", Code::SandboxIncomplete, found, mend)
         }
-        _ => Finding::warn("sandbox", found, "workers cannot be confined fully here; Linux 5.13 brings Landlock"),
+        _ => Finding::warn(
+            "sandbox",
+            found,
+            "workers cannot be confined fully here; Linux 5.13 brings Landlock",
+        ),
     }
 }
 
@@ -110,7 +132,9 @@ pub(super) fn sandbox(strict: bool) -> Finding {
 fn landlock() -> Option<i64> {
     const VERSION: u32 = 1;
     // SAFETY: with this flag the call takes no pointers and only answers.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION) };
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION)
+    };
     (version > 0).then_some(version)
 }
 
@@ -132,13 +156,18 @@ pub(super) fn network() -> Finding {
     };
     match (largest("tcp_rmem"), largest("tcp_wmem")) {
         (Some(receive), Some(send)) if receive < WANTED || send < WANTED => {
-            let found = format!("TCP buffers grow to {} (receive) and {} (send)", size(receive), size(send));
+            let found = format!(
+                "TCP buffers grow to {} (receive) and {} (send)",
+                size(receive),
+                size(send)
+            );
             let mend = "far away, copies need more: sysctl net.ipv4.tcp_rmem='4096 131072 16777216' net.ipv4.tcp_wmem='4096 65536 16777216'";
             Finding::warn("network", found, mend)
         }
-        (Some(receive), Some(send)) => {
-            Finding::ok("network", format!("TCP buffers grow to {} (receive) and {} (send)", size(receive), size(send)))
-        }
+        (Some(receive), Some(send)) => Finding::ok(
+            "network",
+            format!("TCP buffers grow to {} (receive) and {} (send)", size(receive), size(send)),
+        ),
         _ => Finding::ok("network", "the kernel does not show its TCP settings here"),
     }
 }
@@ -151,7 +180,9 @@ fn cgroup(file: &str) -> Option<u64> {
     let mut least: Option<u64> = None;
     // A group is bound by those above it, too.
     loop {
-        let limit = std::fs::read_to_string(folder.join(file)).ok().and_then(|text| text.trim().parse().ok());
+        let limit = std::fs::read_to_string(folder.join(file))
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
         least = [least, limit].into_iter().flatten().min();
         if folder == Path::new("/sys/fs/cgroup") || !folder.pop() {
             return least;

@@ -1,4 +1,5 @@
-//! `outboard doctor`: checks a client or a server, says what is wrong, how to mend it, and what to expect.
+//! `outboard doctor`: checks a client or a server, says what is wrong, how to mend it, and what to
+//! expect.
 
 mod access;
 mod child;
@@ -22,7 +23,8 @@ use finding::Level;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The servers to reach, HOST[:PORT],… Without it OUTBOARD_SERVER, or the configuration, or this machine.
+    /// The servers to reach, HOST[:PORT],… Without it OUTBOARD_SERVER, or the configuration, or
+    /// this machine.
     #[arg(long)]
     server: Option<Targets>,
     #[command(flatten)]
@@ -32,7 +34,8 @@ pub(crate) struct Args {
     json: bool,
     #[command(subcommand)]
     role: Option<Role>,
-    /// Check whether this program would load Outboard's library, and say why not. It is not started.
+    /// Check whether this program would load Outboard's library, and say why not. It is not
+    /// started.
     #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
@@ -80,7 +83,11 @@ pub(crate) fn doctor(args: Args) -> Result<()> {
         }
         Some(Role::Serve { flags }) => server::check(flags)?,
     };
-    let text = if args.json { serde_json::to_string_pretty(&report).into_diagnostic()? + "\n" } else { report.text() };
+    let text = if args.json {
+        serde_json::to_string_pretty(&report).into_diagnostic()? + "\n"
+    } else {
+        report.text()
+    };
     output::print(&text)?;
     if report.worst == Level::Fail {
         std::process::exit(1);

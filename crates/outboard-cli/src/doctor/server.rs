@@ -22,13 +22,15 @@ use crate::{Cli, config, images, install};
 
 pub(super) fn check(flags: Vec<OsString>) -> Result<Report> {
     let matches = config::of_serve(Cli::command, flags)?;
-    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| crate::failure::bad_usage(&error));
+    let args =
+        Args::from_arg_matches(&matches).unwrap_or_else(|error| crate::failure::bad_usage(&error));
     let mut findings = Vec::new();
     devices(&args, &mut findings);
     let listen = serve::with_port(&args.listen);
     findings.extend(port(&listen));
     // What is no address has been told.
-    if let Some(address) = listen.to_socket_addrs().ok().and_then(|mut addresses| addresses.next()) {
+    if let Some(address) = listen.to_socket_addrs().ok().and_then(|mut addresses| addresses.next())
+    {
         findings.extend(access::check(&args.auth.settings(), address));
     }
     findings.push(socket(args.socket.as_deref(), port_of(&listen)));
@@ -42,10 +44,15 @@ pub(super) fn check(flags: Vec<OsString>) -> Result<Report> {
 fn devices(args: &Args, findings: &mut Vec<Finding>) {
     match crate::driver::choose(args.driver.clone()) {
         Ok(library) => {
-            if args.driver.is_none() && library.file_name().is_some_and(|name| name == install::CPU_DRIVER) {
-                let reason = crate::driver::nvidia_devices()
-                    .map_or_else(|error| error.to_string(), |found| found.err().unwrap_or_default());
-                let found = format!("there is no NVIDIA GPU to offer ({reason}): the software device is");
+            if args.driver.is_none()
+                && library.file_name().is_some_and(|name| name == install::CPU_DRIVER)
+            {
+                let reason = crate::driver::nvidia_devices().map_or_else(
+                    |error| error.to_string(),
+                    |found| found.err().unwrap_or_default(),
+                );
+                let found =
+                    format!("there is no NVIDIA GPU to offer ({reason}): the software device is");
                 findings.push(Finding::warn(
                     "gpu",
                     found,
@@ -58,7 +65,8 @@ fn devices(args: &Args, findings: &mut Vec<Finding>) {
             findings.extend(driver::check(&library, args.warm));
         }
         Err(error) => {
-            let code = error.code().and_then(|code| Code::parse(&code.to_string())).unwrap_or(Code::NoGpu);
+            let code =
+                error.code().and_then(|code| Code::parse(&code.to_string())).unwrap_or(Code::NoGpu);
             let help = error.help().map(|help| help.to_string()).unwrap_or_default();
             findings.push(Finding::fail("gpu", code, error.to_string(), help));
             findings.extend(kernel_module());
@@ -71,15 +79,29 @@ fn kernel_module() -> Option<Finding> {
     let version = std::fs::read_to_string("/proc/driver/nvidia/version").ok();
     let Some(version) = version else {
         let mend = "install NVIDIA's driver and load its module: `modprobe nvidia`";
-        return Some(Finding::fail("module", Code::NoGpu, "NVIDIA's kernel module is not loaded", mend));
+        return Some(Finding::fail(
+            "module",
+            Code::NoGpu,
+            "NVIDIA's kernel module is not loaded",
+            mend,
+        ));
     };
-    let release =
-        version.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'));
+    let release = version
+        .split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'));
     match std::fs::OpenOptions::new().read(true).write(true).open("/dev/nvidiactl") {
-        Ok(_) => Some(Finding::ok("module", format!("NVIDIA's kernel module {} is loaded", release.unwrap_or("?")))),
+        Ok(_) => Some(Finding::ok(
+            "module",
+            format!("NVIDIA's kernel module {} is loaded", release.unwrap_or("?")),
+        )),
         Err(error) => {
             let mend = "the server's user has to be allowed to use /dev/nvidia*; a container needs them as devices";
-            Some(Finding::fail("module", Code::NoGpu, format!("/dev/nvidiactl cannot be opened: {error}"), mend))
+            Some(Finding::fail(
+                "module",
+                Code::NoGpu,
+                format!("/dev/nvidiactl cannot be opened: {error}"),
+                mend,
+            ))
         }
     }
 }
@@ -91,11 +113,18 @@ fn port_of(listen: &str) -> u16 {
 /// Whether the server can listen, and who can reach it there.
 fn port(listen: &str) -> Vec<Finding> {
     let fails = |error: &io::Error, mend: &str| {
-        vec![Finding::fail("port", Code::CannotListen, format!("cannot listen at {listen}: {error}"), mend)]
+        vec![Finding::fail(
+            "port",
+            Code::CannotListen,
+            format!("cannot listen at {listen}: {error}"),
+            mend,
+        )]
     };
     let addresses: Vec<SocketAddr> = match listen.to_socket_addrs() {
         Ok(addresses) => addresses.collect(),
-        Err(error) => return fails(&error, "write --listen ADDRESS:PORT, with an address of this machine"),
+        Err(error) => {
+            return fails(&error, "write --listen ADDRESS:PORT, with an address of this machine");
+        }
     };
     let found = match TcpListener::bind(&addresses[..]) {
         Ok(_) => format!("{listen} is free"),
@@ -109,9 +138,17 @@ fn port(listen: &str) -> Vec<Finding> {
             }
         },
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-            return fails(&error, "no interface of this machine has the address: `ip address` lists them");
+            return fails(
+                &error,
+                "no interface of this machine has the address: `ip address` lists them",
+            );
         }
-        Err(error) => return fails(&error, "ports below 1024 need a capability; choose another with --listen"),
+        Err(error) => {
+            return fails(
+                &error,
+                "ports below 1024 need a capability; choose another with --listen",
+            );
+        }
     };
     let finding = Finding::ok("port", found);
     let expect = match addresses.iter().all(|address| address.ip().is_loopback()) {
@@ -123,8 +160,13 @@ fn port(listen: &str) -> Vec<Finding> {
 
 /// The release of the server that listens there.
 fn already_there(addresses: &[SocketAddr]) -> Result<String, Failure> {
-    let address = addresses.first().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
-    let host = if address.ip().is_unspecified() { "localhost".to_owned() } else { address.ip().to_string() };
+    let address =
+        addresses.first().copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
+    let host = if address.ip().is_unspecified() {
+        "localhost".to_owned()
+    } else {
+        address.ip().to_string()
+    };
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let target = format!("{host}:{}", address.port());
     probe::probe(&probe::server(target.parse().ok())?).map(|offer| offer.software)
@@ -146,7 +188,11 @@ fn socket(given: Option<&Path>, port: u16) -> Finding {
     match writable(there) {
         Ok(()) => Finding::ok("socket", format!("{} can be made", path.display())),
         Err(error) => {
-            let found = format!("the socket {} cannot be made: {}: {error}", path.display(), there.display());
+            let found = format!(
+                "the socket {} cannot be made: {}: {error}",
+                path.display(),
+                there.display()
+            );
             let mend = "--socket PATH chooses a folder that this user may write to; under systemd RuntimeDirectory= makes one; `none` does without";
             match given {
                 Some(_) => Finding::fail("socket", Code::CannotListen, found, mend),
@@ -159,7 +205,8 @@ fn socket(given: Option<&Path>, port: u16) -> Finding {
 fn image_cache(given: Option<PathBuf>, limit: u64) -> Finding {
     const CHECK: &str = "image cache";
     if given.as_deref() == Some(Path::new("off")) {
-        return Finding::ok(CHECK, "images are not kept").expect("each run of a program sends its code again");
+        return Finding::ok(CHECK, "images are not kept")
+            .expect("each run of a program sends its code again");
     }
     let Some(folder) = given.or_else(images::usual_folder) else {
         return Finding::warn(
@@ -171,7 +218,10 @@ fn image_cache(given: Option<PathBuf>, limit: u64) -> Finding {
     let mend = "--image-cache DIR chooses another folder, `off` says that none is wanted; nothing but the time of starts is affected";
     if let Err(error) = ImageCache::open(&folder, ONE_OWNER, 0).and_then(|_| writable(&folder)) {
         let found = format!("images are not kept: {} cannot be written: {error}", folder.display());
-        return Finding { code: Some(Code::ImageCacheUnusable.text()), ..Finding::warn(CHECK, found, mend) };
+        return Finding {
+            code: Some(Code::ImageCacheUnusable.text()),
+            ..Finding::warn(CHECK, found, mend)
+        };
     }
     match rustix::fs::statvfs(&folder) {
         Ok(room) if room.f_bavail * room.f_frsize < limit.min(1 << 30) => {
@@ -180,13 +230,21 @@ fn image_cache(given: Option<PathBuf>, limit: u64) -> Finding {
         }
         Ok(room) => {
             let left = machine::size(room.f_bavail * room.f_frsize);
-            Finding::ok(CHECK, format!("{}, {left} left, {} at most", folder.display(), machine::size(limit)))
+            Finding::ok(
+                CHECK,
+                format!("{}, {left} left, {} at most", folder.display(), machine::size(limit)),
+            )
         }
-        Err(error) => Finding::warn(CHECK, format!("the room in {} is not known: {error}", folder.display()), mend),
+        Err(error) => Finding::warn(
+            CHECK,
+            format!("the room in {} is not known: {error}", folder.display()),
+            mend,
+        ),
     }
 }
 
-/// Whether a file can be made in a folder: root is told the truth about read-only file systems, too.
+/// Whether a file can be made in a folder: root is told the truth about read-only file systems,
+/// too.
 fn writable(folder: &Path) -> io::Result<()> {
     let file = folder.join(format!(".outboard-doctor-{}", std::process::id()));
     std::fs::File::create_new(&file)?;

@@ -1,7 +1,7 @@
 //! All that a client needs to know, in one string: `outboard://TOKEN@HOST:PORT/sha256:HEX`.
 //!
-//! No letter of it means anything to a shell (brackets around an IPv6 address excepted). Token and fingerprint have a known length, so that a string
-//! that was not copied as a whole is found out.
+//! No letter of it means anything to a shell (brackets around an IPv6 address excepted). Token and
+//! fingerprint have a known length, so that a string that was not copied as a whole is found out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,8 @@ pub(crate) struct Invitation {
     pub(crate) token: String,
 }
 
-/// What is wrong with a string. It tells nothing of the string: what looks like an address may be a token.
+/// What is wrong with a string. It tells nothing of the string: what looks like an address may be a
+/// token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Mistake {
     #[error("it does not begin with {SCHEME}")]
@@ -40,7 +41,9 @@ fn is_address(server: &Endpoint) -> bool {
         Endpoint::Tcp(address) => {
             address.host.chars().all(|letter| letter.is_alphanumeric() || "._-:%".contains(letter))
         }
-        Endpoint::Unix(path) => !path.contains(|letter: char| letter.is_whitespace() || letter.is_control()),
+        Endpoint::Unix(path) => {
+            !path.contains(|letter: char| letter.is_whitespace() || letter.is_control())
+        }
     }
 }
 
@@ -86,12 +89,20 @@ mod tests {
 
     #[test]
     fn it_comes_back_as_it_was() {
-        for server in ["gpu1:9470", "gpu-1.example.org:1", "[fe80::1%eth0]:9470", "unix:/run/outboard/1.sock"] {
+        for server in
+            ["gpu1:9470", "gpu-1.example.org:1", "[fe80::1%eth0]:9470", "unix:/run/outboard/1.sock"]
+        {
             let text = text(server);
             let invitation = parse(&format!(" {text}\r\n")).ok().unwrap();
-            assert_eq!((invitation.server.to_string(), invitation.to_string()), (server.to_owned(), text));
+            assert_eq!(
+                (invitation.server.to_string(), invitation.to_string()),
+                (server.to_owned(), text)
+            );
         }
-        assert!(parse(&text("gpu1")).is_ok_and(|invitation| invitation.server.to_string() == "gpu1:9470"));
+        assert!(
+            parse(&text("gpu1"))
+                .is_ok_and(|invitation| invitation.server.to_string() == "gpu1:9470")
+        );
     }
 
     #[test]
@@ -105,7 +116,10 @@ mod tests {
         assert_eq!(fault(&whole.replace("a0", "a")), Mistake::Token);
         assert_eq!(fault(&whole.replace('@', "/")), Mistake::Token);
         assert_eq!(fault(&whole.replace("b1", "bx")), Mistake::Fingerprint);
-        for server in ["", ":1", "gpu1:0", "gpu1:x", "gpu 1", "gpu1/0", "a@b", "a\u{1b}b", "\"", "::1", "unix:run"] {
+        for server in [
+            "", ":1", "gpu1:0", "gpu1:x", "gpu 1", "gpu1/0", "a@b", "a\u{1b}b", "\"", "::1",
+            "unix:run",
+        ] {
             assert_eq!(fault(&text(server)), Mistake::Server, "{server}");
         }
     }

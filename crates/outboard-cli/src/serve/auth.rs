@@ -8,21 +8,23 @@ use outboard_server::supervisor::Config;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Whether connections over TCP are encrypted: `auto` asks it of all but those from this machine, `on` of all, `off` of none.
+    /// Whether connections over TCP are encrypted: `auto` asks it of all but those from this
+    /// machine, `on` of all, `off` of none.
     #[arg(long, default_value = "auto", value_name = "auto|on|off")]
     tls: TlsChoice,
-    /// The server's certificate in PEM, with those that lead to its authority. Without it, one of the server's own making, which clients know by its
-    /// fingerprint.
+    /// The server's certificate in PEM, with those that lead to its authority. Without it, one of
+    /// the server's own making, which clients know by its fingerprint.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The key of that certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Authorities in PEM: whoever shows a certificate from one of them is let in, as the owner that its common name says.
+    /// Authorities in PEM: whoever shows a certificate from one of them is let in, as the owner
+    /// that its common name says.
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
-    /// The folder with the server's certificate and its tokens. Without it outboard in $XDG_STATE_HOME or ~/.local/state, for root
-    /// /var/lib/outboard.
+    /// The folder with the server's certificate and its tokens. Without it outboard in
+    /// $XDG_STATE_HOME or ~/.local/state, for root /var/lib/outboard.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Lets everybody in who can connect, and run code on the GPU, even where other machines can.
@@ -42,7 +44,9 @@ enum TlsChoice {
 
 /// The folder that is named, or the usual one.
 pub(crate) fn state_folder(given: Option<PathBuf>) -> Option<PathBuf> {
-    given.or_else(|| usual_state_folder(|name| std::env::var_os(name), rustix::process::geteuid().is_root()))
+    given.or_else(|| {
+        usual_state_folder(|name| std::env::var_os(name), rustix::process::geteuid().is_root())
+    })
 }
 
 impl Args {
@@ -57,7 +61,8 @@ impl Args {
             TlsChoice::On => Tls::On,
             TlsChoice::Off => Tls::Off,
         };
-        let mut auth = outboard_server::auth::Config { tls, ..outboard_server::auth::Config::default() };
+        let mut auth =
+            outboard_server::auth::Config { tls, ..outboard_server::auth::Config::default() };
         (auth.certificate, auth.key) = (self.tls_cert.clone(), self.tls_key.clone());
         auth.client_ca = self.client_ca.clone();
         auth.state = state_folder(self.state.clone());

@@ -9,8 +9,9 @@ use crate::driver::{COMPUTE_CACHE, NO_COMPUTE_CACHE};
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Whether sessions share the files in which NVIDIA's driver keeps what it has compiled from PTX. `auto` shares them unless the server tells its
-    /// clients apart: a worker that was taken over could leave false code there for others.
+    /// Whether sessions share the files in which NVIDIA's driver keeps what it has compiled from
+    /// PTX. `auto` shares them unless the server tells its clients apart: a worker that was taken
+    /// over could leave false code there for others.
     #[arg(long, default_value = "auto", value_name = "auto|shared|off")]
     compute_cache: Choice,
 }
@@ -43,11 +44,16 @@ impl Args {
     }
 }
 
-/// Whether there are clients that are nothing to each other: other machines, those who show who they are, other users of this machine.
+/// Whether there are clients that are nothing to each other: other machines, those who show who
+/// they are, other users of this machine.
 fn tells_apart(listen: &str, auth: &outboard_server::auth::Config, access: Access) -> bool {
     let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
-    let has_tokens = auth.state.as_deref().is_some_and(|state| tokens::list(state).is_ok_and(|all| !all.is_empty()));
-    let here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    let has_tokens = auth
+        .state
+        .as_deref()
+        .is_some_and(|state| tokens::list(state).is_ok_and(|all| !all.is_empty()));
+    let here = host == "localhost"
+        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
     !here || auth.required || auth.client_ca.is_some() || access != Access::Owner || has_tokens
 }
 
@@ -60,21 +66,36 @@ mod tests {
         let plain = outboard_server::auth::Config::default();
         for here in ["127.0.0.1:9470", "[::1]:9470", "localhost:0"] {
             assert!(!tells_apart(here, &plain, Access::Owner), "{here}");
-            assert!(tells_apart(here, &plain, Access::All) && tells_apart(here, &plain, Access::Group));
+            assert!(
+                tells_apart(here, &plain, Access::All) && tells_apart(here, &plain, Access::Group)
+            );
         }
         for elsewhere in ["0.0.0.0:9470", "[::]:9470", "10.0.0.1:0", "gpu1:9470"] {
             assert!(tells_apart(elsewhere, &plain, Access::Owner), "{elsewhere}");
         }
         let asked = outboard_server::auth::Config { required: true, ..plain.clone() };
-        let certified = outboard_server::auth::Config { client_ca: Some("/ca".into()), ..plain.clone() };
-        let state = std::env::temp_dir().join(format!("outboard-compute-cache-{}", std::process::id()));
+        let certified =
+            outboard_server::auth::Config { client_ca: Some("/ca".into()), ..plain.clone() };
+        let state =
+            std::env::temp_dir().join(format!("outboard-compute-cache-{}", std::process::id()));
         let with_tokens = outboard_server::auth::Config { state: Some(state.clone()), ..plain };
         assert!(!tells_apart("127.0.0.1:1", &with_tokens, Access::Owner), "there are none yet");
-        tokens::create(&state, "alice", None, outboard_server::identity::Limits::default()).unwrap();
-        assert!([asked, certified, with_tokens].iter().all(|auth| tells_apart("127.0.0.1:1", auth, Access::Owner)));
+        tokens::create(&state, "alice", None, outboard_server::identity::Limits::default())
+            .unwrap();
+        assert!([asked, certified, with_tokens].iter().all(|auth| tells_apart(
+            "127.0.0.1:1",
+            auth,
+            Access::Owner
+        )));
         std::fs::remove_dir_all(&state).unwrap();
         let args = |compute_cache| Args { compute_cache };
-        assert!(args(Choice::Auto).choice(true) == Choice::Off && args(Choice::Auto).choice(false) == Choice::Shared);
-        assert!(args(Choice::Shared).choice(true) == Choice::Shared && args(Choice::Off).choice(false) == Choice::Off);
+        assert!(
+            args(Choice::Auto).choice(true) == Choice::Off
+                && args(Choice::Auto).choice(false) == Choice::Shared
+        );
+        assert!(
+            args(Choice::Shared).choice(true) == Choice::Shared
+                && args(Choice::Off).choice(false) == Choice::Off
+        );
     }
 }

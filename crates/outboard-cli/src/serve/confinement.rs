@@ -16,28 +16,32 @@ const CACHES: &str = "/var/cache/outboard";
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// What keeps workers from the rest of this machine: `on` takes what the system has, `strict` serves nobody without all of it.
+    /// What keeps workers from the rest of this machine: `on` takes what the system has, `strict`
+    /// serves nobody without all of it.
     #[arg(long, default_value = "on", value_name = "on|strict|off")]
     pub(crate) sandbox: Mode,
-    /// The user that workers run as, by name or number; needs a server that root starts. The user must be able to open the devices.
+    /// The user that workers run as, by name or number; needs a server that root starts. The user
+    /// must be able to open the devices.
     #[arg(long, value_name = "USER")]
     worker_user: Option<String>,
-    /// The control group (version 2) that workers' groups are made in: a folder below /sys/fs/cgroup; `auto` for the server's own, if it is
-    /// delegated to it; `off` for none.
+    /// The control group (version 2) that workers' groups are made in: a folder below
+    /// /sys/fs/cgroup; `auto` for the server's own, if it is delegated to it; `off` for none.
     #[arg(long, default_value = "auto", value_name = "auto|off|DIR")]
     worker_cgroup: PathBuf,
-    /// The most memory of this machine that a worker may have: its own, staging memory, and memory shared with its client; it ends when it takes
-    /// more. `auto` is three quarters of the machine's, or of the server's control group, where workers can have control groups; `off` for no limit.
-    /// A number needs a control group.
+    /// The most memory of this machine that a worker may have: its own, staging memory, and memory
+    /// shared with its client; it ends when it takes more. `auto` is three quarters of the
+    /// machine's, or of the server's control group, where workers can have control groups; `off`
+    /// for no limit. A number needs a control group.
     #[arg(long, default_value = "auto", value_name = "BYTES|auto|off", value_parser = memory)]
     worker_memory: Limit<u64>,
-    /// The most threads and processes that a worker may have. `auto` is 4,096 where workers can have control groups; `off` for no limit. A number
-    /// needs a control group.
+    /// The most threads and processes that a worker may have. `auto` is 4,096 where workers can
+    /// have control groups; `off` for no limit. A number needs a control group.
     #[arg(long, default_value = "auto", value_name = "N|auto|off", value_parser = tasks)]
     worker_tasks: Limit<u32>,
 }
 
-/// What `auto` gives a worker: threads and processes. Its session's own bounds keep it below a thousand.
+/// What `auto` gives a worker: threads and processes. Its session's own bounds keep it below a
+/// thousand.
 const TASKS: u32 = 4096;
 
 /// A limit as it is set.
@@ -74,7 +78,9 @@ fn memory(text: &str) -> Result<Limit<u64>, String> {
 }
 
 fn tasks(text: &str) -> Result<Limit<u32>, String> {
-    Limit::parse(text, |text| text.parse().map_err(|_| format!("`{text}` is not a number of tasks, `auto` or `off`")))
+    Limit::parse(text, |text| {
+        text.parse().map_err(|_| format!("`{text}` is not a number of tasks, `auto` or `off`"))
+    })
 }
 
 /// How workers are kept.
@@ -88,14 +94,18 @@ impl Args {
     /// Looks up what the flags name.
     pub(crate) fn settle(&self) -> Result<Confinement, Failure> {
         let no = |message: String| {
-            Failure::new(Code::WorkerUser, message, "give --worker-user a user that is there, or leave it out")
+            Failure::new(
+                Code::WorkerUser,
+                message,
+                "give --worker-user a user that is there, or leave it out",
+            )
         };
         let user = self.worker_user.as_deref().map(User::named).transpose().map_err(no)?;
         Ok(Confinement { mode: self.sandbox, user, cgroup: self.cgroup()? })
     }
 
-    /// The control group to use. One that was asked for, by name or by a limit, must be there; those that do without being asked for are set where
-    /// they can be.
+    /// The control group to use. One that was asked for, by name or by a limit, must be there;
+    /// those that do without being asked for are set where they can be.
     fn cgroup(&self) -> Result<Option<Cgroup>, Failure> {
         let asked = Shares { memory: self.worker_memory.asked(), tasks: self.worker_tasks.asked() };
         let memory = self.worker_memory.wanted(cgroup::memory() / 4 * 3);
@@ -145,8 +155,9 @@ impl Confinement {
         self.cgroup.clone()
     }
 
-    /// The folder for a cache that workers write: the one given, or the usual one of workers with a user of their own. It is made here, where
-    /// there are rights to do so. `None` leaves the choice to others.
+    /// The folder for a cache that workers write: the one given, or the usual one of workers with a
+    /// user of their own. It is made here, where there are rights to do so. `None` leaves the
+    /// choice to others.
     pub(crate) fn cache(&self, name: &str, given: Option<&Path>) -> Option<PathBuf> {
         let user = self.user.as_ref()?;
         let folder = given.map_or_else(|| Path::new(CACHES).join(name), Path::to_owned);
@@ -177,6 +188,9 @@ mod tests {
         );
         assert_eq!((tasks("100"), tasks("off")), (Ok(Limit::At(100)), Ok(Limit::Off)));
         assert!(memory("much").is_err() && tasks("-1").is_err() && tasks("").is_err());
-        assert_eq!((Limit::Auto.wanted(7), Limit::Off.wanted(7), Limit::At(3).wanted(7)), (Some(7), None, Some(3)));
+        assert_eq!(
+            (Limit::Auto.wanted(7), Limit::Off.wanted(7), Limit::At(3).wanted(7)),
+            (Some(7), None, Some(3))
+        );
     }
 }

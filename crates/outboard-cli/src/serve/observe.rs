@@ -7,18 +7,20 @@ use outboard_server::supervisor::{Config, Socket, metrics, traces};
 
 #[derive(clap::Args)]
 pub(crate) struct ObserveArgs {
-    /// The Unix socket for `outboard sessions`, `top`, `kill`, `trace` and `upgrade`, which only the server's own user and root may use; `none` for none.
-    /// Without it PORT.admin.sock beside the socket for clients.
+    /// The Unix socket for `outboard sessions`, `top`, `kill`, `trace` and `upgrade`, which only
+    /// the server's own user and root may use; `none` for none. Without it PORT.admin.sock beside
+    /// the socket for clients.
     #[arg(long, value_name = "PATH|none")]
     admin: Option<PathBuf>,
-    /// Where monitoring systems read metrics over HTTP (/metrics, /healthz, /readyz): a port of the loopback interface, or ADDRESS[:PORT].
-    /// Nowhere without it.
+    /// Where monitoring systems read metrics over HTTP (/metrics, /healthz, /readyz): a port of the
+    /// loopback interface, or ADDRESS[:PORT]. Nowhere without it.
     #[arg(long, value_name = "PORT|ADDR", value_parser = metrics_address)]
     metrics: Option<String>,
     /// Let other machines read the metrics, which tell owners' names.
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
-    /// Send spans of every session to this collector, http://HOST[:PORT], as OTLP over HTTP. `outboard trace` takes those of one session without it.
+    /// Send spans of every session to this collector, http://HOST[:PORT], as OTLP over HTTP.
+    /// `outboard trace` takes those of one session without it.
     #[arg(long, value_name = "URL")]
     traces: Option<Collector>,
 }
@@ -54,9 +56,12 @@ mod tests {
 
     #[test]
     fn a_port_alone_is_on_loopback() {
-        for (given, wanted) in
-            [("9100", "127.0.0.1:9100"), ("10.0.0.1", "10.0.0.1:9471"), ("gpu1:1", "gpu1:1"), ("::1", "[::1]:9471")]
-        {
+        for (given, wanted) in [
+            ("9100", "127.0.0.1:9100"),
+            ("10.0.0.1", "10.0.0.1:9471"),
+            ("gpu1:1", "gpu1:1"),
+            ("::1", "[::1]:9471"),
+        ] {
             assert_eq!(metrics_address(given).as_deref(), Ok(wanted));
         }
         assert!(metrics_address("http://x").is_err() && metrics_address("").is_err());

@@ -7,11 +7,12 @@ use outboard_server::supervisor::Config;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// How many seconds a session is kept, with its memory, whose client is not heard of any more; the client goes on when it is back in time.
-    /// 0 ends a session with its connection.
+    /// How many seconds a session is kept, with its memory, whose client is not heard of any more;
+    /// the client goes on when it is back in time. 0 ends a session with its connection.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     grace: u64,
-    /// The same for a connection that was closed, as it is when the client's program was killed, and not when it ended by itself.
+    /// The same for a connection that was closed, as it is when the client's program was killed,
+    /// and not when it ended by itself.
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     closed_grace: u64,
     /// After how many seconds a client that does not answer is taken for gone.

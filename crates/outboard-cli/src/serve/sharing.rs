@@ -14,28 +14,34 @@ use crate::images::bytes;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The most memory of each device that a session may have, in bytes; K, M, G and T stand for powers of 1024. Its programs see a device of that size.
+    /// The most memory of each device that a session may have, in bytes; K, M, G and T stand for
+    /// powers of 1024. Its programs see a device of that size.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     session_memory: Option<u64>,
-    /// Who may use a device at the same time: `shared` for everybody, `exclusive` for one owner, or by index of the device: 0=exclusive,1=shared.
+    /// Who may use a device at the same time: `shared` for everybody, `exclusive` for one owner, or
+    /// by index of the device: 0=exclusive,1=shared.
     #[arg(long, default_value = "shared", value_name = "MODE|INDEX=MODE,…")]
     sharing: Modes,
-    /// Bytes of each device's memory for all sessions together. With --session-memory, as many sessions are let in as have room.
+    /// Bytes of each device's memory for all sessions together. With --session-memory, as many
+    /// sessions are let in as have room.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
-    /// Bytes a second that a session may send, and as many that it may receive. Memory that a client on this machine shares is not counted.
+    /// Bytes a second that a session may send, and as many that it may receive. Memory that a
+    /// client on this machine shares is not counted.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     session_bandwidth: Option<u64>,
     /// The share of each device's multiprocessors that a session may use, in percent.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     session_multiprocessors: Option<u8>,
-    /// Lend the memory of idle sessions: one that needs room has an idle one suspended, whose memory moves to the host until its next call.
+    /// Lend the memory of idle sessions: one that needs room has an idle one suspended, whose
+    /// memory moves to the host until its next call.
     #[arg(long)]
     oversubscribe: bool,
     /// After how many seconds without a call a session is idle.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     idle: u64,
-    /// The most memory of the host that suspended sessions may take. Without it, what is free there.
+    /// The most memory of the host that suspended sessions may take. Without it, what is free
+    /// there.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     suspended_memory: Option<u64>,
     /// Sessions of one owner at once.
@@ -52,7 +58,8 @@ pub(crate) struct Args {
     queue_time: Option<u64>,
 }
 
-/// Workers beyond the sessions, which only answer questions: one for each session, some for people who look, and never more than these.
+/// Workers beyond the sessions, which only answer questions: one for each session, some for people
+/// who look, and never more than these.
 const FOR_QUESTIONS: usize = 256;
 const FOR_LOOKING: usize = 16;
 
@@ -66,7 +73,10 @@ impl std::str::FromStr for Queue {
     fn from_str(text: &str) -> Result<Queue, String> {
         match text {
             "off" => Ok(Queue(0)),
-            number => number.parse().map(Queue).map_err(|_| format!("`{text}` is neither a number nor `off`")),
+            number => number
+                .parse()
+                .map(Queue)
+                .map_err(|_| format!("`{text}` is neither a number nor `off`")),
         }
     }
 }
@@ -86,9 +96,10 @@ impl Args {
             sessions: Some(self.max_sessions as usize),
             queue: self.queue.0,
             patience: self.queue_time.map(Duration::from_secs),
-            oversubscribe: self
-                .oversubscribe
-                .then(|| Oversubscribe { idle: Duration::from_secs(self.idle), host_memory: self.suspended_memory }),
+            oversubscribe: self.oversubscribe.then(|| Oversubscribe {
+                idle: Duration::from_secs(self.idle),
+                host_memory: self.suspended_memory,
+            }),
             helper: Some(WorkerCommand::this_program([
                 OsString::from("suspend-helper"),
                 "--driver".into(),

@@ -10,25 +10,27 @@ use outboard_server::supervisor::standing::{Folder, Program};
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// After SIGTERM or SIGINT, how many seconds sessions may go on before they are ended. There are no new ones meanwhile; a second signal ends all
-    /// at once.
+    /// After SIGTERM or SIGINT, how many seconds sessions may go on before they are ended. There
+    /// are no new ones meanwhile; a second signal ends all at once.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     drain: u64,
-    /// Where the server notes what the next one at its address needs to go on with its sessions, should it be killed or replaced; `none`: sessions end
-    /// with their server. Without it the folder outboard of $XDG_RUNTIME_DIR or /run.
+    /// Where the server notes what the next one at its address needs to go on with its sessions,
+    /// should it be killed or replaced; `none`: sessions end with their server. Without it the
+    /// folder outboard of $XDG_RUNTIME_DIR or /run.
     #[arg(long, value_name = "DIR|none")]
     records: Option<PathBuf>,
-    /// For how many seconds a session whose server is gone waits for the next one; for ever, or as long as its client is there, unless told
-    /// otherwise.
+    /// For how many seconds a session whose server is gone waits for the next one; for ever, or as
+    /// long as its client is there, unless told otherwise.
     #[arg(long, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     outlive: Option<u64>,
-    /// Only say whether the server could start with these settings. A server that is to become another release runs that with this.
+    /// Only say whether the server could start with these settings. A server that is to become
+    /// another release runs that with this.
     #[arg(long, hide = true)]
     check: bool,
 }
 
-/// How this program was started, so that another release of it can be started in its place: by the path that it was called by, which may lead
-/// elsewhere by then, and with the same arguments.
+/// How this program was started, so that another release of it can be started in its place: by the
+/// path that it was called by, which may lead elsewhere by then, and with the same arguments.
 fn program() -> Option<Program> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let called = Path::new(arguments.first()?);
@@ -36,7 +38,9 @@ fn program() -> Option<Program> {
         std::path::absolute(called).ok()?
     } else {
         let folders = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&folders).map(|folder| folder.join(called)).find(|path| path.is_file());
+        let found = std::env::split_paths(&folders)
+            .map(|folder| folder.join(called))
+            .find(|path| path.is_file());
         found.or_else(|| std::env::current_exe().ok())?
     };
     let check = arguments.iter().cloned().chain(["--check".into()]).collect();

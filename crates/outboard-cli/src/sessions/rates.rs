@@ -81,15 +81,23 @@ impl Rates {
             let then = self.before.get(&session.id).copied();
             // One that has just begun has done everything in its own time.
             let seconds = if then.is_none() { session.age_seconds.min(seconds) } else { seconds };
-            let before =
-                then.unwrap_or(Counted { calls: 0, launches: 0, to_device: 0, from_device: 0, wait_seconds: 0.0 });
+            let before = then.unwrap_or(Counted {
+                calls: 0,
+                launches: 0,
+                to_device: 0,
+                from_device: 0,
+                wait_seconds: 0.0,
+            });
             let per_second = |now: u64, before: u64| {
                 if seconds > 0.0 { now.saturating_sub(before) as f64 / seconds } else { 0.0 }
             };
             let to_device = per_second(counts.to_device, before.to_device);
             let from_device = per_second(counts.from_device, before.from_device);
-            let waiting =
-                if seconds > 0.0 { (counts.wait_seconds - before.wait_seconds).max(0.0) / seconds } else { 0.0 };
+            let waiting = if seconds > 0.0 {
+                (counts.wait_seconds - before.wait_seconds).max(0.0) / seconds
+            } else {
+                0.0
+            };
             now.insert(session.id.clone(), counts);
             RatedSession {
                 calls_per_second: per_second(counts.calls, before.calls),

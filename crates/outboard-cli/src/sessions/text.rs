@@ -2,7 +2,8 @@
 
 use outboard_server::admin::{Held, Session};
 
-/// Text of strangers as a terminal can take it: servers of older releases may pass on what clients call themselves.
+/// Text of strangers as a terminal can take it: servers of older releases may pass on what clients
+/// call themselves.
 pub(crate) use outboard_wire::plain;
 
 /// The beginning of a session's number that people are shown.
@@ -65,7 +66,8 @@ pub(crate) fn holder(held: &Held, between: &str) -> String {
 
 /// Rows with columns as wide as they need to be.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
     let mut widths: Vec<usize> = Vec::new();
     for row in &rows {
         for (index, cell) in row.iter().enumerate() {

@@ -16,7 +16,8 @@ const USUAL: usize = 80;
 /// How long the first look takes.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// A column: how many letters it may have, and from which width of a line on it is there. That of the client takes what is left.
+/// A column: how many letters it may have, and from which width of a line on it is there. That of
+/// the client takes what is left.
 const COLUMNS: [(&str, usize, usize); 13] = [
     ("SESSION", 8, 0),
     ("OWNER", 10, 0),
@@ -36,7 +37,9 @@ const COLUMNS: [(&str, usize, usize); 13] = [
 /// A number of seconds, as the command line takes it.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "write a number of seconds from 0.1 to 3600".to_owned())
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "write a number of seconds from 0.1 to 3600".to_owned())
 }
 
 /// Prints until nobody reads any more, the process is interrupted, or the server is gone.
@@ -65,7 +68,9 @@ pub(super) fn watch(args: &Args, interval: Duration) -> Result<()> {
 /// A look: on a terminal in the place of the one before, else below it.
 fn screen(head: &str, rated: &Rated) -> String {
     let output = std::io::stdout();
-    let size = rustix::termios::tcgetwinsize(&output).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    let size = rustix::termios::tcgetwinsize(&output)
+        .ok()
+        .filter(|size| size.ws_col > 0 && size.ws_row > 0);
     match size.filter(|_| output.is_terminal()) {
         // To the upper left, and nothing is left below.
         Some(size) => {
@@ -78,7 +83,11 @@ fn screen(head: &str, rated: &Rated) -> String {
 
 /// Lines of at most `width` letters, fewer than `height`: the cursor stands in one more.
 fn page(head: &str, rated: &Rated, width: usize, height: usize) -> String {
-    let table = if rated.sessions.is_empty() { "No sessions.\n".to_owned() } else { columns(&fitted(rated, width)) };
+    let table = if rated.sessions.is_empty() {
+        "No sessions.\n".to_owned()
+    } else {
+        columns(&fitted(rated, width))
+    };
     let all = format!("{head}\n{table}{}{}", held(rated), kept(rated));
     let lines: Vec<&str> = all.lines().collect();
     let most = height.saturating_sub(1).max(1);
@@ -100,7 +109,12 @@ fn page(head: &str, rated: &Rated, width: usize, height: usize) -> String {
 fn fitted(rated: &Rated, width: usize) -> Vec<Vec<String>> {
     debug_assert!(COLUMNS.iter().map(|column| column.0).eq(HEAD));
     let there = COLUMNS.map(|(_, _, from)| width >= from);
-    let taken: usize = COLUMNS.iter().zip(there).filter(|(_, there)| *there).map(|((_, most, _), _)| most + 2).sum();
+    let taken: usize = COLUMNS
+        .iter()
+        .zip(there)
+        .filter(|(_, there)| *there)
+        .map(|((_, most, _), _)| most + 2)
+        .sum();
     let left = (width + 2).saturating_sub(taken);
     let fit = |row: Vec<String>| {
         let cells = row.into_iter().zip(COLUMNS).zip(there).filter(|(_, there)| *there);
@@ -161,8 +175,14 @@ mod tests {
         }
         let text = page("head", &rated(1), 80, usize::MAX);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1], "SESSION   OWNER       CLIENT           STATE         MEMORY  CALLS/S  BYTES/S");
-        assert!(lines[2].starts_with("00000000  a-very-lo…  train0 (419430…  disconnected  "), "{text}");
+        assert_eq!(
+            lines[1],
+            "SESSION   OWNER       CLIENT           STATE         MEMORY  CALLS/S  BYTES/S"
+        );
+        assert!(
+            lines[2].starts_with("00000000  a-very-lo…  train0 (419430…  disconnected  "),
+            "{text}"
+        );
         assert!(lines[2].ends_with("  9999M    1023 GiB"), "{text}");
         assert!(page("head", &rated(1), 300, usize::MAX).contains("train0 (4194303)"));
     }

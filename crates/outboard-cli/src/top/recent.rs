@@ -25,9 +25,15 @@ impl Recent {
     /// Keeps what this look says; what it does not have is forgotten.
     pub(super) fn take(&mut self, look: &Look) {
         let sessions = look.server.sessions.iter();
-        push(&mut self.sessions, sessions.map(|rated| (&rated.session.id, Some(rated.calls_per_second))));
+        push(
+            &mut self.sessions,
+            sessions.map(|rated| (&rated.session.id, Some(rated.calls_per_second))),
+        );
         let devices = look.devices.iter();
-        push(&mut self.busy, devices.clone().map(|gauge| (&gauge.uuid, gauge.utilisation.map(f64::from))));
+        push(
+            &mut self.busy,
+            devices.clone().map(|gauge| (&gauge.uuid, gauge.utilisation.map(f64::from))),
+        );
         push(&mut self.memory, devices.map(|gauge| (&gauge.uuid, gauge.used_part())));
     }
 
@@ -53,7 +59,10 @@ impl Recent {
     }
 }
 
-fn push<'a>(kept: &mut HashMap<String, Numbers>, seen: impl Iterator<Item = (&'a String, Option<f64>)>) {
+fn push<'a>(
+    kept: &mut HashMap<String, Numbers>,
+    seen: impl Iterator<Item = (&'a String, Option<f64>)>,
+) {
     let mut now = HashMap::new();
     for (name, number) in seen {
         let mut numbers = kept.remove(name).unwrap_or_default();

@@ -35,7 +35,9 @@ impl FromStr for Sort {
 
     fn from_str(text: &str) -> Result<Sort, String> {
         let found = SORTS.iter().find(|(_, name, _)| *name == text);
-        found.map(|(sort, _, _)| *sort).ok_or_else(|| "one of calls, bytes, memory, waiting, age, owner".to_owned())
+        found
+            .map(|(sort, _, _)| *sort)
+            .ok_or_else(|| "one of calls, bytes, memory, waiting, age, owner".to_owned())
     }
 }
 
@@ -115,7 +117,8 @@ impl State {
     fn arrange(&mut self) {
         let (sort, reversed) = (self.sort, self.reversed);
         self.look.server.sessions.sort_by(|one, other| {
-            let order = compare(sort, one, other).then_with(|| one.session.id.cmp(&other.session.id));
+            let order =
+                compare(sort, one, other).then_with(|| one.session.id.cmp(&other.session.id));
             if reversed { order.reverse() } else { order }
         });
     }

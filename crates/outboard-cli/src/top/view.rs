@@ -32,18 +32,90 @@ const RECENT: Column = Column {
 };
 
 const COLUMNS: &[Column] = &[
-    Column { head: "SESSION", width: 8, grows: false, from: 0, cell: |rated, _| short(&rated.session.id).to_owned() },
-    Column { head: "OWNER", width: 8, grows: false, from: 0, cell: |rated, _| rated.session.owner.clone() },
-    Column { head: "CLIENT", width: 10, grows: true, from: 0, cell: |rated, _| rated.session.client.clone() },
-    Column { head: "FROM", width: 21, grows: false, from: 130, cell: |rated, _| rated.session.peer.clone() },
-    Column { head: "DEV", width: 4, grows: false, from: 90, cell: |rated, _| devices(&rated.session) },
-    Column { head: "STATE", width: 9, grows: false, from: 70, cell: |rated, _| rated.session.state.clone() },
-    Column { head: "VIA", width: 4, grows: false, from: 110, cell: |rated, _| rated.session.transport.clone() },
-    Column { head: "AGE", width: 7, grows: false, from: 120, cell: |rated, _| duration(rated.session.age_seconds) },
-    Column { head: "IDLE", width: 6, grows: false, from: 100, cell: |rated, _| duration(rated.session.idle_seconds) },
-    Column { head: "MEMORY", width: 8, grows: false, from: 0, cell: |rated, _| bytes(rated.session.held() as f64) },
-    Column { head: "CALLS/S", width: 7, grows: false, from: 0, cell: |rated, _| rate(rated.calls_per_second) },
-    Column { head: "IN/S", width: 8, grows: false, from: 60, cell: |rated, _| bytes(rated.bytes_to_device_per_second) },
+    Column {
+        head: "SESSION",
+        width: 8,
+        grows: false,
+        from: 0,
+        cell: |rated, _| short(&rated.session.id).to_owned(),
+    },
+    Column {
+        head: "OWNER",
+        width: 8,
+        grows: false,
+        from: 0,
+        cell: |rated, _| rated.session.owner.clone(),
+    },
+    Column {
+        head: "CLIENT",
+        width: 10,
+        grows: true,
+        from: 0,
+        cell: |rated, _| rated.session.client.clone(),
+    },
+    Column {
+        head: "FROM",
+        width: 21,
+        grows: false,
+        from: 130,
+        cell: |rated, _| rated.session.peer.clone(),
+    },
+    Column {
+        head: "DEV",
+        width: 4,
+        grows: false,
+        from: 90,
+        cell: |rated, _| devices(&rated.session),
+    },
+    Column {
+        head: "STATE",
+        width: 9,
+        grows: false,
+        from: 70,
+        cell: |rated, _| rated.session.state.clone(),
+    },
+    Column {
+        head: "VIA",
+        width: 4,
+        grows: false,
+        from: 110,
+        cell: |rated, _| rated.session.transport.clone(),
+    },
+    Column {
+        head: "AGE",
+        width: 7,
+        grows: false,
+        from: 120,
+        cell: |rated, _| duration(rated.session.age_seconds),
+    },
+    Column {
+        head: "IDLE",
+        width: 6,
+        grows: false,
+        from: 100,
+        cell: |rated, _| duration(rated.session.idle_seconds),
+    },
+    Column {
+        head: "MEMORY",
+        width: 8,
+        grows: false,
+        from: 0,
+        cell: |rated, _| bytes(rated.session.held() as f64),
+    },
+    Column {
+        head: "CALLS/S",
+        width: 7,
+        grows: false,
+        from: 0,
+        cell: |rated, _| rate(rated.calls_per_second),
+    },
+    Column {
+        head: "IN/S",
+        width: 8,
+        grows: false,
+        from: 60,
+        cell: |rated, _| bytes(rated.bytes_to_device_per_second),
+    },
     Column {
         head: "OUT/S",
         width: 8,
@@ -63,7 +135,12 @@ const COLUMNS: &[Column] = &[
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     let area = frame.area();
     let shown = (state.look().devices.len() as u16).min(area.height.saturating_sub(6).max(3) / 3);
-    let parts = [Constraint::Length(1), Constraint::Length(shown + 1), Constraint::Min(1), Constraint::Length(1)];
+    let parts = [
+        Constraint::Length(1),
+        Constraint::Length(shown + 1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ];
     let [head, devices, sessions, foot] = Layout::vertical(parts).areas(area);
     frame.render_widget(summary(state), head);
     draw_devices(frame, state, devices, shown as usize);
@@ -76,7 +153,10 @@ fn summary(state: &State) -> Line<'static> {
     let sum = |of: fn(&RatedSession) -> f64| server.sessions.iter().map(of).sum::<f64>();
     let sessions = server.sessions.iter().filter(|rated| rated.session.kind == "session").count();
     let mut line = Line::from(vec![
-        Span::styled(format!("outboard {}", server.software), Style::new().add_modifier(Modifier::BOLD)),
+        Span::styled(
+            format!("outboard {}", server.software),
+            Style::new().add_modifier(Modifier::BOLD),
+        ),
         Span::raw(format!(
             "  up {}  {sessions}/{} sessions  {}/{} warm  {} calls/s  {}/s",
             duration(server.age_seconds),
@@ -101,7 +181,8 @@ fn bar(part: Option<f64>, cells: usize) -> String {
 }
 
 fn sessions_on(state: &State, device: u32) -> usize {
-    let uses = |rated: &&RatedSession| rated.session.memory.iter().any(|memory| memory.device == device);
+    let uses =
+        |rated: &&RatedSession| rated.session.memory.iter().any(|memory| memory.device == device);
     state.look().server.sessions.iter().filter(uses).count()
 }
 
@@ -128,7 +209,8 @@ fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) 
         let mut row = vec![
             Cell::from(format!("/{}", gauge.index)),
             Cell::from(gauge.name.clone()),
-            Cell::from(bar(gauge.utilisation.map(|percent| f64::from(percent) / 100.0), cells)).fg(Color::Green),
+            Cell::from(bar(gauge.utilisation.map(|percent| f64::from(percent) / 100.0), cells))
+                .fg(Color::Green),
             Cell::from(gauge.utilisation.map_or("–".to_owned(), |percent| format!("{percent}%"))),
             Cell::from(state.recent.utilisation(&gauge.uuid, LATELY)).fg(Color::Green),
             Cell::from(bar(gauge.used_part(), cells)).fg(Color::Cyan),
@@ -137,8 +219,12 @@ fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) 
             Cell::from(sessions_on(state, gauge.index).to_string()),
         ];
         if wide {
-            row.push(Cell::from(gauge.temperature.map_or("–".to_owned(), |degrees| format!("{degrees} °C"))));
-            row.push(Cell::from(gauge.watts.map_or("–".to_owned(), |watts| format!("{watts:.0} W"))));
+            row.push(Cell::from(
+                gauge.temperature.map_or("–".to_owned(), |degrees| format!("{degrees} °C")),
+            ));
+            row.push(Cell::from(
+                gauge.watts.map_or("–".to_owned(), |watts| format!("{watts:.0} W")),
+            ));
         }
         if held {
             row.push(Cell::from(holder(state, gauge.index).unwrap_or_default()));
@@ -173,7 +259,8 @@ fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) 
 }
 
 fn draw_sessions(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
-    let columns: Vec<&Column> = COLUMNS.iter().chain([&RECENT]).filter(|column| area.width >= column.from).collect();
+    let columns: Vec<&Column> =
+        COLUMNS.iter().chain([&RECENT]).filter(|column| area.width >= column.from).collect();
     let widths = columns.iter().map(|column| match column.grows {
         true => Constraint::Min(column.width),
         false => Constraint::Length(column.width),
@@ -188,7 +275,10 @@ fn draw_sessions(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
             "ending" => Style::new().fg(Color::Red),
             _ => Style::new().fg(Color::Yellow),
         };
-        Row::new(columns.iter().map(|column| plain(&(column.cell)(rated, shown))).collect::<Vec<_>>()).style(style)
+        Row::new(
+            columns.iter().map(|column| plain(&(column.cell)(rated, shown))).collect::<Vec<_>>(),
+        )
+        .style(style)
     };
     let rows: Vec<Row<'_>> = sessions.iter().skip(offset).take(room).map(row).collect();
     let head = columns.iter().map(|column| column.head);
@@ -207,7 +297,11 @@ fn keys(state: &State) -> Line<'static> {
     let mut spans = vec![Span::raw("q quit  sort: ")];
     for (sort, name, key) in SORTS {
         let rest = name.strip_prefix(key).unwrap_or(name);
-        let style = if sort == state.sort { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+        let style = if sort == state.sort {
+            Style::new().add_modifier(Modifier::REVERSED)
+        } else {
+            Style::new()
+        };
         spans.push(Span::styled(format!("{key}{rest}"), style));
         spans.push(Span::raw(" "));
     }
@@ -217,7 +311,11 @@ fn keys(state: &State) -> Line<'static> {
 
 /// The same as text, for scripts and files.
 pub(super) fn text(state: &State) -> String {
-    let mut rows = vec![["", "DEVICE", "BUSY", "USED", "MEMORY", "SESSIONS", "EXCLUSIVE"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["", "DEVICE", "BUSY", "USED", "MEMORY", "SESSIONS", "EXCLUSIVE"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     for gauge in &state.look().devices {
         rows.push(vec![
             format!("/{}", gauge.index),
@@ -232,7 +330,10 @@ pub(super) fn text(state: &State) -> String {
     let mut text = columns(&rows);
     let mut rows = vec![COLUMNS.iter().map(|column| column.head.to_owned()).collect::<Vec<_>>()];
     rows.extend(
-        state.sessions().iter().map(|rated| COLUMNS.iter().map(|column| (column.cell)(rated, state)).collect()),
+        state
+            .sessions()
+            .iter()
+            .map(|rated| COLUMNS.iter().map(|column| (column.cell)(rated, state)).collect()),
     );
     text.push('\n');
     text.push_str(&columns(&rows));
@@ -263,14 +364,28 @@ mod tests {
             memory: vec![Memory { device: 0, context: true, bytes: held, peak: held }],
             ..Session::default()
         };
-        RatedSession { session, calls_per_second: calls, bytes_to_device_per_second: 2e6, ..RatedSession::default() }
+        RatedSession {
+            session,
+            calls_per_second: calls,
+            bytes_to_device_per_second: 2e6,
+            ..RatedSession::default()
+        }
     }
 
     fn state() -> State {
         let mut state = State::new(Sort::Calls);
-        let sessions = vec![session("aaaaaaaa", "alice", 10.0, 5 << 30), session("bbbbbbbb", "bob", 12_345.0, 1 << 20)];
+        let sessions = vec![
+            session("aaaaaaaa", "alice", 10.0, 5 << 30),
+            session("bbbbbbbb", "bob", 12_345.0, 1 << 20),
+        ];
         let held = vec![Held { device: 0, owner: "alice".into(), seconds: 61.0 }];
-        let server = Rated { software: "0.1.0".into(), most_sessions: 8, sessions, held, ..Rated::default() };
+        let server = Rated {
+            software: "0.1.0".into(),
+            most_sessions: 8,
+            sessions,
+            held,
+            ..Rated::default()
+        };
         let gauge = Gauge {
             name: "NVIDIA H200".into(),
             memory_bytes: 141 << 30,
@@ -286,7 +401,9 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, state)).unwrap();
         let buffer = terminal.backend().buffer();
-        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        let line = |y| {
+            (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned()
+        };
         (0..height).map(line).collect()
     }
 
@@ -294,14 +411,23 @@ mod tests {
     fn it_fits_the_usual_terminal() {
         let lines = screen(&mut state(), 80, 24);
         assert_eq!(lines[0], "outboard 0.1.0  up 0s  2/8 sessions  0/0 warm  12k calls/s  0 B/s");
-        assert!(lines[2].starts_with("/0  NVIDIA H200") && lines[2].contains("[|||   ] 50%"), "{}", lines[2]);
+        assert!(
+            lines[2].starts_with("/0  NVIDIA H200") && lines[2].contains("[|||   ] 50%"),
+            "{}",
+            lines[2]
+        );
         assert!(lines[2].contains("70.0 GiB/141 GiB") && lines[2].ends_with('2'), "{}", lines[2]);
         let words: Vec<&str> = lines[3].split_whitespace().collect();
-        assert_eq!(words, ["SESSION", "OWNER", "CLIENT", "STATE", "MEMORY", "CALLS/S", "IN/S", "OUT/S", "LATELY"]);
+        assert_eq!(
+            words,
+            ["SESSION", "OWNER", "CLIENT", "STATE", "MEMORY", "CALLS/S", "IN/S", "OUT/S", "LATELY"]
+        );
         let words: Vec<&str> = lines[4].split_whitespace().collect();
         assert_eq!(words[..2], ["bbbbbbbb", "bob"], "who calls most comes first");
         assert!(
-            lines[4].contains("serving") && lines[4].contains("12k") && lines[4].contains("1.9 MiB"),
+            lines[4].contains("serving")
+                && lines[4].contains("12k")
+                && lines[4].contains("1.9 MiB"),
             "{}",
             lines[4]
         );
@@ -320,9 +446,21 @@ mod tests {
             state.take(look);
         }
         let lines = screen(&mut state, 80, 24);
-        assert!(lines[2].contains("] 100%    ▅▁█ [||||| ]") && lines[2].contains(" ▄▄▇ "), "{}", lines[2]);
-        assert!(lines[4].starts_with("aaaaaaaa alice") && lines[4].ends_with("   ▁▁█"), "{}", lines[4]);
-        assert!(lines[5].starts_with("bbbbbbbb bob") && lines[5].ends_with("   █▁█"), "{}", lines[5]);
+        assert!(
+            lines[2].contains("] 100%    ▅▁█ [||||| ]") && lines[2].contains(" ▄▄▇ "),
+            "{}",
+            lines[2]
+        );
+        assert!(
+            lines[4].starts_with("aaaaaaaa alice") && lines[4].ends_with("   ▁▁█"),
+            "{}",
+            lines[4]
+        );
+        assert!(
+            lines[5].starts_with("bbbbbbbb bob") && lines[5].ends_with("   █▁█"),
+            "{}",
+            lines[5]
+        );
         assert!(lines.iter().all(|line| line.chars().count() <= 80));
         assert!(!text(&state).contains("LATELY"));
         state.take(Look::default());
@@ -333,7 +471,10 @@ mod tests {
     fn keys_sort_hide_pause_and_end() {
         let mut state = state();
         assert!(state.key(KeyCode::Char('m')));
-        assert!(screen(&mut state, 80, 24)[4].starts_with("aaaaaaaa"), "who holds most comes first");
+        assert!(
+            screen(&mut state, 80, 24)[4].starts_with("aaaaaaaa"),
+            "who holds most comes first"
+        );
         state.key(KeyCode::Char('r'));
         assert!(screen(&mut state, 80, 24)[4].starts_with("bbbbbbbb"));
         state.key(KeyCode::Char('p'));
@@ -342,7 +483,14 @@ mod tests {
         state.key(KeyCode::Char('p'));
         state.take(Look::default());
         assert!(screen(&mut state, 80, 24).iter().any(|line| line == "no sessions"));
-        for key in [KeyCode::Down, KeyCode::PageDown, KeyCode::Up, KeyCode::Home, KeyCode::Char('x'), KeyCode::Enter] {
+        for key in [
+            KeyCode::Down,
+            KeyCode::PageDown,
+            KeyCode::Up,
+            KeyCode::Home,
+            KeyCode::Char('x'),
+            KeyCode::Enter,
+        ] {
             assert!(state.key(key));
         }
         assert!(!state.key(KeyCode::Char('q')) && !state.key(KeyCode::Esc));
@@ -354,16 +502,23 @@ mod tests {
             screen(&mut state(), width, height);
         }
         let lines = screen(&mut state(), 200, 30);
-        assert!(lines[3].contains("FROM") && lines[3].contains("WAIT") && lines[1].contains("POWER"), "{lines:?}");
+        assert!(
+            lines[3].contains("FROM") && lines[3].contains("WAIT") && lines[1].contains("POWER"),
+            "{lines:?}"
+        );
         assert!(lines[2].ends_with("alice for 1m01s"), "{}", lines[2]);
     }
 
     #[test]
     fn the_same_is_there_as_text() {
         let text = text(&state());
-        let words =
-            |line: usize| text.lines().nth(line).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-        assert_eq!(words(1).as_deref(), Some("/0 NVIDIA H200 50% 70.0 GiB 141 GiB 2 alice for 1m01s"));
+        let words = |line: usize| {
+            text.lines().nth(line).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(
+            words(1).as_deref(),
+            Some("/0 NVIDIA H200 50% 70.0 GiB 141 GiB 2 alice for 1m01s")
+        );
         assert!(words(4).is_some_and(|line| line.starts_with("bbbbbbbb bob python3")), "{text}");
     }
 }

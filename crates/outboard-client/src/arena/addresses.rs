@@ -84,7 +84,8 @@ impl Addresses {
 
     /// Forgets what is free of a range.
     pub(super) fn forget(&mut self, address: u64, bytes: u64) {
-        let within: Vec<(u64, u64)> = self.free.range(address..address + bytes).map(|(at, len)| (*at, *len)).collect();
+        let within: Vec<(u64, u64)> =
+            self.free.range(address..address + bytes).map(|(at, len)| (*at, *len)).collect();
         for (at, len) in within {
             self.remove(at, len);
         }
@@ -112,7 +113,9 @@ mod tests {
         assert!(addresses.is_all(0x1000, 0x1000) && addresses.is_all(0x2000, 0x400));
         assert_eq!((addresses.take(0x1001, 1), addresses.take(0x400, 1)), (None, Some(0x2000)));
         assert!(
-            addresses.take_at(0x1200, 0x200) && !addresses.take_at(0x1300, 0x10) && !addresses.take_at(0x1f00, 0x101)
+            addresses.take_at(0x1200, 0x200)
+                && !addresses.take_at(0x1300, 0x10)
+                && !addresses.take_at(0x1f00, 0x101)
         );
         assert_eq!(addresses.take(0x201, 0x800), Some(0x1800));
         addresses.forget(0x1000, 0x1000);

@@ -1,8 +1,10 @@
 //! Device memory at addresses that this process chooses: what `cuMemAlloc` gives.
 //!
-//! A server leaves a part of its session's window free of all that its driver places: the *arena*. It is cut here. Memory comes to lie there in *blocks*, each of
-//! which the server maps once and unmaps once; small allocations share a block. A block whose memory has been freed may stay, as *credit*: the next allocation of its
-//! size is made of it, and the server need not know. What is kept counts as the session's, so there is a bound to it, and who needs memory has it given back.
+//! A server leaves a part of its session's window free of all that its driver places: the *arena*.
+//! It is cut here. Memory comes to lie there in *blocks*, each of which the server maps once and
+//! unmaps once; small allocations share a block. A block whose memory has been freed may stay, as
+//! *credit*: the next allocation of its size is made of it, and the server need not know. What is
+//! kept counts as the session's, so there is a bound to it, and who needs memory has it given back.
 //!
 //! A context has blocks of its own: they end with it.
 
@@ -23,7 +25,8 @@ use addresses::Addresses;
 
 /// Allocations begin at multiples of this, as natively.
 const ALIGN: u64 = 512;
-/// Between allocations that the server is told of, so that it can tell one's end from the next one's beginning.
+/// Between allocations that the server is told of, so that it can tell one's end from the next
+/// one's beginning.
 const GAP: u64 = 512;
 /// Bytes that are kept of a context at most.
 const MOST_KEPT: u64 = 128 << 20;
@@ -165,7 +168,9 @@ impl Owner {
 
     /// The block of this size that was freed last.
     fn take(&mut self, bytes: u64) -> Option<DevicePtr> {
-        let Some(time) = self.fitting.get_mut(&bytes).and_then(Vec::pop) else { return self.take_spare(bytes) };
+        let Some(time) = self.fitting.get_mut(&bytes).and_then(Vec::pop) else {
+            return self.take_spare(bytes);
+        };
         let (address, bytes) = self.kept.remove(&time)?;
         self.bytes_kept -= bytes;
         Some(address)
@@ -185,12 +190,14 @@ impl Owner {
 }
 
 impl Arena {
-    /// An arena in which nothing is. Others say by `wanted` that the server wants back what is kept.
+    /// An arena in which nothing is. Others say by `wanted` that the server wants back what is
+    /// kept.
     pub(crate) fn new(terms: Terms, wanted: Arc<AtomicBool>) -> Arena {
         let mut addresses = Addresses::new();
         addresses.give(terms.address, terms.bytes);
         let (blocks, live, contexts, reserved, late) = Default::default();
-        let state = State { addresses, blocks, live, contexts, reserved, late, time: 0, seen: None };
+        let state =
+            State { addresses, blocks, live, contexts, reserved, late, time: 0, seen: None };
         Arena {
             terms,
             wanted,
@@ -219,7 +226,9 @@ impl Arena {
     pub(crate) fn context_opened(&self, ctx: ContextId, device: DeviceId) {
         let parts = Addresses::kept_apart(self.terms.granule);
         let (kept, fitting) = Default::default();
-        self.state().contexts.insert(ctx, Owner { device, parts, spare: None, kept, fitting, bytes_kept: 0 });
+        self.state()
+            .contexts
+            .insert(ctx, Owner { device, parts, spare: None, kept, fitting, bytes_kept: 0 });
     }
 
     /// Memory of a context, not of 0 bytes.
@@ -247,8 +256,9 @@ impl Arena {
         }
         let Some(address) = found else {
             let address = addresses.take(span, self.terms.granule);
-            return address
-                .map_or(Taken::Nothing, |at| Taken::Block(Block { ctx, address: DevicePtr(at), bytes: whole }));
+            return address.map_or(Taken::Nothing, |at| {
+                Taken::Block(Block { ctx, address: DevicePtr(at), bytes: whole })
+            });
         };
         live.insert(address, bytes);
         if let Some((base, block)) = blocks.range_mut(..=address).next_back() {
@@ -261,12 +271,21 @@ impl Arena {
         Taken::Memory(address)
     }
 
-    /// The server has mapped a block that was wanted for an allocation of `bytes`, which lies at its beginning.
-    pub(crate) fn mapped(&self, block: Block, bytes: u64, mut tell: impl FnMut(Change)) -> DevicePtr {
+    /// The server has mapped a block that was wanted for an allocation of `bytes`, which lies at
+    /// its beginning.
+    pub(crate) fn mapped(
+        &self,
+        block: Block,
+        bytes: u64,
+        mut tell: impl FnMut(Change),
+    ) -> DevicePtr {
         let mut state = self.state();
         let part = self.part(bytes);
         let Block { ctx, address, bytes: whole } = block;
-        state.blocks.insert(address, Held { ctx, bytes: whole, live: 1, shared: part.is_some(), exported: false });
+        state.blocks.insert(
+            address,
+            Held { ctx, bytes: whole, live: 1, shared: part.is_some(), exported: false },
+        );
         state.live.insert(address, bytes);
         if let (Some(part), Some(owner)) = (part, state.contexts.get_mut(&ctx)) {
             owner.parts.give(address.0 + part, whole - part);
@@ -283,7 +302,8 @@ impl Arena {
         self.state().addresses.give(block.address.0, span);
     }
 
-    /// The contexts that have blocks, if an allocation begins at this address: work in any of them may use it.
+    /// The contexts that have blocks, if an allocation begins at this address: work in any of them
+    /// may use it.
     pub(crate) fn users_of(&self, address: DevicePtr) -> Option<Vec<ContextId>> {
         let state = self.state();
         state.live.contains_key(&address).then(|| state.contexts.keys().copied().collect())
@@ -295,7 +315,8 @@ impl Arena {
         self.any_late.store(true, Ordering::Release);
     }
 
-    /// Takes the allocations that are to be freed late, if there are any, and the contexts that the work may be in.
+    /// Takes the allocations that are to be freed late, if there are any, and the contexts that the
+    /// work may be in.
     pub(crate) fn take_late(&self) -> Option<(Vec<DevicePtr>, Vec<ContextId>)> {
         if !self.any_late.swap(false, Ordering::AcqRel) {
             return None;
@@ -310,10 +331,18 @@ impl Arena {
         let bytes = state.live.remove(&address)?;
         state.time += 1;
         self.free_in_block(&mut state, address, bytes, &mut tell);
-        Some(Freed { is_unwatched: state.is_any_kept() && !self.watched.swap(true, Ordering::Relaxed) })
+        Some(Freed {
+            is_unwatched: state.is_any_kept() && !self.watched.swap(true, Ordering::Relaxed),
+        })
     }
 
-    fn free_in_block(&self, state: &mut State, address: DevicePtr, bytes: u64, tell: &mut impl FnMut(Change)) {
+    fn free_in_block(
+        &self,
+        state: &mut State,
+        address: DevicePtr,
+        bytes: u64,
+        tell: &mut impl FnMut(Change),
+    ) {
         let State { blocks, contexts, time, .. } = state;
         let Some((&base, block)) = blocks.range_mut(..=address).next_back() else { return };
         let Some(owner) = contexts.get_mut(&block.ctx) else { return };
@@ -370,8 +399,9 @@ impl Arena {
         any
     }
 
-    /// Gives back what has been kept while nothing was allocated or freed for [`IDLE`], or what the server wants. Returns how long it may be before this is to be
-    /// called again; `None` if not before memory is freed.
+    /// Gives back what has been kept while nothing was allocated or freed for [`IDLE`], or what the
+    /// server wants. Returns how long it may be before this is to be called again; `None` if not
+    /// before memory is freed.
     pub(crate) fn look(&self, now: Instant, mut tell: impl FnMut(Change)) -> Option<Duration> {
         if !self.watched.load(Ordering::Relaxed) {
             return None;
@@ -380,7 +410,8 @@ impl Arena {
         if state.seen.is_none_or(|(time, _)| time != state.time) {
             state.seen = Some((state.time, now));
         }
-        let idle = state.seen.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
+        let idle =
+            state.seen.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
         if idle >= IDLE || self.wanted.swap(false, Ordering::AcqRel) {
             self.give_all_of(&mut state, &mut tell);
         }
@@ -396,10 +427,16 @@ impl Arena {
     pub(crate) fn kept_beside(&self, ctx: ContextId) -> u64 {
         let state = self.state();
         let Some(device) = state.contexts.get(&ctx).map(|owner| owner.device) else { return 0 };
-        state.contexts.values().filter(|owner| owner.device == device).map(|owner| owner.bytes_kept).sum()
+        state
+            .contexts
+            .values()
+            .filter(|owner| owner.device == device)
+            .map(|owner| owner.bytes_kept)
+            .sum()
     }
 
-    /// Other sessions may have the allocation at this address. Nothing else comes to lie in its block from now on.
+    /// Other sessions may have the allocation at this address. Nothing else comes to lie in its
+    /// block from now on.
     pub(crate) fn exported(&self, address: DevicePtr) {
         let mut state = self.state();
         let State { blocks, live, contexts, .. } = &mut *state;
@@ -413,14 +450,17 @@ impl Arena {
         }
     }
 
-    /// A context is about to end, and its blocks with it: nothing is said of them any more. Their addresses are free once [`Arena::ended`] is told of them.
+    /// A context is about to end, and its blocks with it: nothing is said of them any more. Their
+    /// addresses are free once [`Arena::ended`] is told of them.
     pub(crate) fn context_ends(&self, ctx: ContextId) -> Vec<Block> {
         let mut state = self.state();
         state.contexts.remove(&ctx);
         let State { blocks, live, late, .. } = &mut *state;
         let mut ending = Vec::new();
         for (address, Held { bytes, .. }) in blocks.extract_if(.., |_, block| block.ctx == ctx) {
-            live.retain(|allocation, _| *allocation < address || allocation.since(address) >= bytes);
+            live.retain(|allocation, _| {
+                *allocation < address || allocation.since(address) >= bytes
+            });
             ending.push(Block { ctx, address, bytes });
         }
         // Their addresses may come to be another context's.
@@ -433,7 +473,8 @@ impl Arena {
         blocks.into_iter().for_each(|block| self.refused(block));
     }
 
-    /// Reserves addresses for the program, at `hint` if that is free. `None` if there are none that would do.
+    /// Reserves addresses for the program, at `hint` if that is free. `None` if there are none that
+    /// would do.
     pub(crate) fn reserve(&self, bytes: u64, align: u64, hint: DevicePtr) -> Option<DevicePtr> {
         let mut state = self.state();
         let align = align.max(self.terms.granule);

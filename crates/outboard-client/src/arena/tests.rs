@@ -19,7 +19,8 @@ fn arena(granules: u64, told: bool) -> Arena {
     arena
 }
 
-/// Memory, from a server that maps all that it is asked for; the block that it mapped, if it was asked.
+/// Memory, from a server that maps all that it is asked for; the block that it mapped, if it was
+/// asked.
 fn take(arena: &Arena, ctx: ContextId, bytes: u64) -> Option<(DevicePtr, Option<Block>)> {
     match arena.take(ctx, bytes, |_| ()) {
         Taken::Memory(address) => Some((address, None)),
@@ -53,7 +54,10 @@ fn what_is_freed_is_kept_within_bounds() {
     let arena = arena(1024, false);
     let (first, block) = take(&arena, A, 3 * MIB).unwrap();
     assert_eq!(block.unwrap().bytes, 4 * MIB);
-    assert_eq!((free(&arena, first), arena.kept_beside(A), arena.kept_beside(B)), (vec![], 4 * MIB, 0));
+    assert_eq!(
+        (free(&arena, first), arena.kept_beside(A), arena.kept_beside(B)),
+        (vec![], 4 * MIB, 0)
+    );
     assert_eq!(take(&arena, A, 4 * MIB), Some((first, None)), "as many pages");
     assert!(take(&arena, B, 4 * MIB).unwrap().1.is_some());
     assert_eq!(arena.kept_beside(A), 0);
@@ -132,7 +136,10 @@ fn memory_that_others_have_is_used_for_nothing_else() {
     assert!(another.is_some() && third != second.offset(512), "not beside it");
     assert_eq!(free(&arena, second), [Change::Closed(A, second, 100)]);
     assert!(take(&arena, A, 100).unwrap().0 != second);
-    assert_eq!(free(&arena, first), [Change::Closed(A, first, 100), Change::Unmapped(block.unwrap())]);
+    assert_eq!(
+        free(&arena, first),
+        [Change::Closed(A, first, 100), Change::Unmapped(block.unwrap())]
+    );
 }
 
 #[test]
@@ -145,7 +152,11 @@ fn a_context_ends_with_its_blocks() {
     assert_eq!(arena.users_of(small).map(|users| users.len()), Some(2));
     arena.free_late([small]);
     let ending = arena.context_ends(A);
-    assert_eq!((ending.len(), arena.take_late()), (2, Some((vec![], vec![B]))), "another's may lie there next");
+    assert_eq!(
+        (ending.len(), arena.take_late()),
+        (2, Some((vec![], vec![B]))),
+        "another's may lie there next"
+    );
     assert!(!arena.give_all(|_| panic!("nothing is said of what ends")));
     assert_eq!(take(&arena, B, GRANULE), None, "the server has them still");
     arena.ended(ending);
@@ -165,7 +176,10 @@ fn reservations_and_memory_do_not_meet() {
         Some(DevicePtr(BASE + 6 * GRANULE)),
         "the least that will do"
     );
-    assert_eq!((take(&arena, A, 5 * GRANULE), arena.reserve(5 * GRANULE, 0, DevicePtr::NULL)), (None, None));
+    assert_eq!(
+        (take(&arena, A, 5 * GRANULE), arena.reserve(5 * GRANULE, 0, DevicePtr::NULL)),
+        (None, None)
+    );
     assert!(arena.unreserve(hint) && !arena.unreserve(hint));
     assert_eq!(take(&arena, A, 5 * GRANULE).unwrap().0, DevicePtr(BASE));
 }
@@ -211,9 +225,16 @@ impl Server {
             None => {}
         }
         let end = block.address.offset(block.bytes);
-        assert!(block.address.0 >= BASE && end.0 <= BASE + 64 * GRANULE && block.address.0.is_multiple_of(GRANULE));
+        assert!(
+            block.address.0 >= BASE
+                && end.0 <= BASE + 64 * GRANULE
+                && block.address.0.is_multiple_of(GRANULE)
+        );
         let below = self.blocks.range(..end).next_back();
-        assert!(below.is_none_or(|(at, other)| at.offset(other.bytes) <= block.address), "blocks overlap");
+        assert!(
+            below.is_none_or(|(at, other)| at.offset(other.bytes) <= block.address),
+            "blocks overlap"
+        );
         self.mapped += block.bytes;
         self.blocks.insert(block.address, block);
         true
@@ -226,15 +247,24 @@ impl Server {
         match change {
             Change::Opened(ctx, address, bytes) => {
                 let (base, block) = self.blocks.range(..=address).next_back().expect("a block");
-                assert!(block.ctx == ctx && address.since(*base) + bytes <= block.bytes, "outside of its block");
+                assert!(
+                    block.ctx == ctx && address.since(*base) + bytes <= block.bytes,
+                    "outside of its block"
+                );
                 let below = self.parts.range(..address.offset(bytes)).next_back();
-                assert!(below.is_none_or(|(at, len)| at.offset(*len) < address), "allocations meet");
+                assert!(
+                    below.is_none_or(|(at, len)| at.offset(*len) < address),
+                    "allocations meet"
+                );
                 self.parts.insert(address, bytes);
             }
-            Change::Closed(_, address, bytes) => assert_eq!(self.parts.remove(&address), Some(bytes)),
+            Change::Closed(_, address, bytes) => {
+                assert_eq!(self.parts.remove(&address), Some(bytes))
+            }
             Change::Unmapped(block) => {
                 assert_eq!(self.blocks.remove(&block.address), Some(block));
-                let inside = self.parts.range(block.address..block.address.offset(block.bytes)).next();
+                let inside =
+                    self.parts.range(block.address..block.address.offset(block.bytes)).next();
                 assert_eq!(inside, None, "something is allocated there");
                 self.mapped -= block.bytes;
             }
@@ -273,7 +303,8 @@ impl Session {
         attempt().or_else(|| self.arena.give_all(|change| self.tell(change)).then(attempt)?)
     }
 
-    /// Runs steps, frees all, and says how often there was no memory. What is allocated at the same time never overlaps.
+    /// Runs steps, frees all, and says how often there was no memory. What is allocated at the same
+    /// time never overlaps.
     fn run(&self, steps: &[(bool, u64, bool, usize)]) -> usize {
         let (mut live, mut refused) = (Vec::<(DevicePtr, u64)>::new(), 0);
         for (second, bytes, frees, pick) in steps {
@@ -303,10 +334,13 @@ impl Session {
 
 #[test]
 fn any_block_may_be_refused() {
-    let sizes = [1, 100_000, MIB - 1, MIB, 3 * MIB, GRANULE, 700, 5 * GRANULE, 900_000, 900_000, 900_000];
+    let sizes =
+        [1, 100_000, MIB - 1, MIB, 3 * MIB, GRANULE, 700, 5 * GRANULE, 900_000, 900_000, 900_000];
     let steps: Vec<(bool, u64, bool, usize)> = sizes
         .iter()
-        .flat_map(|bytes| [(false, *bytes, false, 0), (true, *bytes, false, 0), (false, 1, true, 3)])
+        .flat_map(|bytes| {
+            [(false, *bytes, false, 0), (true, *bytes, false, 0), (false, 1, true, 3)]
+        })
         .collect();
     let mut reached = 0;
     for refused in 0.. {
@@ -332,7 +366,8 @@ fn steps() -> impl Strategy<Value = Vec<(bool, u64, bool, usize)>> {
 }
 
 proptest! {
-    /// Allocations never meet, lie in blocks of their context, and nothing is lost: with everything freed, all memory can be had at once.
+    /// Allocations never meet, lie in blocks of their context, and nothing is lost: with everything
+    /// freed, all memory can be had at once.
     #[test]
     fn memory_is_as_the_server_has_it(steps in steps()) {
         let session = Session::new();
@@ -342,8 +377,9 @@ proptest! {
         prop_assert!(session.allocate(A, Server::MEMORY).is_some());
     }
 
-    /// A worker that is killed, whatever it heard last, is noticed by whoever asks it for memory. What it had mapped is given out and taken back as before,
-    /// and what it never mapped is given to nobody.
+    /// A worker that is killed, whatever it heard last, is noticed by whoever asks it for memory.
+    /// What it had mapped is given out and taken back as before, and what it never mapped is given
+    /// to nobody.
     #[test]
     fn a_worker_may_be_killed_at_any_step(steps in steps(), killed_after in 0usize..200) {
         let session = Session::new();

@@ -1,4 +1,5 @@
-//! A copy between the program's memory and the device, described once for every way that its bytes may take.
+//! A copy between the program's memory and the device, described once for every way that its bytes
+//! may take.
 
 use std::ops::Range;
 
@@ -56,7 +57,9 @@ impl HostCopy {
     /// The device memory of a copy of bytes in one piece.
     pub(super) fn device_row(&self) -> Option<DevicePtr> {
         match self.device.storage {
-            Storage::Linear(address) if self.extent == Extent::row(self.extent.width) => Some(address),
+            Storage::Linear(address) if self.extent == Extent::row(self.extent.width) => {
+                Some(address)
+            }
             _ => None,
         }
     }
@@ -70,7 +73,8 @@ impl HostCopy {
         }
     }
 
-    /// The program's memory from packed byte `from` on, `bytes` of them: for a box, all of its memory.
+    /// The program's memory from packed byte `from` on, `bytes` of them: for a box, all of its
+    /// memory.
     pub(super) fn host_range(&self, sizes: Sizes, from: u64, bytes: u64) -> Range<HostPtr> {
         match self.device_row() {
             Some(_) => self.host.offset(from).range(bytes),

@@ -14,7 +14,8 @@ use crate::link::Ticket;
 use crate::link::bulk::{Direction, Place};
 use crate::session::Session;
 
-/// The transfers of one copy that is waited for. While the bytes of one come, the device copies the next. Dropped, it waits: the memory is the program's.
+/// The transfers of one copy that is waited for. While the bytes of one come, the device copies the
+/// next. Dropped, it waits: the memory is the program's.
 struct Awaited(VecDeque<Ticket>);
 
 impl Drop for Awaited {
@@ -26,11 +27,17 @@ impl Drop for Awaited {
 }
 
 impl Session {
-    /// Announces the transfers of a copy, and waits for their bytes unless the program does so itself.
+    /// Announces the transfers of a copy, and waits for their bytes unless the program does so
+    /// itself.
     ///
     /// # Safety
     /// The program's memory is writable as `copy.mode` says.
-    pub(super) unsafe fn copy_down(&self, ctx: ContextId, copy: &HostCopy, sizes: Sizes) -> Result<()> {
+    pub(super) unsafe fn copy_down(
+        &self,
+        ctx: ContextId,
+        copy: &HostCopy,
+        sizes: Sizes,
+    ) -> Result<()> {
         let HostCopy { device: src, extent, stream, .. } = *copy;
         let mut awaited = Awaited(VecDeque::new());
         for piece in pieces(sizes.bytes, extent.width) {
@@ -45,7 +52,11 @@ impl Session {
             // SAFETY: by the contract above; what is awaited has ended when this returns.
             let ticket = unsafe { self.link().download(place, bytes, chunk, Vec::new()) }?;
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
-            self.post_to(ctx, stream, &msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk })?;
+            self.post_to(
+                ctx,
+                stream,
+                &msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk },
+            )?;
             awaited.0.push_back(ticket);
             self.link().flush()?;
             if awaited.0.len() > 1 {
@@ -85,7 +96,8 @@ impl Session {
         let ticket = unsafe { self.link().download(to, bytes, chunk, in_stream) }?;
         let (transfer, chunk) = (ticket.number(), ticket.chunk());
         // Known before it is posted: another thread may read at once that the device has done it.
-        let queued = self.copies.download(host, ticket, aside, (self.progress().outstanding(), ctx, stream));
+        let queued =
+            self.copies.download(host, ticket, aside, (self.progress().outstanding(), ctx, stream));
         let message = msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk };
         queued.is(self.post_counted(ctx, stream, &message)?);
         Ok(())

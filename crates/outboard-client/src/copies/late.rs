@@ -1,5 +1,6 @@
-//! Copies to the device whose bytes are read when the stream comes to them, because something before them in the stream may still write them: a
-//! function of the program, or a copy to the same memory.
+//! Copies to the device whose bytes are read when the stream comes to them, because something
+//! before them in the stream may still write them: a function of the program, or a copy to the same
+//! memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -42,10 +43,14 @@ impl LateCopies {
         }
     }
 
-    /// Sends what nobody will ask for any more: the context has ended, and the memory must become the program's own again.
+    /// Sends what nobody will ask for any more: the context has ended, and the memory must become
+    /// the program's own again.
     pub(crate) fn end(&self, ctx: ContextId) {
-        let ended: Vec<Late> =
-            self.waiting().extract_if(|_, late| late.queued.place().0 == ctx).map(|(_, late)| late).collect();
+        let ended: Vec<Late> = self
+            .waiting()
+            .extract_if(|_, late| late.queued.place().0 == ctx)
+            .map(|(_, late)| late)
+            .collect();
         for late in ended {
             late.upload.start();
         }
@@ -61,7 +66,9 @@ impl Answerer for LateCopies {
         if kind != SEND {
             return None;
         }
-        let Ok(transfer) = body.get::<u64>() else { return Some(Err(CUresult::CUDA_ERROR_UNKNOWN)) };
+        let Ok(transfer) = body.get::<u64>() else {
+            return Some(Err(CUresult::CUDA_ERROR_UNKNOWN));
+        };
         let late = {
             let mut waiting = self.waiting();
             let asked = waiting.get(&transfer).is_some_and(|late| late.queued.place().0 == ctx);

@@ -1,5 +1,6 @@
-//! Copies between the program's memory and the device: described once ([`description`]), planned in one place ([`plan`]), and done by one of the
-//! ways that their bytes may take ([`inline`], [`staged`], and lanes [`up`] and [`down`]).
+//! Copies between the program's memory and the device: described once ([`description`]), planned in
+//! one place ([`plan`]), and done by one of the ways that their bytes may take ([`inline`],
+//! [`staged`], and lanes [`up`] and [`down`]).
 
 pub(crate) mod late;
 pub(crate) mod under_way;
@@ -28,7 +29,8 @@ impl Session {
     /// Does a copy between the program's memory and the device, or queues it.
     ///
     /// # Safety
-    /// The program's memory is readable or writable, in the rows of the copy, for as long as `copy.mode` says.
+    /// The program's memory is readable or writable, in the rows of the copy, for as long as
+    /// `copy.mode` says.
     pub(crate) unsafe fn copy(&self, ctx: ContextId, copy: &HostCopy) -> Result<()> {
         let sizes = copy.sizes()?;
         let to_device = copy.direction == Direction::Up;
@@ -57,8 +59,9 @@ impl Session {
         }
     }
 
-    /// Why a copy has failed whose bytes did not come or go: its own failure, or a fault, of which the worker has told, or will before the stream's end.
-    /// Without such word it is what became of the bytes.
+    /// Why a copy has failed whose bytes did not come or go: its own failure, or a fault, of which
+    /// the worker has told, or will before the stream's end. Without such word it is what became of
+    /// the bytes.
     #[cold]
     fn cause(&self, ctx: ContextId, stream: StreamId, error: CUresult) -> CUresult {
         self.wait(ctx, &msg::StreamSynchronize { stream }).err().unwrap_or(error)
@@ -73,7 +76,8 @@ impl Session {
         });
     }
 
-    /// The program gives page-locked memory up: waits until no copy uses it, and lets no launch ask for it any more.
+    /// The program gives page-locked memory up: waits until no copy uses it, and lets no launch ask
+    /// for it any more.
     pub(crate) fn memory_goes(&self, memory: *const u8, bytes: usize) {
         self.finish_copies(memory, bytes);
         self.graphs().gone(&range(memory, bytes as u64));
@@ -90,21 +94,28 @@ pub(crate) fn range(memory: *const u8, bytes: u64) -> Range<HostPtr> {
     HostPtr::of(memory).range(bytes)
 }
 
-/// Larger copies go as several transfers: each queues a few operations in the stream for each of its chunks, and a stream holds only so many.
+/// Larger copies go as several transfers: each queues a few operations in the stream for each of
+/// its chunks, and a stream holds only so many.
 const LARGEST_TRANSFER: u64 = 128 << 20;
 
 /// A chunk size for a box: whole rows if they fit, so that each chunk is one copy on the device.
 fn chunk_of_rows(suggested: u32, width: u64) -> u32 {
     let rows = u64::from(suggested) / width;
     let fitting = rows * width;
-    // Chunks of rows that are nearly as large as a chunk must not be much smaller than what was suggested.
+    // Chunks of rows that are nearly as large as a chunk must not be much smaller than what was
+    // suggested.
     if rows > 0 && fitting >= 64 << 10 { fitting as u32 } else { suggested }
 }
 
 /// The transfers that a copy is made of: of whole rows, if they are not larger than a transfer.
 fn pieces(bytes: u64, row: u64) -> impl Iterator<Item = Range<u64>> {
-    let largest = if row < LARGEST_TRANSFER { LARGEST_TRANSFER - LARGEST_TRANSFER % row } else { LARGEST_TRANSFER };
-    (0..bytes.div_ceil(largest)).map(move |index| index * largest..((index + 1) * largest).min(bytes))
+    let largest = if row < LARGEST_TRANSFER {
+        LARGEST_TRANSFER - LARGEST_TRANSFER % row
+    } else {
+        LARGEST_TRANSFER
+    };
+    (0..bytes.div_ceil(largest))
+        .map(move |index| index * largest..((index + 1) * largest).min(bytes))
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ pub(super) enum Way {
     Staged,
     /// On connections of their own.
     Lanes,
-    /// So, when the worker asks for them: something before the copy in its stream may still write them.
+    /// So, when the worker asks for them: something before the copy in its stream may still write
+    /// them.
     Late,
 }
 
@@ -26,7 +27,8 @@ pub(super) struct Facts {
     pub(super) mode: CopyMode,
     /// Whether the worker shares memory with this process.
     pub(super) shares_memory: bool,
-    /// Whether something that nobody may wait for writes the source before the stream comes to the copy.
+    /// Whether something that nobody may wait for writes the source before the stream comes to the
+    /// copy.
     pub(super) is_written_before: bool,
 }
 
@@ -55,12 +57,11 @@ mod tests {
         let around = MAX_INLINE as u64 - 1..MAX_INLINE as u64 + 2;
         let bytes = prop_oneof![1u64..4, around, Just(1u64 << 40)];
         let modes = vec![CopyMode::Synchronous, CopyMode::Pageable, CopyMode::Pinned];
-        (any::<bool>(), bytes, proptest::sample::select(modes), any::<bool>(), any::<bool>()).prop_map(
-            |(up, bytes, mode, shares_memory, is_written_before)| {
+        (any::<bool>(), bytes, proptest::sample::select(modes), any::<bool>(), any::<bool>())
+            .prop_map(|(up, bytes, mode, shares_memory, is_written_before)| {
                 let direction = if up { Direction::Up } else { Direction::Down };
                 Facts { direction, bytes, mode, shares_memory, is_written_before }
-            },
-        )
+            })
     }
 
     proptest! {
@@ -98,7 +99,8 @@ mod tests {
             (Down, large, Pageable, Way::Lanes, Way::Staged),
             (Down, large, Pinned, Way::Lanes, Way::Lanes),
         ] {
-            let facts = Facts { direction, bytes, mode, shares_memory: false, is_written_before: false };
+            let facts =
+                Facts { direction, bytes, mode, shares_memory: false, is_written_before: false };
             assert_eq!(plan(&facts), over_tcp, "{facts:?}");
             let facts = Facts { shares_memory: true, ..facts };
             assert_eq!(plan(&facts), shared, "{facts:?}");

@@ -42,21 +42,29 @@ impl Session {
             {
                 let (from, bytes) = (piece.start, piece.end - piece.start);
                 let chunk = chunk_of_rows(chunk(bytes), extent.width);
-                // SAFETY: by the contract above; what is under way has ended when this returns, see below.
-                let staged = unsafe { self.link().stage(direction, copy.place().at(from), bytes, chunk) };
+                // SAFETY: by the contract above; what is under way has ended when this returns, see
+                // below.
+                let staged =
+                    unsafe { self.link().stage(direction, copy.place().at(from), bytes, chunk) };
                 let staged = staged.ok_or(CUresult::CUDA_ERROR_UNKNOWN)??;
-                let (chunk, at, to_device) = (staged.chunk(), staged.at(), direction == Direction::Up);
-                let message = msg::CopyStaged { device, extent, to_device, stream, from, bytes, chunk, at };
+                let (chunk, at, to_device) =
+                    (staged.chunk(), staged.at(), direction == Direction::Up);
+                let message =
+                    msg::CopyStaged { device, extent, to_device, stream, from, bytes, chunk, at };
                 self.post_to(ctx, stream, &message)?;
                 under_way.push_back(staged);
             }
-            // A transfer that nobody runs copies nothing: an error leaves the program's memory alone.
+            // A transfer that nobody runs copies nothing: an error leaves the program's memory
+            // alone.
             let Some(staged) = under_way.pop_front() else { return Ok(()) };
             match direction {
                 Direction::Up => profile::stalled(|| staged.run()),
                 Direction::Down => profile::waited(|| staged.run()),
             }?;
-            if copy.mode == CopyMode::Synchronous && direction == Direction::Up && left.peek().is_none() {
+            if copy.mode == CopyMode::Synchronous
+                && direction == Direction::Up
+                && left.peek().is_none()
+            {
                 profile::waited(|| staged.taken())?;
             }
         }

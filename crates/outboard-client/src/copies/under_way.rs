@@ -41,12 +41,13 @@ struct Copy {
 pub(crate) struct Earlier {
     /// Transfers of those of its stream: their bytes must be there first.
     pub(crate) in_stream: Vec<u64>,
-    /// Whether there are any of another stream, or that put their bytes aside. Which are done first only the device knows.
+    /// Whether there are any of another stream, or that put their bytes aside. Which are done first
+    /// only the device knows.
     pub(crate) elsewhere: bool,
 }
 
-/// Bytes of a copy that are put in their place only when it is known to be done: an earlier copy of another stream to the same memory is under
-/// way, and lanes overtake each other.
+/// Bytes of a copy that are put in their place only when it is known to be done: an earlier copy of
+/// another stream to the same memory is under way, and lanes overtake each other.
 #[derive(Debug)]
 pub(crate) struct Aside {
     bytes: Box<[u8]>,
@@ -79,7 +80,8 @@ impl Copy {
         let ticket = Arc::new(ticket);
         let own = Arc::clone(&ticket);
         // Once the program knows that the copy is done, its memory is left alone.
-        let queued = outstanding.begin_with(ctx, stream, Some(Box::new(move || own.is_known_to_be_done())));
+        let queued =
+            outstanding.begin_with(ctx, stream, Some(Box::new(move || own.is_known_to_be_done())));
         let aside = aside.map(|aside| Arc::new(Mutex::new(Some(aside))));
         Copy { host, ticket, queued: Arc::new(queued), aside, done: false }
     }
@@ -106,7 +108,8 @@ impl Copy {
         if let Some(Aside { bytes, place }) = aside.take()
             && came
         {
-            // SAFETY: the memory stays the copy's until somebody has waited for it, as every download's does.
+            // SAFETY: the memory stays the copy's until somebody has waited for it, as every
+            // download's does.
             unsafe { place.scatter(bytes.as_ptr(), bytes.len()) };
         }
     }
@@ -117,7 +120,8 @@ impl Copies {
         lock(&self.state)
     }
 
-    /// A copy to `host` goes on in the background, in this order. Its command's number is to be told.
+    /// A copy to `host` goes on in the background, in this order. Its command's number is to be
+    /// told.
     pub(crate) fn download(
         &self,
         host: Range<HostPtr>,
@@ -138,11 +142,15 @@ impl Copies {
         add(&mut self.state().uploads, Copy::new(host, ticket, None, order))
     }
 
-    /// The device has done download `number`. Called by whichever thread reads the link: it must not wait.
+    /// The device has done download `number`. Called by whichever thread reads the link: it must
+    /// not wait.
     pub(crate) fn copied(&self, number: u64) {
         let mut state = self.state();
         // What is said of a copy that is not under way is of no use, however often it is said.
-        let Some(copy) = state.downloads.iter_mut().find(|copy| copy.ticket.number() == number) else { return };
+        let Some(copy) = state.downloads.iter_mut().find(|copy| copy.ticket.number() == number)
+        else {
+            return;
+        };
         copy.done = true;
         drop(state);
         self.owed.store(true, Ordering::Release);
@@ -182,9 +190,16 @@ impl Copies {
     }
 
     /// The downloads that write to `host` while one more is queued in a stream.
-    pub(crate) fn earlier_downloads(&self, host: &Range<HostPtr>, ctx: ContextId, stream: StreamId) -> Earlier {
+    pub(crate) fn earlier_downloads(
+        &self,
+        host: &Range<HostPtr>,
+        ctx: ContextId,
+        stream: StreamId,
+    ) -> Earlier {
         let mut earlier = Earlier::default();
-        for copy in self.state().downloads.iter().filter(|copy| copy.overlaps(host) && !copy.is_over()) {
+        for copy in
+            self.state().downloads.iter().filter(|copy| copy.overlaps(host) && !copy.is_over())
+        {
             let (of_ctx, of_stream, _) = copy.queued.place();
             if (of_ctx, of_stream) == (ctx, stream) && !copy.is_aside() {
                 earlier.in_stream.push(copy.ticket.number());
@@ -195,7 +210,8 @@ impl Copies {
         earlier
     }
 
-    /// Waits until no download writes to `host`: before its bytes are read for a copy that is queued behind.
+    /// Waits until no download writes to `host`: before its bytes are read for a copy that is
+    /// queued behind.
     pub(crate) fn wait_for_downloads(&self, host: &Range<HostPtr>) {
         self.wait_where(host, false);
     }
@@ -210,7 +226,12 @@ impl Copies {
             let next = {
                 let state = self.state();
                 let uploads: &[Copy] = if uploads_too { &state.uploads } else { &[] };
-                state.downloads.iter().chain(uploads).find(|copy| copy.overlaps(host) && !copy.is_over()).cloned()
+                state
+                    .downloads
+                    .iter()
+                    .chain(uploads)
+                    .find(|copy| copy.overlaps(host) && !copy.is_over())
+                    .cloned()
             };
             match next {
                 Some(copy) => copy.finish(),

@@ -23,13 +23,21 @@ struct Piece<'a> {
 }
 
 impl Session {
-    /// Whether something queued before a copy may still write its source, which nobody may wait for.
+    /// Whether something queued before a copy may still write its source, which nobody may wait
+    /// for.
     pub(super) fn source_is_written_before(&self, host: &Range<HostPtr>, mode: CopyMode) -> bool {
-        mode == CopyMode::Pinned && (self.functions.are_waiting() || self.copies.is_download_under_way(host))
+        mode == CopyMode::Pinned
+            && (self.functions.are_waiting() || self.copies.is_download_under_way(host))
     }
 
-    /// Waits for what may still write the source of a copy whose bytes are read now, and not when the stream comes to it.
-    pub(super) fn settle_source(&self, ctx: ContextId, copy: &HostCopy, host: &Range<HostPtr>) -> Result<()> {
+    /// Waits for what may still write the source of a copy whose bytes are read now, and not when
+    /// the stream comes to it.
+    pub(super) fn settle_source(
+        &self,
+        ctx: ContextId,
+        copy: &HostCopy,
+        host: &Range<HostPtr>,
+    ) -> Result<()> {
         if copy.mode == CopyMode::Synchronous && self.functions.are_waiting() {
             // One of the functions may write what is copied.
             self.wait(ctx, &msg::StreamSynchronize { stream: copy.stream })?;
@@ -38,11 +46,18 @@ impl Session {
         Ok(())
     }
 
-    /// Announces the transfers of a copy and sends their bytes; if they come `late`, when the worker asks for them.
+    /// Announces the transfers of a copy and sends their bytes; if they come `late`, when the
+    /// worker asks for them.
     ///
     /// # Safety
     /// The program's memory is readable as `copy.mode` says.
-    pub(super) unsafe fn copy_up(&self, ctx: ContextId, copy: &HostCopy, sizes: Sizes, late: bool) -> Result<()> {
+    pub(super) unsafe fn copy_up(
+        &self,
+        ctx: ContextId,
+        copy: &HostCopy,
+        sizes: Sizes,
+        late: bool,
+    ) -> Result<()> {
         let (mut last, mut is_queued) = (None, false);
         for piece in pieces(sizes.bytes, copy.extent.width) {
             let (from, bytes) = (piece.start, piece.end - piece.start);
@@ -53,7 +68,8 @@ impl Session {
             let piece = |upload| Piece { upload, place, host, from, bytes };
             match upload {
                 Some(upload) if late => {
-                    // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
+                    // SAFETY: by the contract above; page-locked memory stays until
+                    // `finish_copies`.
                     unsafe { self.send_late(ctx, copy, piece(upload), false) }?;
                 }
                 Some(upload) => {
@@ -76,25 +92,35 @@ impl Session {
         self.taken(ctx, copy, last)
     }
 
-    /// Sends the bytes of a transfer now. What is returned is to be waited for when all of the copy has been sent.
+    /// Sends the bytes of a transfer now. What is returned is to be waited for when all of the copy
+    /// has been sent.
     ///
     /// # Safety
     /// As of [`Session::copy_up`].
-    unsafe fn send(&self, ctx: ContextId, copy: &HostCopy, piece: Piece<'_>) -> Result<Option<Sent>> {
+    unsafe fn send(
+        &self,
+        ctx: ContextId,
+        copy: &HostCopy,
+        piece: Piece<'_>,
+    ) -> Result<Option<Sent>> {
         let Piece { upload, place, host, from, bytes } = piece;
         let (transfer, chunk) = (upload.number(), upload.chunk());
         let HostCopy { device: dst, extent, stream, mode, .. } = *copy;
-        let message = msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late: false };
+        let message =
+            msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late: false };
         let seq = self.post_counted(ctx, stream, &message)?;
         match mode {
             CopyMode::Pinned => {
                 let order = (self.progress().outstanding(), ctx, stream);
                 // SAFETY: by the contract above.
-                self.copies.upload(host, unsafe { upload.send_in_background(place) }, order).is(seq);
+                self.copies
+                    .upload(host, unsafe { upload.send_in_background(place) }, order)
+                    .is(seq);
                 Ok(None)
             }
             CopyMode::Synchronous => {
-                // SAFETY: by the contract above; what is returned is dropped when the device has the bytes, or after a failure.
+                // SAFETY: by the contract above; what is returned is dropped when the device has
+                // the bytes, or after a failure.
                 Ok(Some(profile::stalled(|| unsafe { upload.send_and_keep(place) })?))
             }
             CopyMode::Pageable => {
@@ -107,7 +133,8 @@ impl Session {
         }
     }
 
-    /// Waits until the device has taken the last transfer of a copy, if somebody waits for it. Those before it are in the same stream.
+    /// Waits until the device has taken the last transfer of a copy, if somebody waits for it.
+    /// Those before it are in the same stream.
     fn taken(&self, ctx: ContextId, copy: &HostCopy, last: Option<Sent>) -> Result<()> {
         match last.map(|last| profile::waited(|| last.wait())) {
             None | Some(Ok(())) => Ok(()),
@@ -115,11 +142,18 @@ impl Session {
         }
     }
 
-    /// Sends the bytes of a transfer when the worker asks for them; `queued` if it has no staging memory.
+    /// Sends the bytes of a transfer when the worker asks for them; `queued` if it has no staging
+    /// memory.
     ///
     /// # Safety
     /// As of [`Session::copy_up`].
-    unsafe fn send_late(&self, ctx: ContextId, copy: &HostCopy, piece: Piece<'_>, queued: bool) -> Result<()> {
+    unsafe fn send_late(
+        &self,
+        ctx: ContextId,
+        copy: &HostCopy,
+        piece: Piece<'_>,
+        queued: bool,
+    ) -> Result<()> {
         let HostCopy { device: dst, extent, stream, .. } = *copy;
         let Piece { upload, place, host, from, bytes } = piece;
         let (transfer, chunk, expected) = (upload.number(), upload.chunk(), self.link().expect()?);
@@ -129,9 +163,22 @@ impl Session {
         // Known before it is posted: another thread may read at once that the worker asks.
         self.late.add(self.copies.upload(host, ticket, order), later, expected);
         let seq = if queued {
-            self.post_counted(ctx, stream, &msg::CopyBoxInQueued { dst, extent, stream, from, bytes, transfer, chunk })
+            self.post_counted(
+                ctx,
+                stream,
+                &msg::CopyBoxInQueued { dst, extent, stream, from, bytes, transfer, chunk },
+            )
         } else {
-            let message = msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late: true };
+            let message = msg::CopyBoxInBulk {
+                dst,
+                extent,
+                stream,
+                from,
+                bytes,
+                transfer,
+                chunk,
+                late: true,
+            };
             self.post_counted(ctx, stream, &message)
         }?;
         self.late.queued(transfer, seq);

@@ -1,4 +1,5 @@
-//! Functions and memory of the program under the numbers by which the worker may ask for them. A number is known as long as somebody holds it.
+//! Functions and memory of the program under the numbers by which the worker may ask for them. A
+//! number is known as long as somebody holds it.
 
 use core::ffi::c_void;
 use std::collections::HashMap;

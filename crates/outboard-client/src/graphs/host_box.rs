@@ -23,12 +23,17 @@ impl HostBox {
     /// Whether any of its bytes, or of those between its rows, lies in a range of addresses.
     pub(super) fn meets(&self, range: &std::ops::Range<HostPtr>) -> bool {
         let [width, rows, slices] = self.extent;
-        let above = self.height.saturating_mul(slices.saturating_sub(1)).saturating_add(rows.saturating_sub(1));
-        let end = self.address.saturating_add(self.pitch.saturating_mul(above)).saturating_add(width);
+        let above = self
+            .height
+            .saturating_mul(slices.saturating_sub(1))
+            .saturating_add(rows.saturating_sub(1));
+        let end =
+            self.address.saturating_add(self.pitch.saturating_mul(above)).saturating_add(width);
         self.address < range.end && range.start < end
     }
 
-    /// Calls with address and length of each stretch of memory that makes up bytes `at..at + len` of the box. `None` if there are not as many.
+    /// Calls with address and length of each stretch of memory that makes up bytes `at..at + len`
+    /// of the box. `None` if there are not as many.
     fn stretches(&self, at: u64, len: usize, mut each: impl FnMut(HostPtr, usize)) -> Option<()> {
         let [width, rows, slices] = self.extent;
         let end = at.checked_add(len as u64)?;

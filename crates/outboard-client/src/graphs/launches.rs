@@ -1,7 +1,9 @@
-//! Launches of executables that are under way: only through them does a worker reach the program's functions and memory.
+//! Launches of executables that are under way: only through them does a worker reach the program's
+//! functions and memory.
 //!
-//! A launch allows what its nodes need once: each function as often as nodes call it, of each box as many bytes as copies move. The body of a loop may run
-//! any number of times, so what is in one is bounded by the launch alone. A launch that is over allows nothing.
+//! A launch allows what its nodes need once: each function as often as nodes call it, of each box
+//! as many bytes as copies move. The body of a loop may run any number of times, so what is in one
+//! is bounded by the launch alone. A launch that is over allows nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -58,9 +60,9 @@ impl Launches {
     /// A launch that needs this is about to be queued.
     pub(super) fn begin(&self, ctx: ContextId, stream: StreamId, needs: &Needs) -> Launch {
         let queued = self.outstanding.begin(ctx, stream);
-        let left = needs
-            .iter()
-            .map(|(number, (given, times))| (*number, (Arc::clone(given), times.saturating_mul(given.share().max(1)))));
+        let left = needs.iter().map(|(number, (given, times))| {
+            (*number, (Arc::clone(given), times.saturating_mul(given.share().max(1))))
+        });
         let under_way = UnderWay { work: Arc::clone(queued.work()), left: left.collect() };
         let mut all = lock(&self.all);
         all.last += 1;
@@ -73,7 +75,8 @@ impl Launches {
         !lock(&self.all).launches.is_empty()
     }
 
-    /// Does something with a thing that the oldest launch which may still ask for so much of it needs. `None` if there is no such launch.
+    /// Does something with a thing that the oldest launch which may still ask for so much of it
+    /// needs. `None` if there is no such launch.
     pub(super) fn with<T>(
         &self,
         number: u64,

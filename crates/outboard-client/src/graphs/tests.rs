@@ -31,7 +31,9 @@ impl Asked {
 
     /// Puts a host node into a graph; its number.
     fn host(&self, graph: ObjectId, node: u64, counter: &AtomicU64) -> u64 {
-        let NodeParams::Host(host) = self.set(graph, node, host(counter)) else { panic!("another kind of node") };
+        let NodeParams::Host(host) = self.set(graph, node, host(counter)) else {
+            panic!("another kind of node")
+        };
         host.function
     }
 
@@ -95,7 +97,8 @@ fn host(counter: &AtomicU64) -> NodeParams {
 /// A copy between device memory and these bytes.
 fn copy(memory: &mut [u8], to_host: bool) -> NodeParams {
     let len = memory.len() as u64;
-    let host = Place::Host(Rows { address: HostPtr::of(memory.as_mut_ptr()), pitch: len, height: 1 });
+    let host =
+        Place::Host(Rows { address: HostPtr::of(memory.as_mut_ptr()), pitch: len, height: 1 });
     let device = Place::Device(Rows { address: DevicePtr(4096), pitch: len, height: 1 });
     let (dst, src) = if to_host { (host, device) } else { (device, host) };
     NodeParams::Copy(CopyNode { ctx: ContextId(1), dst, src, extent: [len, 1, 1] })
@@ -104,9 +107,9 @@ fn copy(memory: &mut [u8], to_host: bool) -> NodeParams {
 /// The number that the worker has for the host's side of a copy.
 fn number(params: &NodeParams) -> u64 {
     match params {
-        NodeParams::Copy(CopyNode { dst: Place::Host(rows), .. } | CopyNode { src: Place::Host(rows), .. }) => {
-            rows.address.0
-        }
+        NodeParams::Copy(
+            CopyNode { dst: Place::Host(rows), .. } | CopyNode { src: Place::Host(rows), .. },
+        ) => rows.address.0,
         other => panic!("not a copy: {other:?}"),
     }
 }
@@ -126,12 +129,17 @@ fn nothing_is_called_read_or_written_without_a_launch() {
     asked.made(ObjectId(2), ObjectId(1));
     nothing("in an executable");
     let launch = asked.launch(ObjectId(2), 5).unwrap();
-    assert!(asked.read(to, 0, 1).is_err() && !asked.write(from, 0, &[9]), "each box has its direction");
+    assert!(
+        asked.read(to, 0, 1).is_err() && !asked.write(from, 0, &[9]),
+        "each box has its direction"
+    );
     assert!(asked.calls(call) && !asked.calls(call), "a launch calls it once");
     assert_eq!(asked.read(from, 0, 6).unwrap(), [7; 6]);
     assert!(asked.read(from, 0, 3).is_err(), "as many bytes as the copy has");
     assert_eq!(asked.read(from, 6, 2).unwrap(), [7; 2]);
-    assert!(asked.write(to, 4, &[3; 4]) && asked.write(to, 0, &[2; 4]) && !asked.write(to, 0, &[4; 4]));
+    assert!(
+        asked.write(to, 4, &[3; 4]) && asked.write(to, 0, &[2; 4]) && !asked.write(to, 0, &[4; 4])
+    );
     assert!(asked.read(from, u64::MAX, 0).is_err() && !asked.write(to, 9, &[]));
     let next = asked.launch(ObjectId(2), 6).unwrap();
     assert!(asked.calls(call), "each launch has its own");
@@ -139,7 +147,10 @@ fn nothing_is_called_read_or_written_without_a_launch() {
     assert_eq!(asked.read(from, 0, 8).unwrap(), [7; 8]);
     drop(next);
     nothing("after the launches");
-    assert_eq!((source, sink, counter.load(Ordering::Relaxed)), ([7; 8], [2, 2, 2, 2, 3, 3, 3, 3], 2));
+    assert_eq!(
+        (source, sink, counter.load(Ordering::Relaxed)),
+        ([7; 8], [2, 2, 2, 2, 3, 3, 3, 3], 2)
+    );
 }
 
 #[test]
@@ -177,10 +188,16 @@ fn a_loop_calls_as_often_as_it_runs_and_a_branch_once() {
     let (asked, counters) = (Asked::new(), [const { AtomicU64::new(0) }; 3]);
     let kinds = [CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF, WHILE];
     for (inner, kind) in (2..).zip(kinds) {
-        let body = ConditionalNode { ctx: ContextId(1), handle: 0, kind: kind.0, bodies: vec![ObjectId(inner)] };
+        let body = ConditionalNode {
+            ctx: ContextId(1),
+            handle: 0,
+            kind: kind.0,
+            bodies: vec![ObjectId(inner)],
+        };
         asked.set(ObjectId(1), inner, NodeParams::Conditional(body));
     }
-    let (branch, looped) = (asked.host(ObjectId(2), 20, &counters[0]), asked.host(ObjectId(3), 30, &counters[1]));
+    let (branch, looped) =
+        (asked.host(ObjectId(2), 20, &counters[0]), asked.host(ObjectId(3), 30, &counters[1]));
     // What is in a graph inside the loop's body runs as often.
     asked.set(ObjectId(3), 31, NodeParams::Child { graph: ObjectId(4), moved: true });
     let deeper = asked.host(ObjectId(4), 40, &counters[2]);
@@ -256,7 +273,9 @@ fn other_parameters_of_a_node_let_go_of_the_old_ones() {
     assert!(asked.calls(old), "the launch has them");
     drop(under_way);
     assert_eq!(launched([old, new]), [false, true]);
-    let NodeParams::Host(last) = asked.0.set_exec_node(ObjectId(2), 10, host(&counters[2]), || Ok(())).unwrap() else {
+    let NodeParams::Host(last) =
+        asked.0.set_exec_node(ObjectId(2), 10, host(&counters[2]), || Ok(())).unwrap()
+    else {
         panic!("another kind of node");
     };
     assert_eq!(launched([new, last.function]), [false, true]);
@@ -277,7 +296,8 @@ fn graphs_inside_others_count() {
     let body = ConditionalNode { ctx: ContextId(1), handle: 0, kind: 0, bodies: vec![ObjectId(3)] };
     asked.set(ObjectId(2), 20, NodeParams::Conditional(body));
     // What changes in those that are inside themselves is the outer graph's.
-    let (moved, inner) = (asked.host(ObjectId(2), 21, &counters[1]), asked.host(ObjectId(3), 30, &counters[2]));
+    let (moved, inner) =
+        (asked.host(ObjectId(2), 21, &counters[1]), asked.host(ObjectId(3), 30, &counters[2]));
     asked.made(ObjectId(5), ObjectId(4));
     [4, 3, 2].into_iter().for_each(|graph| asked.0.forget_graph(ObjectId(graph)));
     let launch = asked.launch(ObjectId(5), 1);

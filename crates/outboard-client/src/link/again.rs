@@ -53,7 +53,8 @@ fn malformed(address: &str, error: DecodeError) -> ConnectError {
     ConnectError::Handshake { address: address.to_owned(), error: HandshakeError::Malformed(error) }
 }
 
-/// A part of a welcome, if it is there. To take a damaged one for none would leave the two sides with different rules.
+/// A part of a welcome, if it is there. To take a damaged one for none would leave the two sides
+/// with different rules.
 pub(super) fn part<P: for<'a> Decode<'a>>(
     welcome: &Welcome,
     kind: Kind,

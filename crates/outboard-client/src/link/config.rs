@@ -11,7 +11,8 @@ use super::security::Security;
 pub struct Config {
     /// How long a thread that waits spins at least before it blocks; with none, it never spins.
     pub spin: Duration,
-    /// How long it spins at most, if waits were seen to end within that. Environment: `OUTBOARD_SPIN_US`, in microseconds.
+    /// How long it spins at most, if waits were seen to end within that. Environment:
+    /// `OUTBOARD_SPIN_US`, in microseconds.
     pub most_spin: Duration,
     /// How long the threads of a lane spin.
     pub lane_spin: Duration,
@@ -19,18 +20,21 @@ pub struct Config {
     pub queue: usize,
     /// How long connecting may take, and then again the handshake.
     pub timeout: Duration,
-    /// Threads that help to copy between the program's memory and memory that the worker shares. Environment: `OUTBOARD_COPY_THREADS`.
+    /// Threads that help to copy between the program's memory and memory that the worker shares.
+    /// Environment: `OUTBOARD_COPY_THREADS`.
     pub copy_threads: usize,
     /// Which way the commands go. Environment: `OUTBOARD_TRANSPORT`, `tcp` or `shm`.
     pub transport: Choice,
     /// How the client knows its server, and shows who it is.
     pub security: Security,
-    /// How long to try to take a session up again whose connection was lost, if the server keeps it that long; zero: not at all. Environment:
-    /// `OUTBOARD_RECONNECT`, in seconds.
+    /// How long to try to take a session up again whose connection was lost, if the server keeps it
+    /// that long; zero: not at all. Environment: `OUTBOARD_RECONNECT`, in seconds.
     pub reconnect: Duration,
-    /// A worker that says nothing for so long while somebody waits has stopped; none if it does not say that it lives.
+    /// A worker that says nothing for so long while somebody waits has stopped; none if it does not
+    /// say that it lives.
     pub silence: Option<Duration>,
-    /// Whether to say on standard error what becomes of the connection. Environment: `OUTBOARD_LOG`, anything.
+    /// Whether to say on standard error what becomes of the connection. Environment:
+    /// `OUTBOARD_LOG`, anything.
     pub talks: bool,
 }
 
@@ -70,17 +74,20 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The defaults, changed by the environment. Values that make no sense are ignored: this runs inside someone
-    /// else's program, which must not fail for them.
+    /// The defaults, changed by the environment. Values that make no sense are ignored: this runs
+    /// inside someone else's program, which must not fail for them.
     pub fn from_env() -> Config {
         let mut config = Config::default();
         let spin = SpinLimits::from_env();
         (config.spin, config.most_spin, config.lane_spin) = (spin.least, spin.most, spin.lane());
-        let threads = std::env::var("OUTBOARD_COPY_THREADS").ok().and_then(|text| text.trim().parse().ok());
+        let threads =
+            std::env::var("OUTBOARD_COPY_THREADS").ok().and_then(|text| text.trim().parse().ok());
         config.copy_threads = threads.map_or(config.copy_threads, |threads: usize| threads.min(64));
         config.security = Security::from_env();
-        let reconnect = std::env::var("OUTBOARD_RECONNECT").ok().and_then(|text| text.trim().parse().ok());
-        config.reconnect = reconnect.map_or(config.reconnect, |seconds| Duration::from_secs(seconds).min(RECONNECT));
+        let reconnect =
+            std::env::var("OUTBOARD_RECONNECT").ok().and_then(|text| text.trim().parse().ok());
+        config.reconnect = reconnect
+            .map_or(config.reconnect, |seconds| Duration::from_secs(seconds).min(RECONNECT));
         config.talks = std::env::var_os("OUTBOARD_LOG").is_some();
         outboard_transport::tcp::keepalive_from_env();
         config.transport = match std::env::var("OUTBOARD_TRANSPORT").as_deref().map(str::trim) {

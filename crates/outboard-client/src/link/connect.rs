@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, read_exact_until, write_all};
 use outboard_wire::handshake::auth::{PROOF, Proof, TOKEN, proven};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Hello, MAGIC, Preamble, VERSION, Waiting, Welcome};
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, Hello, MAGIC, Preamble, VERSION, Waiting, Welcome,
+};
 use rustls::ClientConfig;
 
 use super::moving;
@@ -24,7 +26,8 @@ pub(super) struct Connected {
     pub(super) secured: Option<Secured>,
 }
 
-/// By what the client recognises the worker that its session belongs to, and shows that it is its client.
+/// By what the client recognises the worker that its session belongs to, and shows that it is its
+/// client.
 #[derive(Clone)]
 pub struct Secured {
     config: Arc<ClientConfig>,
@@ -38,19 +41,25 @@ pub(super) fn connect(
     hello: &Hello,
     config: &Config,
 ) -> Result<Connected, ConnectError> {
-    let stream = transport.connect(address, config.timeout).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => ConnectError::Address(error),
-        _ => ConnectError::Unreachable { address: address.to_owned(), error },
-    })?;
+    let stream =
+        transport.connect(address, config.timeout).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => ConnectError::Address(error),
+            _ => ConnectError::Unreachable { address: address.to_owned(), error },
+        })?;
     let deadline = Instant::now() + config.timeout;
     let mut waits = |waiting: &Waiting| {
-        // A program that uses CUDA expects no words from its driver; who wants them sets the variable.
+        // A program that uses CUDA expects no words from its driver; who wants them sets the
+        // variable.
         if std::env::var_os("OUTBOARD_LOG").is_some() {
-            eprintln!("outboard: place {} in the queue of {address}: {}", waiting.place, waiting.sentence);
+            eprintln!(
+                "outboard: place {} in the queue of {address}: {}",
+                waiting.place, waiting.sentence
+            );
         }
     };
     let turn = Turn { patience: queue_patience(), waits: &mut waits };
-    let Opened { stream, welcome, secured, .. } = open(stream, address, hello, &config.security, deadline, turn)?;
+    let Opened { stream, welcome, secured, .. } =
+        open(stream, address, hello, &config.security, deadline, turn)?;
     let (stream, memory) = moving::settle(stream, address, hello, &welcome, config)?;
     Ok(Connected { stream, memory, welcome, secured })
 }
@@ -63,7 +72,8 @@ pub struct Opened {
     pub welcome: Welcome,
     /// Whether it is encrypted.
     pub encrypted: bool,
-    /// With what further connections of the session are encrypted, if there is a session and they are.
+    /// With what further connections of the session are encrypted, if there is a session and they
+    /// are.
     pub secured: Option<Secured>,
 }
 
@@ -78,7 +88,9 @@ pub fn open(
 ) -> Result<Opened, ConnectError> {
     let mut hello = hello.clone();
     let config = security.encryption(&*stream, address)?;
-    if let Some(token) = security.token_for(&mut hello.purpose, &*stream, address, config.is_some())? {
+    if let Some(token) =
+        security.token_for(&mut hello.purpose, &*stream, address, config.is_some())?
+    {
         hello.more.set(TOKEN, &token);
     }
     let Some(config) = config else {
@@ -100,11 +112,14 @@ pub fn open(
     // Who goes on is somebody else, and the connection is encrypted anew.
     let below = encrypted.leave(deadline).map_err(|error| broken(address, error))?;
     let fingerprint = Fingerprint(secure.fingerprint);
-    let config = tls::client_config(Anchor::Pinned(fingerprint), None).map_err(SecurityError::Unfit);
+    let config =
+        tls::client_config(Anchor::Pinned(fingerprint), None).map_err(SecurityError::Unfit);
     let secured = Secured { config: config.map_err(ConnectError::Security)?, key: secure.key };
     let stream = secured.take_over(below, address, deadline)?;
     match answer(&*stream, address, deadline, None, &mut Turn::without_end(&mut |_| ()))? {
-        Answer::Welcome(welcome) => Ok(Opened { stream, welcome, encrypted: true, secured: Some(secured) }),
+        Answer::Welcome(welcome) => {
+            Ok(Opened { stream, welcome, encrypted: true, secured: Some(secured) })
+        }
         _ => Err(unexpected(address)),
     }
 }
@@ -148,7 +163,14 @@ impl Secured {
         address: &str,
         deadline: Instant,
     ) -> Result<Arc<tls::TlsStream>, ConnectError> {
-        encrypt(below, address, Arc::clone(&self.config), SESSION, &self.key.to_le_bytes(), deadline)
+        encrypt(
+            below,
+            address,
+            Arc::clone(&self.config),
+            SESSION,
+            &self.key.to_le_bytes(),
+            deadline,
+        )
     }
 }
 
@@ -168,19 +190,25 @@ fn encrypt(
     deadline: Instant,
 ) -> Result<Arc<tls::TlsStream>, ConnectError> {
     let plain = Arc::clone(&below);
-    tls::connect(below, config, host, first, deadline).map_err(|error| match tls::in_the_clear(&error) {
-        // It declines, in the clear because it does not encrypt, or has no time to.
-        Some(said) if said.starts_with(&MAGIC) => {
-            // Nobody waits for who is not known.
-            let mut turn = Turn { patience: Some(Duration::ZERO), waits: &mut |_| () };
-            match answer(&*plain, address, deadline, Some(said), &mut turn) {
-                Err(ConnectError::Refused { address, refusal }) => ConnectError::RefusedInTheClear { address, refusal },
-                Ok(_) | Err(ConnectError::Queued { .. }) => ConnectError::NotEncrypted { address: address.to_owned() },
-                Err(error) => error,
+    tls::connect(below, config, host, first, deadline).map_err(|error| {
+        match tls::in_the_clear(&error) {
+            // It declines, in the clear because it does not encrypt, or has no time to.
+            Some(said) if said.starts_with(&MAGIC) => {
+                // Nobody waits for who is not known.
+                let mut turn = Turn { patience: Some(Duration::ZERO), waits: &mut |_| () };
+                match answer(&*plain, address, deadline, Some(said), &mut turn) {
+                    Err(ConnectError::Refused { address, refusal }) => {
+                        ConnectError::RefusedInTheClear { address, refusal }
+                    }
+                    Ok(_) | Err(ConnectError::Queued { .. }) => {
+                        ConnectError::NotEncrypted { address: address.to_owned() }
+                    }
+                    Err(error) => error,
+                }
             }
+            Some(_) => ConnectError::NotEncrypted { address: address.to_owned() },
+            None => broken(address, error),
         }
-        Some(_) => ConnectError::NotEncrypted { address: address.to_owned() },
-        None => broken(address, error),
     })
 }
 
@@ -215,7 +243,8 @@ pub fn handshake(
     handshake_in_turn(stream, address, hello, deadline, &mut Turn::without_end(&mut |_| ()))
 }
 
-/// How long the environment says that a program may wait in a server's queue: `OUTBOARD_QUEUE_TIMEOUT`, in seconds.
+/// How long the environment says that a program may wait in a server's queue:
+/// `OUTBOARD_QUEUE_TIMEOUT`, in seconds.
 pub fn queue_patience() -> Option<Duration> {
     let seconds: f64 = std::env::var("OUTBOARD_QUEUE_TIMEOUT").ok()?.trim().parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
@@ -243,19 +272,24 @@ fn handshake_in_turn(
     deadline: Instant,
     turn: &mut Turn<'_>,
 ) -> Result<Welcome, ConnectError> {
-    // A server that refuses for want of room may do so before it has read the hello; its answer is there to read.
+    // A server that refuses for want of room may do so before it has read the hello; its answer is
+    // there to read.
     let written = write_all(stream, &hello.encode());
-    let answer = answer(stream, address, deadline, None, turn).map_err(|error| match (error, written) {
-        (ConnectError::BrokenOff { address, .. }, Err(error)) => ConnectError::BrokenOff { address, error },
-        (error, _) => error,
-    });
+    let answer =
+        answer(stream, address, deadline, None, turn).map_err(|error| match (error, written) {
+            (ConnectError::BrokenOff { address, .. }, Err(error)) => {
+                ConnectError::BrokenOff { address, error }
+            }
+            (error, _) => error,
+        });
     match answer? {
         Answer::Welcome(welcome) => Ok(welcome),
         _ => Err(unexpected(address)),
     }
 }
 
-/// Reads the answer to a hello, of which `begun` may have come already. It is no refusal, and nothing that another follows on this stream.
+/// Reads the answer to a hello, of which `begun` may have come already. It is no refusal, and
+/// nothing that another follows on this stream.
 fn answer(
     stream: &dyn Stream,
     address: &str,
@@ -272,7 +306,8 @@ fn answer(
         let here = begun.len().min(room.len());
         room[..here].copy_from_slice(&begun[..here]);
         begun = &begun[here..];
-        read_exact_until(stream, &mut room[here..], deadline).map_err(|error| broken(address, error))
+        read_exact_until(stream, &mut room[here..], deadline)
+            .map_err(|error| broken(address, error))
     };
     loop {
         let mut head = [0; Preamble::SIZE];
@@ -281,12 +316,18 @@ fn answer(
         let mut body = vec![0; preamble.len as usize];
         read(&mut body, deadline)?;
         match Answer::decode(&preamble, &body, VERSION).map_err(malformed)? {
-            Answer::Refusal(refusal) => return Err(ConnectError::Refused { address: address.to_owned(), refusal }),
+            Answer::Refusal(refusal) => {
+                return Err(ConnectError::Refused { address: address.to_owned(), refusal });
+            }
             // A server that has a client wait says so again and again.
             Answer::Waiting(waiting) => {
                 if turn.patience.is_some_and(|patience| queued_at.elapsed() >= patience) {
                     let Waiting { place, sentence } = waiting;
-                    return Err(ConnectError::Queued { address: address.to_owned(), place, sentence });
+                    return Err(ConnectError::Queued {
+                        address: address.to_owned(),
+                        place,
+                        sentence,
+                    });
                 }
                 (turn.waits)(&waiting);
                 deadline = Instant::now() + renewed;

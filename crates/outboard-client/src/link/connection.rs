@@ -1,7 +1,8 @@
 //! The connection that carries a link's commands, which may be lost and replaced by another one.
 //!
-//! Whoever meets an error says so with [`Shared::broken`]; the sender thread, which every link has, then connects anew. Meanwhile callers wait in
-//! [`Shared::wait_for_connection`], and what is posted waits in the queue.
+//! Whoever meets an error says so with [`Shared::broken`]; the sender thread, which every link has,
+//! then connects anew. Meanwhile callers wait in [`Shared::wait_for_connection`], and what is
+//! posted waits in the queue.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -18,7 +19,8 @@ use super::ConnectError;
 use super::shared::{Shared, lock};
 
 /// Connects once more, to a session that goes on at this point; within about so long.
-pub(super) type Again = Box<dyn Fn(Point, Duration) -> Result<(Arc<dyn Stream>, Point), ConnectError> + Send + Sync>;
+pub(super) type Again =
+    Box<dyn Fn(Point, Duration) -> Result<(Arc<dyn Stream>, Point), ConnectError> + Send + Sync>;
 
 /// How a link goes on after its connection was lost.
 pub(super) struct Resume {
@@ -74,7 +76,14 @@ impl Connection {
         let only = resume.is_none().then(|| Arc::clone(&stream));
         let descriptor = AtomicI32::new(descriptor(&*stream));
         let now = Mutex::new(Now { current: Current { stream, epoch: 0 }, broken: None });
-        Connection { now, down: AtomicBool::new(false), changed: Condvar::new(), resume, only, descriptor }
+        Connection {
+            now,
+            down: AtomicBool::new(false),
+            changed: Condvar::new(),
+            resume,
+            only,
+            descriptor,
+        }
     }
 
     pub(super) fn is_resumable(&self) -> bool {
@@ -108,7 +117,8 @@ impl Connection {
 }
 
 impl Shared {
-    /// The connection of that epoch has failed. If it can be replaced it will be; otherwise this is the end.
+    /// The connection of that epoch has failed. If it can be replaced it will be; otherwise this is
+    /// the end.
     pub(super) fn broken(&self, epoch: u64, error: &io::Error) {
         // What breaks the rules once would do so again.
         if !self.connection.is_resumable() || error.kind() == io::ErrorKind::InvalidData {
@@ -140,7 +150,8 @@ impl Shared {
         }
     }
 
-    /// Replaces the connection, if it is broken. Returns when there is one, or the link is lost. Only the sender thread calls this.
+    /// Replaces the connection, if it is broken. Returns when there is one, or the link is lost.
+    /// Only the sender thread calls this.
     pub(super) fn reconnect(&self) {
         let Some(resume) = &self.connection.resume else { return };
         let Some(broken) = lock(&self.connection.now).broken.clone() else { return };
@@ -148,7 +159,11 @@ impl Shared {
         let (mut pause, longest) = PAUSES;
         let mut refusals = Refusals::default();
         let received = self.stop_reading();
-        self.say(&format_args!("{}; trying for up to {} seconds to go on", broken.reason, resume.grace.as_secs_f32()));
+        self.say(&format_args!(
+            "{}; trying for up to {} seconds to go on",
+            broken.reason,
+            resume.grace.as_secs_f32()
+        ));
         while !self.is_lost() {
             let attempt = lock(&self.write).next_attempt();
             // Five times as long it may be until it is answered.
@@ -159,11 +174,15 @@ impl Shared {
                 Err(error) => error,
             };
             if refusals.is_final(&error) {
-                return self.lose(&format!("{}, and the session cannot go on: {error}", broken.reason));
+                return self
+                    .lose(&format!("{}, and the session cannot go on: {error}", broken.reason));
             }
             if Instant::now() + pause >= deadline {
                 let seconds = resume.grace.as_secs_f32();
-                return self.lose(&format!("{}, and for {seconds} seconds there was no other: {error}", broken.reason));
+                return self.lose(&format!(
+                    "{}, and for {seconds} seconds there was no other: {error}",
+                    broken.reason
+                ));
             }
             let now = lock(&self.connection.now);
             if self.is_lost() {
@@ -198,7 +217,8 @@ impl Shared {
         now.current.epoch += 1;
         now.broken = None;
         connection.down.store(false, Ordering::Release);
-        // A child that is forked here keeps one of the two open at worst, until it ends or becomes another program.
+        // A child that is forked here keeps one of the two open at worst, until it ends or becomes
+        // another program.
         connection.descriptor.store(descriptor(&**stream), Ordering::Release);
         (writing.current, reading.current) = (now.current.clone(), now.current.clone());
         (reading.up, reading.part) = (true, 0);
@@ -218,7 +238,10 @@ impl Shared {
     pub(super) fn say(&self, what: &dyn std::fmt::Display) {
         if self.config.talks {
             let what = plain_lines(&what.to_string());
-            eprintln!("outboard: connection to {}: {what}", self.connection.current().stream.peer());
+            eprintln!(
+                "outboard: connection to {}: {what}",
+                self.connection.current().stream.peer()
+            );
         }
     }
 }
@@ -230,7 +253,8 @@ pub(super) struct Refusals {
     in_the_clear: Option<Instant>,
 }
 
-/// For so long a refusal in the clear is not believed where connections are encrypted: who is on the way for a moment does not end a session by it.
+/// For so long a refusal in the clear is not believed where connections are encrypted: who is on
+/// the way for a moment does not end a session by it.
 const NOT_BELIEVED: Duration = Duration::from_secs(5);
 
 impl Refusals {

@@ -99,7 +99,8 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
-    /// Whoever answered is not the server that is meant, or what the client has shown was refused by the rules of TLS.
+    /// Whoever answered is not the server that is meant, or what the client has shown was refused
+    /// by the rules of TLS.
     #[error("{address}: the connection cannot be trusted: {error}")]
     NotTrusted {
         /// The address.
@@ -130,10 +131,13 @@ impl ConnectError {
             ConnectError::BrokenOff { .. } => Code::NotOutboard,
             ConnectError::Handshake { error, .. } => error.code(),
             ConnectError::Queued { .. } => Code::InQueue,
-            ConnectError::Refused { refusal, .. } | ConnectError::RefusedInTheClear { refusal, .. } => refusal.error(),
+            ConnectError::Refused { refusal, .. }
+            | ConnectError::RefusedInTheClear { refusal, .. } => refusal.error(),
             ConnectError::Transport { .. } => Code::NoTransport,
             ConnectError::Memory { .. } => Code::NoSharedMemory,
-            ConnectError::NothingToTrust { .. } | ConnectError::TokenInTheClear { .. } => Code::NothingToTrust,
+            ConnectError::NothingToTrust { .. } | ConnectError::TokenInTheClear { .. } => {
+                Code::NothingToTrust
+            }
             ConnectError::NotTrusted { .. } => Code::ServerNotTrusted,
             ConnectError::NotEncrypted { .. } => Code::NotEncrypted,
             ConnectError::Security(_) => Code::BadCredentials,

@@ -1,8 +1,9 @@
 //! Letting go of connections: in a forked child, and when the process ends.
 //!
-//! A child inherits its parent's descriptors. As long as it lives, the worker would not see the parent's end: a program
-//! killed with forked children around would keep its memory on the device. So each child puts something harmless in
-//! the place of every connection, before it runs any code of its own.
+//! A child inherits its parent's descriptors. As long as it lives, the worker would not see the
+//! parent's end: a program killed with forked children around would keep its memory on the device.
+//! So each child puts something harmless in the place of every connection, before it runs any code
+//! of its own.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -10,14 +11,16 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use super::shared::Shared;
 
-/// The links of this process. An array without locks, since the thread that forks may interrupt any other at any point.
-/// A process has a link for each server it uses; those beyond the array are merely not let go of.
+/// The links of this process. An array without locks, since the thread that forks may interrupt any
+/// other at any point. A process has a link for each server it uses; those beyond the array are
+/// merely not let go of.
 static LIVE: [AtomicPtr<Shared>; 64] = [const { AtomicPtr::new(null_mut()) }; 64];
 
 /// From now on, forked children let go of this link.
 pub(super) fn register(shared: &Arc<Shared>) {
     static HANDLER: Once = Once::new();
-    // SAFETY: the first handler makes only calls that are safe in a forked child; see there. The second is an ordinary function.
+    // SAFETY: the first handler makes only calls that are safe in a forked child; see there. The
+    // second is an ordinary function.
     HANDLER.call_once(|| unsafe {
         PROCESS.store(std::process::id(), Ordering::Relaxed);
         libc::pthread_atfork(None, None, Some(in_the_child));
@@ -56,7 +59,8 @@ extern "C" fn at_exit() {
     let _leaving = LEAVING.lock().unwrap_or_else(PoisonError::into_inner);
     for place in &LIVE {
         let link = place.load(Ordering::Acquire);
-        // SAFETY: a link takes itself out before it is dropped, and waits for the lock that is held here.
+        // SAFETY: a link takes itself out before it is dropped, and waits for the lock that is held
+        // here.
         if let Some(link) = unsafe { link.as_ref() } {
             link.goodbye();
         }
@@ -66,9 +70,10 @@ extern "C" fn at_exit() {
 extern "C" fn in_the_child() {
     for place in &LIVE {
         let link = place.load(Ordering::Acquire);
-        // SAFETY: a link takes itself out before it is dropped, so one that is here is alive in this copy of the memory.
-        // Only shared access is made, to what never changes after it was set, and only system calls that are safe in
-        // a forked child: no lock is taken and nothing is allocated.
+        // SAFETY: a link takes itself out before it is dropped, so one that is here is alive in
+        // this copy of the memory. Only shared access is made, to what never changes after it was
+        // set, and only system calls that are safe in a forked child: no lock is taken and nothing
+        // is allocated.
         if let Some(link) = unsafe { link.as_ref() } {
             link.abandon();
         }

@@ -1,4 +1,5 @@
-//! What has been said and may have to be said again: how far both sides have come, and the end of it.
+//! What has been said and may have to be said again: how far both sides have come, and the end of
+//! it.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
@@ -12,12 +13,14 @@ use outboard_transport::Interest;
 use super::shared::{Queue, Shared, lock, try_lock};
 use super::write::READER_CHECK;
 
-/// The worker is told what has been received after so many frames or bytes, with commands that go anyway.
+/// The worker is told what has been received after so many frames or bytes, with commands that go
+/// anyway.
 const TELL_FRAMES: u64 = 32;
 const TELL_BYTES: u64 = 64 << 10;
 /// And at once after so many bytes.
 const TELL_AT_ONCE: u64 = 1 << 20;
-/// With more bytes than this written and not taken over, whoever writes looks whether the worker has said more.
+/// With more bytes than this written and not taken over, whoever writes looks whether the worker
+/// has said more.
 pub(super) const LOOK_RETAINED: usize = 256 << 10;
 /// With more than this, it waits.
 const MOST_RETAINED: usize = 32 << 20;
@@ -28,7 +31,8 @@ impl Shared {
     /// Forgets what the worker has taken over, and says what has been received if that is due.
     pub(super) fn take_over(&self, queue: &mut Queue) -> Result<(), ProtocolError> {
         queue.outgoing.acknowledged(self.taken.load(Ordering::Relaxed))?;
-        let received = (self.received.load(Ordering::Relaxed), self.received_bytes.load(Ordering::Relaxed));
+        let received =
+            (self.received.load(Ordering::Relaxed), self.received_bytes.load(Ordering::Relaxed));
         if received.0 - queue.told.0 >= TELL_FRAMES
             || received.1 - queue.told.1 >= TELL_BYTES && received.0 > queue.told.0
         {
@@ -38,7 +42,8 @@ impl Shared {
         Ok(())
     }
 
-    /// So much is written and not taken over: looks whether more has been taken, and waits if it is too much.
+    /// So much is written and not taken over: looks whether more has been taken, and waits if it is
+    /// too much.
     pub(super) fn wait_for_taken(&self, retained: usize) {
         self.read_unasked();
         if retained <= MOST_RETAINED {
@@ -87,7 +92,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The process is ending: tells the worker, which then need not keep the session. Does not wait for long.
+    /// The process is ending: tells the worker, which then need not keep the session. Does not wait
+    /// for long.
     pub(super) fn goodbye(&self) {
         self.leaving.store(true, Ordering::Relaxed);
         if !self.connection.is_resumable() || self.is_lost() || self.connection.is_broken() {

@@ -1,7 +1,9 @@
-//! Hearing requests: while the worker may make one, a thread must read the link even when no thread of the program waits for an answer.
+//! Hearing requests: while the worker may make one, a thread must read the link even when no thread
+//! of the program waits for an answer.
 //!
-//! One of the [`RequestThreads`] listens while there is an [`Expectation`]. It only waits for bytes; the thread that holds the right to read takes them,
-//! so a thread that waits for its answer still reads it itself.
+//! One of the [`RequestThreads`] listens while there is an [`Expectation`]. It only waits for
+//! bytes; the thread that holds the right to read takes them, so a thread that waits for its answer
+//! still reads it itself.
 
 use std::io;
 use std::sync::Arc;
@@ -87,8 +89,9 @@ impl Answers {
         Answers { shared: Arc::clone(shared) }
     }
 
-    /// Answers request `number` with a CUresult and at most [`MAX_ANSWER`](outboard_wire::request::MAX_ANSWER) bytes. The connection may be
-    /// gone, in which case nobody waits for it.
+    /// Answers request `number` with a CUresult and at most
+    /// [`MAX_ANSWER`](outboard_wire::request::MAX_ANSWER) bytes. The connection may be gone, in
+    /// which case nobody waits for it.
     pub fn answer(&self, number: u64, status: u32, body: &[u8]) {
         if let Err(error) = bulk::answer(&self.shared, number, status, body) {
             self.shared.lose_to(&error);
@@ -152,7 +155,8 @@ impl Shared {
     }
 }
 
-/// Waits for bytes. Polls at first: requests often follow one another, and waking a thread takes longer than serving one.
+/// Waits for bytes. Polls at first: requests often follow one another, and waking a thread takes
+/// longer than serving one.
 fn poll_then_wait(stream: &dyn Stream, patience: &Patience) -> io::Result<Readiness> {
     let start = Instant::now();
     // Each look is a system call, whatever the stream.
@@ -188,7 +192,8 @@ mod tests {
     /// Only keeps a defect from hanging the tests.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A link with what its handler of notices hears, and the worker's end of its connection and of its lane.
+    /// A link with what its handler of notices hears, and the worker's end of its connection and of
+    /// its lane.
     struct Fixture {
         link: Link,
         heard: mpsc::Receiver<Vec<u8>>,
@@ -206,15 +211,22 @@ mod tests {
         let (client, stream) = pipe::pair().unwrap();
         let (opened, lane) = mpsc::channel();
         let dial = Box::new(move |_| {
-            let (here, there): (Arc<dyn Stream>, Arc<dyn Stream>) = pipe::pair().map_err(ConnectError::Local)?;
+            let (here, there): (Arc<dyn Stream>, Arc<dyn Stream>) =
+                pipe::pair().map_err(ConnectError::Local)?;
             let _ = opened.send(there);
             Ok((here, None))
         });
         let (say, heard) = mpsc::channel();
         let notices = Box::new(move |_, payload: &[u8]| drop(say.send(payload.to_vec())));
-        let link =
-            Link::assemble(client, Config::default(), notices, Bulk::new(Some(dial), 1, None, false), None, None)
-                .unwrap();
+        let link = Link::assemble(
+            client,
+            Config::default(),
+            notices,
+            Bulk::new(Some(dial), 1, None, false),
+            None,
+            None,
+        )
+        .unwrap();
         let worker = Worker { stream, outgoing: Outgoing::new(false), incoming: Incoming::new() };
         Fixture { link, heard, worker, lane }
     }
@@ -287,7 +299,9 @@ mod tests {
             let seq = worker.take();
             for round in 0..20 {
                 worker.say("while it waits");
-                heard.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("round {round}: {error}"));
+                heard
+                    .recv_timeout(PATIENCE)
+                    .unwrap_or_else(|error| panic!("round {round}: {error}"));
             }
             worker.answer(seq);
             call.join().unwrap().unwrap();

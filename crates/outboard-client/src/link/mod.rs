@@ -1,15 +1,19 @@
-//! The connection to one server: posts and calls in one total order, and the threads that move their bytes.
+//! The connection to one server: posts and calls in one total order, and the threads that move
+//! their bytes.
 //!
 //! - [`Link::post`] appends a command and returns. A sender thread writes what has piled up.
-//! - [`Link::call`] appends a command, writes everything pending itself, and reads replies itself until its own has
-//!   come. Of several threads that wait, one reads for all (the leader); when it leaves, another takes over.
-//! - [`Link::expect`] has a thread of ours read as well, for as long as the worker may ask something of the program.
-//! - If the connection fails, the sender thread makes another one, and the session goes on where it stopped; see `connection.rs`. If none can be had,
-//!   every waiting and every later call and post returns [`LinkError::Lost`].
+//! - [`Link::call`] appends a command, writes everything pending itself, and reads replies itself
+//!   until its own has come. Of several threads that wait, one reads for all (the leader); when it
+//!   leaves, another takes over.
+//! - [`Link::expect`] has a thread of ours read as well, for as long as the worker may ask
+//!   something of the program.
+//! - If the connection fails, the sender thread makes another one, and the session goes on where it
+//!   stopped; see `connection.rs`. If none can be had, every waiting and every later call and post
+//!   returns [`LinkError::Lost`].
 //!
-//! The threads here live in someone else's process: they raise no signal, are joined by nobody, and hold no lock
-//! while they block, except the one that says who reads, or who writes. A forked child has none of them and must not
-//! use the link; the connection is taken from it as it starts.
+//! The threads here live in someone else's process: they raise no signal, are joined by nobody, and
+//! hold no lock while they block, except the one that says who reads, or who writes. A forked child
+//! has none of them and must not use the link; the connection is taken from it as it starts.
 
 mod again;
 pub mod bulk;
@@ -98,13 +102,14 @@ pub enum LinkError {
     Cancelled,
 }
 
-/// Takes what the worker says unasked: the code and the encoded payload. It runs on whichever thread reads, which
-/// holds the right to read meanwhile: it must be quick and must not use the link.
+/// Takes what the worker says unasked: the code and the encoded payload. It runs on whichever
+/// thread reads, which holds the right to read meanwhile: it must be quick and must not use the
+/// link.
 pub type NoticeHandler = Box<dyn Fn(u16, &[u8]) + Send + Sync>;
 
 impl Link {
-    /// Connects to a server, introduces the client, and starts the link. Its bulk lanes are opened when the first
-    /// transfer is.
+    /// Connects to a server, introduces the client, and starts the link. Its bulk lanes are opened
+    /// when the first transfer is.
     pub fn connect<T: Transport + Clone + 'static>(
         transport: &T,
         address: &str,
@@ -126,19 +131,26 @@ impl Link {
         let silence = beats.map(|beats| (3 * beats.period).max(tcp::keepalive()));
         let queued: Option<Queued> = again::part(&welcome, QUEUED, address)?;
         let config = Config { silence, ..config };
-        let dial = again::dial(transport.clone(), address, hello, &welcome, secured.clone(), &config);
-        let resume = again::resume(transport.clone(), address, hello, &welcome, secured, memory.is_some())?;
+        let dial =
+            again::dial(transport.clone(), address, hello, &welcome, secured.clone(), &config);
+        let resume =
+            again::resume(transport.clone(), address, hello, &welcome, secured, memory.is_some())?;
         let grace = resume.as_ref().map(|resume| resume.grace);
         let bulk = Bulk::new(Some(dial), welcome.lanes as usize, grace, queued.is_some());
         let files: Option<Files> = again::part(&welcome, FILES, address)?;
         let takes_files = files.is_some() && memory.is_some();
-        let mut link = Link::assemble(stream, config, notices, bulk, memory, resume).map_err(ConnectError::Local)?;
+        let mut link = Link::assemble(stream, config, notices, bulk, memory, resume)
+            .map_err(ConnectError::Local)?;
         link.takes_files = takes_files;
         Ok((link, welcome))
     }
 
     /// Starts a link without bulk lanes on a stream whose handshake is done.
-    pub fn start(stream: Arc<dyn Stream>, config: Config, notices: NoticeHandler) -> io::Result<Link> {
+    pub fn start(
+        stream: Arc<dyn Stream>,
+        config: Config,
+        notices: NoticeHandler,
+    ) -> io::Result<Link> {
         Link::assemble(stream, config, notices, Bulk::new(None, 0, None, false), None, None)
     }
 
@@ -153,19 +165,35 @@ impl Link {
         let shared = Arc::new(Shared::new(stream, config, notices, bulk, memory, resume)?);
         sender::start(Arc::clone(&shared))?;
         fork::register(&shared);
-        Ok(Link { shared, process: std::process::id(), takes_files: false, files: AtomicU64::new(0) })
+        Ok(Link {
+            shared,
+            process: std::process::id(),
+            takes_files: false,
+            files: AtomicU64::new(0),
+        })
     }
 
-    /// Appends a command that is not waited for, and returns its number. Blocks only while the queue is full.
+    /// Appends a command that is not waited for, and returns its number. Blocks only while the
+    /// queue is full.
     ///
     /// `ctx` is the client's name for the calling thread's current context, 0 for none.
     #[inline]
-    pub fn post(&self, op: u16, ctx: ContextId, encode: impl FnOnce(&mut Writer)) -> Result<u64, LinkError> {
+    pub fn post(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<u64, LinkError> {
         self.shared.post(op, ctx, counted(encode))
     }
 
     /// Appends a command, sends everything pending, and waits for its reply.
-    pub fn call(&self, op: u16, ctx: ContextId, encode: impl FnOnce(&mut Writer)) -> Result<Reply, LinkError> {
+    pub fn call(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<Reply, LinkError> {
         let reply = profile::waited(|| self.shared.call(op, ctx, counted(encode)))?;
         if profile::is_on() {
             profile::moved(0, reply.payload.len() as u64);
@@ -183,9 +211,9 @@ impl Link {
         self.shared.wake_sender();
     }
 
-    /// Sends everything posted so far, and looks for a sign that memory shows, for as long as waits are worth spinning for, but not longer than `most`.
-    /// Whether it was seen; then
-    /// everything has been taken in that the worker had said by then.
+    /// Sends everything posted so far, and looks for a sign that memory shows, for as long as waits
+    /// are worth spinning for, but not longer than `most`. Whether it was seen; then everything has
+    /// been taken in that the worker had said by then.
     pub fn look_for(&self, sign: impl Fn() -> bool, most: Duration) -> bool {
         profile::waited(|| self.shared.look_for(sign, most))
     }
@@ -196,8 +224,9 @@ impl Link {
     }
 
     /// Opens a transfer of `len` bytes to the worker, in chunks of `chunk` bytes
-    /// ([`bulk::suggested_chunk`], [`CHUNK_BYTES`](outboard_wire::limits::CHUNK_BYTES)). Blocks while the worker's
-    /// staging memory is taken by other transfers; `None` if none of them moves and the worker takes [queued](Self::upload_queued) ones.
+    /// ([`bulk::suggested_chunk`], [`CHUNK_BYTES`](outboard_wire::limits::CHUNK_BYTES)). Blocks
+    /// while the worker's staging memory is taken by other transfers; `None` if none of them moves
+    /// and the worker takes [queued](Self::upload_queued) ones.
     pub fn upload(&self, len: u64, chunk: u32) -> Result<Option<Upload<'_>>, LinkError> {
         let upload = profile::stalled(|| bulk::open_upload(&self.shared, len, chunk))?;
         if profile::is_on() && upload.is_some() {
@@ -206,7 +235,8 @@ impl Link {
         Ok(upload)
     }
 
-    /// Opens a transfer to the worker that has no staging memory: its bytes can be sent only when the worker asks for them.
+    /// Opens a transfer to the worker that has no staging memory: its bytes can be sent only when
+    /// the worker asks for them.
     pub fn upload_queued(&self, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
         let upload = bulk::open_queued_upload(&self.shared, len, chunk)?;
         if profile::is_on() {
@@ -215,11 +245,13 @@ impl Link {
         Ok(upload)
     }
 
-    /// Opens a transfer of `len` bytes from the worker to `to`; the command that announces it must be posted
-    /// afterwards. Its bytes are written once the transfers `behind` which it is have ended.
+    /// Opens a transfer of `len` bytes from the worker to `to`; the command that announces it must
+    /// be posted afterwards. Its bytes are written once the transfers `behind` which it is have
+    /// ended.
     ///
     /// # Safety
-    /// The memory must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
+    /// The memory must stay valid for writes, and be left alone, until the ticket says that the
+    /// transfer has ended.
     pub unsafe fn download(
         &self,
         to: impl Into<bulk::Place>,
@@ -228,7 +260,9 @@ impl Link {
         behind: Vec<u64>,
     ) -> Result<Ticket, LinkError> {
         // SAFETY: the caller promises the same.
-        let ticket = profile::stalled(|| unsafe { bulk::open_download(&self.shared, to.into(), len, chunk, behind) })?;
+        let ticket = profile::stalled(|| unsafe {
+            bulk::open_download(&self.shared, to.into(), len, chunk, behind)
+        })?;
         if profile::is_on() {
             profile::moved(0, len);
         }
@@ -245,11 +279,12 @@ impl Link {
         bulk::chunk(&self.shared, direction, len)
     }
 
-    /// Takes a part of the memory that the worker shares for a transfer of `len` bytes; waits while other transfers have it all. `None` if the worker
-    /// shares none.
+    /// Takes a part of the memory that the worker shares for a transfer of `len` bytes; waits while
+    /// other transfers have it all. `None` if the worker shares none.
     ///
     /// # Safety
-    /// The program's bytes at `place` are valid until [`StagedCopy::run`] returns: for reads or, towards the program, for writes.
+    /// The program's bytes at `place` are valid until [`StagedCopy::run`] returns: for reads or,
+    /// towards the program, for writes.
     pub unsafe fn stage(
         &self,
         direction: bulk::Direction,
@@ -261,7 +296,8 @@ impl Link {
         unsafe { staged::open(&self.shared, direction, place.into(), len, chunk) }
     }
 
-    /// Makes sure that what the worker asks is heard while the result lives, even if no thread waits for an answer.
+    /// Makes sure that what the worker asks is heard while the result lives, even if no thread
+    /// waits for an answer.
     pub fn expect(&self) -> Result<Expectation, LinkError> {
         listen::expect(&self.shared)
     }
@@ -277,7 +313,8 @@ impl Link {
         !self.shared.is_lost()
     }
 
-    /// Whether the process is ending by itself: the session ends with it, and with that all that it holds.
+    /// Whether the process is ending by itself: the session ends with it, and with that all that it
+    /// holds.
     pub fn is_leaving(&self) -> bool {
         self.shared.leaving.load(Ordering::Relaxed)
     }
@@ -302,7 +339,8 @@ impl Link {
         self.takes_files
     }
 
-    /// Whether the server could open this process's files by itself: it belongs to the process's own user, or to root.
+    /// Whether the server could open this process's files by itself: it belongs to the process's
+    /// own user, or to root.
     pub fn server_sees_our_files(&self) -> bool {
         let stream = self.shared.connection.current().stream;
         let user = stream.descriptor().filter(|socket| unix::is_unix(*socket)).and_then(unix::user);
@@ -321,7 +359,8 @@ impl Link {
         (stream.transport(), stream.peer())
     }
 
-    /// Ends the connection now, unsent commands included. All waiting threads return [`LinkError::Lost`].
+    /// Ends the connection now, unsent commands included. All waiting threads return
+    /// [`LinkError::Lost`].
     pub fn close(&self) {
         self.shared.goodbye();
         self.shared.lose("it was closed");

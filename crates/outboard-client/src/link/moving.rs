@@ -1,7 +1,8 @@
 //! From the connection that reaches a server to shared memory, where that can be had.
 //!
-//! A server tells in its welcome which machine it is on and where its Unix socket is. A client that finds the machine to be its own, and may connect
-//! to the socket, takes its session there; if anything is in the way, it stays where it is.
+//! A server tells in its welcome which machine it is on and where its Unix socket is. A client that
+//! finds the machine to be its own, and may connect to the socket, takes its session there; if
+//! anything is in the way, it stays where it is.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -37,7 +38,8 @@ pub(super) fn settle(
             return Err(not_tcp(address));
         }
         drop(stream);
-        let (stream, memory) = socket.and_then(|socket| Memory::move_to(socket, deadline)).map_err(failed)?;
+        let (stream, memory) =
+            socket.and_then(|socket| Memory::move_to(socket, deadline)).map_err(failed)?;
         return Ok((stream, Some(memory)));
     }
     if config.transport == Choice::Tcp {
@@ -63,14 +65,21 @@ pub(super) fn settle(
     Ok((moved, Some(memory)))
 }
 
-/// Whether a session with the server that has sent this welcome could use the transport that is asked for.
-pub fn check_transport(address: &str, welcome: &Welcome, config: &Config) -> Result<(), ConnectError> {
+/// Whether a session with the server that has sent this welcome could use the transport that is
+/// asked for.
+pub fn check_transport(
+    address: &str,
+    welcome: &Welcome,
+    config: &Config,
+) -> Result<(), ConnectError> {
     let named_by_socket = Endpoint::unix_path(address).is_some();
     match config.transport {
         Choice::Tcp if named_by_socket => Err(not_tcp(address)),
         Choice::Shm if !named_by_socket => {
             let reached = reachable(welcome).and_then(|local| {
-                Unix.connect(&local.path, config.timeout).map(drop).map_err(|error| unusable(local, &error))
+                Unix.connect(&local.path, config.timeout)
+                    .map(drop)
+                    .map_err(|error| unusable(local, &error))
             });
             reached.map_err(|reason| ConnectError::Transport { wanted: "shm", reason })
         }
@@ -95,7 +104,8 @@ fn socket(stream: &dyn Stream) -> Option<io::Result<OwnedFd>> {
 /// The server's socket, if it is on this machine.
 fn reachable(welcome: &Welcome) -> Result<&Local, String> {
     match &welcome.local {
-        None => Err("the server has no Unix socket; start it with `outboard serve --socket PATH`".to_owned()),
+        None => Err("the server has no Unix socket; start it with `outboard serve --socket PATH`"
+            .to_owned()),
         Some(local) if local.host == 0 || local.host != host::id() => {
             Err("the server is not on this machine".to_owned())
         }
@@ -104,12 +114,21 @@ fn reachable(welcome: &Welcome) -> Result<&Local, String> {
 }
 
 /// Connects to the session's worker over the server's socket.
-fn reach(local: &Local, hello: &Hello, welcome: &Welcome, config: &Config, deadline: Instant) -> io::Result<OwnedFd> {
+fn reach(
+    local: &Local,
+    hello: &Hello,
+    welcome: &Welcome,
+    config: &Config,
+    deadline: Instant,
+) -> io::Result<OwnedFd> {
     let stream = Unix.connect(&local.path, config.timeout)?;
     let socket = socket(&*stream).ok_or(io::ErrorKind::NotConnected)??;
     // The path is the server's. Where this process sees other files, somebody else may sit there.
     if unix::user(&socket).is_none_or(|user| user != local.user) {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user than the server"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it belongs to another user than the server",
+        ));
     }
     let purpose = Purpose::Memory { session: welcome.session, key: welcome.key };
     let hello = Hello { purpose, ..hello.clone() };

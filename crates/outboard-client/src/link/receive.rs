@@ -1,8 +1,8 @@
 //! Waiting for replies: one thread reads for all.
 //!
-//! Whoever holds the lock on the incoming half is the leader. The rule that keeps everyone going: *who gives the lock
-//! back wakes one thread that still waits.* That thread takes over, or finds that another has, which then owes the
-//! same to the rest.
+//! Whoever holds the lock on the incoming half is the leader. The rule that keeps everyone going:
+//! *who gives the lock back wakes one thread that still waits.* That thread takes over, or finds
+//! that another has, which then owes the same to the rest.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,8 +18,9 @@ use outboard_wire::{Reader, plain};
 use super::shared::{Reading, Shared, lock, try_lock};
 use super::{LinkError, Reply};
 
-/// So many bytes of a frame that is not complete are a sign of life. What a worker says to be believed to live is far less within the time of silence:
-/// it must not keep up the wait for a frame that never ends.
+/// So many bytes of a frame that is not complete are a sign of life. What a worker says to be
+/// believed to live is far less within the time of silence: it must not keep up the wait for a
+/// frame that never ends.
 const PART: usize = 1 << 10;
 
 /// Where one call's reply arrives.
@@ -170,10 +171,12 @@ impl Shared {
             self.heard();
             match event {
                 Event::Notice { code, payload } => {
-                    // This thread reads for others: a panic here must not leave them without a reader.
+                    // This thread reads for others: a panic here must not leave them without a
+                    // reader.
                     let _ = catch_unwind(AssertUnwindSafe(|| (self.notices)(code, payload)));
                     if code == ENDED {
-                        let sentence: &str = Reader::new(payload).get().unwrap_or("the server ended it");
+                        let sentence: &str =
+                            Reader::new(payload).get().unwrap_or("the server ended it");
                         self.lose(&plain(sentence));
                         return Err(io::Error::other("the server ended it"));
                     }
@@ -197,7 +200,8 @@ impl Shared {
         Ok(true)
     }
 
-    /// Reads what is there, if no other thread does: when nobody waits for a reply, notices are read this way.
+    /// Reads what is there, if no other thread does: when nobody waits for a reply, notices are
+    /// read this way.
     pub(super) fn read_unasked(&self) {
         let Some(mut reading) = try_lock(&self.read) else { return };
         let epoch = reading.current.epoch;
@@ -209,7 +213,8 @@ impl Shared {
         }
     }
 
-    /// Somebody has waited for so long for what does not come over this connection: sees whether the worker has said anything here meanwhile.
+    /// Somebody has waited for so long for what does not come over this connection: sees whether
+    /// the worker has said anything here meanwhile.
     pub(super) fn look_for_life(&self, waited: Duration) {
         self.read_unasked();
         if self.connection.is_broken() || self.is_lost() {

@@ -1,10 +1,12 @@
 //! The threads that listen for the worker's requests and serve them.
 //!
-//! One thread listens. When it reads a request, another thread takes over listening, and the first serves the request itself: no thread has to
-//! be woken on the way to the program's function, and the connection is read however long the function takes. A request that a thread of the
-//! program reads, while it waits for its own answer, is queued, and one of these threads is woken for it.
+//! One thread listens. When it reads a request, another thread takes over listening, and the first
+//! serves the request itself: no thread has to be woken on the way to the program's function, and
+//! the connection is read however long the function takes. A request that a thread of the program
+//! reads, while it waits for its own answer, is queued, and one of these threads is woken for it.
 //!
-//! There are as many threads as jobs at once, and at most [`SPARE`] that wait. The first starts with the first [`Expectation`](super::Expectation).
+//! There are as many threads as jobs at once, and at most [`SPARE`] that wait. The first starts
+//! with the first [`Expectation`](super::Expectation).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -87,12 +89,16 @@ impl RequestThreads {
     }
 
     /// Has a thread listen to `source` whenever that expects requests.
-    pub(super) fn listen_to(self: &Arc<RequestThreads>, source: Weak<dyn Source>) -> io::Result<()> {
+    pub(super) fn listen_to(
+        self: &Arc<RequestThreads>,
+        source: Weak<dyn Source>,
+    ) -> io::Result<()> {
         let _ = self.source.set(source);
         self.provide(&mut lock(&self.state))
     }
 
-    /// Has a thread do `job`, without waiting for it. An error if there is no free thread and none can be started.
+    /// Has a thread do `job`, without waiting for it. An error if there is no free thread and none
+    /// can be started.
     pub(crate) fn run(self: &Arc<RequestThreads>, job: Job) -> io::Result<()> {
         let job = if LISTENS.get() { keep(job) } else { Some(job) };
         let Some(job) = job else { return Ok(()) };
@@ -152,7 +158,8 @@ impl RequestThreads {
             } else if let Some(source) = self.unheard_source(&state) {
                 state.has_listener = true;
                 state = self.busy(state, || self.listen(&*source));
-                // The next request is read by the thread that listens now: polling for a queued one would not help.
+                // The next request is read by the thread that listens now: polling for a queued one
+                // would not help.
                 (idle, polls) = (None, false);
             } else if self.over.load(Ordering::Acquire) || state.free > SPARE {
                 state.free -= 1;
@@ -177,7 +184,11 @@ impl RequestThreads {
     }
 
     /// Runs `work` without the lock, while this thread does not count as free.
-    fn busy<'a>(&'a self, mut state: MutexGuard<'a, State>, work: impl FnOnce()) -> MutexGuard<'a, State> {
+    fn busy<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        work: impl FnOnce(),
+    ) -> MutexGuard<'a, State> {
         state.free -= 1;
         self.count_unclaimed(&state);
         drop(state);
@@ -255,10 +266,14 @@ mod tests {
     }
 
     fn heard() -> (Arc<RequestThreads>, Arc<Heard>, mpsc::Sender<Job>) {
-        let threads = RequestThreads::new(Patience::new(Duration::from_micros(50), Duration::from_millis(1)));
+        let threads =
+            RequestThreads::new(Patience::new(Duration::from_micros(50), Duration::from_millis(1)));
         let (say, jobs) = mpsc::channel();
-        let heard =
-            Arc::new(Heard { threads: Arc::clone(&threads), jobs: Mutex::new(jobs), listeners: Mutex::default() });
+        let heard = Arc::new(Heard {
+            threads: Arc::clone(&threads),
+            jobs: Mutex::new(jobs),
+            listeners: Mutex::default(),
+        });
         let source: Arc<dyn Source> = heard.clone();
         threads.listen_to(Arc::downgrade(&source)).unwrap();
         (threads, heard, say)

@@ -33,7 +33,8 @@ pub enum Tls {
 pub struct Security {
     /// Whether the connection is encrypted. Environment: `OUTBOARD_TLS`, `auto`, `on` or `off`.
     pub tls: Tls,
-    /// What `OUTBOARD_TLS` says, if it is none of these: then there is no connection, as nobody knows what was meant.
+    /// What `OUTBOARD_TLS` says, if it is none of these: then there is no connection, as nobody
+    /// knows what was meant.
     pub unknown_tls: Option<String>,
     /// SHA-256 of the server's certificate. Environment: `OUTBOARD_TLS_FINGERPRINT`.
     pub fingerprint: Option<String>,
@@ -81,7 +82,9 @@ pub enum SecurityError {
     #[error("OUTBOARD_TLS_FINGERPRINT: {0}")]
     Fingerprint(SetupError),
     /// What was read does not work.
-    #[error("the certificates of OUTBOARD_TLS_CA, OUTBOARD_TLS_CERT and OUTBOARD_TLS_KEY cannot be used: {0}")]
+    #[error(
+        "the certificates of OUTBOARD_TLS_CA, OUTBOARD_TLS_CERT and OUTBOARD_TLS_KEY cannot be used: {0}"
+    )]
     Unfit(SetupError),
 }
 
@@ -128,9 +131,12 @@ impl Security {
             return Ok(None);
         }
         let anchor = self.anchor().map_err(ConnectError::Security)?;
-        let anchor = anchor.ok_or_else(|| ConnectError::NothingToTrust { address: address.to_owned() })?;
+        let anchor =
+            anchor.ok_or_else(|| ConnectError::NothingToTrust { address: address.to_owned() })?;
         let own = self.own().map_err(ConnectError::Security)?;
-        let config = client_config(anchor, own).map_err(SecurityError::Unfit).map_err(ConnectError::Security)?;
+        let config = client_config(anchor, own)
+            .map_err(SecurityError::Unfit)
+            .map_err(ConnectError::Security)?;
         Ok(Some(config))
     }
 
@@ -141,23 +147,30 @@ impl Security {
             return Ok(Some(Anchor::Pinned(fingerprint)));
         }
         let Some(path) = &self.authorities else { return Ok(None) };
-        certificates("OUTBOARD_TLS_CA", path).map(|authorities| Some(Anchor::Authorities(authorities)))
+        certificates("OUTBOARD_TLS_CA", path)
+            .map(|authorities| Some(Anchor::Authorities(authorities)))
     }
 
-    fn own(&self) -> Result<Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>, SecurityError> {
+    fn own(
+        &self,
+    ) -> Result<Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>, SecurityError> {
         match (&self.certificate, &self.key) {
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => {
                 let chain = certificates("OUTBOARD_TLS_CERT", certificate)?;
                 let secret = PrivateKeyDer::from_pem_file(key);
-                Ok(Some((chain, secret.map_err(|error| SecurityError::file("OUTBOARD_TLS_KEY", key, &error))?)))
+                Ok(Some((
+                    chain,
+                    secret.map_err(|error| SecurityError::file("OUTBOARD_TLS_KEY", key, &error))?,
+                )))
             }
             _ => Err(SecurityError::Half),
         }
     }
 
-    /// The token for a hello that starts something, if there is one. It goes in the clear only where `OUTBOARD_TLS=off` says so, or to a socket of this
-    /// machine: any of its users may listen at a port while the server does not.
+    /// The token for a hello that starts something, if there is one. It goes in the clear only
+    /// where `OUTBOARD_TLS=off` says so, or to a socket of this machine: any of its users may
+    /// listen at a port while the server does not.
     pub(super) fn token_for(
         &self,
         purpose: &mut Purpose,
@@ -182,7 +195,8 @@ impl Security {
             return Ok(Some(Token(token.trim().to_owned())));
         }
         let Some(path) = &self.token_file else { return Ok(None) };
-        let failed = |error: &dyn fmt::Display| SecurityError::file("OUTBOARD_TOKEN_FILE", path, error);
+        let failed =
+            |error: &dyn fmt::Display| SecurityError::file("OUTBOARD_TOKEN_FILE", path, error);
         let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
         let token = text.trim();
         if token.is_empty() || token.len() > 1024 || token.contains(char::is_whitespace) {
@@ -198,11 +212,19 @@ impl SecurityError {
     }
 }
 
-fn certificates(variable: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+fn certificates(
+    variable: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
     let failed = |error: &dyn fmt::Display| SecurityError::file(variable, path, error);
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
-    if certificates.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(certificates) }
+    let certificates: Vec<_> =
+        certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
+    if certificates.is_empty() {
+        Err(failed(&"there is no certificate in it"))
+    } else {
+        Ok(certificates)
+    }
 }
 
 /// Whether there is more between the two ends than the system.
@@ -212,7 +234,10 @@ fn is_over_a_network(stream: &dyn Stream) -> bool {
 
 /// Whether both ends are on this machine: by the address that was reached, whatever name led there.
 fn is_this_machine(stream: &dyn Stream) -> bool {
-    stream.peer().parse::<SocketAddr>().is_ok_and(|address| address.ip().to_canonical().is_loopback())
+    stream
+        .peer()
+        .parse::<SocketAddr>()
+        .is_ok_and(|address| address.ip().to_canonical().is_loopback())
 }
 
 /// What rustls said, if an error is one of its.
@@ -237,7 +262,10 @@ mod tests {
         let file = std::env::temp_dir().join(format!("outboard-token-{}", std::process::id()));
         let from_file = Security { token_file: Some(file.clone()), ..Security::default() };
         let error = from_file.token(&mut Purpose::Probe).unwrap_err().to_string();
-        assert!(error.contains("OUTBOARD_TOKEN_FILE") && error.contains(file.to_str().unwrap()), "{error}");
+        assert!(
+            error.contains("OUTBOARD_TOKEN_FILE") && error.contains(file.to_str().unwrap()),
+            "{error}"
+        );
         std::fs::write(&file, "obt_2\n").unwrap();
         assert_eq!(from_file.token(&mut Purpose::Probe).unwrap().unwrap().0, "obt_2");
         for wrong in ["", "\n", "two tokens"] {
@@ -254,7 +282,8 @@ mod tests {
         assert!(wrong.anchor().unwrap_err().to_string().contains("OUTBOARD_TLS_FINGERPRINT"));
         let half = Security { certificate: Some("/x".into()), ..Security::default() };
         assert!(matches!(half.own(), Err(SecurityError::Half)));
-        let absent = Security { authorities: Some("/nowhere/ca.pem".into()), ..Security::default() };
+        let absent =
+            Security { authorities: Some("/nowhere/ca.pem".into()), ..Security::default() };
         assert!(absent.anchor().unwrap_err().to_string().contains("/nowhere/ca.pem"));
     }
 }

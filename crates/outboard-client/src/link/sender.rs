@@ -1,10 +1,11 @@
 //! The thread that writes posted commands.
 //!
-//! It looks at the queue about every microsecond and decides by what it sees: a batch leaves when it is full, when
-//! the queue has stopped growing, or when the oldest command in it has waited for more than a small share of the time
-//! that the burst has lasted so far. So the first commands of a burst leave at once, a long burst leaves in large
-//! batches, and no command is held back for longer than that share would cost the whole burst. With nothing to do, it
-//! sleeps, and costs nothing.
+//! It looks at the queue about every microsecond and decides by what it sees: a batch leaves when
+//! it is full, when the queue has stopped growing, or when the oldest command in it has waited for
+//! more than a small share of the time that the burst has lasted so far. So the first commands of a
+//! burst leave at once, a long burst leaves in large batches, and no command is held back for
+//! longer than that share would cost the whole burst. With nothing to do, it sleeps, and costs
+//! nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use super::shared::Shared;
 const FULL: usize = 16 << 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(1);
-/// Least time between two batches, unless they are full: the worker takes as long for one launch, and each batch that leaves gets in the way of who
-/// posts the next commands.
+/// Least time between two batches, unless they are full: the worker takes as long for one launch,
+/// and each batch that leaves gets in the way of who posts the next commands.
 pub(super) const GAP: Duration = Duration::from_micros(3);
 /// The share of a burst's age for which a command may be held back.
 const SHARE: u32 = 32;
@@ -92,11 +93,13 @@ impl Burst {
         if pending >= FULL {
             return true;
         }
-        let is_due = now.duration_since(first_seen) >= hold || now.duration_since(self.grown.1) >= (hold / 2).max(LOOK);
+        let is_due = now.duration_since(first_seen) >= hold
+            || now.duration_since(self.grown.1) >= (hold / 2).max(LOOK);
         is_due && self.sent.is_none_or(|sent| now.duration_since(sent) >= GAP)
     }
 
-    /// When to look again: each look takes the queue's size from the processor of who posts, so not before anything can come of it.
+    /// When to look again: each look takes the queue's size from the processor of who posts, so not
+    /// before anything can come of it.
     fn next_look(&self, now: Instant) -> Instant {
         let soon = now + LOOK;
         self.sent.map_or(soon, |sent| soon.max(sent + GAP))
@@ -116,8 +119,9 @@ fn pause_until(time: Instant) {
     }
 }
 
-/// Sleeps until there is something to write or to read, or the connection ends. While callers come and go, it leaves
-/// reading to them, and to the listener while there is one: to be woken by each of their replies would slow them down.
+/// Sleeps until there is something to write or to read, or the connection ends. While callers come
+/// and go, it leaves reading to them, and to the listener while there is one: to be woken by each
+/// of their replies would slow them down.
 fn sleep(shared: &Shared, calls: &mut u64) {
     shared.asleep.store(true, Ordering::Relaxed);
     let look = shared.when_idle.get().and_then(|look| look(Instant::now()));
@@ -131,11 +135,17 @@ fn sleep(shared: &Shared, calls: &mut u64) {
         *calls = made;
         let current = shared.connection.current();
         // While bytes are under way, the system does not probe an idle peer.
-        let timeout = if current.stream.is_unanswered() { timeout.or(Some(PEER_CHECK)) } else { timeout };
+        let timeout =
+            if current.stream.is_unanswered() { timeout.or(Some(PEER_CHECK)) } else { timeout };
         let timeout = timeout.into_iter().chain(look).min();
         let waited = current.stream.wait(interest, Some(&shared.waker), timeout);
-        let checked =
-            |ready| if ready == Readiness::default() { current.stream.check_peer().map(|()| ready) } else { Ok(ready) };
+        let checked = |ready| {
+            if ready == Readiness::default() {
+                current.stream.check_peer().map(|()| ready)
+            } else {
+                Ok(ready)
+            }
+        };
         match waited.and_then(checked) {
             Ok(ready) if ready.hangup => shared.read_to_the_end(),
             Ok(ready) if ready.read => shared.read_unasked(),
@@ -153,15 +163,17 @@ mod tests {
     const COUNT: usize = 10_000;
     const SIZE: usize = 100;
 
-    /// A burst of commands, one every `interval`, as the sender's looks see it: how many batches leave, and how long
-    /// each one's oldest command waited, with the age of the burst at that time.
+    /// A burst of commands, one every `interval`, as the sender's looks see it: how many batches
+    /// leave, and how long each one's oldest command waited, with the age of the burst at that
+    /// time.
     fn burst(interval: Duration) -> Vec<(Duration, Duration)> {
         let start = Instant::now();
         let mut batches = Vec::new();
         let mut burst = Burst::new(start);
         let (mut appended, mut gone, mut age) = (1, 0, Duration::ZERO);
         while gone < COUNT {
-            appended = COUNT.min(1 + (age.as_nanos() / interval.as_nanos().max(1)) as usize).max(appended);
+            appended =
+                COUNT.min(1 + (age.as_nanos() / interval.as_nanos().max(1)) as usize).max(appended);
             let pending = (appended - gone) * SIZE;
             if pending > 0 && burst.should_send(pending, start + age) {
                 let oldest = interval * gone as u32;
@@ -184,7 +196,10 @@ mod tests {
             for (waited, age) in batches {
                 // The sender looks once in a while, so it may be late by a look or by one command.
                 let fair = (age / SHARE).min(LONGEST_HOLD) + GAP + 2 * LOOK + interval;
-                assert!(waited <= fair, "a command waited {waited:?} in a burst of age {age:?} at {interval:?}");
+                assert!(
+                    waited <= fair,
+                    "a command waited {waited:?} in a burst of age {age:?} at {interval:?}"
+                );
             }
         }
     }

@@ -37,17 +37,18 @@ pub(super) struct Shared {
     pub(super) write: Mutex<Writing>,
     /// Held by the one thread that reads.
     pub(super) read: Mutex<Reading>,
-    /// Commands that the worker has taken over, as far as it has said. Kept only where a connection can be replaced, as what follows.
+    /// Commands that the worker has taken over, as far as it has said. Kept only where a connection
+    /// can be replaced, as what follows.
     pub(super) taken: AtomicU64,
     /// Frames received of the worker, and bytes.
     pub(super) received: AtomicU64,
     pub(super) received_bytes: AtomicU64,
     pub(super) calls: Mutex<Calls>,
-    /// Bytes in the queue as of the last post, for the sender's looks: what a caller appends, it writes itself.
-    /// Changed only under the queue's lock.
+    /// Bytes in the queue as of the last post, for the sender's looks: what a caller appends, it
+    /// writes itself. Changed only under the queue's lock.
     pub(super) pending: Apart<AtomicUsize>,
-    /// The sender sleeps, or is about to. Set by it before it looks at the queue a last time under the lock, so that
-    /// whoever appends after that look sees it.
+    /// The sender sleeps, or is about to. Set by it before it looks at the queue a last time under
+    /// the lock, so that whoever appends after that look sees it.
     pub(super) asleep: AtomicBool,
     /// What the sender does before it sleeps.
     pub(super) when_idle: OnceLock<WhenIdle>,
@@ -59,11 +60,13 @@ pub(super) struct Shared {
     pub(super) memory: Option<Memory>,
     pub(super) listening: Listening,
     pub(super) counters: Counters,
-    /// Since when nothing has come though somebody waited for it: milliseconds since the start; 0 if something has come.
+    /// Since when nothing has come though somebody waited for it: milliseconds since the start; 0
+    /// if something has come.
     silent: AtomicU64,
 }
 
-/// Alone in its cache line (and the one that processors fetch along): the sender looks at it all the time.
+/// Alone in its cache line (and the one that processors fetch along): the sender looks at it all
+/// the time.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Apart<T>(pub(super) T);
@@ -103,25 +106,31 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Has the processor fetch the memory where the next command will be encoded: another one has read what was there before.
+/// Has the processor fetch the memory where the next command will be encoded: another one has read
+/// what was there before.
 #[inline]
 fn prefetch(room: &[std::mem::MaybeUninit<u8>]) {
     #[cfg(target_arch = "x86_64")]
     for line in room.chunks(64).take(3) {
         // SAFETY: a hint, which changes nothing.
-        unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(line.as_ptr().cast()) };
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_ET0 }>(
+                line.as_ptr().cast(),
+            )
+        };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = room;
 }
 
-/// Locks whether or not another thread panicked meanwhile: nothing here is left half-done by a panic.
+/// Locks whether or not another thread panicked meanwhile: nothing here is left half-done by a
+/// panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks for the lock for some microseconds before it sleeps for it. Who gives back a lock that somebody sleeps for makes a system call, and that may be a
-/// thread that posts.
+/// Looks for the lock for some microseconds before it sleeps for it. Who gives back a lock that
+/// somebody sleeps for makes a system call, and that may be a thread that posts.
 pub(super) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     const LOOKS: u32 = 200;
     for _ in 0..LOOKS {
@@ -187,13 +196,19 @@ impl Shared {
     }
 
     #[inline]
-    pub(super) fn post(&self, op: u16, ctx: ContextId, encode: impl FnOnce(&mut Writer)) -> Result<u64, LinkError> {
+    pub(super) fn post(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<u64, LinkError> {
         let (seq, first) = {
             let mut queue = self.queue_with_room()?;
             let first = queue.outgoing.pending_bytes() == 0;
             let seq = queue.outgoing.push(op, 0, ctx, encode)?;
             prefetch(queue.outgoing.room());
-            // The first of several leaves at once where that takes no system call: to have the sender do it takes longer, all the more if it sleeps.
+            // The first of several leaves at once where that takes no system call: to have the
+            // sender do it takes longer, all the more if it sleeps.
             let first = first && self.quick && self.is_due();
             if !first {
                 self.pending.0.store(queue.outgoing.pending_bytes(), Ordering::Relaxed);
@@ -209,7 +224,12 @@ impl Shared {
         Ok(seq)
     }
 
-    pub(super) fn call(&self, op: u16, ctx: ContextId, encode: impl FnOnce(&mut Writer)) -> Result<Reply, LinkError> {
+    pub(super) fn call(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<Reply, LinkError> {
         let start = Instant::now();
         let slot = Arc::new(Slot::default());
         let seq = {
@@ -241,16 +261,17 @@ impl Shared {
         }
     }
 
-    /// Somebody has waited for so long, and nothing has come. An error if a worker that lives would have said something: however busy its device is,
-    /// it says now and then that it is there.
+    /// Somebody has waited for so long, and nothing has come. An error if a worker that lives would
+    /// have said something: however busy its device is, it says now and then that it is there.
     pub(super) fn not_heard(&self, waited: Duration) -> io::Result<()> {
         let Some(most) = self.config.silence else { return Ok(()) };
         let now = self.start.elapsed();
         let began = now.saturating_sub(waited).as_millis().max(1) as u64;
-        let since = match self.silent.compare_exchange(0, began, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => began,
-            Err(earlier) => earlier,
-        };
+        let since =
+            match self.silent.compare_exchange(0, began, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => began,
+                Err(earlier) => earlier,
+            };
         if now.saturating_sub(Duration::from_millis(since)) < most {
             return Ok(());
         }
@@ -269,7 +290,9 @@ impl Shared {
     }
 
     pub(super) fn lost(&self) -> LinkError {
-        LinkError::Lost(self.lost.get().cloned().unwrap_or_else(|| "the reason is not known".into()))
+        LinkError::Lost(
+            self.lost.get().cloned().unwrap_or_else(|| "the reason is not known".into()),
+        )
     }
 
     /// Ends the connection, for the first reason given, and tells everyone who waits.
@@ -277,7 +300,10 @@ impl Shared {
         if self.lost.set(reason.into()).is_err() {
             return;
         }
-        self.say(&Code::ConnectionLost.end(&format!("lost for good, so that all later calls fail: {reason}")));
+        self.say(
+            &Code::ConnectionLost
+                .end(&format!("lost for good, so that all later calls fail: {reason}")),
+        );
         self.connection.shutdown();
         let waiting: Vec<Arc<Slot>> = {
             let mut calls = lock(&self.calls);

@@ -32,7 +32,8 @@ impl Writing {
     }
 }
 
-/// How long a writer that cannot write waits before it looks again whether someone else still reads.
+/// How long a writer that cannot write waits before it looks again whether someone else still
+/// reads.
 pub(super) const READER_CHECK: Duration = Duration::from_millis(20);
 
 impl Shared {
@@ -63,16 +64,19 @@ impl Shared {
         self.write_up_to(u64::MAX)
     }
 
-    /// Writes everything pending, at least up to command `seq`. Writing is what a thread holds while it blocks on
-    /// the peer; the queue stays open meanwhile. Without a connection, all of it stays where it is until there is another one.
+    /// Writes everything pending, at least up to command `seq`. Writing is what a thread holds
+    /// while it blocks on the peer; the queue stays open meanwhile. Without a connection, all of it
+    /// stays where it is until there is another one.
     pub(super) fn write_up_to(&self, seq: u64) -> Result<(), LinkError> {
         self.write_pending(lock_awake(&self.write), seq)
     }
 
-    /// Writes a command that has just been queued and not been shown to the sender, which is shown it if there is anything in the way. Whether it is written.
+    /// Writes a command that has just been queued and not been shown to the sender, which is shown
+    /// it if there is anything in the way. Whether it is written.
     #[inline]
     pub(super) fn write_first(&self, seq: u64) -> Result<bool, LinkError> {
-        if let Some(writing) = try_lock(&self.write).filter(|writing| writing.current.stream.has_room())
+        if let Some(writing) =
+            try_lock(&self.write).filter(|writing| writing.current.stream.has_room())
             && !self.connection.is_broken()
         {
             return self.write_pending(writing, seq).map(|()| true);
@@ -86,7 +90,8 @@ impl Shared {
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         let now = self.start.elapsed().as_nanos() as u64;
-        now.saturating_sub(self.sent_at.load(Ordering::Relaxed)) >= super::sender::GAP.as_nanos() as u64
+        now.saturating_sub(self.sent_at.load(Ordering::Relaxed))
+            >= super::sender::GAP.as_nanos() as u64
     }
 
     fn write_pending(&self, writing: MutexGuard<'_, Writing>, seq: u64) -> Result<(), LinkError> {
@@ -143,14 +148,17 @@ impl Shared {
                     self.counters.sent.add(count as u64);
                     bytes = &bytes[count..];
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_to_write(&**stream)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait_to_write(&**stream)?
+                }
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    /// The worker may be unable to read because we don't: so whoever waits to write also reads, unless someone does.
+    /// The worker may be unable to read because we don't: so whoever waits to write also reads,
+    /// unless someone does.
     fn wait_to_write(&self, stream: &dyn Stream) -> io::Result<()> {
         let ready = match try_lock(&self.read) {
             Some(mut reading) => {

@@ -1,10 +1,11 @@
-//! What comes along with the answer to a wait, as the device has it then: pages that the program is likely to touch when it has waited, and
-//! edges, whose touches nobody would notice.
+//! What comes along with the answer to a wait, as the device has it then: pages that the program is
+//! likely to touch when it has waited, and edges, whose touches nobody would notice.
 //!
 //! Of regions that the device leaves alone nothing comes but whether it still has done so.
 //!
-//! Both are of use only if nothing has changed between the question and the answer: no page of their region was opened or sent meanwhile, and
-//! no other wait has ended, since the program may then know of work that the bytes are older than.
+//! Both are of use only if nothing has changed between the question and the answer: no page of
+//! their region was opened or sent meanwhile, and no other wait has ended, since the program may
+//! then know of work that the bytes are older than.
 
 use std::time::Instant;
 
@@ -86,7 +87,9 @@ impl Inner {
         let mut pages: Vec<(u32, UnifiedPtr, usize)> = Vec::new();
         let mut room = MAX_COMPARED;
         let number = self.waits + 1;
-        for (base, region) in self.regions.iter_mut().filter(|(_, region)| region.home.kind == Kind::Mapped) {
+        for (base, region) in
+            self.regions.iter_mut().filter(|(_, region)| region.home.kind == Kind::Mapped)
+        {
             match region.compares(room) {
                 Some((bytes, sum)) => {
                     room -= bytes;
@@ -124,7 +127,9 @@ impl Inner {
     pub(super) fn take_edges(&mut self, wait: &Wait, data: &[u8]) {
         let Inner { edges, moved, .. } = self;
         for (address, part) in wait.parts(data) {
-            let edge = edges.iter_mut().find(|edge| edge.address == address && edge.coming == Some(wait.number));
+            let edge = edges
+                .iter_mut()
+                .find(|edge| edge.address == address && edge.coming == Some(wait.number));
             if let Some(edge) = edge {
                 edge.take(part.to_vec(), moved);
                 edge.came = true;
@@ -137,20 +142,32 @@ impl Inner {
         if !wait.brings() {
             return Vec::new();
         }
-        let current =
-            |(base, region): (&UnifiedPtr, &super::Region)| (region.coming == Some(wait.number)).then_some(*base);
+        let current = |(base, region): (&UnifiedPtr, &super::Region)| {
+            (region.coming == Some(wait.number)).then_some(*base)
+        };
         self.regions.iter().filter_map(current).collect()
     }
 
     /// Takes in what has come with the answer to a wait, for those regions that are as they were.
-    pub(super) fn take_along(&mut self, wait: &Wait, brought: &Brought<'_>, current: &[UnifiedPtr]) {
+    pub(super) fn take_along(
+        &mut self,
+        wait: &Wait,
+        brought: &Brought<'_>,
+        current: &[UnifiedPtr],
+    ) {
         let Inner { regions, moved, outstanding, .. } = self;
         let (busy, mut came) = (!outstanding.is_empty(), false);
         let pages = wait.parts(brought.data).map(|(address, part)| (address, Ok(part)));
-        let compared = wait.known.iter().zip(&brought.same).map(|((address, ..), same)| (*address, Err(*same)));
+        let compared = wait
+            .known
+            .iter()
+            .zip(&brought.same)
+            .map(|((address, ..), same)| (*address, Err(*same)));
         for (address, what) in pages.chain(compared) {
             let region = regions.range_mut(..=address).next_back().map(|(_, region)| region);
-            let Some(region) = region.filter(|region| region.range().contains(&address)) else { continue };
+            let Some(region) = region.filter(|region| region.range().contains(&address)) else {
+                continue;
+            };
             let late = !current.contains(&region.range().start);
             match what {
                 Ok(part) => region.came(address, part, late, moved),

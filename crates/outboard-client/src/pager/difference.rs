@@ -2,7 +2,8 @@
 
 /// Bytes of a word that two sides do not share.
 const WORD: usize = 4;
-/// Words that are compared at once. So many that did not change, where a stretch could go on, end it: to send them would cost more than a message.
+/// Words that are compared at once. So many that did not change, where a stretch could go on, end
+/// it: to send them would cost more than a message.
 const BLOCK: usize = 64;
 /// Words whose bits are in one byte of a mask.
 const PER_BYTE: usize = 8;
@@ -18,8 +19,13 @@ pub(super) struct Stretch<'a> {
     pub(super) data: &'a [u8],
 }
 
-/// The stretches that differ, none of more than `most` bytes (a multiple of a block's), of whole words.
-pub(super) fn stretches<'a>(old: &'a [u8], new: &'a [u8], most: usize) -> impl Iterator<Item = Stretch<'a>> {
+/// The stretches that differ, none of more than `most` bytes (a multiple of a block's), of whole
+/// words.
+pub(super) fn stretches<'a>(
+    old: &'a [u8],
+    new: &'a [u8],
+    most: usize,
+) -> impl Iterator<Item = Stretch<'a>> {
     let blocks = new.len().min(old.len()).div_ceil(BLOCK * WORD);
     let mut block = 0;
     std::iter::from_fn(move || {
@@ -51,7 +57,10 @@ fn changed(old: &[u8], new: &[u8], block: usize) -> u64 {
 
 /// The stretch of blocks whose words differ as `bits` say: it starts where a byte of the mask does.
 fn stretch<'a>(new: &'a [u8], first: usize, bits: &[u64]) -> Stretch<'a> {
-    let (lead, tail) = (bits[0].trailing_zeros() as usize / PER_BYTE, bits[bits.len() - 1].leading_zeros() as usize);
+    let (lead, tail) = (
+        bits[0].trailing_zeros() as usize / PER_BYTE,
+        bits[bits.len() - 1].leading_zeros() as usize,
+    );
     let (from, to) = (first * BLOCK + lead * PER_BYTE, (first + bits.len()) * BLOCK - tail);
     let differ: u32 = bits.iter().map(|bits| bits.count_ones()).sum();
     let mut mask = Vec::new();
@@ -72,8 +81,9 @@ mod tests {
     /// Bytes of words that mostly, or seldom, differ from zeros.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let word = prop_oneof![Just([0; WORD]), Just([0, 0, 1, 0])];
-        prop::collection::vec((word, 1usize..100), 1..30)
-            .prop_map(|runs| runs.into_iter().flat_map(|(word, times)| word.repeat(times)).collect())
+        prop::collection::vec((word, 1usize..100), 1..30).prop_map(|runs| {
+            runs.into_iter().flat_map(|(word, times)| word.repeat(times)).collect()
+        })
     }
 
     proptest! {
@@ -108,8 +118,8 @@ mod tests {
         );
         let mut few = old.clone();
         (0..256).for_each(|page| few[page * 4096 + 52] = 1);
-        let (messages, bytes) =
-            stretches(&old, &few, 1 << 20).fold((0, 0), |sum, it| (sum.0 + 1, sum.1 + it.data.len()));
+        let (messages, bytes) = stretches(&old, &few, 1 << 20)
+            .fold((0, 0), |sum, it| (sum.0 + 1, sum.1 + it.data.len()));
         assert_eq!((messages, bytes), (256, 256 * 6 * WORD));
         assert_eq!(stretches(&old, &old, 1 << 20).count(), 0);
     }

@@ -1,5 +1,6 @@
-//! The first and last bytes of memory that a program registered, where they share a page with memory that it did not: those pages hold
-//! the allocator's own words, which may be touched under its locks, so that they are never protected. They are compared instead.
+//! The first and last bytes of memory that a program registered, where they share a page with
+//! memory that it did not: those pages hold the allocator's own words, which may be touched under
+//! its locks, so that they are never protected. They are compared instead.
 
 use outboard_front::backend::{Result, UnifiedPtr};
 
@@ -38,8 +39,10 @@ impl Edge {
         while index < self.twin.len() {
             let start = index;
             loop {
-                // SAFETY: the program keeps registered memory readable until it takes it back, which removes the edge.
-                let now = (index < self.twin.len()).then(|| unsafe { self.program(index).read_volatile() });
+                // SAFETY: the program keeps registered memory readable until it takes it back,
+                // which removes the edge.
+                let now = (index < self.twin.len())
+                    .then(|| unsafe { self.program(index).read_volatile() });
                 match now {
                     Some(now) if now != self.twin[index] => self.twin[index] = now,
                     _ => break,
@@ -50,7 +53,12 @@ impl Edge {
                 self.coming = None;
                 // SAFETY: bytes of this value.
                 unsafe {
-                    store.push(self.home, self.address.offset(start as u64), self.twin[start..].as_ptr(), index - start)
+                    store.push(
+                        self.home,
+                        self.address.offset(start as u64),
+                        self.twin[start..].as_ptr(),
+                        index - start,
+                    )
                 }?;
                 moved.pushed += (index - start) as u64;
             }

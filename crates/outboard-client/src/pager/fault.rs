@@ -1,8 +1,10 @@
-//! The signal handler: who touches a protected page waits here until the pager's thread has opened it.
+//! The signal handler: who touches a protected page waits here until the pager's thread has opened
+//! it.
 //!
-//! The thread that is interrupted may hold any lock of the program, the allocator's for one. So the handler takes no lock and allocates
-//! nothing: it leaves a note that lies on its own stack, and sleeps until the thread of the memory's pager has seen to it. Faults that are not the
-//! pager's go to the handler that was there before.
+//! The thread that is interrupted may hold any lock of the program, the allocator's for one. So the
+//! handler takes no lock and allocates nothing: it leaves a note that lies on its own stack, and
+//! sleeps until the thread of the memory's pager has seen to it. Faults that are not the pager's go
+//! to the handler that was there before.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -18,7 +20,8 @@ use outboard_wire::{HostPtr, UnifiedPtr};
 /// The ranges whose faults are a pager's, and what answers them.
 static RANGES: Table<Service> = Table::new();
 
-/// What answers the faults of one pager: its thread, and the way to it. A process has a pager for each of its servers, and none waits for another's.
+/// What answers the faults of one pager: its thread, and the way to it. A process has a pager for
+/// each of its servers, and none waits for another's.
 pub(super) struct Service {
     /// The notes that nobody has taken, latest first.
     notes: AtomicPtr<Note>,
@@ -51,9 +54,11 @@ struct Before {
 /// Never freed: a thread may be in any of them.
 static BEFORE: AtomicPtr<Before> = AtomicPtr::new(null_mut());
 
-/// Faults that are with other handlers now: the address of each one's machine context, and how many handlers have had it. A handler that
-/// passes what is not its own on to the one that it replaced may pass it on to ours.
-static PASSED_ON: [(AtomicUsize, AtomicUsize); 16] = [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 16];
+/// Faults that are with other handlers now: the address of each one's machine context, and how many
+/// handlers have had it. A handler that passes what is not its own on to the one that it replaced
+/// may pass it on to ours.
+static PASSED_ON: [(AtomicUsize, AtomicUsize); 16] =
+    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 16];
 
 fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     let time = timeout.map(|time| libc::timespec {
@@ -62,12 +67,23 @@ fn futex_wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     });
     let time = time.as_ref().map_or(null(), |time| &raw const *time);
     // SAFETY: the word is alive and aligned; the time is null or a valid one.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, seen, time) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            seen,
+            time,
+        )
+    };
 }
 
 fn futex_wake(word: *mut u32) {
-    // SAFETY: waking looks at no memory: the address is only a name, even if what was there is gone.
-    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX) };
+    // SAFETY: waking looks at no memory: the address is only a name, even if what was there is
+    // gone.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, i32::MAX)
+    };
 }
 
 fn thread_id() -> u32 {
@@ -77,10 +93,15 @@ fn thread_id() -> u32 {
 
 impl Service {
     pub(super) const fn new() -> Service {
-        Service { notes: AtomicPtr::new(null_mut()), bell: AtomicU32::new(0), thread: AtomicU32::new(0) }
+        Service {
+            notes: AtomicPtr::new(null_mut()),
+            bell: AtomicU32::new(0),
+            thread: AtomicU32::new(0),
+        }
     }
 
-    /// Starts the thread. `open` opens the page at an address; `rest` is called between notes and says when it wants to be called again.
+    /// Starts the thread. `open` opens the page at an address; `rest` is called between notes and
+    /// says when it wants to be called again.
     pub(super) fn start(
         &'static self,
         open: impl Fn(UnifiedPtr, bool) + Send + 'static,
@@ -105,7 +126,10 @@ impl Service {
     }
 
     /// Faults in these ranges are for this one from now on, and in no others.
-    pub(super) fn publish(&'static self, ranges: impl IntoIterator<Item = (UnifiedPtr, UnifiedPtr)>) {
+    pub(super) fn publish(
+        &'static self,
+        ranges: impl IntoIterator<Item = (UnifiedPtr, UnifiedPtr)>,
+    ) {
         RANGES.replace(self, ranges);
     }
 
@@ -115,14 +139,24 @@ impl Service {
         futex_wake(self.bell.as_ptr());
     }
 
-    /// Leaves a note and waits for the answer. Then the access can be repeated: if the memory is not tracked any more, that is a fault of
-    /// its own.
+    /// Leaves a note and waits for the answer. Then the access can be repeated: if the memory is
+    /// not tracked any more, that is a fault of its own.
     fn wait_for(&self, address: UnifiedPtr, write: bool) {
-        let mut note = Note { address, write, next: UnsafeCell::new(null_mut()), answer: AtomicU32::new(WAITING) };
+        let mut note = Note {
+            address,
+            write,
+            next: UnsafeCell::new(null_mut()),
+            answer: AtomicU32::new(WAITING),
+        };
         let mut head = self.notes.load(Ordering::Relaxed);
         loop {
             *note.next.get_mut() = head;
-            match self.notes.compare_exchange_weak(head, &raw mut note, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.notes.compare_exchange_weak(
+                head,
+                &raw mut note,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => break,
                 Err(other) => head = other,
             }
@@ -154,8 +188,9 @@ fn answer(mut note: *mut Note, open: &impl Fn(UnifiedPtr, bool)) {
     }
 }
 
-/// Sees to it that faults come to our handler: before the first page is protected, and again later, since a program may have put another
-/// handler in its place, which is then the one that gets what is not ours.
+/// Sees to it that faults come to our handler: before the first page is protected, and again later,
+/// since a program may have put another handler in its place, which is then the one that gets what
+/// is not ours.
 pub(super) fn arm() -> io::Result<()> {
     let mut now = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: nothing is set; on success the action has been written.
@@ -171,11 +206,13 @@ pub(super) fn arm() -> io::Result<()> {
     }
     let older = BEFORE.load(Ordering::Acquire).cast_const();
     BEFORE.store(Box::into_raw(Box::new(Before { action: now, older })), Ordering::Release);
-    // SAFETY: all zeros is an action without flags and with an empty mask; the handler below keeps to what handlers may do.
+    // SAFETY: all zeros is an action without flags and with an empty mask; the handler below keeps
+    // to what handlers may do.
     let set = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = ours;
-        // On the thread's alternate stack if it has one, and open to the program's other signals while a page is on its way.
+        // On the thread's alternate stack if it has one, and open to the program's other signals
+        // while a page is on its way.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         libc::sigaction(libc::SIGSEGV, &raw const action, null_mut())
     };
@@ -187,7 +224,9 @@ fn kind(context: *mut c_void) -> (bool, bool) {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: the system gives a handler with SA_SIGINFO the machine context.
-        let code = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] };
+        let code = unsafe {
+            (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize]
+        };
         (code & 2 != 0, code & 16 == 0)
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -199,8 +238,9 @@ fn kind(context: *mut c_void) -> (bool, bool) {
 
 extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system gives a handler with SA_SIGINFO both; errno is this thread's.
-    let (address, sent, errno) =
-        unsafe { (HostPtr::of((*info).si_addr()).unified(), (*info).si_code <= 0, *libc::__errno_location()) };
+    let (address, sent, errno) = unsafe {
+        (HostPtr::of((*info).si_addr()).unified(), (*info).si_code <= 0, *libc::__errno_location())
+    };
     let (write, data) = kind(context);
     let candidate = !sent && data && !FORKED.load(Ordering::Relaxed);
     let service = if candidate { RANGES.find(address) } else { None };
@@ -225,9 +265,11 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void
     }
     // SAFETY: as above.
     match unsafe { before.as_ref() } {
-        Some(Before { action, .. }) if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN => {
-            // SAFETY: the masks are valid; returning from the handler restores the one of before. The program set this action: its flags
-            // say what kind of function it is.
+        Some(Before { action, .. })
+            if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN =>
+        {
+            // SAFETY: the masks are valid; returning from the handler restores the one of before.
+            // The program set this action: its flags say what kind of function it is.
             unsafe {
                 libc::pthread_sigmask(libc::SIG_BLOCK, &raw const action.sa_mask, null_mut());
                 if action.sa_flags & libc::SA_NODEFER != 0 {
@@ -246,8 +288,8 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void
                 }
             }
         }
-        // Ignoring it would repeat it for ever: the system ends the program in both cases, once the access is repeated.
-        // SAFETY: the default action is a valid one.
+        // Ignoring it would repeat it for ever: the system ends the program in both cases, once the
+        // access is repeated. SAFETY: the default action is a valid one.
         _ => unsafe {
             libc::signal(signal, libc::SIG_DFL);
         },
@@ -274,11 +316,16 @@ fn passed_on(context: usize) -> (Option<&'static (AtomicUsize, AtomicUsize)>, us
     (None, 0)
 }
 
-/// A forked child has no pager, and no use for one: it gets its parent's memory as far as it is inherited, open.
+/// A forked child has no pager, and no use for one: it gets its parent's memory as far as it is
+/// inherited, open.
 extern "C" fn in_the_child() {
     FORKED.store(true, Ordering::Relaxed);
     RANGES.each(|start, end| {
         // Ranges that are not inherited cannot be opened, and need not.
-        let _ = super::pages::protect(start.host(), end.since(start) as usize, super::pages::Access::Write);
+        let _ = super::pages::protect(
+            start.host(),
+            end.since(start) as usize,
+            super::pages::Access::Write,
+        );
     });
 }

@@ -30,7 +30,8 @@ pub(super) struct Inner {
     pub(super) seed: u64,
     /// Where events were recorded last: the stream, and its latest work by then.
     pub(super) events: BTreeMap<ObjectId, (StreamName, u64)>,
-    /// How often managed memory was sent from each context's regions, and which of it streams wait for.
+    /// How often managed memory was sent from each context's regions, and which of it streams wait
+    /// for.
     pub(super) sent: BTreeMap<ContextId, u64>,
     pub(super) joined: BTreeMap<(StreamName, ContextId), u64>,
     /// What is to be brought once a stream's work is done.
@@ -82,10 +83,15 @@ impl Inner {
     }
 
     /// Sends what the program has written to some of the regions.
-    pub(super) fn flush(&mut self, store: &dyn Store, which: impl Fn(&Region) -> bool) -> Result<()> {
+    pub(super) fn flush(
+        &mut self,
+        store: &dyn Store,
+        which: impl Fn(&Region) -> bool,
+    ) -> Result<()> {
         let Inner { regions, edges, sent, moved, outstanding, .. } = self;
         let (mut armed, mut later) = (false, false);
-        for region in regions.values_mut().filter(|region| region.has_open_pages() && which(region)) {
+        for region in regions.values_mut().filter(|region| region.has_open_pages() && which(region))
+        {
             if !armed {
                 let _ = fault::arm();
                 armed = true;
@@ -107,7 +113,12 @@ impl Inner {
     }
 
     /// Has a stream wait for the managed memory that was sent.
-    pub(super) fn join(&mut self, store: &dyn Store, ctx: ContextId, stream: StreamId) -> Result<()> {
+    pub(super) fn join(
+        &mut self,
+        store: &dyn Store,
+        ctx: ContextId,
+        stream: StreamId,
+    ) -> Result<()> {
         for (home, count) in &self.sent {
             let seen = self.joined.entry(((ctx, stream), *home)).or_default();
             if *seen != *count {
@@ -121,7 +132,10 @@ impl Inner {
     pub(super) fn invalidate(&mut self, store: &dyn Store) {
         // What comes along with the answer to another wait may be older than what this one was for.
         self.regions.values_mut().for_each(|region| region.coming = None);
-        self.regions.values_mut().filter(|region| region.has_same_pages()).for_each(Region::invalidate);
+        self.regions
+            .values_mut()
+            .filter(|region| region.has_same_pages())
+            .for_each(Region::invalidate);
         for edge in &mut self.edges {
             edge.coming = None;
             if !std::mem::take(&mut edge.came) {
@@ -133,8 +147,12 @@ impl Inner {
     /// Takes the work that is done out of what is outstanding.
     pub(super) fn finish(&mut self, done: Done, latest: u64) {
         match done {
-            Done::Context(ctx) => self.outstanding.retain(|stream, number| stream.0 != ctx || *number > latest),
-            Done::Stream(done) => self.outstanding.retain(|stream, number| *stream != done || *number > latest),
+            Done::Context(ctx) => {
+                self.outstanding.retain(|stream, number| stream.0 != ctx || *number > latest)
+            }
+            Done::Stream(done) => {
+                self.outstanding.retain(|stream, number| *stream != done || *number > latest)
+            }
             Done::Event(event) => {
                 if let Some((stream, latest)) = self.events.get(&event)
                     && self.outstanding.get(stream) == Some(latest)
@@ -153,7 +171,8 @@ impl Inner {
         self.told_no_more(before);
     }
 
-    /// A stream or an event is gone. What the stream had to do still counts, until somebody has waited for it.
+    /// A stream or an event is gone. What the stream had to do still counts, until somebody has
+    /// waited for it.
     pub(super) fn forget(&mut self, name: ObjectId) {
         let before = self.events.remove(&name);
         self.told_no_more(before);
@@ -195,7 +214,8 @@ impl Inner {
         }
     }
 
-    /// Counts the work of a stream that is no more with that of others, unless an event tells when it is done.
+    /// Counts the work of a stream that is no more with that of others, unless an event tells when
+    /// it is done.
     fn put_together(&mut self, stream: StreamName) {
         let Some(latest) = self.outstanding.get(&stream).copied() else { return };
         if self.events.values().any(|told| *told == (stream, latest)) {
@@ -238,7 +258,11 @@ mod tests {
             queue(&mut inner, MAIN);
             inner.finish(Done::Stream(MAIN), inner.work);
         }
-        assert_eq!(inner.outstanding.len(), 2, "the one that the event tells of, and the others together");
+        assert_eq!(
+            inner.outstanding.len(),
+            2,
+            "the one that the event tells of, and the others together"
+        );
         assert!(inner.wanted.iter().all(|(stream, _)| inner.outstanding.contains_key(stream)));
         inner.finish(Done::Event(ObjectId(1)), inner.work);
         assert_eq!(inner.outstanding.len(), 1, "their work may not be done yet");

@@ -1,12 +1,14 @@
 //! Memory that the program and the device both use, though they are on different machines.
 //!
-//! Such memory has the same addresses on both sides. On this one its pages are protected, so that what the program touches is noticed:
-//! what it has written goes to the device before the next work is queued, and what the device may have written comes when the program
-//! touches it, after it has waited for that work. Nothing else moves. See decision 9 for the reasons.
+//! Such memory has the same addresses on both sides. On this one its pages are protected, so that
+//! what the program touches is noticed: what it has written goes to the device before the next work
+//! is queued, and what the device may have written comes when the program touches it, after it has
+//! waited for that work. Nothing else moves. See decision 9 for the reasons.
 //!
-//! Threads of the program come here with what they queue and wait for ([`Pager::before_work`], [`Pager::after_wait`]); their touches are
-//! seen to by a thread of the pager. One lock orders them all. Who holds it reads and writes tracked memory by the library's own view
-//! only, which is never protected.
+//! Threads of the program come here with what they queue and wait for ([`Pager::before_work`],
+//! [`Pager::after_wait`]); their touches are seen to by a thread of the pager. One lock orders them
+//! all. Who holds it reads and writes tracked memory by the library's own view only, which is never
+//! protected.
 
 mod along;
 mod difference;
@@ -45,10 +47,11 @@ pub(crate) use work::Done;
 /// A stream: its context's name and its own.
 pub(crate) type StreamName = (ContextId, StreamId);
 
-/// While the device works, mapped memory that the program has touched is left open for this long: then what was written is sent,
-/// and the next touch brings what the device has written meanwhile.
+/// While the device works, mapped memory that the program has touched is left open for this long:
+/// then what was written is sent, and the next touch brings what the device has written meanwhile.
 const GLIMPSE: Duration = Duration::from_millis(1);
-/// Or for so many times as long as it took to open it: a batch that the program is writing would else be brought anew many times.
+/// Or for so many times as long as it took to open it: a batch that the program is writing would
+/// else be brought anew many times.
 const GLIMPSES: u32 = 8;
 
 /// The pager of one of a process's servers.
@@ -79,8 +82,9 @@ impl Pager {
         }
     }
 
-    /// Keeps the addresses of a window from everything but memory that the program and its devices share. Where the system does not let it have so many,
-    /// that they are seldom used otherwise must do.
+    /// Keeps the addresses of a window from everything but memory that the program and its devices
+    /// share. Where the system does not let it have so many, that they are seldom used otherwise
+    /// must do.
     pub(crate) fn keep(&self, window: Window) {
         let _ = self.reserved.reserve(window.range());
     }
@@ -119,7 +123,10 @@ impl Pager {
     fn start(&'static self, inner: &mut Inner) -> Result<()> {
         if inner.service.is_none() {
             self.service
-                .start(move |address, write| self.open(address, write), move || self.close_in_time())
+                .start(
+                    move |address, write| self.open(address, write),
+                    move || self.close_in_time(),
+                )
                 .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
             inner.service = Some(&self.service);
         }
@@ -128,14 +135,17 @@ impl Pager {
         Ok(())
     }
 
-    /// Opens the page at an address, on the pager's thread. If it is not tracked any more, its thread finds that out by itself.
+    /// Opens the page at an address, on the pager's thread. If it is not tracked any more, its
+    /// thread finds that out by itself.
     fn open(&self, address: UnifiedPtr, write: bool) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         let busy = !inner.outstanding.is_empty();
         let Inner { regions, moved, .. } = &mut *inner;
         let region = regions.range_mut(..=address).next_back().map(|(_, region)| region);
-        let Some(region) = region.filter(|region| region.range().contains(&address)) else { return };
+        let Some(region) = region.filter(|region| region.range().contains(&address)) else {
+            return;
+        };
         let started = Instant::now();
         // A failure is one of the context or the connection, which the program's next call reports.
         let _ = region.fault(store, address, write, moved);
@@ -144,13 +154,15 @@ impl Pager {
             let now = Instant::now();
             region.due = region.due.max(Some(now + GLIMPSE.max(GLIMPSES * (now - started))));
             if differed {
-                // The program learns from it how far the device has come: what is taken to be as it was may have changed before.
+                // The program learns from it how far the device has come: what is taken to be as it
+                // was may have changed before.
                 regions.values_mut().for_each(|region| region.distrust(store, moved));
             }
         }
     }
 
-    /// Closes mapped memory that has been open long enough while the device works, on the pager's thread; when to call again.
+    /// Closes mapped memory that has been open long enough while the device works, on the pager's
+    /// thread; when to call again.
     fn close_in_time(&self) -> Option<Duration> {
         let store = self.store().ok()?;
         let mut inner = self.lock();
@@ -166,6 +178,11 @@ impl Pager {
                 .filter(|region| is_due(region))
                 .for_each(|region| region.due = region.kept_until());
         }
-        inner.regions.values().filter_map(|region| region.due).min().map(|due| due.saturating_duration_since(now))
+        inner
+            .regions
+            .values()
+            .filter_map(|region| region.due)
+            .min()
+            .map(|due| due.saturating_duration_since(now))
     }
 }

@@ -1,5 +1,5 @@
-//! Pages that the program and this library see at the same time: the program through protected pages at a given address, the library
-//! through pages of its own that are always open.
+//! Pages that the program and this library see at the same time: the program through protected
+//! pages at a given address, the library through pages of its own that are always open.
 
 use std::io;
 use std::ops::Range;
@@ -9,9 +9,12 @@ use std::ptr::null_mut;
 use outboard_transport::reserved::Reserved;
 use outboard_wire::HostPtr;
 use rustix::fs::{MemfdFlags, SeekFrom, ftruncate, memfd_create, seek};
-use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+};
 
-/// Bytes of a page. Systems with larger ones are not supported by CUDA on x86-64, the only processor family that this crate serves so far.
+/// Bytes of a page. Systems with larger ones are not supported by CUDA on x86-64, the only
+/// processor family that this crate serves so far.
 pub(crate) const PAGE: u64 = 4096;
 
 /// What the program may do with a page.
@@ -40,7 +43,9 @@ impl Own {
     pub(super) fn zeroed(bytes: usize) -> io::Result<Own> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) }?;
+        let base = unsafe {
+            mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)
+        }?;
         Ok(Own { base: base.cast(), bytes })
     }
 
@@ -64,15 +69,22 @@ pub(super) struct Shared {
     inner: Own,
     outer: HostPtr,
     bytes: usize,
-    /// Of whom the outer view's addresses were taken, and are given back with this value; if of nobody, whoever owns them puts something else there.
+    /// Of whom the outer view's addresses were taken, and are given back with this value; if of
+    /// nobody, whoever owns them puts something else there.
     taken: Option<&'static Reserved>,
 }
 
 impl Shared {
-    /// Memory whose outer view, open to begin with, takes addresses that are reserved, or that nothing has.
-    pub(super) fn new_at(outer: HostPtr, bytes: usize, reserved: &'static Reserved) -> io::Result<Shared> {
+    /// Memory whose outer view, open to begin with, takes addresses that are reserved, or that
+    /// nothing has.
+    pub(super) fn new_at(
+        outer: HostPtr,
+        bytes: usize,
+        reserved: &'static Reserved,
+    ) -> io::Result<Shared> {
         let mut shared = Shared::hidden(outer, bytes)?;
-        reserved.take(outer.0..outer.0.checked_add(bytes as u64).ok_or(io::ErrorKind::InvalidInput)?)?;
+        reserved
+            .take(outer.0..outer.0.checked_add(bytes as u64).ok_or(io::ErrorKind::InvalidInput)?)?;
         shared.taken = Some(reserved);
         shared.map()?;
         shared.keep_from_children();
@@ -84,15 +96,19 @@ impl Shared {
         let file = memfd_create(c"outboard", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, bytes as u64)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice, of a file that nobody else has.
-        let inner = unsafe { mmap(null_mut(), bytes, access, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0) }?;
+        // SAFETY: a new mapping at an address of the kernel's choice, of a file that nobody else
+        // has.
+        let inner = unsafe {
+            mmap(null_mut(), bytes, access, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)
+        }?;
         Ok(Shared { file, inner: Own { base: inner.cast(), bytes }, outer, bytes, taken: None })
     }
 
     /// Puts the outer view, open, in the place of what is there.
     ///
     /// # Safety
-    /// The addresses belong to memory of which the inner view has a copy, and nobody writes to it meanwhile.
+    /// The addresses belong to memory of which the inner view has a copy, and nobody writes to it
+    /// meanwhile.
     pub(super) unsafe fn show(&mut self) -> io::Result<()> {
         self.map()
     }
@@ -100,7 +116,8 @@ impl Shared {
     fn map(&mut self) -> io::Result<()> {
         let (access, at) = (ProtFlags::READ | ProtFlags::WRITE, self.outer.pointer());
         let flags = MapFlags::SHARED | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: either the addresses were taken for this (`new_at`), or the caller of `show` answers for what is there.
+        // SAFETY: either the addresses were taken for this (`new_at`), or the caller of `show`
+        // answers for what is there.
         unsafe { mmap(at, self.bytes, access, flags, &self.file, 0) }?;
         Ok(())
     }
@@ -128,7 +145,9 @@ impl Shared {
         while at < range.end as u64 {
             // An error says that there is no data from here on.
             let Ok(start) = seek(&self.file, SeekFrom::Data(at)) else { break };
-            let end = seek(&self.file, SeekFrom::Hole(start)).unwrap_or(range.end as u64).min(range.end as u64);
+            let end = seek(&self.file, SeekFrom::Hole(start))
+                .unwrap_or(range.end as u64)
+                .min(range.end as u64);
             if start >= end {
                 break;
             }
@@ -144,11 +163,21 @@ impl Shared {
         let copy = Own::zeroed(self.bytes)?;
         for part in self.touched(&(0..self.bytes)) {
             // SAFETY: both have these bytes, and nobody can write to either.
-            unsafe { copy.at(part.start).copy_from_nonoverlapping(self.inner(part.start), part.len()) };
+            unsafe {
+                copy.at(part.start).copy_from_nonoverlapping(self.inner(part.start), part.len())
+            };
         }
         let flags = rustix::mm::MremapFlags::MAYMOVE;
         // SAFETY: the new mapping takes the place of the outer view, whose bytes it has.
-        unsafe { rustix::mm::mremap_fixed(copy.base.cast(), self.bytes, self.bytes, flags, self.outer.pointer()) }?;
+        unsafe {
+            rustix::mm::mremap_fixed(
+                copy.base.cast(),
+                self.bytes,
+                self.bytes,
+                flags,
+                self.outer.pointer(),
+            )
+        }?;
         // The mapping has moved: what it was is not there any more.
         std::mem::forget(copy);
         Ok(())

@@ -5,9 +5,11 @@ use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 /// Which memory of the device a region stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Managed memory, in the device's own memory. The host may not use it while kernels run, so that a page has one writer at a time.
+    /// Managed memory, in the device's own memory. The host may not use it while kernels run, so
+    /// that a page has one writer at a time.
     Managed,
-    /// Page-locked memory of the program that kernels use, in page-locked memory of the server. Both sides may write to a page at the same time.
+    /// Page-locked memory of the program that kernels use, in page-locked memory of the server.
+    /// Both sides may write to a page at the same time.
     Mapped,
 }
 
@@ -22,8 +24,9 @@ pub(crate) struct Home {
 
 /// The device's side of tracked memory. Its addresses are those of the program.
 pub(crate) trait Store: Send + Sync {
-    /// Reads bytes as they are now. Whether they differ from what was there before; of managed memory, that is taken to be so. With a `seed`, mapped
-    /// memory is likely not to: its sum with that seed is asked for first.
+    /// Reads bytes as they are now. Whether they differ from what was there before; of managed
+    /// memory, that is taken to be so. With a `seed`, mapped memory is likely not to: its sum with
+    /// that seed is asked for first.
     ///
     /// # Safety
     /// `to` is valid for reads and writes of `bytes`.
@@ -36,18 +39,27 @@ pub(crate) trait Store: Send + Sync {
         seed: Option<u64>,
     ) -> Result<bool>;
 
-    /// Writes bytes: for managed memory before all work that [`Store::join`] is called for afterwards, for mapped memory at once.
+    /// Writes bytes: for managed memory before all work that [`Store::join`] is called for
+    /// afterwards, for mapped memory at once.
     ///
     /// # Safety
     /// `from` is valid for reads of `bytes`.
-    unsafe fn push(&self, home: Home, address: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()>;
+    unsafe fn push(
+        &self,
+        home: Home,
+        address: UnifiedPtr,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()>;
 
-    /// Writes those 4-byte words of `data` to mapped memory whose bits in `mask` are set, at once and each word whole.
+    /// Writes those 4-byte words of `data` to mapped memory whose bits in `mask` are set, at once
+    /// and each word whole.
     fn patch(&self, home: Home, address: UnifiedPtr, mask: &[u8], data: &[u8]) -> Result<()>;
 
     /// Waits until what was pushed to managed memory of `home`'s context is there.
     fn settle(&self, home: ContextId) -> Result<()>;
 
-    /// Work that is queued in the stream from now on comes behind what was pushed to managed memory of `home`'s context.
+    /// Work that is queued in the stream from now on comes behind what was pushed to managed memory
+    /// of `home`'s context.
     fn join(&self, home: ContextId, ctx: ContextId, stream: StreamId) -> Result<()>;
 }

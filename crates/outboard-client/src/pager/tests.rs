@@ -66,7 +66,14 @@ impl Device {
 }
 
 impl Store for &'static Device {
-    unsafe fn fetch(&self, home: Home, address: UnifiedPtr, to: *mut u8, bytes: usize, _: Option<u64>) -> Result<bool> {
+    unsafe fn fetch(
+        &self,
+        home: Home,
+        address: UnifiedPtr,
+        to: *mut u8,
+        bytes: usize,
+        _: Option<u64>,
+    ) -> Result<bool> {
         self.fetches.fetch_add(1, Ordering::Relaxed);
         let data = self.read(address.0, bytes);
         if self.slow.load(Ordering::Relaxed) {
@@ -79,7 +86,13 @@ impl Store for &'static Device {
         Ok(differs)
     }
 
-    unsafe fn push(&self, _: Home, address: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()> {
+    unsafe fn push(
+        &self,
+        _: Home,
+        address: UnifiedPtr,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
         // SAFETY: by the trait's contract.
         self.write(address.0, unsafe { std::slice::from_raw_parts(from, bytes) });
         Ok(())
@@ -126,12 +139,21 @@ fn place(pages: u64) -> Range<u64> {
 fn managed(pages: u64) -> Range<u64> {
     let range = place(pages);
     assert!(
-        PAGER.add_managed(CTX, UnifiedPtr(range.start), (pages * PAGE) as usize, true, Some(both(&range))).unwrap()
+        PAGER
+            .add_managed(
+                CTX,
+                UnifiedPtr(range.start),
+                (pages * PAGE) as usize,
+                true,
+                Some(both(&range))
+            )
+            .unwrap()
     );
     range
 }
 
-/// Memory of the program, which becomes mapped: `skip` bytes from the start of its first page to `skip` bytes before the end of its last.
+/// Memory of the program, which becomes mapped: `skip` bytes from the start of its first page to
+/// `skip` bytes before the end of its last.
 fn mapped(pages: u64, skip: u64) -> Range<u64> {
     let memory = pages::Own::zeroed((pages * PAGE) as usize).unwrap();
     let range = memory.at(0) as u64 + skip..memory.at(0) as u64 + pages * PAGE - skip;
@@ -197,14 +219,20 @@ fn only_what_was_touched_moves() {
         (0..10).for_each(|i| set(range.start + i * 10_000 * PAGE, 1));
         kernel(|| {});
     });
-    assert_eq!(first, Moved { faults: 0, fetched: 0, pushed: 10 * PAGE }, "fresh memory is the program's");
-    let sparse = moved_by(|| (0..10).for_each(|i| assert_eq!(get(range.start + i * 10_000 * PAGE), 1)));
+    assert_eq!(
+        first,
+        Moved { faults: 0, fetched: 0, pushed: 10 * PAGE },
+        "fresh memory is the program's"
+    );
+    let sparse =
+        moved_by(|| (0..10).for_each(|i| assert_eq!(get(range.start + i * 10_000 * PAGE), 1)));
     assert_eq!((sparse.faults, sparse.pushed), (10, 0));
     assert!(sparse.fetched <= 10 * 4 * PAGE, "{sparse:?}");
     let idle = moved_by(|| (0..100).for_each(|_| kernel(|| {})));
     assert_eq!(idle, Moved::default());
-    let dense =
-        moved_by(|| (0..10_000).for_each(|page| assert_eq!(get(range.start + page * PAGE), u8::from(page == 0))));
+    let dense = moved_by(|| {
+        (0..10_000).for_each(|page| assert_eq!(get(range.start + page * PAGE), u8::from(page == 0)))
+    });
     assert!(dense.faults < 40 && dense.fetched < 12_000 * PAGE, "{dense:?}");
     let joins = DEVICE.joins.load(Ordering::Relaxed);
     let write = moved_by(|| {
@@ -254,13 +282,16 @@ fn many_threads_touch_what_comes_and_goes() {
 fn allocations_side_by_side_do_not_disturb_each_other() {
     let _turn = turn();
     let range = place(8);
-    assert!(PAGER.add_managed(CTX, UnifiedPtr(range.start), 8 * PAGE as usize, true, None).unwrap());
+    assert!(
+        PAGER.add_managed(CTX, UnifiedPtr(range.start), 8 * PAGE as usize, true, None).unwrap()
+    );
     let (a, b) = (range.start..range.start + 4 * PAGE, range.start + 4 * PAGE..range.end);
     PAGER.allocate(both(&a));
     PAGER.allocate(both(&b));
     (a.start..b.end).step_by(PAGE as usize).for_each(|at| set(at, 1));
     PAGER.before_work(CTX, STREAM).unwrap();
-    // A kernel writes to b while the program writes to a, which is attached to another stream, to its last page.
+    // A kernel writes to b while the program writes to a, which is attached to another stream, to
+    // its last page.
     set(a.end - PAGE, 2);
     DEVICE.write(b.start, &[9]);
     PAGER.after_work(CTX, STREAM);
@@ -269,7 +300,13 @@ fn allocations_side_by_side_do_not_disturb_each_other() {
     assert_eq!((get(a.end - PAGE), get(b.start), get(b.start + PAGE)), (2, 9, 1));
     PAGER.refresh(&both(&b));
     assert_eq!(get(b.start), 0);
-    kernel(|| assert_eq!((DEVICE.read(a.end - PAGE, 1), DEVICE.read(b.start, 1)), (vec![2], vec![9]), "b is nobody's"));
+    kernel(|| {
+        assert_eq!(
+            (DEVICE.read(a.end - PAGE, 1), DEVICE.read(b.start, 1)),
+            (vec![2], vec![9]),
+            "b is nobody's"
+        )
+    });
     PAGER.remove(&both(&range), false);
 }
 
@@ -287,7 +324,11 @@ fn managed_memory_lies_in_a_window_that_is_kept() {
     assert!(has_something(), "nothing else can come to lie there");
     for _ in 0..2 {
         let range = UnifiedPtr(base)..UnifiedPtr(base + 4 * PAGE);
-        assert!(PAGER.add_managed(CTX, range.start, 4 * PAGE as usize, true, Some(range.clone())).unwrap());
+        assert!(
+            PAGER
+                .add_managed(CTX, range.start, 4 * PAGE as usize, true, Some(range.clone()))
+                .unwrap()
+        );
         set(base + PAGE, 7);
         kernel(|| assert_eq!(DEVICE.read(base + PAGE, 1), [7]));
         let again = PAGER.add_managed(CTX, UnifiedPtr(base + PAGE), PAGE as usize, true, None);
@@ -313,7 +354,10 @@ fn variables_share_pages() {
     set(b, 9);
     set(c + 100, 8);
     kernel(|| {
-        assert_eq!((DEVICE.read(b, 1), DEVICE.read(c + 100, 1), DEVICE.read(a + 60, 1)), (vec![9], vec![8], vec![77]))
+        assert_eq!(
+            (DEVICE.read(b, 1), DEVICE.read(c + 100, 1), DEVICE.read(a + 60, 1)),
+            (vec![9], vec![8], vec![77])
+        )
     });
     PAGER.remove(&both(&range), false);
 }

@@ -25,8 +25,9 @@ pub(crate) enum Tracked {
 }
 
 impl Pager {
-    /// Tracks managed memory of `home`: whole pages that nothing on this machine has. `Ok(false)` if something has them. With `fresh`,
-    /// the device has zeros there; without, it has what its module says. Only `span` is the program's, and what [`Pager::allocate`] adds.
+    /// Tracks managed memory of `home`: whole pages that nothing on this machine has. `Ok(false)`
+    /// if something has them. With `fresh`, the device has zeros there; without, it has what its
+    /// module says. Only `span` is the program's, and what [`Pager::allocate`] adds.
     pub(crate) fn add_managed(
         &'static self,
         home: ContextId,
@@ -38,7 +39,9 @@ impl Pager {
         let mut inner = self.lock();
         self.start(&mut inner)?;
         let home = Home { kind: Kind::Managed, ctx: home };
-        let Ok(region) = Region::managed(home, base, bytes, span.into_iter().collect(), fresh, &self.reserved) else {
+        let Ok(region) =
+            Region::managed(home, base, bytes, span.into_iter().collect(), fresh, &self.reserved)
+        else {
             return Ok(false);
         };
         if fresh {
@@ -51,17 +54,26 @@ impl Pager {
     }
 
     /// Tracks a managed variable of a module, which may share pages with others of them.
-    pub(crate) fn add_variable(&'static self, home: ContextId, variable: Range<UnifiedPtr>) -> Result<()> {
+    pub(crate) fn add_variable(
+        &'static self,
+        home: ContextId,
+        variable: Range<UnifiedPtr>,
+    ) -> Result<()> {
         let mut at = variable.start.previous_multiple_of(PAGE);
         while at < variable.end {
             // The pages up to the next region, or those of the one that is here.
             let (end, known) = {
                 let mut inner = self.lock();
-                let next = inner.regions.range(at.offset(1)..).next().map_or(UnifiedPtr(u64::MAX), |(base, _)| *base);
+                let next = inner
+                    .regions
+                    .range(at.offset(1)..)
+                    .next()
+                    .map_or(UnifiedPtr(u64::MAX), |(base, _)| *base);
                 match inner.region(at) {
                     Some(region) => {
                         let range = region.range();
-                        region.add_span(variable.start.max(range.start)..variable.end.min(range.end));
+                        region
+                            .add_span(variable.start.max(range.start)..variable.end.min(range.end));
                         (range.end, true)
                     }
                     None => (variable.end.next_multiple_of(PAGE).min(next), false),
@@ -76,7 +88,8 @@ impl Pager {
         Ok(())
     }
 
-    /// Tracks memory of the program, which the device has under the same addresses, zeroed. `in_children` leaves it to forked children.
+    /// Tracks memory of the program, which the device has under the same addresses, zeroed.
+    /// `in_children` leaves it to forked children.
     ///
     /// # Safety
     /// The memory is readable and writable until [`Pager::remove`].
@@ -87,7 +100,8 @@ impl Pager {
         in_children: bool,
     ) -> Result<()> {
         let home = Home { kind: Kind::Mapped, ctx };
-        let (first, last) = (range.start.next_multiple_of(PAGE), range.end.previous_multiple_of(PAGE));
+        let (first, last) =
+            (range.start.next_multiple_of(PAGE), range.end.previous_multiple_of(PAGE));
         let mut inner = self.lock();
         self.start(&mut inner)?;
         let mut edge = |start: UnifiedPtr, end: UnifiedPtr| {
@@ -103,7 +117,8 @@ impl Pager {
         edge(last, range.end);
         let bytes = last.since(first) as usize;
         let seed = inner.seed;
-        // Writes that come while the pages are copied wait, by the pager's lock, until the new pages are there.
+        // Writes that come while the pages are copied wait, by the pager's lock, until the new
+        // pages are there.
         inner.publish_with(Some((first, last)));
         let made = pages::protect(first.host(), bytes, pages::Access::Read).and_then(|()| {
             // SAFETY: by the contract above; the pages cannot be written to now.
@@ -128,14 +143,16 @@ impl Pager {
         }
     }
 
-    /// Stops tracking the memory at these addresses, whole regions of it. Managed memory is gone then; what stands in the place of
-    /// mapped memory is the caller's to say, who gets the bytes of a range if they are wanted, up to date.
+    /// Stops tracking the memory at these addresses, whole regions of it. Managed memory is gone
+    /// then; what stands in the place of mapped memory is the caller's to say, who gets the bytes
+    /// of a range if they are wanted, up to date.
     pub(crate) fn remove(&self, range: &Range<UnifiedPtr>, keep: bool) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         let Inner { regions, edges, moved, .. } = &mut *inner;
         edges.retain(|edge| edge.address < range.start || edge.address >= range.end);
-        let bases: Vec<UnifiedPtr> = regions.range(range.start..range.end).map(|(base, _)| *base).collect();
+        let bases: Vec<UnifiedPtr> =
+            regions.range(range.start..range.end).map(|(base, _)| *base).collect();
         for base in bases {
             let Some(mut region) = regions.remove(&base) else { continue };
             if keep {
@@ -152,7 +169,8 @@ impl Pager {
         self.active.store(active, Ordering::Relaxed);
     }
 
-    /// Forgets the memory of a context that has ended. Mapped memory keeps its bytes: the program has it still.
+    /// Forgets the memory of a context that has ended. Mapped memory keeps its bytes: the program
+    /// has it still.
     pub(crate) fn remove_context(&self, ctx: ContextId) {
         let mut inner = self.lock();
         let of_it = inner.regions.values().filter(|region| region.home.ctx == ctx);
@@ -171,8 +189,10 @@ impl Pager {
             return Tracked::None;
         }
         let mut inner = self.lock();
-        let mut covered: Vec<Range<UnifiedPtr>> = inner.edges.iter().map(|edge| edge.address..edge.end()).collect();
-        covered.extend(inner.regions.range(..range.end).next_back().map(|(_, region)| region.range()));
+        let mut covered: Vec<Range<UnifiedPtr>> =
+            inner.edges.iter().map(|edge| edge.address..edge.end()).collect();
+        covered
+            .extend(inner.regions.range(..range.end).next_back().map(|(_, region)| region.range()));
         covered.extend(inner.region(range.start).map(|region| region.range()));
         covered.retain(|part| part.start < range.end && range.start < part.end);
         covered.sort_by_key(|part| part.start);

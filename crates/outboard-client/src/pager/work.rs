@@ -20,7 +20,8 @@ pub(crate) enum Done {
 }
 
 impl Pager {
-    /// Work that may use any tracked memory is about to be queued in a stream: it will see what the program has written so far.
+    /// Work that may use any tracked memory is about to be queued in a stream: it will see what the
+    /// program has written so far.
     pub(crate) fn before_work(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
         let store = self.store()?;
         let mut inner = self.lock();
@@ -36,7 +37,8 @@ impl Pager {
         inner.outstanding.insert((ctx, stream), number);
     }
 
-    /// The program is about to wait: kernels that wait for what it has written to mapped memory must see it. Pages can come with the answer if it `brings`.
+    /// The program is about to wait: kernels that wait for what it has written to mapped memory
+    /// must see it. Pages can come with the answer if it `brings`.
     pub(crate) fn before_wait(&self, brings: bool) -> Wait {
         let Ok(store) = self.store() else { return Wait::default() };
         let mut inner = self.lock();
@@ -50,7 +52,8 @@ impl Pager {
         wait
     }
 
-    /// The program has waited: what the work that this was for has written is there for it from now on.
+    /// The program has waited: what the work that this was for has written is there for it from now
+    /// on.
     pub(crate) fn after_wait(&self, done: Done, wait: &Wait, brought: &Brought<'_>) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
@@ -77,7 +80,8 @@ impl Pager {
         });
     }
 
-    /// Runs a function of the program that a stream calls: it sees what the work before it has written, and the work behind it sees what it writes.
+    /// Runs a function of the program that a stream calls: it sees what the work before it has
+    /// written, and the work behind it sees what it writes.
     pub(crate) fn around_function<T>(&self, run: impl FnOnce() -> T) -> T {
         if !self.is_active() {
             return run();
@@ -88,7 +92,8 @@ impl Pager {
         result
     }
 
-    /// A stream is about to call a function of the program: what the stream has done so far is there for it.
+    /// A stream is about to call a function of the program: what the stream has done so far is
+    /// there for it.
     pub(super) fn before_function(&self) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();

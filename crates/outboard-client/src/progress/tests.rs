@@ -33,7 +33,8 @@ fn step() -> impl Strategy<Value = Step> {
         stream.clone().prop_map(Step::Post),
         stream.clone().prop_map(Step::PostSomewhere),
         (event.clone(), stream.clone()).prop_map(|(event, stream)| Step::Record(event, stream)),
-        (event.clone(), stream.clone()).prop_map(|(event, stream)| Step::RecordUnnamed(event, stream)),
+        (event.clone(), stream.clone())
+            .prop_map(|(event, stream)| Step::RecordUnnamed(event, stream)),
         stream.prop_map(Step::WaitForStream),
         event.prop_map(Step::WaitForEvent),
         Just(Step::WaitForContext),
@@ -52,12 +53,19 @@ struct Lazy {
 impl Lazy {
     /// Does all of a stream before `seq`, and what that waits for.
     fn finish(&mut self, stream: StreamId, seq: u64) {
-        let Some(last) = self.pending.iter().filter(|(at, of)| *of == stream && *at < seq).map(|(at, _)| *at).max()
+        let Some(last) = self
+            .pending
+            .iter()
+            .filter(|(at, of)| *of == stream && *at < seq)
+            .map(|(at, _)| *at)
+            .max()
         else {
             return;
         };
-        let joins =
-            |of: StreamId| of == stream || (!is_apart(stream) && !is_apart(of) && (stream == LEGACY || of == LEGACY));
+        let joins = |of: StreamId| {
+            of == stream
+                || (!is_apart(stream) && !is_apart(of) && (stream == LEGACY || of == LEGACY))
+        };
         let others: Vec<StreamId> = self
             .pending
             .iter()
@@ -75,7 +83,9 @@ impl Lazy {
     }
 
     fn has_happened(&self, event: ObjectId) -> bool {
-        self.records.get(&event).is_none_or(|record| self.pending.iter().all(|(at, _)| at != record))
+        self.records
+            .get(&event)
+            .is_none_or(|record| self.pending.iter().all(|(at, _)| at != record))
     }
 }
 
@@ -175,7 +185,9 @@ fn a_wait_is_known_until_something_is_queued() {
     );
     assert!(!progress.is_context_idle(ContextId(2)));
     progress.posted_to(StreamId(12), 4);
-    assert!(progress.is_stream_idle(CTX, StreamId(11)) && !progress.is_stream_idle(CTX, StreamId(12)));
+    assert!(
+        progress.is_stream_idle(CTX, StreamId(11)) && !progress.is_stream_idle(CTX, StreamId(12))
+    );
     assert!(!progress.is_stream_idle(CTX, LEGACY) && !progress.is_context_idle(CTX));
 }
 
@@ -214,10 +226,15 @@ fn an_event_happens_at_once_in_an_idle_stream() {
     progress.stream_done(CTX, StreamId(11), 2);
     for seq in 3..6 {
         assert!(record(&progress, ObjectId(21), StreamId(11), seq));
-        assert!(progress.has_happened(ObjectId(21)) && progress.is_stream_idle(CTX, StreamId(11)), "nor is it work");
+        assert!(
+            progress.has_happened(ObjectId(21)) && progress.is_stream_idle(CTX, StreamId(11)),
+            "nor is it work"
+        );
     }
     progress.posted_to(StreamId(11), 6);
-    assert!(!record(&progress, ObjectId(21), StreamId(11), 7) && !progress.has_happened(ObjectId(21)));
+    assert!(
+        !record(&progress, ObjectId(21), StreamId(11), 7) && !progress.has_happened(ObjectId(21))
+    );
     let other = record(&progress, ObjectId(22), StreamId(12), 8);
     assert!(!other && !progress.has_happened(ObjectId(22)));
 }

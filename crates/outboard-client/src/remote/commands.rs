@@ -33,11 +33,17 @@ impl Remote {
 
     /// Queues what puts work into one stream.
     #[inline]
-    pub(super) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: StreamId, message: &M) -> Result<()> {
+    pub(super) fn post_to<M: msg::Message>(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        message: &M,
+    ) -> Result<()> {
         self.session()?.post_to(ctx, stream, message)
     }
 
-    /// As [`Remote::post_to`], for what uses these bytes of memory, which may be shared: an address, and how many.
+    /// As [`Remote::post_to`], for what uses these bytes of memory, which may be shared: an
+    /// address, and how many.
     #[inline]
     pub(super) fn post_using<M: msg::Message>(
         &self,
@@ -85,9 +91,14 @@ impl Remote {
         decode::<M, T>(&payload, read)
     }
 
-    /// Posts what frees something after the work of a context, if nothing is left to do there: then there is nothing to wait for, and nothing to report.
-    /// It is also posted once the process is ending, and with it the session. Returns whether it was posted.
-    pub(super) fn post_if_idle<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<bool> {
+    /// Posts what frees something after the work of a context, if nothing is left to do there: then
+    /// there is nothing to wait for, and nothing to report. It is also posted once the process is
+    /// ending, and with it the session. Returns whether it was posted.
+    pub(super) fn post_if_idle<M: msg::Message>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+    ) -> Result<bool> {
         let session = self.session()?;
         let posted = session.link().is_leaving() || session.progress().is_context_idle(ctx);
         if posted {
@@ -113,8 +124,9 @@ impl Remote {
         decode::<M, T>(&payload, read)
     }
 
-    /// Waits or asks for the end of what has been queued, unless that is known, as `is_done` says; with `along`, if any, in place of the message.
-    /// Returns the number of a command that succeeded.
+    /// Waits or asks for the end of what has been queued, unless that is known, as `is_done` says;
+    /// with `along`, if any, in place of the message. Returns the number of a command that
+    /// succeeded.
     pub(super) fn learn<M: msg::Call>(
         &self,
         ctx: ContextId,
@@ -132,8 +144,9 @@ impl Remote {
         session.wait(ctx, message).map(|(seq, _)| Some(seq))
     }
 
-    /// As [`Remote::learn`], for a wait, which is noted by its number when it has succeeded. A question that succeeded is not: only a wait makes the
-    /// driver print what kernels have printed and give back what pools have freed.
+    /// As [`Remote::learn`], for a wait, which is noted by its number when it has succeeded. A
+    /// question that succeeded is not: only a wait makes the driver print what kernels have printed
+    /// and give back what pools have freed.
     pub(super) fn wait<M: msg::Call>(
         &self,
         ctx: ContextId,
@@ -153,6 +166,9 @@ impl Remote {
     }
 }
 
-fn decode<M: msg::Call, T>(payload: &[u8], read: impl for<'a> FnOnce(M::Reply<'a>) -> T) -> Result<T> {
+fn decode<M: msg::Call, T>(
+    payload: &[u8],
+    read: impl for<'a> FnOnce(M::Reply<'a>) -> T,
+) -> Result<T> {
     Reader::new(payload).get().map(read).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
 }

@@ -23,13 +23,19 @@ impl Remote {
         if let Some(window) = session.window() {
             self.pager.keep(window);
         }
-        // Kept for good: calls hold it without counting, and in a forked child its threads are gone.
+        // Kept for good: calls hold it without counting, and in a forked child its threads are
+        // gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
         self.pager.connect(Box::new(self));
         Ok(platform)
     }
 
-    pub(super) fn checkpoint(&self, _process: i32, _step: CheckpointStep, _limit: u32) -> Result<u32> {
+    pub(super) fn checkpoint(
+        &self,
+        _process: i32,
+        _step: CheckpointStep,
+        _limit: u32,
+    ) -> Result<u32> {
         // A process here has no memory of a device to suspend; the server suspends sessions.
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
@@ -38,7 +44,13 @@ impl Remote {
         crate::session::explain_hidden(devices);
     }
 
-    pub(super) fn context_open(&self, ctx: ContextId, device: DeviceId, flags: u32, primary: bool) -> Result<()> {
+    pub(super) fn context_open(
+        &self,
+        ctx: ContextId,
+        device: DeviceId,
+        flags: u32,
+        primary: bool,
+    ) -> Result<()> {
         let session = self.session()?;
         self.call(ctx, &msg::ContextOpen { device, flags, primary }, |_| ())?;
         session.context_opened(ctx);
@@ -56,7 +68,8 @@ impl Remote {
         session.reuse().end_context(ctx, |block| session.give_back(block));
         let arena = session.arena().map(|arena| (arena, arena.context_ends(ctx)));
         let outcome = if session.link().is_leaving() {
-            // A static runtime does this after main. A device that several processes leave at once takes a second.
+            // A static runtime does this after main. A device that several processes leave at once
+            // takes a second.
             self.call(ctx, &msg::ContextLeave {}, |_| ())
         } else {
             self.call(ctx, &msg::ContextClose {}, |_| ())
@@ -71,7 +84,9 @@ impl Remote {
     pub(super) fn context_synchronize(&self, ctx: ContextId) -> Result<()> {
         self.waited_for(Done::Context(ctx), false, |along| {
             let idle = |progress: &Progress| progress.is_context_idle(ctx);
-            self.wait(ctx, &msg::ContextSynchronize {}, along, idle, |progress, seq| progress.context_done(ctx, seq))
+            self.wait(ctx, &msg::ContextSynchronize {}, along, idle, |progress, seq| {
+                progress.context_done(ctx, seq)
+            })
         })
     }
 

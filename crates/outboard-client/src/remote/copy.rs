@@ -1,7 +1,9 @@
 //! Copies of boxes, and what is made ready for large copies.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{BoxCopy, ContextId, CopyMode, HostPtr, Layout, Memory, Result, Side, StreamId};
+use outboard_front::backend::{
+    BoxCopy, ContextId, CopyMode, HostPtr, Layout, Memory, Result, Side, StreamId,
+};
 use outboard_wire::boxes::{Region, Storage};
 use outboard_wire::messages as msg;
 
@@ -57,16 +59,26 @@ impl Remote {
 
     /// # Safety
     /// As of `BoxCopies::copy_box`.
-    unsafe fn queue_box(&self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
+    unsafe fn queue_box(
+        &self,
+        ctx: ContextId,
+        copy: &BoxCopy,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()> {
         let (session, extent) = (self.session()?, copy.extent);
         let (direction, device, (host, layout)) = match (region(&copy.dst), region(&copy.src)) {
-            (Ok(dst), Ok(src)) => return session.post_to(ctx, stream, &msg::CopyBox { dst, src, extent, stream }),
+            (Ok(dst), Ok(src)) => {
+                return session.post_to(ctx, stream, &msg::CopyBox { dst, src, extent, stream });
+            }
             (Ok(dst), Err(src)) => (Direction::Up, dst, src),
             (Err(dst), Ok(src)) => (Direction::Down, src, dst),
             (Err(_), Err(_)) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         // SAFETY: by the contract of this method.
-        unsafe { session.copy(ctx, &HostCopy { direction, device, extent, host, layout, stream, mode }) }
+        unsafe {
+            session.copy(ctx, &HostCopy { direction, device, extent, host, layout, stream, mode })
+        }
     }
 
     /// A side in memory that the program and the device both use, as the device knows it.
@@ -83,8 +95,12 @@ impl Remote {
         match self.tracked(address, span) {
             Tracked::None => Ok(None),
             // Page-locked memory of which the device has only a part.
-            Tracked::Some if matches!(side.memory, Memory::Host(_)) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-            Tracked::Some | Tracked::All => Ok(Some(Side { memory: Memory::Device(address.device()), ..*side })),
+            Tracked::Some if matches!(side.memory, Memory::Host(_)) => {
+                Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+            }
+            Tracked::Some | Tracked::All => {
+                Ok(Some(Side { memory: Memory::Device(address.device()), ..*side }))
+            }
         }
     }
 }

@@ -35,7 +35,13 @@ impl Remote {
         self.post(ctx, &msg::EventDestroy { event: id })
     }
 
-    pub(super) fn event_record(&self, ctx: ContextId, id: ObjectId, stream: StreamId, flags: u32) -> Result<()> {
+    pub(super) fn event_record(
+        &self,
+        ctx: ContextId,
+        id: ObjectId,
+        stream: StreamId,
+        flags: u32,
+    ) -> Result<()> {
         let session = self.session()?;
         let message = msg::EventRecord { event: id, stream, flags };
         let post = |idle| match idle {
@@ -68,7 +74,12 @@ impl Remote {
     }
 
     /// Milliseconds between two events.
-    pub(super) fn event_elapsed(&self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32> {
+    pub(super) fn event_elapsed(
+        &self,
+        ctx: ContextId,
+        start: ObjectId,
+        end: ObjectId,
+    ) -> Result<f32> {
         let session = self.session()?;
         let question = match session.times().look((start, end), session.progress()) {
             Ok(milliseconds) if session.link().is_alive() => return Ok(milliseconds),
@@ -76,11 +87,13 @@ impl Remote {
             Err(question) => question,
         };
         let message = msg::EventsElapsed { pairs: question.pairs.clone() };
-        let first = |times: &[(u32, f32)]| times.first().copied().ok_or(CUresult::CUDA_ERROR_UNKNOWN);
+        let first =
+            |times: &[(u32, f32)]| times.first().copied().ok_or(CUresult::CUDA_ERROR_UNKNOWN);
         let mut times = self.call_idle(ctx, &message, |reply| reply.times)?;
         let (status, _) = first(&times)?;
         if CUresult(status) == CUresult::CUDA_ERROR_NOT_READY {
-            // What was recorded in an idle stream has happened for the program. The device may have yet to come to it.
+            // What was recorded in an idle stream has happened for the program. The device may have
+            // yet to come to it.
             let known = |event: ObjectId| session.progress().has_happened(event);
             if known(start) && known(end) {
                 for event in [start, end] {

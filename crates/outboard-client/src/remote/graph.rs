@@ -3,7 +3,9 @@
 use core::ffi::c_void;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, HostCall, HostPtr, Instantiated, ObjectId, Result, StreamId, Updated};
+use outboard_front::backend::{
+    ContextId, HostCall, HostPtr, Instantiated, ObjectId, Result, StreamId, Updated,
+};
 use outboard_wire::graph::{GraphEdit, NodeParams, Place, Rows};
 use outboard_wire::messages as msg;
 
@@ -14,7 +16,10 @@ unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 /// From the first to behind the last byte of a box.
 fn span(rows: Rows<HostPtr>, [width, height, depth]: [u64; 3]) -> u64 {
-    let above = rows.height.saturating_mul(depth.saturating_sub(1)).saturating_add(height.saturating_sub(1));
+    let above = rows
+        .height
+        .saturating_mul(depth.saturating_sub(1))
+        .saturating_add(height.saturating_sub(1));
     rows.pitch.saturating_mul(above).saturating_add(width)
 }
 
@@ -28,10 +33,16 @@ impl Remote {
                 for place in [&mut copy.dst, &mut copy.src] {
                     if let Place::Host(rows) = *place
                         && (self.is_tracked(rows.address.unified(), 1)
-                            || self.host.is_shared(rows.address, span(rows, [width, height, depth])))
+                            || self
+                                .host
+                                .is_shared(rows.address, span(rows, [width, height, depth])))
                     {
                         let Rows { address, pitch, height } = rows;
-                        *place = Place::Device(Rows { address: address.unified().device(), pitch, height });
+                        *place = Place::Device(Rows {
+                            address: address.unified().device(),
+                            pitch,
+                            height,
+                        });
                     }
                 }
             }
@@ -41,7 +52,12 @@ impl Remote {
     }
 
     /// Parameters of a node of a graph as the worker may know them.
-    fn graph_node(&'static self, graph: ObjectId, node: u64, mut params: NodeParams) -> Result<NodeParams> {
+    fn graph_node(
+        &'static self,
+        graph: ObjectId,
+        node: u64,
+        mut params: NodeParams,
+    ) -> Result<NodeParams> {
         self.on_the_device(&mut params)?;
         let session = self.session()?;
         session.graphs().set_node(graph, node, params, || session.expect_graphs())
@@ -49,12 +65,19 @@ impl Remote {
 }
 
 impl Remote {
-    pub(super) fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+    pub(super) fn graph_edit(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        edits: Vec<GraphEdit>,
+    ) -> Result<()> {
         let known = |edit| {
             Ok(match edit {
-                GraphEdit::Add { node, dependencies, params } => {
-                    GraphEdit::Add { node, dependencies, params: self.graph_node(graph, node, params)? }
-                }
+                GraphEdit::Add { node, dependencies, params } => GraphEdit::Add {
+                    node,
+                    dependencies,
+                    params: self.graph_node(graph, node, params)?,
+                },
                 GraphEdit::Set { node, params } => {
                     GraphEdit::Set { node, params: self.graph_node(graph, node, params)? }
                 }
@@ -98,7 +121,12 @@ impl Remote {
         Ok(made)
     }
 
-    pub(super) fn graph_exec_update(&self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+    pub(super) fn graph_exec_update(
+        &self,
+        ctx: ContextId,
+        exec: ObjectId,
+        graph: ObjectId,
+    ) -> Result<Updated> {
         let graphs = self.session()?.graphs();
         let uses = graphs.of_graph(graph);
         let updated = self.call(ctx, &msg::GraphExecUpdate { exec, graph }, |reply| Updated {
@@ -124,11 +152,17 @@ impl Remote {
     ) -> Result<()> {
         let (mut params, session) = (params, self.session()?);
         self.on_the_device(&mut params)?;
-        let params = session.graphs().set_exec_node(exec, node, params, || session.expect_graphs())?;
+        let params =
+            session.graphs().set_exec_node(exec, node, params, || session.expect_graphs())?;
         self.post(ctx, &msg::GraphExecSet { exec, node, params })
     }
 
-    pub(super) fn graph_launch(&self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
+    pub(super) fn graph_launch(
+        &self,
+        ctx: ContextId,
+        exec: ObjectId,
+        stream: StreamId,
+    ) -> Result<()> {
         let session = self.session()?;
         let message = msg::GraphLaunch { exec, stream };
         // Known before it is posted: the worker may ask at once.
@@ -145,8 +179,8 @@ impl Remote {
         };
         self.work(ctx, stream, post)?;
         let Some(launch) = launch else { return Ok(()) };
-        // While it runs it may write the program's memory: copies from there must not be read ahead, as behind any function of the program.
-        // SAFETY: it takes no notice of its argument.
+        // While it runs it may write the program's memory: copies from there must not be read
+        // ahead, as behind any function of the program. SAFETY: it takes no notice of its argument.
         let after = unsafe { HostCall::plain(Some(nothing), core::ptr::null_mut()) }?;
         session.host_call(ctx, stream, after, Some(launch))
     }

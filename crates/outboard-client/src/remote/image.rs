@@ -55,7 +55,13 @@ fn parts<'a>(image: &Image<'a>) -> Vec<Part<'a>> {
 }
 
 impl Remote {
-    pub(super) fn module_load(&self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
+    pub(super) fn module_load(
+        &self,
+        ctx: ContextId,
+        id: ObjectId,
+        image: Image<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
         let session = self.session()?;
         if !matches!(image.parts, [whole] if !may_print(whole, image.sm)) {
             self.seen.never();
@@ -68,11 +74,18 @@ impl Remote {
         // What is sent belongs to the question that follows it.
         let _one_at_a_time = session.upload();
         for attempt in 0..ATTEMPTS {
-            let message = msg::ModuleLoadNamed { module: id, parts: names.clone(), options: image.options.clone() };
-            let read = |reply: msg::ModuleLoadNamedReply| (reply.status, reply.log, reply.missing, reply.kept);
+            let message = msg::ModuleLoadNamed {
+                module: id,
+                parts: names.clone(),
+                options: image.options.clone(),
+            };
+            let read = |reply: msg::ModuleLoadNamedReply| {
+                (reply.status, reply.log, reply.missing, reply.kept)
+            };
             let (status, said, missing, kept) = self.call(ctx, &message, read)?;
             if missing.is_empty() {
-                let counter = if attempt == 0 { &session.images().known } else { &session.images().sent };
+                let counter =
+                    if attempt == 0 { &session.images().known } else { &session.images().sent };
                 counter.fetch_add(1, Ordering::Relaxed);
                 *log = said;
                 return succeed(status);

@@ -9,7 +9,8 @@ use super::{NO_CONTEXT, Remote};
 use crate::tokens::{Kind, Number, decode, encode};
 
 impl Remote {
-    /// A descriptor for what the server calls `number`. Those that nobody holds any more are told of at this occasion.
+    /// A descriptor for what the server calls `number`. Those that nobody holds any more are told
+    /// of at this occasion.
     fn give(&self, kind: Kind, number: Number) -> Result<OwnedFd> {
         self.unshare_closed();
         self.descriptors.give(kind, number).inspect_err(|_| {
@@ -26,8 +27,15 @@ impl Remote {
 }
 
 impl Remote {
-    pub(super) fn share_memory(&self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
-        let token = self.call(ctx, &msg::ShareMemory { address, bytes }, |reply| encode(Kind::Memory, reply.token))?;
+    pub(super) fn share_memory(
+        &self,
+        ctx: ContextId,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
+        let token = self.call(ctx, &msg::ShareMemory { address, bytes }, |reply| {
+            encode(Kind::Memory, reply.token)
+        })?;
         if let Some(arena) = self.session()?.arena() {
             arena.exported(address);
         }
@@ -52,7 +60,9 @@ impl Remote {
 
     pub(super) fn share_pooled(&self, address: DevicePtr, bytes: u64) -> Result<Token> {
         self.session()?.reuse().release(address);
-        self.call(NO_CONTEXT, &msg::SharePooled { address, bytes }, |reply| encode(Kind::Pooled, reply.token))
+        self.call(NO_CONTEXT, &msg::SharePooled { address, bytes }, |reply| {
+            encode(Kind::Pooled, reply.token)
+        })
     }
 
     pub(super) fn vmm_release(&self, memory: ObjectId) -> Result<()> {

@@ -12,7 +12,12 @@ fn dims([x, y, z]: [u32; 3]) -> (u32, u32, u32) {
 impl Remote {
     /// Queues a kernel.
     #[inline]
-    pub(super) fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()> {
+    pub(super) fn launch(
+        &'static self,
+        ctx: ContextId,
+        launch: &Launch<'_>,
+        stream: StreamId,
+    ) -> Result<()> {
         self.map_parameters(ctx, launch.params)?;
         let message = msg::Launch {
             function: launch.function,
@@ -27,7 +32,9 @@ impl Remote {
         if !message.attributes.is_empty() {
             // An event may be among them.
             let session = self.session()?;
-            let post = || session.progress().record_unnamed(|| session.post_counted(ctx, stream, &message));
+            let post = || {
+                session.progress().record_unnamed(|| session.post_counted(ctx, stream, &message))
+            };
             return self.work(ctx, stream, post);
         }
         self.work(ctx, stream, || self.post_to(ctx, stream, &message))

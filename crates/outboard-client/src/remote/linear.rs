@@ -1,6 +1,8 @@
 //! Copies of bytes in one piece, and fills.
 
-use outboard_front::backend::{ContextId, CopyMode, DevicePtr, Fill, HostPtr, Rect, Result, StreamId, UnifiedPtr};
+use outboard_front::backend::{
+    ContextId, CopyMode, DevicePtr, Fill, HostPtr, Rect, Result, StreamId, UnifiedPtr,
+};
 use outboard_wire::messages as msg;
 
 use super::Remote;
@@ -28,11 +30,20 @@ impl Remote {
         mode: CopyMode,
     ) -> Result<()> {
         if self.host.is_shared(HostPtr::of(src), bytes) {
-            return self.copy_pinned(ctx, (dst.unified(), HostPtr::of(src).unified()), bytes, stream, mode);
+            return self.copy_pinned(
+                ctx,
+                (dst.unified(), HostPtr::of(src).unified()),
+                bytes,
+                stream,
+                mode,
+            );
         }
         // SAFETY: by the contract above.
         let plain = || unsafe {
-            self.session()?.copy(ctx, &HostCopy::row(Direction::Up, dst, HostPtr::of(src), bytes, stream, mode))
+            self.session()?.copy(
+                ctx,
+                &HostCopy::row(Direction::Up, dst, HostPtr::of(src), bytes, stream, mode),
+            )
         };
         if !self.pager.is_active() {
             return plain();
@@ -56,18 +67,32 @@ impl Remote {
         mode: CopyMode,
     ) -> Result<()> {
         if self.host.is_shared(HostPtr::of(dst), bytes) {
-            return self.copy_pinned(ctx, (HostPtr::of(dst).unified(), src.unified()), bytes, stream, mode);
+            return self.copy_pinned(
+                ctx,
+                (HostPtr::of(dst).unified(), src.unified()),
+                bytes,
+                stream,
+                mode,
+            );
         }
         // SAFETY: by the contract above.
         let plain = || unsafe {
-            self.session()?.copy(ctx, &HostCopy::row(Direction::Down, src, HostPtr::of(dst), bytes, stream, mode))
+            self.session()?.copy(
+                ctx,
+                &HostCopy::row(Direction::Down, src, HostPtr::of(dst), bytes, stream, mode),
+            )
         };
         if !self.pager.is_active() {
             if bytes <= SMALL && mode != CopyMode::Pinned {
-                let queue = |slot: Slot| self.post_copy(ctx, slot.bytes().unified(), src.unified(), row(bytes), stream);
+                let queue = |slot: Slot| {
+                    self.post_copy(ctx, slot.bytes().unified(), src.unified(), row(bytes), stream)
+                };
                 if let Some(slot) = self.seen(ctx, stream, queue)? {
-                    // SAFETY: the slot is this thread's, and the device is done with it; the other by the contract above.
-                    unsafe { core::ptr::copy_nonoverlapping(slot.bytes().pointer(), dst, bytes as usize) };
+                    // SAFETY: the slot is this thread's, and the device is done with it; the other
+                    // by the contract above.
+                    unsafe {
+                        core::ptr::copy_nonoverlapping(slot.bytes().pointer(), dst, bytes as usize)
+                    };
                     return Ok(());
                 }
                 return self.unseen(plain);
@@ -93,7 +118,8 @@ impl Remote {
         let (dst, src) = (dst.unified(), src.unified());
         let post = || self.post_copy(ctx, dst, src, rect, stream);
         let span = |pitch: u64| pitch * (rect.height - 1) + rect.width;
-        if self.is_tracked(dst, span(rect.dst_pitch)) || self.is_tracked(src, span(rect.src_pitch)) {
+        if self.is_tracked(dst, span(rect.dst_pitch)) || self.is_tracked(src, span(rect.src_pitch))
+        {
             return self.work(ctx, stream, post);
         }
         post()
@@ -110,7 +136,11 @@ impl Remote {
         stream: StreamId,
     ) -> Result<()> {
         let Rect { width, height, dst_pitch, src_pitch } = rect;
-        self.post_to(ctx, stream, &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream })
+        self.post_to(
+            ctx,
+            stream,
+            &msg::CopyOnDevice { dst, src, width, height, dst_pitch, src_pitch, stream },
+        )
     }
 
     /// Fills memory, which kernels may share with the program.
@@ -121,6 +151,11 @@ impl Remote {
             self.map_host(ctx, dst.unified().host())?;
         }
         let message = msg::Fill { dst, pitch, value, element, width, height, stream };
-        self.post_using(ctx, stream, (dst, pitch * (height - 1) + width * u64::from(element)), &message)
+        self.post_using(
+            ctx,
+            stream,
+            (dst, pitch * (height - 1) + width * u64::from(element)),
+            &message,
+        )
     }
 }

@@ -28,15 +28,22 @@ impl Remote {
         succeed(status)
     }
 
-    pub(super) fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
-        let (status, bytes, said) =
-            self.call(ctx, &msg::LinkComplete { link }, |reply| (reply.status, reply.bytes, reply.log))?;
+    pub(super) fn link_complete(
+        &self,
+        ctx: ContextId,
+        link: ObjectId,
+        log: &mut JitLog,
+    ) -> Result<Vec<u8>> {
+        let (status, bytes, said) = self.call(ctx, &msg::LinkComplete { link }, |reply| {
+            (reply.status, reply.bytes, reply.log)
+        })?;
         *log = said;
         succeed(status)?;
         let mut image = Vec::new();
         while (image.len() as u64) < bytes {
             let offset = image.len() as u64;
-            let piece = self.call(ctx, &msg::LinkOutput { link, offset }, |reply| reply.data.to_vec())?;
+            let piece =
+                self.call(ctx, &msg::LinkOutput { link, offset }, |reply| reply.data.to_vec())?;
             if piece.is_empty() {
                 return Err(CUresult::CUDA_ERROR_UNKNOWN);
             }

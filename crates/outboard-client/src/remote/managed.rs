@@ -35,7 +35,10 @@ impl Remote {
     pub(super) fn end_variables(&self, module: ObjectId) {
         let gone = self.variables.lock().unwrap_or_else(PoisonError::into_inner).remove(&module);
         for range in gone.unwrap_or_default() {
-            self.pager.remove(&(range.start.previous_multiple_of(PAGE)..range.end.next_multiple_of(PAGE)), false);
+            self.pager.remove(
+                &(range.start.previous_multiple_of(PAGE)..range.end.next_multiple_of(PAGE)),
+                false,
+            );
         }
     }
 
@@ -59,7 +62,8 @@ impl Remote {
         }
     }
 
-    /// Managed memory of the device at addresses that nothing has here: its address there, and the pages.
+    /// Managed memory of the device at addresses that nothing has here: its address there, and the
+    /// pages.
     fn managed_block(
         &'static self,
         ctx: ContextId,
@@ -81,12 +85,19 @@ impl Remote {
             let base = device.next_multiple_of(PAGE);
             let range = base.range(bytes);
             if range.end > device.offset(ask) {
-                // Not on a page's start: there must be room to find one. Both at once may be more than the device has.
+                // Not on a page's start: there must be room to find one. Both at once may be more
+                // than the device has.
                 ask = bytes + PAGE;
                 self.free_device_side(ctx, device.device())?;
                 continue;
             }
-            match self.pager.add_managed(ctx, base, bytes as usize, true, (!shared).then(|| range.clone())) {
+            match self.pager.add_managed(
+                ctx,
+                base,
+                bytes as usize,
+                true,
+                (!shared).then(|| range.clone()),
+            ) {
                 Ok(true) => {
                     found = Ok((device.device(), range));
                     break;
@@ -106,7 +117,10 @@ impl Remote {
         // As the program sees it: zeros.
         let (dst, width) = (range.start.device(), range.end.since(range.start));
         let stream = self.pager_stream(ctx)?;
-        self.post(ctx, &msg::Fill { dst, pitch: 0, value: 0, element: 1, width, height: 1, stream })?;
+        self.post(
+            ctx,
+            &msg::Fill { dst, pitch: 0, value: 0, element: 1, width, height: 1, stream },
+        )?;
         Ok((device, range))
     }
 }
@@ -115,7 +129,8 @@ impl Remote {
     pub(super) fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
         let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes > SMALL {
-            let bytes = bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+            let bytes =
+                bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
             let (device, range) = self.managed_block(ctx, bytes, bytes, false)?;
             slabs.add(ctx, device, &range, false);
             return Ok(range.start);
@@ -134,7 +149,8 @@ impl Remote {
 
     pub(super) fn managed_free(&self, ctx: ContextId, address: UnifiedPtr) -> Result<()> {
         // Work that is queued may use it.
-        let waited = self.waited(Done::Context(ctx), || self.call(ctx, &msg::ContextSynchronize {}, |_| ()));
+        let waited =
+            self.waited(Done::Context(ctx), || self.call(ctx, &msg::ContextSynchronize {}, |_| ()));
         let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
         match slabs.free(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? {
             Freed::Block(address, range) => {

@@ -8,7 +8,8 @@ use super::Remote;
 
 impl Remote {
     pub(super) fn memory_info(&self, ctx: ContextId) -> Result<(u64, u64)> {
-        let (free, total) = self.call_idle(ctx, &msg::MemoryInfo {}, |reply| (reply.free, reply.total))?;
+        let (free, total) =
+            self.call_idle(ctx, &msg::MemoryInfo {}, |reply| (reply.free, reply.total))?;
         // What is kept is there for the asking.
         let kept = self.session()?.arena().map_or(0, |arena| arena.kept_beside(ctx));
         Ok((free.saturating_add(kept).min(total), total))
@@ -26,8 +27,12 @@ impl Remote {
     /// Frees an allocation in the arena, if it is one, once no work can use it any more.
     fn free_in_arena(&self, address: DevicePtr) -> Result<Option<()>> {
         let session = self.session()?;
-        let Some(users) = session.arena().and_then(|arena| arena.users_of(address)) else { return Ok(None) };
-        let busy = |ctx: &ContextId| !session.link().is_leaving() && !session.progress().is_context_idle(*ctx);
+        let Some(users) = session.arena().and_then(|arena| arena.users_of(address)) else {
+            return Ok(None);
+        };
+        let busy = |ctx: &ContextId| {
+            !session.link().is_leaving() && !session.progress().is_context_idle(*ctx)
+        };
         let mut outcome = session.wait_for_nothing();
         for ctx in users.into_iter().filter(busy) {
             // A fault is no reason to keep the memory.
@@ -49,14 +54,27 @@ impl Remote {
         self.call_idle(ctx, &msg::MemoryFree { address }, |_| ())
     }
 
-    pub(super) fn memory_alloc_async(&self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
+    pub(super) fn memory_alloc_async(
+        &self,
+        ctx: ContextId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr> {
         self.expect_copies(bytes)?;
-        let pool = self.session()?.reuse().default_of(ctx).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
+        let pool =
+            self.session()?.reuse().default_of(ctx).ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?;
         let message = msg::MemoryAllocAsync { bytes, stream };
-        self.allocate_from(pool, ctx, bytes, stream, || self.call_to(ctx, stream, &message, |reply| reply.address))
+        self.allocate_from(pool, ctx, bytes, stream, || {
+            self.call_to(ctx, stream, &message, |reply| reply.address)
+        })
     }
 
-    pub(super) fn memory_free_async(&self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
+    pub(super) fn memory_free_async(
+        &self,
+        ctx: ContextId,
+        address: DevicePtr,
+        stream: StreamId,
+    ) -> Result<()> {
         let session = self.session()?;
         if session.reuse().keep(ctx, stream, address) || session.free_late(address) {
             return Ok(());
@@ -68,28 +86,48 @@ impl Remote {
         self.alloc_host(ctx, bytes)
     }
 
-    pub(super) unsafe fn host_free(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    pub(super) unsafe fn host_free(
+        &self,
+        _ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
         self.session()?.memory_goes(memory, bytes);
         self.unmap_host(HostPtr::of(memory), false);
         // SAFETY: by the contract of this method.
         unsafe { self.free_host(memory) }
     }
 
-    pub(super) fn host_register(&self, ctx: ContextId, memory: *mut u8, bytes: usize, _flags: u32) -> Result<()> {
+    pub(super) fn host_register(
+        &self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+        _flags: u32,
+    ) -> Result<()> {
         self.host.register(memory, bytes);
         // Where it cannot be shared, nothing is done to it until a kernel is given its address.
         self.share_registered(ctx, HostPtr::of(memory), bytes as u64);
         Ok(())
     }
 
-    pub(super) fn host_unregister(&self, _ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    pub(super) fn host_unregister(
+        &self,
+        _ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
         self.session()?.memory_goes(memory, bytes);
         self.unmap_host(HostPtr::of(memory), true);
         self.host.unregister(memory);
         Ok(())
     }
 
-    pub(super) fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<DevicePtr> {
+    pub(super) fn host_device_address(
+        &'static self,
+        ctx: ContextId,
+        memory: *mut u8,
+    ) -> Result<DevicePtr> {
         // The device has it under the same address from now on.
         let host = HostPtr::of(memory);
         let known = self.map_host(ctx, host)?;

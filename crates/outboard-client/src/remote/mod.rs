@@ -32,7 +32,9 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, DeviceId, Faults, ObjectId, Result, ServerId, UnifiedPtr};
+use outboard_front::backend::{
+    ContextId, DeviceId, Faults, ObjectId, Result, ServerId, UnifiedPtr,
+};
 
 use crate::host::HostMemory;
 use crate::pager::Pager;

@@ -57,7 +57,8 @@ impl Remote {
         name: &str,
     ) -> Result<(DevicePtr, u64, bool)> {
         let message = msg::ModuleGlobal { module, name };
-        let found = self.call(ctx, &message, |reply| (reply.address, reply.bytes, reply.managed))?;
+        let found =
+            self.call(ctx, &message, |reply| (reply.address, reply.bytes, reply.managed))?;
         let (address, bytes, managed) = found;
         if managed {
             self.add_variable(ctx, module, address.unified().range(bytes))?;

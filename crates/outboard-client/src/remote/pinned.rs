@@ -1,9 +1,12 @@
-//! Page-locked memory whose pages the worker has too, at the same addresses: copies from and to it are the device's own, and nothing travels.
+//! Page-locked memory whose pages the worker has too, at the same addresses: copies from and to it
+//! are the device's own, and nothing travels.
 
 use std::os::fd::AsFd;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, HostPtr, Memory, Result, Side, StreamId, UnifiedPtr};
+use outboard_front::backend::{
+    ContextId, CopyMode, HostPtr, Memory, Result, Side, StreamId, UnifiedPtr,
+};
 use outboard_wire::messages as msg;
 
 use super::Remote;
@@ -23,7 +26,11 @@ impl Remote {
         let Ok((memory, offset)) = shared else { return self.host.alloc(bytes) };
         let (address, bytes_there) = (HostPtr::of(memory), (bytes as u64).next_multiple_of(PAGE));
         if self
-            .call_idle(ctx, &msg::MappedShare { address: address.unified(), bytes: bytes_there, offset }, |_| ())
+            .call_idle(
+                ctx,
+                &msg::MappedShare { address: address.unified(), bytes: bytes_there, offset },
+                |_| (),
+            )
             .is_ok()
         {
             self.host.set_mapped(address, Some(ctx));
@@ -56,18 +63,23 @@ impl Remote {
         unsafe { self.host.free_shared(memory, file) }
     }
 
-    /// Has the worker use the pages of memory that the program registers, if they are a file's and it can have them.
+    /// Has the worker use the pages of memory that the program registers, if they are a file's and
+    /// it can have them.
     pub(super) fn share_registered(&self, ctx: ContextId, memory: HostPtr, bytes: u64) {
         let Ok(session) = self.session() else { return };
         let link = session.link();
         if !link.takes_files() {
             return;
         }
-        // A server gets no more of the program's bytes than it could read by itself, or than are registered.
+        // A server gets no more of the program's bytes than it could read by itself, or than are
+        // registered.
         let may_have = |mapped: &MappedFile| mapped.is_whole || link.server_sees_our_files();
-        let Some(mapped) = MappedFile::at(memory.0..memory.0 + bytes).filter(may_have) else { return };
+        let Some(mapped) = MappedFile::at(memory.0..memory.0 + bytes).filter(may_have) else {
+            return;
+        };
         let Ok(number) = link.give_file(mapped.file.as_fd()) else { return };
-        let message = msg::MappedFile { address: memory.unified(), bytes, number, offset: mapped.offset };
+        let message =
+            msg::MappedFile { address: memory.unified(), bytes, number, offset: mapped.offset };
         if self.call_idle(ctx, &message, |_| ()).is_ok() {
             self.host.set_shared(memory, ctx);
         }
@@ -87,11 +99,17 @@ impl Remote {
     }
 
     /// Waits for a copy that was queued, unless the program does so itself.
-    pub(super) fn after_copy(&self, ctx: ContextId, stream: StreamId, mode: CopyMode) -> Result<()> {
+    pub(super) fn after_copy(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()> {
         if mode == CopyMode::Pinned { Ok(()) } else { self.stream_synchronize(ctx, stream) }
     }
 
-    /// Such memory as one side of the copy of a box, as the device knows it; `span` is from its first to behind its last byte.
+    /// Such memory as one side of the copy of a box, as the device knows it; `span` is from its
+    /// first to behind its last byte.
     pub(super) fn pinned_side(&self, side: &Side, span: u64) -> Option<Side> {
         match side.memory {
             Memory::Host(address) if self.host.is_shared(address, span) => {

@@ -72,7 +72,10 @@ impl Remote {
 
     pub(super) fn pool_attribute(&self, pool: ObjectId, attribute: u32) -> Result<u64> {
         let name = self.give_pool_back(pool)?;
-        let value = self.call_idle(NO_CONTEXT, &msg::PoolAttribute { pool, attribute }, |reply| reply.value)?;
+        let value =
+            self.call_idle(NO_CONTEXT, &msg::PoolAttribute { pool, attribute }, |reply| {
+                reply.value
+            })?;
         let excess = match A(attribute) {
             A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => self.session()?.reuse().excess(name),
             _ => 0,
@@ -80,7 +83,12 @@ impl Remote {
         Ok(value.saturating_sub(excess))
     }
 
-    pub(super) fn pool_set_attribute(&self, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    pub(super) fn pool_set_attribute(
+        &self,
+        pool: ObjectId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()> {
         let name = self.give_pool_back(pool)?;
         self.post(NO_CONTEXT, &msg::PoolSetAttribute { pool, attribute, value })?;
         let reuse = self.session()?.reuse();
@@ -92,7 +100,13 @@ impl Remote {
         Ok(())
     }
 
-    pub(super) fn pool_alloc(&self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
+    pub(super) fn pool_alloc(
+        &self,
+        ctx: ContextId,
+        pool: ObjectId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr> {
         let name = self.session()?.reuse().named(pool);
         let message = msg::PoolAlloc { pool, bytes, stream };
         let allocate = || self.call_to(ctx, stream, &message, |reply| reply.address);

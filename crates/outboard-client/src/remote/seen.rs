@@ -1,12 +1,15 @@
 //! Short waits of a client on the server's machine: the device itself says how far it has come.
 //!
-//! Behind what is waited for the device writes a number to page-locked memory that this process has too. The one who waits looks for it: no thread
-//! of the worker has to notice and to answer, and a small copy to the host comes the same way. If the number does not come soon, or never will, as after
-//! a fault, the wait is made as any other.
+//! Behind what is waited for the device writes a number to page-locked memory that this process has
+//! too. The one who waits looks for it: no thread of the worker has to notice and to answer, and a
+//! small copy to the host comes the same way. If the number does not come soon, or never will, as
+//! after a fault, the wait is made as any other.
 //!
-//! That number says that the device is done, and no more. What else comes with a worker's answer must not be missing: what kernels have printed
-//! (so this ends with the first image that can print), what pools give back (so it is left out while something that was freed waits for that), bytes
-//! of copies that are under way. Failures of posted commands are told before the device gets to the number, and are read when it has.
+//! That number says that the device is done, and no more. What else comes with a worker's answer
+//! must not be missing: what kernels have printed (so this ends with the first image that can
+//! print), what pools give back (so it is left out while something that was freed waits for that),
+//! bytes of copies that are under way. Failures of posted commands are told before the device gets
+//! to the number, and are read when it has.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,15 +24,18 @@ use super::Remote;
 
 /// Threads that can wait like this at once.
 const SLOTS: usize = 16;
-/// A slot has its number, alone in its cache line and the one that processors fetch along, and bytes behind it.
+/// A slot has its number, alone in its cache line and the one that processors fetch along, and
+/// bytes behind it.
 const NUMBER: usize = 128;
 /// Copies of up to this many bytes come like this: all that would come with an answer otherwise.
 pub(super) const SMALL: u64 = MAX_INLINE as u64;
 const SLOT: usize = NUMBER + SMALL as usize;
-/// The first waits of a process are made as any other: a program that makes few does without the memory.
+/// The first waits of a process are made as any other: a program that makes few does without the
+/// memory.
 const FIRST: u32 = 16;
 
-/// Longer waits are made as any other: the worker, which has nothing to do meanwhile, would fall asleep, and be late for what comes next.
+/// Longer waits are made as any other: the worker, which has nothing to do meanwhile, would fall
+/// asleep, and be late for what comes next.
 const LONG: Duration = Duration::from_micros(400);
 
 /// There is no memory yet, or there is not to be any. Else its address.
@@ -84,7 +90,8 @@ fn own() -> Option<usize> {
 
 impl Slot {
     fn number(&self) -> &AtomicU32 {
-        // SAFETY: within the memory, which is never unmapped; only ever accessed as an atomic, or by the device.
+        // SAFETY: within the memory, which is never unmapped; only ever accessed as an atomic, or
+        // by the device.
         unsafe { AtomicU32::from_ptr(self.0.pointer()) }
     }
 
@@ -160,15 +167,17 @@ impl Seen {
         let memory = remote.alloc_host(ctx, SLOTS * SLOT);
         // It is for the device only if the worker has it, too.
         let made = memory.ok().map(|memory| memory as u64);
-        let base = made.filter(|base| remote.host.is_shared(HostPtr(*base), (SLOTS * SLOT) as u64)).unwrap_or(NEVER);
+        let base = made
+            .filter(|base| remote.host.is_shared(HostPtr(*base), (SLOTS * SLOT) as u64))
+            .unwrap_or(NEVER);
         // What is not to be any more meanwhile stays so.
         let _ = self.base.compare_exchange(NONE, base, Ordering::Release, Ordering::Relaxed);
     }
 }
 
 impl Remote {
-    /// Waits until the device has done all that was queued in a stream, if it says so soon and nothing else needs to be known. `before` queues what
-    /// comes with it.
+    /// Waits until the device has done all that was queued in a stream, if it says so soon and
+    /// nothing else needs to be known. `before` queues what comes with it.
     pub(super) fn seen(
         &self,
         ctx: ContextId,
@@ -183,7 +192,8 @@ impl Remote {
         let Some(slot) = self.seen.slot(self, ctx) else { return Ok(None) };
         let begun = Instant::now();
         before(slot)?;
-        // Nobody else writes there: the device has come to what was queued before, or this is not reached again.
+        // Nobody else writes there: the device has come to what was queued before, or this is not
+        // reached again.
         let number = slot.number().load(Ordering::Relaxed).wrapping_add(1);
         let write = msg::StreamWriteValue {
             stream,
@@ -206,7 +216,8 @@ impl Remote {
         Ok(Some(slot))
     }
 
-    /// Makes a wait behind [`Remote::seen`] as any other. If it fails, the device may never get to the number, or do so later.
+    /// Makes a wait behind [`Remote::seen`] as any other. If it fails, the device may never get to
+    /// the number, or do so later.
     pub(super) fn unseen<T>(&self, wait: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.seen.base.load(Ordering::Relaxed) <= NEVER {
             return wait();

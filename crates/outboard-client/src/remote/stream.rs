@@ -12,7 +12,13 @@ use crate::progress::Progress;
 pub(super) const NON_BLOCKING: u32 = 1;
 
 impl Remote {
-    pub(super) fn stream_create(&self, ctx: ContextId, id: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    pub(super) fn stream_create(
+        &self,
+        ctx: ContextId,
+        id: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()> {
         if flags & NON_BLOCKING != 0 {
             self.session()?.progress().made_apart(StreamId::created(id));
         }
@@ -37,7 +43,9 @@ impl Remote {
             }
             let message = msg::StreamSynchronize { stream };
             self.unseen(|| {
-                self.wait(ctx, &message, along, idle, |progress, seq| progress.stream_done(ctx, stream, seq))
+                self.wait(ctx, &message, along, idle, |progress, seq| {
+                    progress.stream_done(ctx, stream, seq)
+                })
             })
         })
     }
@@ -60,14 +68,22 @@ impl Remote {
         flags: u32,
     ) -> Result<()> {
         let session = self.session()?;
-        let seq = session.post_counted(ctx, stream, &msg::StreamWaitEvent { stream, event, flags })?;
+        let seq =
+            session.post_counted(ctx, stream, &msg::StreamWaitEvent { stream, event, flags })?;
         session.progress().joined(ctx, stream, event, seq);
         Ok(())
     }
 
-    pub(super) fn stream_batch(&self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
+    pub(super) fn stream_batch(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        operations: &[MemoryOperation],
+    ) -> Result<()> {
         let operations = operations.iter().map(numbers).collect();
-        self.work(ctx, stream, || self.post_to(ctx, stream, &msg::StreamBatch { stream, operations }))
+        self.work(ctx, stream, || {
+            self.post_to(ctx, stream, &msg::StreamBatch { stream, operations })
+        })
     }
 }
 
@@ -86,8 +102,12 @@ fn numbers(operation: &MemoryOperation) -> (u64, DevicePtr, u64, u64) {
         MemoryOperation::Write { address, value, wide: true, flags } => {
             (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags)
         }
-        MemoryOperation::Flush => (Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, DevicePtr::NULL, 0, 0),
-        MemoryOperation::Barrier { flags } => (Kind::CU_STREAM_MEM_OP_BARRIER, DevicePtr::NULL, 0, flags),
+        MemoryOperation::Flush => {
+            (Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, DevicePtr::NULL, 0, 0)
+        }
+        MemoryOperation::Barrier { flags } => {
+            (Kind::CU_STREAM_MEM_OP_BARRIER, DevicePtr::NULL, 0, flags)
+        }
     };
     (u64::from(kind.0), address, value, u64::from(flags))
 }

@@ -10,7 +10,9 @@ impl Remote {
         let here = self.session()?.arena().and_then(|arena| arena.reserve(bytes, align, hint));
         match here {
             Some(address) => Ok(address),
-            None => self.call_idle(NO_CONTEXT, &msg::VmmReserve { bytes, align, hint }, |reply| reply.address),
+            None => self.call_idle(NO_CONTEXT, &msg::VmmReserve { bytes, align, hint }, |reply| {
+                reply.address
+            }),
         }
     }
 

@@ -36,7 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
 const SIZES: [u64; 3] = [512, 3 << 20, 80 << 20];
 const POOLS: [Pool; 2] = [POOL, Pool::Made(ObjectId(7))];
 
-/// The server's side: what it has allocated, and in which stream each block that the program freed was freed.
+/// The server's side: what it has allocated, and in which stream each block that the program freed
+/// was freed.
 #[derive(Default)]
 struct Server {
     last: u64,
@@ -50,12 +51,20 @@ struct Server {
 
 impl Server {
     fn free(&mut self, block: &Block) {
-        assert_eq!(self.freed.remove(&block.address), Some(block.stream), "freed in the stream that the program named");
+        assert_eq!(
+            self.freed.remove(&block.address),
+            Some(block.stream),
+            "freed in the stream that the program named"
+        );
         assert!(self.blocks.remove(&block.address).is_some());
     }
 
     fn bytes(&self, pool: usize, which: impl Fn(&DevicePtr) -> bool) -> u64 {
-        self.blocks.iter().filter(|(at, (of, _))| *of == pool && which(at)).map(|(_, (_, bytes))| bytes).sum()
+        self.blocks
+            .iter()
+            .filter(|(at, (of, _))| *of == pool && which(at))
+            .map(|(_, (_, bytes))| bytes)
+            .sum()
     }
 
     fn live(&self, pool: usize) -> u64 {
@@ -64,7 +73,8 @@ impl Server {
 }
 
 proptest! {
-    /// No block is given out twice, or in another stream's order, or to another size; each is freed once; and no more is held than may be.
+    /// No block is given out twice, or in another stream's order, or to another size; each is freed
+    /// once; and no more is held than may be.
     #[test]
     fn blocks_are_whose_they_should_be(steps in proptest::collection::vec(step(), 1..80)) {
         let (reuse, mut server) = (Reuse::default(), Server::default());
@@ -155,7 +165,10 @@ fn nothing_is_kept_of_contexts_and_pools_that_have_ended() {
     let mut given = Vec::new();
     reuse.end_context(CTX, |block| given.push(block.address));
     assert_eq!((given, reuse.default_of(CTX)), (vec![DevicePtr(1)], None));
-    assert!(!reuse.keep(CTX, StreamId(5), DevicePtr(2)) && reuse.take(POOL, CTX, StreamId(5), 512).is_none());
+    assert!(
+        !reuse.keep(CTX, StreamId(5), DevicePtr(2))
+            && reuse.take(POOL, CTX, StreamId(5), 512).is_none()
+    );
     let own = Pool::Made(ObjectId(9));
     reuse.set_threshold(own, u64::MAX);
     reuse.allocated(own, CTX, DevicePtr(3), 512);

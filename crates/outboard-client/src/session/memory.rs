@@ -23,9 +23,10 @@ impl Session {
             Change::Closed(ctx, address, bytes) => {
                 self.post_numbered(ctx, &msg::MemoryPart { address, bytes, open: false })
             }
-            Change::Unmapped(block) => {
-                self.post_numbered(block.ctx, &msg::MemoryUnmap { address: block.address, bytes: block.bytes })
-            }
+            Change::Unmapped(block) => self.post_numbered(
+                block.ctx,
+                &msg::MemoryUnmap { address: block.address, bytes: block.bytes },
+            ),
         };
     }
 
@@ -40,7 +41,9 @@ impl Session {
             Taken::Memory(address) => Ok(Some(address)),
             Taken::Nothing => Ok(None),
             Taken::Block(block) => {
-                match self.call_idle(ctx, &msg::MemoryMap { address: block.address, bytes: block.bytes }) {
+                match self
+                    .call_idle(ctx, &msg::MemoryMap { address: block.address, bytes: block.bytes })
+                {
                     Ok(_) => Ok(Some(arena.mapped(block, bytes, |change| self.tell(change)))),
                     Err(error) => {
                         arena.refused(block);
@@ -51,15 +54,19 @@ impl Session {
         }
     }
 
-    /// Frees an allocation in the arena once what is queued now is done, if there is one at this address.
+    /// Frees an allocation in the arena once what is queued now is done, if there is one at this
+    /// address.
     pub(crate) fn free_late(&self, address: DevicePtr) -> bool {
-        let Some(arena) = self.arena().filter(|arena| arena.users_of(address).is_some()) else { return false };
+        let Some(arena) = self.arena().filter(|arena| arena.users_of(address).is_some()) else {
+            return false;
+        };
         arena.free_late([address]);
         self.free_what_is_late(false);
         true
     }
 
-    /// Frees what was to be freed late, if nothing is left to do, or (`wait`) once that is so. Whether there was anything.
+    /// Frees what was to be freed late, if nothing is left to do, or (`wait`) once that is so.
+    /// Whether there was anything.
     fn free_what_is_late(&self, wait: bool) -> bool {
         let Some(arena) = self.arena() else { return false };
         let Some((late, users)) = arena.take_late() else { return false };

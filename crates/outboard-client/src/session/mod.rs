@@ -34,7 +34,8 @@ use notices::Pending;
 pub(crate) use notices::Taken;
 pub(crate) use open::{OpenError, Opened, explain, explain_hidden, open_link};
 
-/// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or unavailable".
+/// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or
+/// unavailable".
 pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 /// The connection, and what has come over it unasked.
@@ -87,14 +88,24 @@ impl Session {
 
     /// Queues a command that puts work into a stream and into no other.
     #[inline]
-    pub(crate) fn post_to<M: msg::Message>(&self, ctx: ContextId, stream: StreamId, message: &M) -> Result<()> {
+    pub(crate) fn post_to<M: msg::Message>(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        message: &M,
+    ) -> Result<()> {
         self.progress.posted_to(stream, self.post_numbered(ctx, message)?);
         Ok(())
     }
 
     /// As [`Session::post_to`]; returns the command's number.
     #[inline]
-    pub(crate) fn post_counted<M: msg::Message>(&self, ctx: ContextId, stream: StreamId, message: &M) -> Result<u64> {
+    pub(crate) fn post_counted<M: msg::Message>(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        message: &M,
+    ) -> Result<u64> {
         let seq = self.post_numbered(ctx, message)?;
         self.progress.posted_to(stream, seq);
         Ok(seq)
@@ -102,30 +113,42 @@ impl Session {
 
     /// Queues a command; whoever calls this notes what work it is.
     #[inline]
-    pub(crate) fn post_numbered<M: msg::Message>(&self, ctx: ContextId, message: &M) -> Result<u64> {
+    pub(crate) fn post_numbered<M: msg::Message>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+    ) -> Result<u64> {
         Ok(self.link.post(M::OP, ctx, |writer| message.encode(writer))?)
     }
 
-    /// Sends a command, which may put work into any stream, and waits for its answer. What it returns is the command's own outcome: a caller that was
-    /// told of another command's failure would not know what this one has done.
+    /// Sends a command, which may put work into any stream, and waits for its answer. What it
+    /// returns is the command's own outcome: a caller that was told of another command's failure
+    /// would not know what this one has done.
     pub(crate) fn call<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Vec<u8>> {
         let note = |reply: &Reply| self.progress.posted(reply.seq);
         self.exchange_with_memory(ctx, message, note).map(|(_, payload)| payload)
     }
 
-    /// As [`Session::call`], for a command that leaves no work in any stream. Also returns its number.
-    pub(crate) fn call_idle<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
+    /// As [`Session::call`], for a command that leaves no work in any stream. Also returns its
+    /// number.
+    pub(crate) fn call_idle<M: msg::Call>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+    ) -> Result<(u64, Vec<u8>)> {
         self.exchange_with_memory(ctx, message, |_| ())
     }
 
-    /// As [`Session::call_idle`], for a command that does nothing but wait, or ask. The failure of an earlier posted command that nobody knows of yet comes
-    /// back from the first of these that itself succeeds, as CUDA reports such failures.
+    /// As [`Session::call_idle`], for a command that does nothing but wait, or ask. The failure of
+    /// an earlier posted command that nobody knows of yet comes back from the first of these that
+    /// itself succeeds, as CUDA reports such failures.
     pub(crate) fn wait<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
         let answer = self.call_idle(ctx, message)?;
         self.pending.take().map(|()| answer)
     }
 
-    /// Sends a command and waits for its answer; once more without the memory that is kept, if it fails for want of some.
+    /// Sends a command and waits for its answer; once more without the memory that is kept, if it
+    /// fails for want of some.
     fn exchange_with_memory<M: msg::Call>(
         &self,
         ctx: ContextId,
@@ -171,7 +194,8 @@ impl Session {
         &self.times
     }
 
-    /// Sends a command and reads its answer, on behalf of no call of the program: whatever that has to be told of stays.
+    /// Sends a command and reads its answer, on behalf of no call of the program: whatever that has
+    /// to be told of stays.
     pub(crate) fn ask<M: msg::Call, T>(
         &self,
         ctx: ContextId,
@@ -180,9 +204,10 @@ impl Session {
     ) -> Result<T> {
         let reply = self.exchange(ctx, message)?;
         match CUresult(reply.status) {
-            CUresult::CUDA_SUCCESS => {
-                Reader::new(&reply.payload).get().map(read).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
-            }
+            CUresult::CUDA_SUCCESS => Reader::new(&reply.payload)
+                .get()
+                .map(read)
+                .map_err(|_| CUresult::CUDA_ERROR_UNKNOWN),
             error => Err(error),
         }
     }
@@ -204,7 +229,12 @@ impl Session {
     }
 
     /// Has the server free stream-ordered memory.
-    pub(crate) fn free_in_order(&self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
+    pub(crate) fn free_in_order(
+        &self,
+        ctx: ContextId,
+        address: DevicePtr,
+        stream: StreamId,
+    ) -> Result<()> {
         self.reuse.frees(ctx, stream);
         self.post_to(ctx, stream, &msg::MemoryFreeAsync { address, stream })
     }
@@ -231,7 +261,8 @@ impl Session {
         let expected = self.link.expect()?;
         let always = call.is_always_called();
         let number = self.functions.add((ctx, stream), call, expected, launch);
-        let posted = self.post_counted(ctx, stream, &msg::HostCall { stream, call: number, always });
+        let posted =
+            self.post_counted(ctx, stream, &msg::HostCall { stream, call: number, always });
         match posted {
             Ok(seq) => self.functions.queued(number, seq),
             Err(error) => {
@@ -311,7 +342,10 @@ impl Session {
         vec![
             ("server", text(&self.server)),
             ("device", text(&self.device)),
-            ("window", self.window.map_or_else(|| "null".to_owned(), |window| text(&window.to_string()))),
+            (
+                "window",
+                self.window.map_or_else(|| "null".to_owned(), |window| text(&window.to_string())),
+            ),
             ("transport", text(self.link.peer().0)),
             ("posted", stats.posted.to_string()),
             ("waited", stats.calls.to_string()),

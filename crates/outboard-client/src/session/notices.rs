@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 use outboard_front::fault::is_sticky;
-use outboard_wire::notice::{COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST, WANTED};
+use outboard_wire::notice::{
+    COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST, WANTED,
+};
 use outboard_wire::request::Request;
 use outboard_wire::{Code, Reader, plain};
 
@@ -54,8 +56,8 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Takes one in, on whichever thread reads the link, which must not wait for others of the program. What cannot be read is left alone, as is what only a
-    /// newer server says.
+    /// Takes one in, on whichever thread reads the link, which must not wait for others of the
+    /// program. What cannot be read is left alone, as is what only a newer server says.
     pub(super) fn take(&self, code: u16, payload: &[u8]) {
         let mut reader = Reader::new(payload);
         match code {

@@ -8,7 +8,9 @@ use outboard_front::backend::{Faults, Result, ServerId};
 use outboard_transport::Any;
 use outboard_wire::handshake::arena;
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
-use outboard_wire::handshake::{Extensions, Hello, Local, Purpose, RefusalCode, TRACE, TraceParent, VERSION};
+use outboard_wire::handshake::{
+    Extensions, Hello, Local, Purpose, RefusalCode, TRACE, TraceParent, VERSION,
+};
 use outboard_wire::platform::Platform;
 use outboard_wire::window::Window;
 use outboard_wire::{Code, Reader, plain_lines};
@@ -50,11 +52,16 @@ pub(crate) enum OpenError {
 }
 
 impl OpenError {
-    /// Whether this is a machine like any other without a GPU: the server has none to give, or there is no server and none is named.
+    /// Whether this is a machine like any other without a GPU: the server has none to give, or
+    /// there is no server and none is named.
     pub(crate) fn is_no_device(&self) -> bool {
         match self {
-            OpenError::Connect(ConnectError::Refused { refusal, .. }) => refusal.code == RefusalCode::NoDevice,
-            OpenError::Connect(ConnectError::Unreachable { .. }) => std::env::var_os(VARIABLE).is_none(),
+            OpenError::Connect(ConnectError::Refused { refusal, .. }) => {
+                refusal.code == RefusalCode::NoDevice
+            }
+            OpenError::Connect(ConnectError::Unreachable { .. }) => {
+                std::env::var_os(VARIABLE).is_none()
+            }
             _ => false,
         }
     }
@@ -78,7 +85,11 @@ impl Session {
     ) -> Result<(Arc<Session>, Platform)> {
         connect(server, faults, pager).map_err(|error| {
             explain(&error);
-            if error.is_no_device() { CUresult::CUDA_ERROR_NO_DEVICE } else { CUresult::CUDA_ERROR_SYSTEM_NOT_READY }
+            if error.is_no_device() {
+                CUresult::CUDA_ERROR_NO_DEVICE
+            } else {
+                CUresult::CUDA_ERROR_SYSTEM_NOT_READY
+            }
         })
     }
 }
@@ -110,7 +121,9 @@ fn connect(
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
     let Opened { link, platform, window, arena, local } =
-        open_link(target, config, notices, windows.as_deref(), |devices| Purpose::Session { devices })?;
+        open_link(target, config, notices, windows.as_deref(), |devices| Purpose::Session {
+            devices,
+        })?;
     if window.is_none() && targets.servers().len() > 1 {
         return Err(OpenError::NoWindow(target.address.to_string()));
     }
@@ -203,7 +216,10 @@ fn more(windows: Option<&[Window]>) -> Extensions {
 /// Who is calling, for the server's log.
 fn client_name() -> String {
     let program = std::env::current_exe().ok();
-    let name = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+    let name = program
+        .as_deref()
+        .and_then(|path| path.file_name())
+        .map(|name| name.to_string_lossy().into_owned());
     format!("{} ({})", name.unwrap_or_default(), std::process::id())
 }
 
@@ -215,7 +231,8 @@ pub(crate) fn explain(error: &OpenError) {
 /// `CUDA_VISIBLE_DEVICES` leaves none of so many devices.
 pub(crate) fn explain_hidden(devices: usize) {
     let value = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
-    let these = if devices == 1 { "the one device".to_owned() } else { format!("all {devices} devices") };
+    let these =
+        if devices == 1 { "the one device".to_owned() } else { format!("all {devices} devices") };
     let sentence = format!(
         "CUDA_VISIBLE_DEVICES is `{value}`, which hides {these} of the session from this program; indices count from 0 among these"
     );

@@ -11,7 +11,8 @@ unsafe extern "C" {
     fn funlockfile(stream: *mut libc::FILE);
 }
 
-/// One of C's standard streams. A program may have closed it, but only with undefined results of its own.
+/// One of C's standard streams. A program may have closed it, but only with undefined results of
+/// its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Output(*mut libc::FILE);
 
@@ -21,10 +22,12 @@ unsafe impl Send for Output {}
 /// A stream that no other thread writes to meanwhile.
 struct Held(Output);
 
-/// What could not be printed when it came, in order, and whether there is any. Who prints of it holds the stream from before it is taken out until it is
-/// printed: whoever sees that there is nothing, and prints, prints behind it.
+/// What could not be printed when it came, in order, and whether there is any. Who prints of it
+/// holds the stream from before it is taken out until it is printed: whoever sees that there is
+/// nothing, and prints, prints behind it.
 static UNPRINTED: Mutex<Vec<(Output, Vec<u8>)>> = Mutex::new(Vec::new());
-/// Most bytes of it: what comes beyond, while the program holds the stream, is lost, as what kernels print beyond the device's own buffer is.
+/// Most bytes of it: what comes beyond, while the program holds the stream, is lost, as what
+/// kernels print beyond the device's own buffer is.
 const MOST_UNPRINTED: usize = 64 << 20;
 /// What a piece of it takes besides.
 const PIECE: usize = 64;
@@ -85,10 +88,12 @@ impl Drop for Held {
     }
 }
 
-/// Prints what kernels printed, through the program's own C stream: the order with what the program prints stays as it is natively.
+/// Prints what kernels printed, through the program's own C stream: the order with what the program
+/// prints stays as it is natively.
 pub(super) fn print(output: Output, bytes: &[u8]) {
     let mut unprinted = unprinted();
-    // A thread of the program may hold the stream while it waits for a page, which this one may have to read: it must not wait in turn.
+    // A thread of the program may hold the stream while it waits for a page, which this one may
+    // have to read: it must not wait in turn.
     let Some(held) = output.try_hold() else {
         let waiting: usize = unprinted.iter().map(|(_, bytes)| bytes.len() + PIECE).sum();
         if waiting + bytes.len() <= MOST_UNPRINTED {
@@ -127,7 +132,8 @@ mod tests {
     /// What waits is of one process: one test at a time.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    /// Whoever holds the stream meanwhile, and however many print what was left over: nothing is lost, and all of it is in order.
+    /// Whoever holds the stream meanwhile, and however many print what was left over: nothing is
+    /// lost, and all of it is in order.
     #[test]
     fn output_stays_whole_and_in_order() {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,8 +197,9 @@ mod tests {
             hold.recv().expect("the stream is held");
             let piece = vec![b'x'; 4 << 20];
             (0..40).for_each(|_| print(output, &piece));
-            let waiting =
-                |of: Output| unprinted().iter().filter(|(to, _)| *to == of).map(|(_, bytes)| bytes.len()).sum();
+            let waiting = |of: Output| {
+                unprinted().iter().filter(|(to, _)| *to == of).map(|(_, bytes)| bytes.len()).sum()
+            };
             let bytes: usize = waiting(output);
             assert!((32 << 20..=MOST_UNPRINTED).contains(&bytes), "{bytes} bytes wait");
             go.send(()).expect("somebody holds the stream");

@@ -1,5 +1,5 @@
-//! Memory of graphs: a node's address stays the same, launch after launch, so the block stays the graph's and its executables' while those
-//! live.
+//! Memory of graphs: a node's address stays the same, launch after launch, so the block stays the
+//! graph's and its executables' while those live.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,11 +52,14 @@ impl Blocks {
 impl GraphMemory {
     pub(super) fn add(&self, context: Arc<Context>, graph: ObjectId, address: u64, bytes: u64) {
         let mut blocks = self.0.lock();
-        blocks.all.insert(address, Block { context, graph: Some(graph), holders: 0, bytes, live: false });
+        blocks
+            .all
+            .insert(address, Block { context, graph: Some(graph), holders: 0, bytes, live: false });
         blocks.most_reserved = blocks.most_reserved.max(blocks.reserved());
     }
 
-    /// A launch comes to a node that allocates. It fails if the last launch's memory was never freed, unless it is to be freed now.
+    /// A launch comes to a node that allocates. It fails if the last launch's memory was never
+    /// freed, unless it is to be freed now.
     pub(super) fn allocate(&self, address: u64, auto_free: bool) -> Result<()> {
         let mut blocks = self.0.lock();
         let block = blocks.all.get_mut(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -89,7 +92,8 @@ impl GraphMemory {
         }
     }
 
-    /// An executable is gone. Launches of it may be under way yet, so the blocks stay until they are freed or trimmed.
+    /// An executable is gone. Launches of it may be under way yet, so the blocks stay until they
+    /// are freed or trimmed.
     pub(super) fn let_go(&self, addresses: &[u64]) {
         let mut blocks = self.0.lock();
         for address in addresses {
@@ -102,8 +106,12 @@ impl GraphMemory {
     /// A graph is gone: so is its memory, but what a launch has allocated stays until it is freed.
     pub(super) fn orphan(&self, graph: ObjectId) {
         let mut blocks = self.0.lock();
-        let of_graph: Vec<u64> =
-            blocks.all.iter().filter(|(_, block)| block.graph == Some(graph)).map(|(address, _)| *address).collect();
+        let of_graph: Vec<u64> = blocks
+            .all
+            .iter()
+            .filter(|(_, block)| block.graph == Some(graph))
+            .map(|(address, _)| *address)
+            .collect();
         for address in of_graph {
             if let Some(block) = blocks.all.get_mut(&address) {
                 block.graph = None;
@@ -115,7 +123,12 @@ impl GraphMemory {
     pub(super) fn trim(&self) {
         let mut blocks = self.0.lock();
         let idle = |block: &Block| block.is_orphan() && !block.live;
-        let idle: Vec<u64> = blocks.all.iter().filter(|(_, block)| idle(block)).map(|(address, _)| *address).collect();
+        let idle: Vec<u64> = blocks
+            .all
+            .iter()
+            .filter(|(_, block)| idle(block))
+            .map(|(address, _)| *address)
+            .collect();
         idle.into_iter().for_each(|address| release(&mut blocks, address));
     }
 
@@ -139,7 +152,9 @@ impl GraphMemory {
         let mut blocks = self.0.lock();
         match Attribute(attribute) {
             Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => blocks.most_used = blocks.used(),
-            Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => blocks.most_reserved = blocks.reserved(),
+            Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => {
+                blocks.most_reserved = blocks.reserved()
+            }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! Graphs of the software device: what the front has told of each, and the executables made of them.
+//! Graphs of the software device: what the front has told of each, and the executables made of
+//! them.
 
 mod memory;
 mod model;
@@ -8,7 +9,9 @@ mod replay;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use outboard_abi::{CUgraphExecUpdateResult_enum as UpdateResult, CUgraphInstantiateResult_enum as Made, CUresult};
+use outboard_abi::{
+    CUgraphExecUpdateResult_enum as UpdateResult, CUgraphInstantiateResult_enum as Made, CUresult,
+};
 use outboard_front::backend::{
     ContextId, DeviceId, DevicePtr, Graphs, Instantiated, ObjectId, Result, StreamId, Updated,
 };
@@ -139,7 +142,13 @@ impl Graphs for Cpu {
         Ok(DevicePtr(address))
     }
 
-    fn graph_condition(&self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
+    fn graph_condition(
+        &self,
+        ctx: ContextId,
+        graph: ObjectId,
+        value: u32,
+        flags: u32,
+    ) -> Result<u64> {
         self.graphs.models.get(graph)?;
         // Kernels set the value by the handle: it is the value's address.
         let handle = self.context(ctx)?.alloc(VALUE)?;
@@ -192,7 +201,12 @@ impl Graphs for Cpu {
         }
     }
 
-    fn graph_exec_update(&self, _ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+    fn graph_exec_update(
+        &self,
+        _ctx: ContextId,
+        exec: ObjectId,
+        graph: ObjectId,
+    ) -> Result<Updated> {
         let exec = self.exec(exec)?;
         let failed = |result: UpdateResult, node| {
             let status = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
@@ -214,7 +228,13 @@ impl Graphs for Cpu {
         Ok(Updated { status: CUresult::CUDA_SUCCESS, result, node: 0, from: 0 })
     }
 
-    fn graph_exec_set(&self, _ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
+    fn graph_exec_set(
+        &self,
+        _ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        params: NodeParams,
+    ) -> Result<()> {
         let action = self.action(&params)?;
         let exec = self.exec(exec)?;
         let mut program = exec.program.lock();
@@ -224,7 +244,13 @@ impl Graphs for Cpu {
         })
     }
 
-    fn graph_exec_enable(&self, _ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
+    fn graph_exec_enable(
+        &self,
+        _ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        enabled: bool,
+    ) -> Result<()> {
         let exec = self.exec(exec)?;
         let mut program = exec.program.lock();
         Arc::make_mut(&mut program).change(node, |step| step.enabled = enabled)
@@ -270,7 +296,13 @@ impl Graphs for Cpu {
         self.graphs.memory.attribute(attribute)
     }
 
-    fn graph_memory_set(&self, _ctx: ContextId, _device: DeviceId, attribute: u32, _value: u64) -> Result<()> {
+    fn graph_memory_set(
+        &self,
+        _ctx: ContextId,
+        _device: DeviceId,
+        attribute: u32,
+        _value: u64,
+    ) -> Result<()> {
         self.graphs.memory.reset(attribute)
     }
 }

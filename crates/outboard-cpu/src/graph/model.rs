@@ -32,7 +32,9 @@ impl Model {
 
     pub(super) fn apply(&mut self, edit: GraphEdit) {
         let node = match &edit {
-            GraphEdit::Add { node, .. } | GraphEdit::Set { node, .. } | GraphEdit::Remove { node } => *node,
+            GraphEdit::Add { node, .. }
+            | GraphEdit::Set { node, .. }
+            | GraphEdit::Remove { node } => *node,
             GraphEdit::Connect { to, .. } | GraphEdit::Disconnect { to, .. } => *to,
         };
         if self.try_apply(edit).is_none() {
@@ -49,7 +51,9 @@ impl Model {
             GraphEdit::Set { node, params } => self.nodes.get_mut(&node)?.params = params,
             GraphEdit::Remove { node } => {
                 self.nodes.remove(&node)?;
-                self.nodes.values_mut().for_each(|other| other.dependencies.retain(|edge| edge.node != node));
+                self.nodes
+                    .values_mut()
+                    .for_each(|other| other.dependencies.retain(|edge| edge.node != node));
             }
             GraphEdit::Connect { from, to } => self.nodes.get_mut(&to)?.dependencies.push(from),
             GraphEdit::Disconnect { from, to } => {
@@ -61,7 +65,8 @@ impl Model {
         Some(())
     }
 
-    /// The nodes in an order in which they can run: of several that can, the oldest first. `None` if they go in a circle.
+    /// The nodes in an order in which they can run: of several that can, the oldest first. `None`
+    /// if they go in a circle.
     pub(super) fn order(&self) -> Option<Vec<u64>> {
         let mut missing: HashMap<u64, usize> = HashMap::new();
         let mut behind: HashMap<u64, Vec<u64>> = HashMap::new();
@@ -106,8 +111,9 @@ impl Model {
         for (node, (address, _)) in &self.addresses {
             users.entry(*address).or_default().push(*node);
         }
-        let large_enough =
-            |address: u64| self.addresses.values().any(|(known, len)| *known == address && *len >= bytes);
+        let large_enough = |address: u64| {
+            self.addresses.values().any(|(known, len)| *known == address && *len >= bytes)
+        };
         // Each allocation of the block before this one, and as many frees: it is free now.
         let is_free = |address: u64, users: &[u64]| {
             let frees = self.nodes.iter().filter(|(node, found)| {

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use outboard_abi::{
-    CUgraphConditionalNodeType_enum as Kind, CUgraphExecUpdateResult_enum as UpdateResult, CUhostFn, CUresult,
-    CUstreamBatchMemOpType_enum as Operation,
+    CUgraphConditionalNodeType_enum as Kind, CUgraphExecUpdateResult_enum as UpdateResult,
+    CUhostFn, CUresult, CUstreamBatchMemOpType_enum as Operation,
 };
-use outboard_front::backend::{BoxCopy, Extent, Fill, HostCall, Launch, Layout, Memory, ObjectId, Result, Side};
+use outboard_front::backend::{
+    BoxCopy, Extent, Fill, HostCall, Launch, Layout, Memory, ObjectId, Result, Side,
+};
 use outboard_wire::graph::{CopyNode, Edge, NodeParams, Place};
 use parking_lot::Mutex;
 
@@ -50,8 +52,8 @@ pub(super) struct Start {
 
 impl Start {
     fn word(self) -> &'static AtomicU32 {
-        // SAFETY: an aligned word of device memory that is allocated until its context ends; the arena stays mapped for ever, and whoever
-        // accesses the word does so as a whole.
+        // SAFETY: an aligned word of device memory that is allocated until its context ends; the
+        // arena stays mapped for ever, and whoever accesses the word does so as a whole.
         unsafe { AtomicU32::from_ptr(self.handle as *mut u32) }
     }
 
@@ -141,16 +143,26 @@ impl Program {
             if let (Action::Child(old), Action::Child(new)) = (&old.action, &new.action) {
                 old.admits(new)?;
             }
-            if let (Action::Conditional(_, was, old), Action::Conditional(_, is, fresh)) = (&old.action, &new.action) {
+            if let (Action::Conditional(_, was, old), Action::Conditional(_, is, fresh)) =
+                (&old.action, &new.action)
+            {
                 if was != is || old.len() != fresh.len() {
-                    return Err((UpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, new.node));
+                    return Err((
+                        UpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED,
+                        new.node,
+                    ));
                 }
                 old.iter().zip(fresh).try_for_each(|(old, fresh)| old.admits(fresh))?;
             }
             if let (NodeParams::Copy(old), NodeParams::Copy(copy)) = (&old.params, &new.params) {
-                let sides = |copy: &CopyNode| (std::mem::discriminant(&copy.dst), std::mem::discriminant(&copy.src));
+                let sides = |copy: &CopyNode| {
+                    (std::mem::discriminant(&copy.dst), std::mem::discriminant(&copy.src))
+                };
                 if sides(old) != sides(copy) {
-                    return Err((UpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, new.node));
+                    return Err((
+                        UpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED,
+                        new.node,
+                    ));
                 }
             }
         }
@@ -216,14 +228,18 @@ impl Cpu {
             NodeParams::Empty => Action::Nothing,
             NodeParams::Kernel(node) => {
                 let function = self.function(node.function)?;
-                let cooperative = outboard_abi::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0;
+                let cooperative =
+                    outboard_abi::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0;
                 let launch = Launch {
                     function: node.function,
                     grid: node.grid,
                     block: node.block,
                     shared: node.shared,
                     params: &node.params,
-                    cooperative: node.attributes.iter().any(|(id, value)| *id == cooperative && value[..4] != [0; 4]),
+                    cooperative: node
+                        .attributes
+                        .iter()
+                        .any(|(id, value)| *id == cooperative && value[..4] != [0; 4]),
                     attributes: &node.attributes,
                 };
                 Action::Launch(Arc::new(self.grid(&function, node.ctx, &launch)?))
@@ -257,8 +273,10 @@ impl Cpu {
                 })
             }
             NodeParams::Host(node) => {
-                // SAFETY: the number is a function pointer, or 0 for `None`: the front made it from one.
-                let function = unsafe { core::mem::transmute::<usize, CUhostFn>(node.function as usize) };
+                // SAFETY: the number is a function pointer, or 0 for `None`: the front made it from
+                // one.
+                let function =
+                    unsafe { core::mem::transmute::<usize, CUhostFn>(node.function as usize) };
                 // SAFETY: the program gave both for this.
                 let call = unsafe { HostCall::plain(function, node.data as *mut c_void) }?;
                 Action::Host(Arc::new(Mutex::new(call)))
@@ -279,12 +297,22 @@ impl Cpu {
             NodeParams::Batch(node) => {
                 let steps = node.operations.iter().map(|operation| {
                     let word = |wide| self.word(operation.address.0, operation.value, wide);
-                    let condition = || Condition::new(operation.flags).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE);
+                    let condition = || {
+                        Condition::new(operation.flags).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+                    };
                     Ok(match Operation(operation.kind) {
-                        Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32 => MemoryStep::Wait(word(false)?, condition()?),
-                        Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64 => MemoryStep::Wait(word(true)?, condition()?),
-                        Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 => MemoryStep::Write(word(false)?),
-                        Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 => MemoryStep::Write(word(true)?),
+                        Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+                            MemoryStep::Wait(word(false)?, condition()?)
+                        }
+                        Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+                            MemoryStep::Wait(word(true)?, condition()?)
+                        }
+                        Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 => {
+                            MemoryStep::Write(word(false)?)
+                        }
+                        Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+                            MemoryStep::Write(word(true)?)
+                        }
                         // All writes are seen in order here.
                         _ => MemoryStep::Nothing,
                     })
@@ -293,9 +321,14 @@ impl Cpu {
             }
             NodeParams::Conditional(node) => {
                 let start = self.graphs.starts.lock().get(&node.handle).copied();
-                let body = |body: &ObjectId| self.compile(*body).map(Arc::new).map_err(|(error, _)| error);
+                let body =
+                    |body: &ObjectId| self.compile(*body).map(Arc::new).map_err(|(error, _)| error);
                 let bodies = node.bodies.iter().map(body).collect::<Result<_>>()?;
-                Action::Conditional(start.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, Kind(node.kind), bodies)
+                Action::Conditional(
+                    start.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
+                    Kind(node.kind),
+                    bodies,
+                )
             }
         })
     }

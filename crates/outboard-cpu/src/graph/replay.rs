@@ -13,7 +13,8 @@ use crate::work::{Progress, Stamp, Work};
 
 /// A program that a stream runs.
 pub(crate) struct Replay {
-    /// The graph and those inside it that are under way, each with the place of its next step and of the next operation of a batch.
+    /// The graph and those inside it that are under way, each with the place of its next step and
+    /// of the next operation of a batch.
     frames: Vec<(Arc<Program>, usize, usize)>,
     stamps: HashMap<ObjectId, Arc<Stamp>>,
     begun: bool,
@@ -29,7 +30,8 @@ impl Replay {
         context: Arc<Context>,
         auto_free: bool,
     ) -> (Replay, Vec<(ObjectId, Arc<Stamp>)>) {
-        let records = program.events(|action| if let Action::Record(event) = action { Some(*event) } else { None });
+        let records = program
+            .events(|action| if let Action::Record(event) = action { Some(*event) } else { None });
         let stamps: HashMap<ObjectId, Arc<Stamp>> =
             records.into_iter().map(|event| (event, Arc::new(Stamp::default()))).collect();
         let list = stamps.iter().map(|(event, stamp)| (*event, stamp.clone())).collect();

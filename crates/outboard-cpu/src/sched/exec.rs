@@ -1,5 +1,5 @@
-//! The threads that run work: executors, made when there is more to do than there are, and one that polls memory for
-//! the lanes that wait for a value there.
+//! The threads that run work: executors, made when there is more to do than there are, and one that
+//! polls memory for the lanes that wait for a value there.
 //!
 //! All are daemons: nobody joins them, and the process may exit under them.
 
@@ -25,14 +25,17 @@ const AWAKE: Duration = Duration::from_micros(200);
 const LONGEST_SLEEP: Duration = Duration::from_micros(100);
 
 impl Scheduler {
-    /// Calls an executor for each ready lane that none is coming for, and the poller if there is anything to poll.
+    /// Calls an executor for each ready lane that none is coming for, and the poller if there is
+    /// anything to poll.
     pub(super) fn kick(&'static self, state: &mut State) {
         while state.called < state.ready.len() {
             if state.lingering > 0 {
                 state.lingering -= 1;
                 self.summons.fetch_add(1, Ordering::Release);
             } else if !self.work_there.notify_one() {
-                if state.executors == MAX_EXECUTORS || !threads::spawn("outboard-stream", move || self.execute()) {
+                if state.executors == MAX_EXECUTORS
+                    || !threads::spawn("outboard-stream", move || self.execute())
+                {
                     break;
                 }
                 state.executors += 1;
@@ -63,8 +66,9 @@ impl Scheduler {
         }
     }
 
-    /// Stays awake for a moment: a program that launches and waits in turn has the next work soon, and waking a thread that
-    /// sleeps takes longer than most of it. True if this thread has been called.
+    /// Stays awake for a moment: a program that launches and waits in turn has the next work soon,
+    /// and waking a thread that sleeps takes longer than most of it. True if this thread has been
+    /// called.
     fn linger(&self, state: &mut MutexGuard<'_, State>) -> bool {
         state.lingering += 1;
         let taken = MutexGuard::unlocked(state, || {
@@ -94,8 +98,14 @@ impl Scheduler {
         }
     }
 
-    /// Runs a node of a lane that is marked as running. False if it has to wait for a value in memory.
-    pub(super) fn run_node(&'static self, state: &mut MutexGuard<'static, State>, lane: Lane, mut node: Node) -> bool {
+    /// Runs a node of a lane that is marked as running. False if it has to wait for a value in
+    /// memory.
+    pub(super) fn run_node(
+        &'static self,
+        state: &mut MutexGuard<'static, State>,
+        lane: Lane,
+        mut node: Node,
+    ) -> bool {
         let ctx = state.context_of(lane);
         let dropped = state.error_of(lane);
         let waiting = MutexGuard::unlocked(state, || {

@@ -1,12 +1,15 @@
 //! Streams: queues of work that run in order, and what makes one wait for another.
 //!
-//! Each stream of a context, its legacy default stream included, is a [`Lane`]: a queue whose nodes run one after another. A node
-//! may also wait for nodes of other lanes, named by [`Ticket`]s. Both kinds of waiting that CUDA has come down to tickets: a wait
-//! for an event, and the rule of the legacy default stream (its work waits for all earlier work of the blocking streams, and their
-//! later work for it). Tickets only ever name work submitted before, so lanes cannot wait in a circle.
+//! Each stream of a context, its legacy default stream included, is a [`Lane`]: a queue whose nodes
+//! run one after another. A node may also wait for nodes of other lanes, named by [`Ticket`]s. Both
+//! kinds of waiting that CUDA has come down to tickets: a wait for an event, and the rule of the
+//! legacy default stream (its work waits for all earlier work of the blocking streams, and their
+//! later work for it). Tickets only ever name work submitted before, so lanes cannot wait in a
+//! circle.
 //!
-//! One lock guards all lanes; it is held for bookkeeping only, never while work runs. Lanes with something to do are handed to
-//! executor threads (see [`exec`]); one that waits for another lane, or for a value in memory, occupies no thread.
+//! One lock guards all lanes; it is held for bookkeeping only, never while work runs. Lanes with
+//! something to do are handed to executor threads (see [`exec`]); one that waits for another lane,
+//! or for a value in memory, occupies no thread.
 
 mod exec;
 mod state;
@@ -34,7 +37,8 @@ pub(crate) enum Lane {
     Created(ObjectId),
 }
 
-/// A piece of work that has been submitted, by its place in its lane. A lane that is gone has done all its work.
+/// A piece of work that has been submitted, by its place in its lane. A lane that is gone has done
+/// all its work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket {
     lane: Lane,
@@ -57,7 +61,13 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     pub(crate) fn new(on_failure: fn(ContextId, CUresult)) -> Scheduler {
         let (work_there, poll_there) = (Condvar::new(), Condvar::new());
-        Scheduler { state: Mutex::default(), work_there, summons: AtomicUsize::new(0), poll_there, on_failure }
+        Scheduler {
+            state: Mutex::default(),
+            work_there,
+            summons: AtomicUsize::new(0),
+            poll_there,
+            on_failure,
+        }
     }
 
     /// Makes a context with its legacy default stream.
@@ -65,7 +75,8 @@ impl Scheduler {
         self.state.lock().open(ctx);
     }
 
-    /// Drops all work of the context that has not begun, waits for what has, and forgets the context.
+    /// Drops all work of the context that has not begun, waits for what has, and forgets the
+    /// context.
     pub(crate) fn close(&'static self, ctx: ContextId) {
         let pending = {
             let mut state = self.state.lock();
@@ -82,12 +93,20 @@ impl Scheduler {
         self.state.lock().check(ctx)
     }
 
-    /// Adds a lane; one that is not `blocking` is exempt from the rule of the legacy default stream.
-    pub(crate) fn add_lane(&self, ctx: ContextId, lane: Lane, blocking: bool, urgent: bool) -> Result<()> {
+    /// Adds a lane; one that is not `blocking` is exempt from the rule of the legacy default
+    /// stream.
+    pub(crate) fn add_lane(
+        &self,
+        ctx: ContextId,
+        lane: Lane,
+        blocking: bool,
+        urgent: bool,
+    ) -> Result<()> {
         self.state.lock().add_lane(ctx, lane, blocking, urgent)
     }
 
-    /// Makes a lane one of a green context's; its default one waits for the blocking ones there and they for it.
+    /// Makes a lane one of a green context's; its default one waits for the blocking ones there and
+    /// they for it.
     pub(crate) fn join(&self, lane: Lane, green: ObjectId, is_default: bool) -> Result<()> {
         self.state.lock().join(lane, green, is_default)
     }
@@ -97,7 +116,8 @@ impl Scheduler {
         self.state.lock().remove_lane(lane)
     }
 
-    /// Queues `work` behind all that is in the lane and behind `after`. Waits, as other drivers do, while the lane holds too much.
+    /// Queues `work` behind all that is in the lane and behind `after`. Waits, as other drivers do,
+    /// while the lane holds too much.
     pub(crate) fn submit(
         &'static self,
         ctx: ContextId,
@@ -127,7 +147,8 @@ impl Scheduler {
         Ok(ticket)
     }
 
-    /// Runs `work` in the lane's order and returns when it is done: on this thread, if nothing is before it.
+    /// Runs `work` in the lane's order and returns when it is done: on this thread, if nothing is
+    /// before it.
     pub(crate) fn run(&'static self, ctx: ContextId, lane: Lane, work: Work) -> Result<()> {
         let mut state = self.state.lock();
         let (ticket, runnable) = state.place(ctx, lane, work, None)?;
@@ -173,7 +194,8 @@ impl Scheduler {
         }
     }
 
-    /// Everything that a wait for `lane` has to wait for. Waiting for the legacy default stream is waiting for the blocking ones too.
+    /// Everything that a wait for `lane` has to wait for. Waiting for the legacy default stream is
+    /// waiting for the blocking ones too.
     pub(crate) fn lane_pending(&self, ctx: ContextId, lane: Lane) -> Result<Vec<Ticket>> {
         self.state.lock().lane_pending(ctx, lane)
     }
@@ -216,7 +238,8 @@ impl Signal {
 /// How long a thread stays awake for what it expects soon.
 const SPIN: Duration = Duration::from_micros(30);
 
-/// Looks for something again and again for a short time, letting other threads run in between. Tells whether it came.
+/// Looks for something again and again for a short time, letting other threads run in between.
+/// Tells whether it came.
 fn spin_until(mut came: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {

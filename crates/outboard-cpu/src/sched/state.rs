@@ -1,4 +1,5 @@
-//! What the scheduler's lock guards: plain data and its transitions; nothing here runs work or blocks.
+//! What the scheduler's lock guards: plain data and its transitions; nothing here runs work or
+//! blocks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -107,8 +108,11 @@ impl State {
             context.error.get_or_insert(error);
         }
         // What its lanes wait for may never come.
-        let waits = |queue: &Queue| queue.ctx == ctx && matches!(queue.phase, Phase::Blocked | Phase::Polling);
-        let waiting: Vec<Lane> = self.lanes.iter().filter(|(_, queue)| waits(queue)).map(|(&lane, _)| lane).collect();
+        let waits = |queue: &Queue| {
+            queue.ctx == ctx && matches!(queue.phase, Phase::Blocked | Phase::Polling)
+        };
+        let waiting: Vec<Lane> =
+            self.lanes.iter().filter(|(_, queue)| waits(queue)).map(|(&lane, _)| lane).collect();
         self.polling.retain(|lane| !waiting.contains(lane));
         for lane in waiting {
             self.advance(lane);
@@ -118,7 +122,8 @@ impl State {
     /// Why work of the lane's context is to be dropped, if it is.
     pub(super) fn error_of(&self, lane: Lane) -> Option<CUresult> {
         let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        let Some(context) = self.lanes.get(&lane).and_then(|queue| self.contexts.get(&queue.ctx)) else {
+        let Some(context) = self.lanes.get(&lane).and_then(|queue| self.contexts.get(&queue.ctx))
+        else {
             return Some(destroyed);
         };
         context.error
@@ -128,7 +133,13 @@ impl State {
         self.lanes.get(&lane).map(|queue| queue.ctx)
     }
 
-    pub(super) fn add_lane(&mut self, ctx: ContextId, lane: Lane, blocking: bool, urgent: bool) -> Result<()> {
+    pub(super) fn add_lane(
+        &mut self,
+        ctx: ContextId,
+        lane: Lane,
+        blocking: bool,
+        urgent: bool,
+    ) -> Result<()> {
         self.check(ctx)?;
         let (nodes, waiters) = (VecDeque::new(), Vec::new());
         let phase = Phase::Idle;
@@ -171,7 +182,8 @@ impl State {
     /// What has to be done before the lane takes more work: half of it, if it is full.
     pub(super) fn must_wait_for(&self, lane: Lane) -> Option<Ticket> {
         let queue = self.lanes.get(&lane)?;
-        (queue.nodes.len() >= MOST_QUEUED).then(|| Ticket { lane, number: queue.submitted - MOST_QUEUED as u64 / 2 })
+        (queue.nodes.len() >= MOST_QUEUED)
+            .then(|| Ticket { lane, number: queue.submitted - MOST_QUEUED as u64 / 2 })
     }
 
     /// Registers who waits for work that is not done.
@@ -183,7 +195,11 @@ impl State {
 
     /// The lanes of a context.
     pub(super) fn lanes(&self, ctx: ContextId) -> Vec<Lane> {
-        self.lanes.iter().filter(|(_, queue)| queue.ctx == ctx && !queue.doomed).map(|(lane, _)| *lane).collect()
+        self.lanes
+            .iter()
+            .filter(|(_, queue)| queue.ctx == ctx && !queue.doomed)
+            .map(|(lane, _)| *lane)
+            .collect()
     }
 
     /// The last work of each lane that has work, among lanes that `which` admits.
@@ -203,12 +219,13 @@ impl State {
     pub(super) fn lane_pending(&self, ctx: ContextId, lane: Lane) -> Result<Vec<Ticket>> {
         let own = self.lanes.get(&lane).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         let heeds = |queue: &Queue| own.is_default && queue.blocking && queue.green == own.green;
-        Ok(self
-            .tails(ctx, |other, queue| other == lane || (lane == Lane::Legacy(ctx) && queue.blocking) || heeds(queue)))
+        Ok(self.tails(ctx, |other, queue| {
+            other == lane || (lane == Lane::Legacy(ctx) && queue.blocking) || heeds(queue)
+        }))
     }
 
-    /// Gives `work` its place in the lane. It comes back when nothing is before it: the caller then runs it, or queues it with
-    /// [`State::enqueue_ready`].
+    /// Gives `work` its place in the lane. It comes back when nothing is before it: the caller then
+    /// runs it, or queues it with [`State::enqueue_ready`].
     pub(super) fn place(
         &mut self,
         ctx: ContextId,
@@ -222,7 +239,9 @@ impl State {
         let mut after = if lane == legacy {
             self.tails(ctx, |other, queue| other != legacy && queue.blocking)
         } else if own.blocking {
-            self.tails(ctx, |other, queue| other == legacy || (queue.is_default && queue.green == own.green))
+            self.tails(ctx, |other, queue| {
+                other == legacy || (queue.is_default && queue.green == own.green)
+            })
         } else if own.is_default {
             self.tails(ctx, |_, queue| queue.blocking && queue.green == own.green)
         } else {
@@ -279,7 +298,8 @@ impl State {
                 self.add_waiter(ticket, Waiter::Lane(lane));
                 return;
             }
-            if let Some(node) = self.lanes.get_mut(&lane).and_then(|queue| queue.nodes.front_mut()) {
+            if let Some(node) = self.lanes.get_mut(&lane).and_then(|queue| queue.nodes.front_mut())
+            {
                 node.after.pop();
             }
         }
@@ -324,7 +344,8 @@ impl State {
         let Some(queue) = self.lanes.get_mut(&lane) else { return };
         queue.completed += 1;
         let completed = queue.completed;
-        let waiters: Vec<_> = queue.waiters.extract_if(.., |(number, _)| *number <= completed).collect();
+        let waiters: Vec<_> =
+            queue.waiters.extract_if(.., |(number, _)| *number <= completed).collect();
         if queue.submitted == completed {
             if let Some(context) = self.contexts.get_mut(&queue.ctx) {
                 context.busy.retain(|&other| other != lane);
@@ -336,7 +357,9 @@ impl State {
         for (_, waiter) in waiters {
             match waiter {
                 // One that had stopped waiting may still be registered.
-                Waiter::Lane(lane) if self.lanes.get(&lane).is_some_and(|queue| queue.phase == Phase::Blocked) => {
+                Waiter::Lane(lane)
+                    if self.lanes.get(&lane).is_some_and(|queue| queue.phase == Phase::Blocked) =>
+                {
                     self.advance(lane);
                 }
                 Waiter::Lane(_) => {}

@@ -36,7 +36,10 @@ impl Gate {
     }
 
     fn wait(&self) -> Work {
-        Work::Wait(Word { address: self.0.as_ptr() as u64, value: 1, wide: false }, Condition::AtLeast)
+        Work::Wait(
+            Word { address: self.0.as_ptr() as u64, value: 1, wide: false },
+            Condition::AtLeast,
+        )
     }
 
     fn open(&self) {
@@ -94,7 +97,11 @@ fn a_green_contexts_default_lane_waits_for_its_blocking_lanes_and_they_for_it() 
     let after = submit(scheduler, lane(2), journal.note("after"));
     let elsewhere = submit(scheduler, lane(3), journal.note("another one's"));
     scheduler.wait(elsewhere);
-    assert!(journal.taken() == ["another one's"] && !scheduler.is_done(default) && !scheduler.is_done(after));
+    assert!(
+        journal.taken() == ["another one's"]
+            && !scheduler.is_done(default)
+            && !scheduler.is_done(after)
+    );
     gate.open();
     synchronize(scheduler);
     assert_eq!(journal.taken(), ["another one's", "before", "default", "after"]);
@@ -293,7 +300,10 @@ fn a_full_lane_has_who_submits_wait() {
         thread::yield_now();
     }
     thread::sleep(std::time::Duration::from_millis(50));
-    assert!(submitted.load(Ordering::SeqCst) <= super::state::MOST_QUEUED + 1 && !submitter.is_finished());
+    assert!(
+        submitted.load(Ordering::SeqCst) <= super::state::MOST_QUEUED + 1
+            && !submitter.is_finished()
+    );
     gate.open();
     submitter.join().unwrap();
     scheduler.wait_all(scheduler.pending(CTX));

@@ -1,4 +1,5 @@
-//! Mappings that their owner cuts into allocations: what may be used of them, by which device, and by other processes.
+//! Mappings that their owner cuts into allocations: what may be used of them, by which device, and
+//! by other processes.
 
 #[path = "../device/fixture.rs"]
 #[expect(dead_code, reason = "the other tests of the device use the rest")]
@@ -10,7 +11,8 @@ use std::sync::Once;
 use outboard_abi::CUresult;
 use outboard_cpu::Cpu;
 use outboard_front::backend::{
-    Backend, CheckpointStep, DeviceId, DevicePtr, MemoryKind, PartChange, Result, Sharing, StreamId, VirtualMemory,
+    Backend, CheckpointStep, DeviceId, DevicePtr, MemoryKind, PartChange, Result, Sharing,
+    StreamId, VirtualMemory,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -30,7 +32,8 @@ fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     ONCE.call_once(|| {
         for (name, value) in [("OUTBOARD_CPU_DEVICES", "2"), ("OUTBOARD_CPU_CHECKPOINT", "1")] {
-            // SAFETY: the device and the tests read the environment by the standard library alone, which takes a lock for it.
+            // SAFETY: the device and the tests read the environment by the standard library alone,
+            // which takes a lock for it.
             unsafe { std::env::set_var(name, value) };
         }
     });
@@ -106,20 +109,38 @@ fn a_part_is_used_as_an_allocation_and_the_rest_is_not() {
     for device in [0, 1] {
         let (ctx, block) = (Context::on(device), Block::divided(device));
         let at = block.address;
-        assert_eq!((ctx.try_write(at, &[1], LEGACY), poke(device, at)), (INVALID, ILLEGAL_ADDRESS), "nothing is open");
+        assert_eq!(
+            (ctx.try_write(at, &[1], LEGACY), poke(device, at)),
+            (INVALID, ILLEGAL_ADDRESS),
+            "nothing is open"
+        );
         block.open(0, 700).unwrap();
         block.open(1024, 256).unwrap();
         block.open(1280, 4).unwrap();
         let words: Vec<u32> = (0..175).collect();
         ctx.write(at, &words, LEGACY);
         assert_eq!(ctx.read(at, 175, LEGACY), words);
-        assert_eq!((ctx.try_write(at, &[0; 176], LEGACY), ctx.try_write(at + 700, &[1], LEGACY)), (INVALID, INVALID));
-        assert_eq!(ctx.try_write(at + 1024, &[0; 65], LEGACY), INVALID, "not even into the next one");
+        assert_eq!(
+            (ctx.try_write(at, &[0; 176], LEGACY), ctx.try_write(at + 700, &[1], LEGACY)),
+            (INVALID, INVALID)
+        );
+        assert_eq!(
+            ctx.try_write(at + 1024, &[0; 65], LEGACY),
+            INVALID,
+            "not even into the next one"
+        );
         assert_eq!((poke(device, at + 696), poke(device, at + 768)), (Ok(()), ILLEGAL_ADDRESS));
         assert_eq!(ctx.read(at + 696, 1, LEGACY), [77]);
         block.close(1024, 256).unwrap();
-        assert_eq!((ctx.try_write(at + 1024, &[1], LEGACY), poke(device, at + 1024)), (INVALID, ILLEGAL_ADDRESS));
-        assert_eq!((poke(device, at + 1280), poke(device, at)), (Ok(()), Ok(())), "its neighbours stay");
+        assert_eq!(
+            (ctx.try_write(at + 1024, &[1], LEGACY), poke(device, at + 1024)),
+            (INVALID, ILLEGAL_ADDRESS)
+        );
+        assert_eq!(
+            (poke(device, at + 1280), poke(device, at)),
+            (Ok(()), Ok(())),
+            "its neighbours stay"
+        );
     }
 }
 
@@ -205,13 +226,17 @@ fn a_suspended_process_goes_on_with_its_parts() {
     let step = |step| ctx.cpu.checkpoint(std::process::id().cast_signed(), step, 10_000).unwrap();
     step(CheckpointStep::Lock);
     step(CheckpointStep::Checkpoint);
-    // SAFETY: mapped, and nothing writes to it now. What is asked is what the system has there, not the device.
+    // SAFETY: mapped, and nothing writes to it now. What is asked is what the system has there, not
+    // the device.
     let inside = unsafe { ((part & !4095) as *const u32).add(8192).read_volatile() };
     assert_eq!(inside, 0, "the memory has been given back");
     step(CheckpointStep::Restore);
     step(CheckpointStep::Unlock);
     assert_eq!(ctx.read(part, words.len(), LEGACY), words);
-    assert_eq!((poke(1, part), poke(1, part + bytes), poke(1, part - 256)), (Ok(()), ILLEGAL_ADDRESS, ILLEGAL_ADDRESS));
+    assert_eq!(
+        (poke(1, part), poke(1, part + bytes), poke(1, part - 256)),
+        (Ok(()), ILLEGAL_ADDRESS, ILLEGAL_ADDRESS)
+    );
     block.close(256, bytes).unwrap();
     assert_eq!(poke(1, part), ILLEGAL_ADDRESS);
 }
@@ -220,7 +245,12 @@ fn a_suspended_process_goes_on_with_its_parts() {
 fn elsewhere(token: &[u8; 64]) -> bool {
     let text: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut other = Command::new(std::env::current_exe().unwrap());
-    other.args(["--exact", "opened_elsewhere", "--ignored"]).env(TOKEN, text).status().unwrap().success()
+    other
+        .args(["--exact", "opened_elsewhere", "--ignored"])
+        .env(TOKEN, text)
+        .status()
+        .unwrap()
+        .success()
 }
 
 #[test]
@@ -236,7 +266,8 @@ fn opened_elsewhere() {
     let (DevicePtr(at), bytes) = ctx.cpu.open_memory(ctx.id, &token, 1).unwrap();
     let words = ctx.read(at, bytes as usize / 4, LEGACY);
     assert!(words.iter().all(|word| *word == 1234), "{words:?}");
-    let (before, behind) = (ctx.try_read(at - 4, 1, LEGACY), ctx.try_read(at, words.len() + 1, LEGACY));
+    let (before, behind) =
+        (ctx.try_read(at - 4, 1, LEGACY), ctx.try_read(at, words.len() + 1, LEGACY));
     assert!(before.is_err() && behind.is_err(), "only the part");
     let next = at + bytes.next_multiple_of(256);
     assert_eq!((poke(1, at - 256), poke(1, next)), (ILLEGAL_ADDRESS, ILLEGAL_ADDRESS));

@@ -73,7 +73,10 @@ fn a_fault_in_one_stream_ends_the_others() {
     // Would wait for ever.
     ctx.cpu.stream_wait_value(ctx.id, waiting, DevicePtr(word), 1, false, 0).unwrap();
     ctx.launch(&stop, 1, &[], failing).unwrap();
-    assert_eq!(ctx.cpu.stream_synchronize(ctx.id, waiting), Err(CUresult::CUDA_ERROR_LAUNCH_FAILED));
+    assert_eq!(
+        ctx.cpu.stream_synchronize(ctx.id, waiting),
+        Err(CUresult::CUDA_ERROR_LAUNCH_FAILED)
+    );
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use outboard_abi::CUresult;
 use outboard_cpu::Cpu;
 use outboard_front::backend::{
-    Backend, ContextId, CopyMode, DeviceId, DevicePtr, Image, JitLog, JitOptions, Launch, ObjectId, Result, StreamId,
+    Backend, ContextId, CopyMode, DeviceId, DevicePtr, Image, JitLog, JitOptions, Launch, ObjectId,
+    Result, StreamId,
 };
 use outboard_wire::platform::KernelInfo;
 
@@ -60,7 +61,16 @@ impl Context {
     pub(crate) fn try_write(&self, address: u64, words: &[u32], stream: StreamId) -> Result<()> {
         let (source, bytes) = (words.as_ptr().cast(), size_of_val(words) as u64);
         // SAFETY: the slice outlives a synchronous copy.
-        unsafe { self.cpu.copy_to_device(self.id, DevicePtr(address), source, bytes, stream, CopyMode::Synchronous) }
+        unsafe {
+            self.cpu.copy_to_device(
+                self.id,
+                DevicePtr(address),
+                source,
+                bytes,
+                stream,
+                CopyMode::Synchronous,
+            )
+        }
     }
 
     /// A synchronous copy to the host.
@@ -68,11 +78,25 @@ impl Context {
         self.try_read(address, count, stream).unwrap()
     }
 
-    pub(crate) fn try_read(&self, address: u64, count: usize, stream: StreamId) -> Result<Vec<u32>> {
+    pub(crate) fn try_read(
+        &self,
+        address: u64,
+        count: usize,
+        stream: StreamId,
+    ) -> Result<Vec<u32>> {
         let mut words = vec![0; count];
         let (target, bytes) = (words.as_mut_ptr().cast(), size_of_val(&words[..]) as u64);
         // SAFETY: the vector outlives a synchronous copy.
-        unsafe { self.cpu.copy_to_host(self.id, target, DevicePtr(address), bytes, stream, CopyMode::Synchronous) }?;
+        unsafe {
+            self.cpu.copy_to_host(
+                self.id,
+                target,
+                DevicePtr(address),
+                bytes,
+                stream,
+                CopyMode::Synchronous,
+            )
+        }?;
         Ok(words)
     }
 
@@ -80,9 +104,17 @@ impl Context {
         self.load_parts(&[ptx.as_bytes()])
     }
 
-    pub(crate) fn load_parts(&self, parts: &[&[u8]]) -> std::result::Result<ObjectId, (CUresult, String)> {
+    pub(crate) fn load_parts(
+        &self,
+        parts: &[&[u8]],
+    ) -> std::result::Result<ObjectId, (CUresult, String)> {
         let (id, mut log) = (fresh(), JitLog::default());
-        match self.cpu.module_load(self.id, id, Image { parts, options: &JitOptions::default(), sm: 90 }, &mut log) {
+        match self.cpu.module_load(
+            self.id,
+            id,
+            Image { parts, options: &JitOptions::default(), sm: 90 },
+            &mut log,
+        ) {
             Ok(()) => Ok(id),
             Err(error) => Err((error, log.error)),
         }
@@ -101,7 +133,13 @@ impl Context {
     }
 
     /// Launches one block.
-    pub(crate) fn launch(&self, kernel: &Kernel, threads: u32, params: &[u64], stream: StreamId) -> Result<()> {
+    pub(crate) fn launch(
+        &self,
+        kernel: &Kernel,
+        threads: u32,
+        params: &[u64],
+        stream: StreamId,
+    ) -> Result<()> {
         self.launch_with(kernel, threads, params, stream, &[])
     }
 
@@ -165,7 +203,8 @@ pub(crate) const KERNELS: &str = "
     ret;
 }
 
-// Multiplies the word at `target` by 3 and adds `amount`: the order of such steps shows in the result.
+// Multiplies the word at `target` by 3 and adds `amount`: the order of such steps shows in the
+// result.
 .visible .entry step(.param .u64 target, .param .u64 amount) {
     .reg .b64 %rd<3>;
     .reg .b32 %r<4>;

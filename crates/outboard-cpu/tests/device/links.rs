@@ -1,7 +1,9 @@
 //! Links: which inputs there are, what archives give, what is missing.
 
 use outboard_abi::{CUjitInputType_enum as Input, CUresult};
-use outboard_front::backend::{Backend, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result, StreamId};
+use outboard_front::backend::{
+    Backend, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result, StreamId,
+};
 
 use crate::fixture::{Context, fresh};
 
@@ -18,7 +20,9 @@ fn kernel(function: &str) -> String {
 
 /// A function that gives a number.
 fn function(name: &str, number: u32) -> String {
-    format!("{HEADER}.visible .func (.param .b32 r) {name}() {{ st.param.b32 [r], {number}; ret; }}\n")
+    format!(
+        "{HEADER}.visible .func (.param .b32 r) {name}() {{ st.param.b32 [r], {number}; ret; }}\n"
+    )
 }
 
 /// A container with one PTX text.
@@ -54,7 +58,9 @@ fn object(name: &str, section: &[u8]) -> Vec<u8> {
     out.extend_from_slice(section);
     out.extend_from_slice(&names);
     out.resize(table + 64, 0);
-    for (name, kind, offset, size) in [(1u32, 1u32, at, section.len()), (0, 3, names_at, names.len())] {
+    for (name, kind, offset, size) in
+        [(1u32, 1u32, at, section.len()), (0, 3, names_at, names.len())]
+    {
         let mut row = [0u8; 64];
         row[..4].copy_from_slice(&name.to_le_bytes());
         row[4..8].copy_from_slice(&kind.to_le_bytes());
@@ -68,7 +74,9 @@ fn object(name: &str, section: &[u8]) -> Vec<u8> {
 fn archive(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut out = b"!<arch>\n".to_vec();
     for (name, body) in members {
-        out.extend_from_slice(format!("{:<48}{:<10}`\n", format!("{name}/"), body.len()).as_bytes());
+        out.extend_from_slice(
+            format!("{:<48}{:<10}`\n", format!("{name}/"), body.len()).as_bytes(),
+        );
         out.extend_from_slice(body);
         out.resize(out.len().next_multiple_of(2), b'\n');
     }
@@ -100,7 +108,8 @@ impl<'c> Link<'c> {
 
     /// What the kernel of the linked image stores.
     fn run(&mut self) -> u32 {
-        let image = self.complete().unwrap_or_else(|error| panic!("{}: {}", error.0, self.log.error));
+        let image =
+            self.complete().unwrap_or_else(|error| panic!("{}: {}", error.0, self.log.error));
         let module = self.ctx.load_parts(&[&image]).unwrap();
         let word = self.ctx.word();
         self.ctx.launch(&self.ctx.function(module, "k"), 1, &[word], StreamId::LEGACY).unwrap();
@@ -140,7 +149,11 @@ fn an_archive_gives_what_is_missing_and_no_more() {
     let mut link = Link::new(&ctx);
     link.add(Input::CU_JIT_INPUT_LIBRARY, &library).unwrap();
     link.add(Input::CU_JIT_INPUT_PTX, kernel("f").as_bytes()).unwrap();
-    assert!(link.log.info.contains("broken.o") && link.log.info.contains("text.o"), "{}", link.log.info);
+    assert!(
+        link.log.info.contains("broken.o") && link.log.info.contains("text.o"),
+        "{}",
+        link.log.info
+    );
     assert_eq!(link.run(), 9);
 }
 
@@ -171,11 +184,23 @@ fn refusals_say_why() {
     }
     assert!(link.complete().is_err());
     assert!(link.log.error.contains("more than once"), "{}", link.log.error);
-    assert_eq!(link.add(Input::CU_JIT_INPUT_PTX, b"nonsense"), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
-    assert_eq!(link.add(Input::CU_JIT_INPUT_LIBRARY, b"nonsense"), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
-    assert_eq!(link.add(Input::CU_JIT_INPUT_OBJECT, b"nonsense"), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
+    assert_eq!(
+        link.add(Input::CU_JIT_INPUT_PTX, b"nonsense"),
+        Err(CUresult::CUDA_ERROR_INVALID_IMAGE)
+    );
+    assert_eq!(
+        link.add(Input::CU_JIT_INPUT_LIBRARY, b"nonsense"),
+        Err(CUresult::CUDA_ERROR_INVALID_IMAGE)
+    );
+    assert_eq!(
+        link.add(Input::CU_JIT_INPUT_OBJECT, b"nonsense"),
+        Err(CUresult::CUDA_ERROR_INVALID_IMAGE)
+    );
     let machine = object(".text.k", b"machine code");
-    assert_eq!(link.add(Input::CU_JIT_INPUT_CUBIN, &machine), Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
+    assert_eq!(
+        link.add(Input::CU_JIT_INPUT_CUBIN, &machine),
+        Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
+    );
     assert!(link.log.error.contains("PTX"), "{}", link.log.error);
 }
 
@@ -189,7 +214,8 @@ fn variables_that_the_program_gives_addresses_to() {
     let word = ctx.word();
     let (id, mut log) = (fresh(), JitLog::default());
     let options = JitOptions { symbols: vec![("given".into(), word)], ..JitOptions::default() };
-    let image = outboard_front::backend::Image { parts: &[text.as_bytes()], options: &options, sm: 90 };
+    let image =
+        outboard_front::backend::Image { parts: &[text.as_bytes()], options: &options, sm: 90 };
     ctx.cpu.module_load(ctx.id, id, image, &mut log).unwrap();
     ctx.launch(&ctx.function(id, "k"), 1, &[], StreamId::LEGACY).unwrap();
     assert_eq!(ctx.read(word, 1, StreamId::LEGACY), [1]);

@@ -28,7 +28,11 @@ fn allocations_are_aligned_and_end_with_their_context() {
     assert_eq!(ctx.cpu.memory_free(ctx.id, DevicePtr(blocks[0])), Err(INVALID_VALUE));
 
     let other = Context::new();
-    assert_eq!(other.cpu.memory_free(other.id, DevicePtr(blocks[1])), Err(INVALID_VALUE), "not this context's");
+    assert_eq!(
+        other.cpu.memory_free(other.id, DevicePtr(blocks[1])),
+        Err(INVALID_VALUE),
+        "not this context's"
+    );
     drop(ctx);
     assert_eq!(other.try_read(blocks[50], 1, StreamId::LEGACY), Err(INVALID_VALUE));
 }
@@ -40,13 +44,23 @@ fn copies_stay_within_an_allocation() {
     ctx.write(block + 1020, &[7], StreamId::LEGACY);
     assert_eq!(ctx.read(block + 1020, 1, StreamId::LEGACY), [7]);
     for address in [block + 1021, block + 1024, 0, 16, u64::MAX - 1] {
-        assert_eq!(ctx.try_write(address, &[1], StreamId::LEGACY), Err(INVALID_VALUE), "{address:#x}");
+        assert_eq!(
+            ctx.try_write(address, &[1], StreamId::LEGACY),
+            Err(INVALID_VALUE),
+            "{address:#x}"
+        );
         assert_eq!(ctx.try_read(address, 1, StreamId::LEGACY), Err(INVALID_VALUE), "{address:#x}");
     }
     let rows = |width, height, pitch| Rect { width, height, dst_pitch: pitch, src_pitch: 0 };
-    let copy = |rect| ctx.cpu.copy_on_device(ctx.id, DevicePtr(block), DevicePtr(block), rect, StreamId::LEGACY);
+    let copy = |rect| {
+        ctx.cpu.copy_on_device(ctx.id, DevicePtr(block), DevicePtr(block), rect, StreamId::LEGACY)
+    };
     assert_eq!(copy(rows(8, 4, 338)), Ok(()));
-    assert_eq!(copy(rows(8, 4, 339)), Err(INVALID_VALUE), "the last row ends at 3 * 339 + 8 of 1024");
+    assert_eq!(
+        copy(rows(8, 4, 339)),
+        Err(INVALID_VALUE),
+        "the last row ends at 3 * 339 + 8 of 1024"
+    );
     assert_eq!(copy(rows(8, u64::MAX, u64::MAX)), Err(INVALID_VALUE));
     assert_eq!(copy(rows(0, 9, 1 << 60)), Ok(()));
 }
@@ -66,14 +80,24 @@ fn rectangles_and_fills() {
     let row = [0, 9, 9, 0];
     assert_eq!(ctx.read(block, 16, StreamId::LEGACY), [row, row, row, row].concat());
     let rect = Rect { width: 8, height: 4, dst_pitch: 8, src_pitch: 16 };
-    ctx.cpu.copy_on_device(ctx.id, DevicePtr(copy), DevicePtr(block + 4), rect, StreamId::LEGACY).unwrap();
+    ctx.cpu
+        .copy_on_device(ctx.id, DevicePtr(copy), DevicePtr(block + 4), rect, StreamId::LEGACY)
+        .unwrap();
     assert_eq!(ctx.read(copy, 16, StreamId::LEGACY), [[9; 8], [0; 8]].concat());
-    for (dst, element, width) in
-        [(block + 2, 4, 1), (block + 1, 2, 1), (block, 4, 17), (block, 3, 1), (block, 4, u64::MAX / 2)]
-    {
+    for (dst, element, width) in [
+        (block + 2, 4, 1),
+        (block + 1, 2, 1),
+        (block, 4, 17),
+        (block, 3, 1),
+        (block, 4, u64::MAX / 2),
+    ] {
         assert_eq!(fill(DevicePtr(dst), 1, element, width, 1, 0), Err(INVALID_VALUE));
     }
-    assert_eq!(fill(DevicePtr(block), 1, 4, 1, 2, 6), Err(INVALID_VALUE), "rows that are not aligned");
+    assert_eq!(
+        fill(DevicePtr(block), 1, 4, 1, 2, 6),
+        Err(INVALID_VALUE),
+        "rows that are not aligned"
+    );
 }
 
 #[test]
@@ -81,7 +105,8 @@ fn stream_ordered_frees_wait_their_turn() {
     let ctx = Context::new();
     let (wait, gate, done) = (ctx.kernel("wait"), ctx.word(), ctx.word());
     let stream = ctx.stream(NON_BLOCKING);
-    // Other tests share the device, and may be given the beginning as soon as it is free, but not what lies far behind.
+    // Other tests share the device, and may be given the beginning as soon as it is free, but not
+    // what lies far behind.
     let block = ctx.cpu.memory_alloc_async(ctx.id, 256 << 20, stream).unwrap();
     let far = block.0 + (192 << 20);
     ctx.launch(&wait, 1, &[gate, done], stream).unwrap();
@@ -148,7 +173,14 @@ fn a_large_copy_from_pageable_memory_into_a_busy_stream() {
     let bytes = 4 * count;
     // SAFETY: the source lives until the stream has been waited for.
     unsafe {
-        ctx.cpu.copy_to_device(ctx.id, DevicePtr(block), source.as_ptr().cast(), bytes, stream, CopyMode::Pageable)
+        ctx.cpu.copy_to_device(
+            ctx.id,
+            DevicePtr(block),
+            source.as_ptr().cast(),
+            bytes,
+            stream,
+            CopyMode::Pageable,
+        )
     }
     .unwrap();
     ctx.launch(&add, 32, &[block, 1], stream).unwrap();

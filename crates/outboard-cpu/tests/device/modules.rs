@@ -7,7 +7,9 @@ use crate::fixture::{Context, KERNELS, fresh};
 
 /// PTX with a body for one kernel `k`.
 fn ptx(body: &str) -> String {
-    format!(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{ {body} ret; }}\n")
+    format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{ {body} ret; }}\n"
+    )
 }
 
 #[test]
@@ -27,7 +29,10 @@ fn kernels_and_their_attributes() {
     let missing = ctx.cpu.module_function(ctx.id, module, "subtract", fresh());
     assert_eq!(missing.unwrap_err(), CUresult::CUDA_ERROR_NOT_FOUND);
     ctx.cpu.module_unload(ctx.id, module).unwrap();
-    assert_eq!(ctx.launch(&add, 1, &[0, 0], StreamId::LEGACY), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+    assert_eq!(
+        ctx.launch(&add, 1, &[0, 0], StreamId::LEGACY),
+        Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    );
 }
 
 #[test]
@@ -51,7 +56,8 @@ fn globals_have_addresses_and_contents() {
 #[test]
 fn an_instruction_that_is_not_there_is_named() {
     let ctx = Context::new();
-    let body = ".reg .b32 %r<5>; .reg .b64 %rd; sust.p.1d.v4.b32.trap [%rd, {%r1}], {%r1, %r2, %r3, %r4};";
+    let body =
+        ".reg .b32 %r<5>; .reg .b64 %rd; sust.p.1d.v4.b32.trap [%rd, {%r1}], {%r1, %r2, %r3, %r4};";
     let (error, why) = ctx.load(&ptx(body)).unwrap_err();
     assert_eq!(error, CUresult::CUDA_ERROR_INVALID_PTX);
     assert!(why.contains("sust.p.1d.v4.b32.trap") && why.contains("kernel 'k'"), "{why}");
@@ -64,7 +70,10 @@ fn refusals() {
         (ptx("frobnicate;"), CUresult::CUDA_ERROR_INVALID_PTX),
         (ptx("").replace("8.0", "99.0"), CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION),
         (ptx("").replace("sm_80", "sm_100"), CUresult::CUDA_ERROR_INVALID_PTX),
-        (ptx("call f;").replace(".visible", ".extern .func f();\n.visible"), CUresult::CUDA_ERROR_INVALID_PTX),
+        (
+            ptx("call f;").replace(".visible", ".extern .func f();\n.visible"),
+            CUresult::CUDA_ERROR_INVALID_PTX,
+        ),
         ("hello world".into(), CUresult::CUDA_ERROR_INVALID_IMAGE),
         (String::new(), CUresult::CUDA_ERROR_INVALID_IMAGE),
         ("\x7fELF and so on".into(), CUresult::CUDA_ERROR_INVALID_IMAGE),
@@ -108,7 +117,8 @@ fn parts_are_linked() {
 fn occupancy_follows_what_a_kernel_may_ask_for() {
     let ctx = Context::new();
     let add = ctx.kernel("add");
-    let occupancy = |threads, shared| ctx.cpu.occupancy(ctx.id, add.id, threads, shared, 0).unwrap();
+    let occupancy =
+        |threads, shared| ctx.cpu.occupancy(ctx.id, add.id, threads, shared, 0).unwrap();
     assert_eq!(occupancy(1024, 0), 2);
     assert_eq!(occupancy(1025, 0), 0);
     assert_eq!(occupancy(64, 50_000), 0);
@@ -146,10 +156,14 @@ fn clusters_of_more_than_one_block_are_refused() {
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
         ];
         let mut each = attributes.iter().zip(blocks);
-        each.try_for_each(|(attribute, blocks)| ctx.cpu.function_set_attribute(ctx.id, function, attribute.0, blocks))
+        each.try_for_each(|(attribute, blocks)| {
+            ctx.cpu.function_set_attribute(ctx.id, function, attribute.0, blocks)
+        })
     };
     assert_eq!(fix(two.id, [1, 1, 1]), Err(CUresult::CUDA_ERROR_NOT_PERMITTED));
-    for (blocks, outcome) in [([1, 2, 1], refused), ([1, 1, 1], Ok(())), ([1, 0, 0], refused), ([0, 0, 0], Ok(()))] {
+    for (blocks, outcome) in
+        [([1, 2, 1], refused), ([1, 1, 1], Ok(())), ([1, 0, 0], refused), ([0, 0, 0], Ok(()))]
+    {
         assert_eq!(fix(any.id, blocks), Ok(()));
         assert_eq!(ctx.launch(&any, 1, &[], StreamId::LEGACY), outcome, "{blocks:?}");
     }

@@ -34,7 +34,9 @@ fn a_copy_in_another_thread_sees_launches_that_have_returned() {
                 ctx.launch(&add, 1, &[word, 1], StreamId::LEGACY).unwrap();
             }
             expected += burst;
-            let seen = thread::scope(|scope| scope.spawn(|| ctx.read(word, 1, StreamId::LEGACY)).join().unwrap());
+            let seen = thread::scope(|scope| {
+                scope.spawn(|| ctx.read(word, 1, StreamId::LEGACY)).join().unwrap()
+            });
             assert_eq!(seen, [expected]);
         }
     }
@@ -96,7 +98,8 @@ fn a_stream_waits_for_the_record_that_is_current() {
 #[test]
 fn events_tell_times() {
     let ctx = Context::new();
-    let (wait, gate, done, stream) = (ctx.kernel("wait"), ctx.word(), ctx.word(), ctx.stream(NON_BLOCKING));
+    let (wait, gate, done, stream) =
+        (ctx.kernel("wait"), ctx.word(), ctx.word(), ctx.stream(NON_BLOCKING));
     let (start, end, untimed) = (ctx.event(0), ctx.event(0), ctx.event(DISABLE_TIMING));
     let invalid = Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     assert_eq!(ctx.cpu.event_query(ctx.id, start), Ok(()));
@@ -149,7 +152,10 @@ fn a_destroyed_stream_finishes_its_work() {
     ctx.write(gate, &[1], ctx.stream(NON_BLOCKING));
     ctx.synchronize().unwrap();
     assert_eq!(ctx.read(done, 1, StreamId::LEGACY), [1]);
-    assert_eq!(ctx.launch(&wait, 1, &[gate, done], StreamId::created(id)), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+    assert_eq!(
+        ctx.launch(&wait, 1, &[gate, done], StreamId::created(id)),
+        Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    );
 }
 
 #[test]
@@ -160,15 +166,33 @@ fn asynchronous_copies_run_in_stream_order() {
     let mut source = Box::new([1u32]);
     let target = Box::leak(Box::new([0u32; 2]));
     ctx.launch(&wait, 1, &[gate, done], stream).unwrap();
-    // From pageable memory: the bytes are taken now. From pinned memory: when the stream comes to it.
-    // SAFETY: the boxes live until the stream is done with them.
+    // From pageable memory: the bytes are taken now. From pinned memory: when the stream comes to
+    // it. SAFETY: the boxes live until the stream is done with them.
     unsafe {
         let from = source.as_ptr().cast();
-        ctx.cpu.copy_to_device(ctx.id, DevicePtr(word), from, 4, stream, CopyMode::Pageable).unwrap();
-        ctx.cpu.copy_to_host(ctx.id, target.as_mut_ptr().cast(), DevicePtr(word), 4, stream, CopyMode::Pinned).unwrap();
+        ctx.cpu
+            .copy_to_device(ctx.id, DevicePtr(word), from, 4, stream, CopyMode::Pageable)
+            .unwrap();
+        ctx.cpu
+            .copy_to_host(
+                ctx.id,
+                target.as_mut_ptr().cast(),
+                DevicePtr(word),
+                4,
+                stream,
+                CopyMode::Pinned,
+            )
+            .unwrap();
         ctx.cpu.copy_to_device(ctx.id, DevicePtr(word), from, 4, stream, CopyMode::Pinned).unwrap();
         ctx.cpu
-            .copy_to_host(ctx.id, target.as_mut_ptr().add(1).cast(), DevicePtr(word), 4, stream, CopyMode::Pinned)
+            .copy_to_host(
+                ctx.id,
+                target.as_mut_ptr().add(1).cast(),
+                DevicePtr(word),
+                4,
+                stream,
+                CopyMode::Pinned,
+            )
             .unwrap();
     }
     source[0] = 2;

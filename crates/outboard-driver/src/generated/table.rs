@@ -10,50 +10,67 @@ use outboard_abi::*;
 #[derive(Clone, Copy)]
 pub struct Table {
     /// `cuArray3DCreate`.
-    pub cuArray3DCreate: Option<unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult>,
+    pub cuArray3DCreate:
+        Option<unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR_v1) -> CUresult>,
     /// `cuArray3DCreate_v2`.
-    pub cuArray3DCreate_v2: Option<unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult>,
+    pub cuArray3DCreate_v2:
+        Option<unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY3D_DESCRIPTOR) -> CUresult>,
     /// `cuArray3DGetDescriptor`.
-    pub cuArray3DGetDescriptor: Option<unsafe extern "C" fn(*mut CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray) -> CUresult>,
+    pub cuArray3DGetDescriptor:
+        Option<unsafe extern "C" fn(*mut CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray) -> CUresult>,
     /// `cuArray3DGetDescriptor_v2`.
-    pub cuArray3DGetDescriptor_v2: Option<unsafe extern "C" fn(*mut CUDA_ARRAY3D_DESCRIPTOR, CUarray) -> CUresult>,
+    pub cuArray3DGetDescriptor_v2:
+        Option<unsafe extern "C" fn(*mut CUDA_ARRAY3D_DESCRIPTOR, CUarray) -> CUresult>,
     /// `cuArrayCreate`.
-    pub cuArrayCreate: Option<unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult>,
+    pub cuArrayCreate:
+        Option<unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR_v1) -> CUresult>,
     /// `cuArrayCreate_v2`.
-    pub cuArrayCreate_v2: Option<unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR) -> CUresult>,
+    pub cuArrayCreate_v2:
+        Option<unsafe extern "C" fn(*mut CUarray, *const CUDA_ARRAY_DESCRIPTOR) -> CUresult>,
     /// `cuArrayDestroy`.
     pub cuArrayDestroy: Option<unsafe extern "C" fn(CUarray) -> CUresult>,
     /// `cuArrayGetDescriptor`.
-    pub cuArrayGetDescriptor: Option<unsafe extern "C" fn(*mut CUDA_ARRAY_DESCRIPTOR_v1, CUarray) -> CUresult>,
+    pub cuArrayGetDescriptor:
+        Option<unsafe extern "C" fn(*mut CUDA_ARRAY_DESCRIPTOR_v1, CUarray) -> CUresult>,
     /// `cuArrayGetDescriptor_v2`.
-    pub cuArrayGetDescriptor_v2: Option<unsafe extern "C" fn(*mut CUDA_ARRAY_DESCRIPTOR, CUarray) -> CUresult>,
+    pub cuArrayGetDescriptor_v2:
+        Option<unsafe extern "C" fn(*mut CUDA_ARRAY_DESCRIPTOR, CUarray) -> CUresult>,
     /// `cuArrayGetMemoryRequirements`.
-    pub cuArrayGetMemoryRequirements:
-        Option<unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult>,
+    pub cuArrayGetMemoryRequirements: Option<
+        unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUarray, CUdevice) -> CUresult,
+    >,
     /// `cuArrayGetPlane`.
     pub cuArrayGetPlane: Option<unsafe extern "C" fn(*mut CUarray, CUarray, c_uint) -> CUresult>,
     /// `cuArrayGetSparseProperties`.
     pub cuArrayGetSparseProperties:
         Option<unsafe extern "C" fn(*mut CUDA_ARRAY_SPARSE_PROPERTIES, CUarray) -> CUresult>,
     /// `cuCheckpointProcessCheckpoint`.
-    pub cuCheckpointProcessCheckpoint: Option<unsafe extern "C" fn(c_int, *mut CUcheckpointCheckpointArgs) -> CUresult>,
+    pub cuCheckpointProcessCheckpoint:
+        Option<unsafe extern "C" fn(c_int, *mut CUcheckpointCheckpointArgs) -> CUresult>,
     /// `cuCheckpointProcessGetRestoreThreadId`.
-    pub cuCheckpointProcessGetRestoreThreadId: Option<unsafe extern "C" fn(c_int, *mut c_int) -> CUresult>,
+    pub cuCheckpointProcessGetRestoreThreadId:
+        Option<unsafe extern "C" fn(c_int, *mut c_int) -> CUresult>,
     /// `cuCheckpointProcessGetState`.
-    pub cuCheckpointProcessGetState: Option<unsafe extern "C" fn(c_int, *mut CUprocessState) -> CUresult>,
+    pub cuCheckpointProcessGetState:
+        Option<unsafe extern "C" fn(c_int, *mut CUprocessState) -> CUresult>,
     /// `cuCheckpointProcessLock`.
-    pub cuCheckpointProcessLock: Option<unsafe extern "C" fn(c_int, *mut CUcheckpointLockArgs) -> CUresult>,
+    pub cuCheckpointProcessLock:
+        Option<unsafe extern "C" fn(c_int, *mut CUcheckpointLockArgs) -> CUresult>,
     /// `cuCheckpointProcessRestore`.
-    pub cuCheckpointProcessRestore: Option<unsafe extern "C" fn(c_int, *mut CUcheckpointRestoreArgs) -> CUresult>,
+    pub cuCheckpointProcessRestore:
+        Option<unsafe extern "C" fn(c_int, *mut CUcheckpointRestoreArgs) -> CUresult>,
     /// `cuCheckpointProcessUnlock`.
-    pub cuCheckpointProcessUnlock: Option<unsafe extern "C" fn(c_int, *mut CUcheckpointUnlockArgs) -> CUresult>,
+    pub cuCheckpointProcessUnlock:
+        Option<unsafe extern "C" fn(c_int, *mut CUcheckpointUnlockArgs) -> CUresult>,
     /// `cuCoredumpGetAttribute`.
-    pub cuCoredumpGetAttribute: Option<unsafe extern "C" fn(CUcoredumpSettings, *mut c_void, *mut usize) -> CUresult>,
+    pub cuCoredumpGetAttribute:
+        Option<unsafe extern "C" fn(CUcoredumpSettings, *mut c_void, *mut usize) -> CUresult>,
     /// `cuCoredumpGetAttributeGlobal`.
     pub cuCoredumpGetAttributeGlobal:
         Option<unsafe extern "C" fn(CUcoredumpSettings, *mut c_void, *mut usize) -> CUresult>,
     /// `cuCoredumpSetAttribute`.
-    pub cuCoredumpSetAttribute: Option<unsafe extern "C" fn(CUcoredumpSettings, *mut c_void, *mut usize) -> CUresult>,
+    pub cuCoredumpSetAttribute:
+        Option<unsafe extern "C" fn(CUcoredumpSettings, *mut c_void, *mut usize) -> CUresult>,
     /// `cuCoredumpSetAttributeGlobal`.
     pub cuCoredumpSetAttributeGlobal:
         Option<unsafe extern "C" fn(CUcoredumpSettings, *mut c_void, *mut usize) -> CUresult>,
@@ -64,11 +81,19 @@ pub struct Table {
     /// `cuCtxCreate_v2`.
     pub cuCtxCreate_v2: Option<unsafe extern "C" fn(*mut CUcontext, c_uint, CUdevice) -> CUresult>,
     /// `cuCtxCreate_v3`.
-    pub cuCtxCreate_v3:
-        Option<unsafe extern "C" fn(*mut CUcontext, *mut CUexecAffinityParam, c_int, c_uint, CUdevice) -> CUresult>,
+    pub cuCtxCreate_v3: Option<
+        unsafe extern "C" fn(
+            *mut CUcontext,
+            *mut CUexecAffinityParam,
+            c_int,
+            c_uint,
+            CUdevice,
+        ) -> CUresult,
+    >,
     /// `cuCtxCreate_v4`.
-    pub cuCtxCreate_v4:
-        Option<unsafe extern "C" fn(*mut CUcontext, *mut CUctxCreateParams, c_uint, CUdevice) -> CUresult>,
+    pub cuCtxCreate_v4: Option<
+        unsafe extern "C" fn(*mut CUcontext, *mut CUctxCreateParams, c_uint, CUdevice) -> CUresult,
+    >,
     /// `cuCtxDestroy`.
     pub cuCtxDestroy: Option<unsafe extern "C" fn(CUcontext) -> CUresult>,
     /// `cuCtxDestroy_v2`.
@@ -88,13 +113,15 @@ pub struct Table {
     /// `cuCtxGetCurrent`.
     pub cuCtxGetCurrent: Option<unsafe extern "C" fn(*mut CUcontext) -> CUresult>,
     /// `cuCtxGetDevResource`.
-    pub cuCtxGetDevResource: Option<unsafe extern "C" fn(CUcontext, *mut CUdevResource, CUdevResourceType) -> CUresult>,
+    pub cuCtxGetDevResource:
+        Option<unsafe extern "C" fn(CUcontext, *mut CUdevResource, CUdevResourceType) -> CUresult>,
     /// `cuCtxGetDevice`.
     pub cuCtxGetDevice: Option<unsafe extern "C" fn(*mut CUdevice) -> CUresult>,
     /// `cuCtxGetDevice_v2`.
     pub cuCtxGetDevice_v2: Option<unsafe extern "C" fn(*mut CUdevice, CUcontext) -> CUresult>,
     /// `cuCtxGetExecAffinity`.
-    pub cuCtxGetExecAffinity: Option<unsafe extern "C" fn(*mut CUexecAffinityParam, CUexecAffinityType) -> CUresult>,
+    pub cuCtxGetExecAffinity:
+        Option<unsafe extern "C" fn(*mut CUexecAffinityParam, CUexecAffinityType) -> CUresult>,
     /// `cuCtxGetFlags`.
     pub cuCtxGetFlags: Option<unsafe extern "C" fn(*mut c_uint) -> CUresult>,
     /// `cuCtxGetId`.
@@ -104,7 +131,8 @@ pub struct Table {
     /// `cuCtxGetSharedMemConfig`.
     pub cuCtxGetSharedMemConfig: Option<unsafe extern "C" fn(*mut CUsharedconfig) -> CUresult>,
     /// `cuCtxGetStreamPriorityRange`.
-    pub cuCtxGetStreamPriorityRange: Option<unsafe extern "C" fn(*mut c_int, *mut c_int) -> CUresult>,
+    pub cuCtxGetStreamPriorityRange:
+        Option<unsafe extern "C" fn(*mut c_int, *mut c_int) -> CUresult>,
     /// `cuCtxPopCurrent`.
     pub cuCtxPopCurrent: Option<unsafe extern "C" fn(*mut CUcontext) -> CUresult>,
     /// `cuCtxPopCurrent_v2`.
@@ -138,8 +166,9 @@ pub struct Table {
     /// `cuDestroyExternalSemaphore`.
     pub cuDestroyExternalSemaphore: Option<unsafe extern "C" fn(CUexternalSemaphore) -> CUresult>,
     /// `cuDevResourceGenerateDesc`.
-    pub cuDevResourceGenerateDesc:
-        Option<unsafe extern "C" fn(*mut CUdevResourceDesc, *mut CUdevResource, c_uint) -> CUresult>,
+    pub cuDevResourceGenerateDesc: Option<
+        unsafe extern "C" fn(*mut CUdevResourceDesc, *mut CUdevResource, c_uint) -> CUresult,
+    >,
     /// `cuDevSmResourceSplitByCount`.
     pub cuDevSmResourceSplitByCount: Option<
         unsafe extern "C" fn(
@@ -152,19 +181,24 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuDeviceCanAccessPeer`.
-    pub cuDeviceCanAccessPeer: Option<unsafe extern "C" fn(*mut c_int, CUdevice, CUdevice) -> CUresult>,
+    pub cuDeviceCanAccessPeer:
+        Option<unsafe extern "C" fn(*mut c_int, CUdevice, CUdevice) -> CUresult>,
     /// `cuDeviceComputeCapability`.
-    pub cuDeviceComputeCapability: Option<unsafe extern "C" fn(*mut c_int, *mut c_int, CUdevice) -> CUresult>,
+    pub cuDeviceComputeCapability:
+        Option<unsafe extern "C" fn(*mut c_int, *mut c_int, CUdevice) -> CUresult>,
     /// `cuDeviceGet`.
     pub cuDeviceGet: Option<unsafe extern "C" fn(*mut CUdevice, c_int) -> CUresult>,
     /// `cuDeviceGetAttribute`.
-    pub cuDeviceGetAttribute: Option<unsafe extern "C" fn(*mut c_int, CUdevice_attribute, CUdevice) -> CUresult>,
+    pub cuDeviceGetAttribute:
+        Option<unsafe extern "C" fn(*mut c_int, CUdevice_attribute, CUdevice) -> CUresult>,
     /// `cuDeviceGetByPCIBusId`.
-    pub cuDeviceGetByPCIBusId: Option<unsafe extern "C" fn(*mut CUdevice, *const c_char) -> CUresult>,
+    pub cuDeviceGetByPCIBusId:
+        Option<unsafe extern "C" fn(*mut CUdevice, *const c_char) -> CUresult>,
     /// `cuDeviceGetCount`.
     pub cuDeviceGetCount: Option<unsafe extern "C" fn(*mut c_int) -> CUresult>,
     /// `cuDeviceGetDefaultMemPool`.
-    pub cuDeviceGetDefaultMemPool: Option<unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult>,
+    pub cuDeviceGetDefaultMemPool:
+        Option<unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult>,
     /// `cuDeviceGetDevResource`.
     pub cuDeviceGetDevResource:
         Option<unsafe extern "C" fn(CUdevice, *mut CUdevResource, CUdevResourceType) -> CUresult>,
@@ -175,22 +209,33 @@ pub struct Table {
     pub cuDeviceGetGraphMemAttribute:
         Option<unsafe extern "C" fn(CUdevice, CUgraphMem_attribute, *mut c_void) -> CUresult>,
     /// `cuDeviceGetHostAtomicCapabilities`.
-    pub cuDeviceGetHostAtomicCapabilities:
-        Option<unsafe extern "C" fn(*mut c_uint, *const CUatomicOperation, c_uint, CUdevice) -> CUresult>,
+    pub cuDeviceGetHostAtomicCapabilities: Option<
+        unsafe extern "C" fn(*mut c_uint, *const CUatomicOperation, c_uint, CUdevice) -> CUresult,
+    >,
     /// `cuDeviceGetLuid`.
-    pub cuDeviceGetLuid: Option<unsafe extern "C" fn(*mut c_char, *mut c_uint, CUdevice) -> CUresult>,
+    pub cuDeviceGetLuid:
+        Option<unsafe extern "C" fn(*mut c_char, *mut c_uint, CUdevice) -> CUresult>,
     /// `cuDeviceGetMemPool`.
     pub cuDeviceGetMemPool: Option<unsafe extern "C" fn(*mut CUmemoryPool, CUdevice) -> CUresult>,
     /// `cuDeviceGetName`.
     pub cuDeviceGetName: Option<unsafe extern "C" fn(*mut c_char, c_int, CUdevice) -> CUresult>,
     /// `cuDeviceGetNvSciSyncAttributes`.
-    pub cuDeviceGetNvSciSyncAttributes: Option<unsafe extern "C" fn(*mut c_void, CUdevice, c_int) -> CUresult>,
+    pub cuDeviceGetNvSciSyncAttributes:
+        Option<unsafe extern "C" fn(*mut c_void, CUdevice, c_int) -> CUresult>,
     /// `cuDeviceGetP2PAtomicCapabilities`.
-    pub cuDeviceGetP2PAtomicCapabilities:
-        Option<unsafe extern "C" fn(*mut c_uint, *const CUatomicOperation, c_uint, CUdevice, CUdevice) -> CUresult>,
+    pub cuDeviceGetP2PAtomicCapabilities: Option<
+        unsafe extern "C" fn(
+            *mut c_uint,
+            *const CUatomicOperation,
+            c_uint,
+            CUdevice,
+            CUdevice,
+        ) -> CUresult,
+    >,
     /// `cuDeviceGetP2PAttribute`.
-    pub cuDeviceGetP2PAttribute:
-        Option<unsafe extern "C" fn(*mut c_int, CUdevice_P2PAttribute, CUdevice, CUdevice) -> CUresult>,
+    pub cuDeviceGetP2PAttribute: Option<
+        unsafe extern "C" fn(*mut c_int, CUdevice_P2PAttribute, CUdevice, CUdevice) -> CUresult,
+    >,
     /// `cuDeviceGetPCIBusId`.
     pub cuDeviceGetPCIBusId: Option<unsafe extern "C" fn(*mut c_char, c_int, CUdevice) -> CUresult>,
     /// `cuDeviceGetProperties`.
@@ -205,7 +250,8 @@ pub struct Table {
     /// `cuDeviceGraphMemTrim`.
     pub cuDeviceGraphMemTrim: Option<unsafe extern "C" fn(CUdevice) -> CUresult>,
     /// `cuDevicePrimaryCtxGetState`.
-    pub cuDevicePrimaryCtxGetState: Option<unsafe extern "C" fn(CUdevice, *mut c_uint, *mut c_int) -> CUresult>,
+    pub cuDevicePrimaryCtxGetState:
+        Option<unsafe extern "C" fn(CUdevice, *mut c_uint, *mut c_int) -> CUresult>,
     /// `cuDevicePrimaryCtxRelease`.
     pub cuDevicePrimaryCtxRelease: Option<unsafe extern "C" fn(CUdevice) -> CUresult>,
     /// `cuDevicePrimaryCtxRelease_v2`.
@@ -215,14 +261,21 @@ pub struct Table {
     /// `cuDevicePrimaryCtxReset_v2`.
     pub cuDevicePrimaryCtxReset_v2: Option<unsafe extern "C" fn(CUdevice) -> CUresult>,
     /// `cuDevicePrimaryCtxRetain`.
-    pub cuDevicePrimaryCtxRetain: Option<unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult>,
+    pub cuDevicePrimaryCtxRetain:
+        Option<unsafe extern "C" fn(*mut CUcontext, CUdevice) -> CUresult>,
     /// `cuDevicePrimaryCtxSetFlags`.
     pub cuDevicePrimaryCtxSetFlags: Option<unsafe extern "C" fn(CUdevice, c_uint) -> CUresult>,
     /// `cuDevicePrimaryCtxSetFlags_v2`.
     pub cuDevicePrimaryCtxSetFlags_v2: Option<unsafe extern "C" fn(CUdevice, c_uint) -> CUresult>,
     /// `cuDeviceRegisterAsyncNotification`.
-    pub cuDeviceRegisterAsyncNotification:
-        Option<unsafe extern "C" fn(CUdevice, CUasyncCallback, *mut c_void, *mut CUasyncCallbackHandle) -> CUresult>,
+    pub cuDeviceRegisterAsyncNotification: Option<
+        unsafe extern "C" fn(
+            CUdevice,
+            CUasyncCallback,
+            *mut c_void,
+            *mut CUasyncCallbackHandle,
+        ) -> CUresult,
+    >,
     /// `cuDeviceSetGraphMemAttribute`.
     pub cuDeviceSetGraphMemAttribute:
         Option<unsafe extern "C" fn(CUdevice, CUgraphMem_attribute, *mut c_void) -> CUresult>,
@@ -233,7 +286,8 @@ pub struct Table {
     /// `cuDeviceTotalMem_v2`.
     pub cuDeviceTotalMem_v2: Option<unsafe extern "C" fn(*mut usize, CUdevice) -> CUresult>,
     /// `cuDeviceUnregisterAsyncNotification`.
-    pub cuDeviceUnregisterAsyncNotification: Option<unsafe extern "C" fn(CUdevice, CUasyncCallbackHandle) -> CUresult>,
+    pub cuDeviceUnregisterAsyncNotification:
+        Option<unsafe extern "C" fn(CUdevice, CUasyncCallbackHandle) -> CUresult>,
     /// `cuDriverGetVersion`.
     pub cuDriverGetVersion: Option<unsafe extern "C" fn(*mut c_int) -> CUresult>,
     /// `cuEventCreate`.
@@ -256,7 +310,11 @@ pub struct Table {
     pub cuEventSynchronize: Option<unsafe extern "C" fn(CUevent) -> CUresult>,
     /// `cuExternalMemoryGetMappedBuffer`.
     pub cuExternalMemoryGetMappedBuffer: Option<
-        unsafe extern "C" fn(*mut CUdeviceptr, CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC) -> CUresult,
+        unsafe extern "C" fn(
+            *mut CUdeviceptr,
+            CUexternalMemory,
+            *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
+        ) -> CUresult,
     >,
     /// `cuExternalMemoryGetMappedMipmappedArray`.
     pub cuExternalMemoryGetMappedMipmappedArray: Option<
@@ -267,28 +325,38 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuFlushGPUDirectRDMAWrites`.
-    pub cuFlushGPUDirectRDMAWrites:
-        Option<unsafe extern "C" fn(CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope) -> CUresult>,
+    pub cuFlushGPUDirectRDMAWrites: Option<
+        unsafe extern "C" fn(
+            CUflushGPUDirectRDMAWritesTarget,
+            CUflushGPUDirectRDMAWritesScope,
+        ) -> CUresult,
+    >,
     /// `cuFuncGetAttribute`.
-    pub cuFuncGetAttribute: Option<unsafe extern "C" fn(*mut c_int, CUfunction_attribute, CUfunction) -> CUresult>,
+    pub cuFuncGetAttribute:
+        Option<unsafe extern "C" fn(*mut c_int, CUfunction_attribute, CUfunction) -> CUresult>,
     /// `cuFuncGetModule`.
     pub cuFuncGetModule: Option<unsafe extern "C" fn(*mut CUmodule, CUfunction) -> CUresult>,
     /// `cuFuncGetName`.
     pub cuFuncGetName: Option<unsafe extern "C" fn(*mut *const c_char, CUfunction) -> CUresult>,
     /// `cuFuncGetParamInfo`.
-    pub cuFuncGetParamInfo: Option<unsafe extern "C" fn(CUfunction, usize, *mut usize, *mut usize) -> CUresult>,
+    pub cuFuncGetParamInfo:
+        Option<unsafe extern "C" fn(CUfunction, usize, *mut usize, *mut usize) -> CUresult>,
     /// `cuFuncIsLoaded`.
-    pub cuFuncIsLoaded: Option<unsafe extern "C" fn(*mut CUfunctionLoadingState, CUfunction) -> CUresult>,
+    pub cuFuncIsLoaded:
+        Option<unsafe extern "C" fn(*mut CUfunctionLoadingState, CUfunction) -> CUresult>,
     /// `cuFuncLoad`.
     pub cuFuncLoad: Option<unsafe extern "C" fn(CUfunction) -> CUresult>,
     /// `cuFuncSetAttribute`.
-    pub cuFuncSetAttribute: Option<unsafe extern "C" fn(CUfunction, CUfunction_attribute, c_int) -> CUresult>,
+    pub cuFuncSetAttribute:
+        Option<unsafe extern "C" fn(CUfunction, CUfunction_attribute, c_int) -> CUresult>,
     /// `cuFuncSetBlockShape`.
-    pub cuFuncSetBlockShape: Option<unsafe extern "C" fn(CUfunction, c_int, c_int, c_int) -> CUresult>,
+    pub cuFuncSetBlockShape:
+        Option<unsafe extern "C" fn(CUfunction, c_int, c_int, c_int) -> CUresult>,
     /// `cuFuncSetCacheConfig`.
     pub cuFuncSetCacheConfig: Option<unsafe extern "C" fn(CUfunction, CUfunc_cache) -> CUresult>,
     /// `cuFuncSetSharedMemConfig`.
-    pub cuFuncSetSharedMemConfig: Option<unsafe extern "C" fn(CUfunction, CUsharedconfig) -> CUresult>,
+    pub cuFuncSetSharedMemConfig:
+        Option<unsafe extern "C" fn(CUfunction, CUsharedconfig) -> CUresult>,
     /// `cuFuncSetSharedSize`.
     pub cuFuncSetSharedSize: Option<unsafe extern "C" fn(CUfunction, c_uint) -> CUresult>,
     /// `cuGetErrorName`.
@@ -296,9 +364,12 @@ pub struct Table {
     /// `cuGetErrorString`.
     pub cuGetErrorString: Option<unsafe extern "C" fn(CUresult, *mut *const c_char) -> CUresult>,
     /// `cuGetExportTable`.
-    pub cuGetExportTable: Option<unsafe extern "C" fn(*mut *const c_void, *const CUuuid) -> CUresult>,
+    pub cuGetExportTable:
+        Option<unsafe extern "C" fn(*mut *const c_void, *const CUuuid) -> CUresult>,
     /// `cuGetProcAddress`.
-    pub cuGetProcAddress: Option<unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, cuuint64_t) -> CUresult>,
+    pub cuGetProcAddress: Option<
+        unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, cuuint64_t) -> CUresult,
+    >,
     /// `cuGetProcAddress_v2`.
     pub cuGetProcAddress_v2: Option<
         unsafe extern "C" fn(
@@ -320,11 +391,19 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuGraphAddChildGraphNode`.
-    pub cuGraphAddChildGraphNode:
-        Option<unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUgraph) -> CUresult>,
+    pub cuGraphAddChildGraphNode: Option<
+        unsafe extern "C" fn(
+            *mut CUgraphNode,
+            CUgraph,
+            *const CUgraphNode,
+            usize,
+            CUgraph,
+        ) -> CUresult,
+    >,
     /// `cuGraphAddDependencies`.
-    pub cuGraphAddDependencies:
-        Option<unsafe extern "C" fn(CUgraph, *const CUgraphNode, *const CUgraphNode, usize) -> CUresult>,
+    pub cuGraphAddDependencies: Option<
+        unsafe extern "C" fn(CUgraph, *const CUgraphNode, *const CUgraphNode, usize) -> CUresult,
+    >,
     /// `cuGraphAddDependencies_v2`.
     pub cuGraphAddDependencies_v2: Option<
         unsafe extern "C" fn(
@@ -336,14 +415,29 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuGraphAddEmptyNode`.
-    pub cuGraphAddEmptyNode:
-        Option<unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize) -> CUresult>,
+    pub cuGraphAddEmptyNode: Option<
+        unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize) -> CUresult,
+    >,
     /// `cuGraphAddEventRecordNode`.
-    pub cuGraphAddEventRecordNode:
-        Option<unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUevent) -> CUresult>,
+    pub cuGraphAddEventRecordNode: Option<
+        unsafe extern "C" fn(
+            *mut CUgraphNode,
+            CUgraph,
+            *const CUgraphNode,
+            usize,
+            CUevent,
+        ) -> CUresult,
+    >,
     /// `cuGraphAddEventWaitNode`.
-    pub cuGraphAddEventWaitNode:
-        Option<unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUevent) -> CUresult>,
+    pub cuGraphAddEventWaitNode: Option<
+        unsafe extern "C" fn(
+            *mut CUgraphNode,
+            CUgraph,
+            *const CUgraphNode,
+            usize,
+            CUevent,
+        ) -> CUresult,
+    >,
     /// `cuGraphAddExternalSemaphoresSignalNode`.
     pub cuGraphAddExternalSemaphoresSignalNode: Option<
         unsafe extern "C" fn(
@@ -405,8 +499,15 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuGraphAddMemFreeNode`.
-    pub cuGraphAddMemFreeNode:
-        Option<unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUdeviceptr) -> CUresult>,
+    pub cuGraphAddMemFreeNode: Option<
+        unsafe extern "C" fn(
+            *mut CUgraphNode,
+            CUgraph,
+            *const CUgraphNode,
+            usize,
+            CUdeviceptr,
+        ) -> CUresult,
+    >,
     /// `cuGraphAddMemcpyNode`.
     pub cuGraphAddMemcpyNode: Option<
         unsafe extern "C" fn(
@@ -431,7 +532,13 @@ pub struct Table {
     >,
     /// `cuGraphAddNode`.
     pub cuGraphAddNode: Option<
-        unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *mut CUgraphNodeParams) -> CUresult,
+        unsafe extern "C" fn(
+            *mut CUgraphNode,
+            CUgraph,
+            *const CUgraphNode,
+            usize,
+            *mut CUgraphNodeParams,
+        ) -> CUresult,
     >,
     /// `cuGraphAddNode_v2`.
     pub cuGraphAddNode_v2: Option<
@@ -451,77 +558,130 @@ pub struct Table {
     pub cuGraphBatchMemOpNodeSetParams:
         Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> CUresult>,
     /// `cuGraphChildGraphNodeGetGraph`.
-    pub cuGraphChildGraphNodeGetGraph: Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraph) -> CUresult>,
+    pub cuGraphChildGraphNodeGetGraph:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraph) -> CUresult>,
     /// `cuGraphClone`.
     pub cuGraphClone: Option<unsafe extern "C" fn(*mut CUgraph, CUgraph) -> CUresult>,
     /// `cuGraphConditionalHandleCreate`.
-    pub cuGraphConditionalHandleCreate:
-        Option<unsafe extern "C" fn(*mut CUgraphConditionalHandle, CUgraph, CUcontext, c_uint, c_uint) -> CUresult>,
+    pub cuGraphConditionalHandleCreate: Option<
+        unsafe extern "C" fn(
+            *mut CUgraphConditionalHandle,
+            CUgraph,
+            CUcontext,
+            c_uint,
+            c_uint,
+        ) -> CUresult,
+    >,
     /// `cuGraphCreate`.
     pub cuGraphCreate: Option<unsafe extern "C" fn(*mut CUgraph, c_uint) -> CUresult>,
     /// `cuGraphDebugDotPrint`.
-    pub cuGraphDebugDotPrint: Option<unsafe extern "C" fn(CUgraph, *const c_char, c_uint) -> CUresult>,
+    pub cuGraphDebugDotPrint:
+        Option<unsafe extern "C" fn(CUgraph, *const c_char, c_uint) -> CUresult>,
     /// `cuGraphDestroy`.
     pub cuGraphDestroy: Option<unsafe extern "C" fn(CUgraph) -> CUresult>,
     /// `cuGraphDestroyNode`.
     pub cuGraphDestroyNode: Option<unsafe extern "C" fn(CUgraphNode) -> CUresult>,
     /// `cuGraphEventRecordNodeGetEvent`.
-    pub cuGraphEventRecordNodeGetEvent: Option<unsafe extern "C" fn(CUgraphNode, *mut CUevent) -> CUresult>,
+    pub cuGraphEventRecordNodeGetEvent:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUevent) -> CUresult>,
     /// `cuGraphEventRecordNodeSetEvent`.
-    pub cuGraphEventRecordNodeSetEvent: Option<unsafe extern "C" fn(CUgraphNode, CUevent) -> CUresult>,
+    pub cuGraphEventRecordNodeSetEvent:
+        Option<unsafe extern "C" fn(CUgraphNode, CUevent) -> CUresult>,
     /// `cuGraphEventWaitNodeGetEvent`.
-    pub cuGraphEventWaitNodeGetEvent: Option<unsafe extern "C" fn(CUgraphNode, *mut CUevent) -> CUresult>,
+    pub cuGraphEventWaitNodeGetEvent:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUevent) -> CUresult>,
     /// `cuGraphEventWaitNodeSetEvent`.
-    pub cuGraphEventWaitNodeSetEvent: Option<unsafe extern "C" fn(CUgraphNode, CUevent) -> CUresult>,
+    pub cuGraphEventWaitNodeSetEvent:
+        Option<unsafe extern "C" fn(CUgraphNode, CUevent) -> CUresult>,
     /// `cuGraphExecBatchMemOpNodeSetParams`.
-    pub cuGraphExecBatchMemOpNodeSetParams:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_BATCH_MEM_OP_NODE_PARAMS) -> CUresult>,
+    pub cuGraphExecBatchMemOpNodeSetParams: Option<
+        unsafe extern "C" fn(
+            CUgraphExec,
+            CUgraphNode,
+            *const CUDA_BATCH_MEM_OP_NODE_PARAMS,
+        ) -> CUresult,
+    >,
     /// `cuGraphExecChildGraphNodeSetParams`.
-    pub cuGraphExecChildGraphNodeSetParams: Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, CUgraph) -> CUresult>,
+    pub cuGraphExecChildGraphNodeSetParams:
+        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, CUgraph) -> CUresult>,
     /// `cuGraphExecDestroy`.
     pub cuGraphExecDestroy: Option<unsafe extern "C" fn(CUgraphExec) -> CUresult>,
     /// `cuGraphExecEventRecordNodeSetEvent`.
-    pub cuGraphExecEventRecordNodeSetEvent: Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, CUevent) -> CUresult>,
+    pub cuGraphExecEventRecordNodeSetEvent:
+        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, CUevent) -> CUresult>,
     /// `cuGraphExecEventWaitNodeSetEvent`.
-    pub cuGraphExecEventWaitNodeSetEvent: Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, CUevent) -> CUresult>,
+    pub cuGraphExecEventWaitNodeSetEvent:
+        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, CUevent) -> CUresult>,
     /// `cuGraphExecExternalSemaphoresSignalNodeSetParams`.
-    pub cuGraphExecExternalSemaphoresSignalNodeSetParams:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) -> CUresult>,
+    pub cuGraphExecExternalSemaphoresSignalNodeSetParams: Option<
+        unsafe extern "C" fn(
+            CUgraphExec,
+            CUgraphNode,
+            *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
+        ) -> CUresult,
+    >,
     /// `cuGraphExecExternalSemaphoresWaitNodeSetParams`.
-    pub cuGraphExecExternalSemaphoresWaitNodeSetParams:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_EXT_SEM_WAIT_NODE_PARAMS) -> CUresult>,
+    pub cuGraphExecExternalSemaphoresWaitNodeSetParams: Option<
+        unsafe extern "C" fn(
+            CUgraphExec,
+            CUgraphNode,
+            *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+        ) -> CUresult,
+    >,
     /// `cuGraphExecGetFlags`.
     pub cuGraphExecGetFlags: Option<unsafe extern "C" fn(CUgraphExec, *mut cuuint64_t) -> CUresult>,
     /// `cuGraphExecHostNodeSetParams`.
-    pub cuGraphExecHostNodeSetParams:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_HOST_NODE_PARAMS) -> CUresult>,
+    pub cuGraphExecHostNodeSetParams: Option<
+        unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_HOST_NODE_PARAMS) -> CUresult,
+    >,
     /// `cuGraphExecKernelNodeSetParams`.
-    pub cuGraphExecKernelNodeSetParams:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS_v1) -> CUresult>,
+    pub cuGraphExecKernelNodeSetParams: Option<
+        unsafe extern "C" fn(
+            CUgraphExec,
+            CUgraphNode,
+            *const CUDA_KERNEL_NODE_PARAMS_v1,
+        ) -> CUresult,
+    >,
     /// `cuGraphExecKernelNodeSetParams_v2`.
-    pub cuGraphExecKernelNodeSetParams_v2:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS) -> CUresult>,
+    pub cuGraphExecKernelNodeSetParams_v2: Option<
+        unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS) -> CUresult,
+    >,
     /// `cuGraphExecMemcpyNodeSetParams`.
-    pub cuGraphExecMemcpyNodeSetParams:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_MEMCPY3D, CUcontext) -> CUresult>,
+    pub cuGraphExecMemcpyNodeSetParams: Option<
+        unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_MEMCPY3D, CUcontext) -> CUresult,
+    >,
     /// `cuGraphExecMemsetNodeSetParams`.
-    pub cuGraphExecMemsetNodeSetParams:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *const CUDA_MEMSET_NODE_PARAMS, CUcontext) -> CUresult>,
+    pub cuGraphExecMemsetNodeSetParams: Option<
+        unsafe extern "C" fn(
+            CUgraphExec,
+            CUgraphNode,
+            *const CUDA_MEMSET_NODE_PARAMS,
+            CUcontext,
+        ) -> CUresult,
+    >,
     /// `cuGraphExecNodeSetParams`.
     pub cuGraphExecNodeSetParams:
         Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *mut CUgraphNodeParams) -> CUresult>,
     /// `cuGraphExecUpdate`.
-    pub cuGraphExecUpdate:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraph, *mut CUgraphNode, *mut CUgraphExecUpdateResult) -> CUresult>,
+    pub cuGraphExecUpdate: Option<
+        unsafe extern "C" fn(
+            CUgraphExec,
+            CUgraph,
+            *mut CUgraphNode,
+            *mut CUgraphExecUpdateResult,
+        ) -> CUresult,
+    >,
     /// `cuGraphExecUpdate_v2`.
-    pub cuGraphExecUpdate_v2:
-        Option<unsafe extern "C" fn(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo) -> CUresult>,
+    pub cuGraphExecUpdate_v2: Option<
+        unsafe extern "C" fn(CUgraphExec, CUgraph, *mut CUgraphExecUpdateResultInfo) -> CUresult,
+    >,
     /// `cuGraphExternalSemaphoresSignalNodeGetParams`.
     pub cuGraphExternalSemaphoresSignalNodeGetParams:
         Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) -> CUresult>,
     /// `cuGraphExternalSemaphoresSignalNodeSetParams`.
-    pub cuGraphExternalSemaphoresSignalNodeSetParams:
-        Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) -> CUresult>,
+    pub cuGraphExternalSemaphoresSignalNodeSetParams: Option<
+        unsafe extern "C" fn(CUgraphNode, *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) -> CUresult,
+    >,
     /// `cuGraphExternalSemaphoresWaitNodeGetParams`.
     pub cuGraphExternalSemaphoresWaitNodeGetParams:
         Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_EXT_SEM_WAIT_NODE_PARAMS) -> CUresult>,
@@ -529,36 +689,73 @@ pub struct Table {
     pub cuGraphExternalSemaphoresWaitNodeSetParams:
         Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_EXT_SEM_WAIT_NODE_PARAMS) -> CUresult>,
     /// `cuGraphGetEdges`.
-    pub cuGraphGetEdges:
-        Option<unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut usize) -> CUresult>,
+    pub cuGraphGetEdges: Option<
+        unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut usize) -> CUresult,
+    >,
     /// `cuGraphGetEdges_v2`.
     pub cuGraphGetEdges_v2: Option<
-        unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut CUgraphNode, *mut CUgraphEdgeData, *mut usize) -> CUresult,
+        unsafe extern "C" fn(
+            CUgraph,
+            *mut CUgraphNode,
+            *mut CUgraphNode,
+            *mut CUgraphEdgeData,
+            *mut usize,
+        ) -> CUresult,
     >,
     /// `cuGraphGetNodes`.
-    pub cuGraphGetNodes: Option<unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult>,
+    pub cuGraphGetNodes:
+        Option<unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult>,
     /// `cuGraphGetRootNodes`.
-    pub cuGraphGetRootNodes: Option<unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult>,
+    pub cuGraphGetRootNodes:
+        Option<unsafe extern "C" fn(CUgraph, *mut CUgraphNode, *mut usize) -> CUresult>,
     /// `cuGraphHostNodeGetParams`.
-    pub cuGraphHostNodeGetParams: Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_HOST_NODE_PARAMS) -> CUresult>,
+    pub cuGraphHostNodeGetParams:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_HOST_NODE_PARAMS) -> CUresult>,
     /// `cuGraphHostNodeSetParams`.
-    pub cuGraphHostNodeSetParams: Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_HOST_NODE_PARAMS) -> CUresult>,
+    pub cuGraphHostNodeSetParams:
+        Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_HOST_NODE_PARAMS) -> CUresult>,
     /// `cuGraphInstantiate`.
-    pub cuGraphInstantiate:
-        Option<unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut CUgraphNode, *mut c_char, usize) -> CUresult>,
+    pub cuGraphInstantiate: Option<
+        unsafe extern "C" fn(
+            *mut CUgraphExec,
+            CUgraph,
+            *mut CUgraphNode,
+            *mut c_char,
+            usize,
+        ) -> CUresult,
+    >,
     /// `cuGraphInstantiateWithFlags`.
-    pub cuGraphInstantiateWithFlags: Option<unsafe extern "C" fn(*mut CUgraphExec, CUgraph, c_ulonglong) -> CUresult>,
+    pub cuGraphInstantiateWithFlags:
+        Option<unsafe extern "C" fn(*mut CUgraphExec, CUgraph, c_ulonglong) -> CUresult>,
     /// `cuGraphInstantiateWithParams`.
-    pub cuGraphInstantiateWithParams:
-        Option<unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut CUDA_GRAPH_INSTANTIATE_PARAMS) -> CUresult>,
+    pub cuGraphInstantiateWithParams: Option<
+        unsafe extern "C" fn(
+            *mut CUgraphExec,
+            CUgraph,
+            *mut CUDA_GRAPH_INSTANTIATE_PARAMS,
+        ) -> CUresult,
+    >,
     /// `cuGraphInstantiate_v2`.
-    pub cuGraphInstantiate_v2:
-        Option<unsafe extern "C" fn(*mut CUgraphExec, CUgraph, *mut CUgraphNode, *mut c_char, usize) -> CUresult>,
+    pub cuGraphInstantiate_v2: Option<
+        unsafe extern "C" fn(
+            *mut CUgraphExec,
+            CUgraph,
+            *mut CUgraphNode,
+            *mut c_char,
+            usize,
+        ) -> CUresult,
+    >,
     /// `cuGraphKernelNodeCopyAttributes`.
-    pub cuGraphKernelNodeCopyAttributes: Option<unsafe extern "C" fn(CUgraphNode, CUgraphNode) -> CUresult>,
+    pub cuGraphKernelNodeCopyAttributes:
+        Option<unsafe extern "C" fn(CUgraphNode, CUgraphNode) -> CUresult>,
     /// `cuGraphKernelNodeGetAttribute`.
-    pub cuGraphKernelNodeGetAttribute:
-        Option<unsafe extern "C" fn(CUgraphNode, CUkernelNodeAttrID, *mut CUkernelNodeAttrValue) -> CUresult>,
+    pub cuGraphKernelNodeGetAttribute: Option<
+        unsafe extern "C" fn(
+            CUgraphNode,
+            CUkernelNodeAttrID,
+            *mut CUkernelNodeAttrValue,
+        ) -> CUresult,
+    >,
     /// `cuGraphKernelNodeGetParams`.
     pub cuGraphKernelNodeGetParams:
         Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_KERNEL_NODE_PARAMS_v1) -> CUresult>,
@@ -566,8 +763,13 @@ pub struct Table {
     pub cuGraphKernelNodeGetParams_v2:
         Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_KERNEL_NODE_PARAMS) -> CUresult>,
     /// `cuGraphKernelNodeSetAttribute`.
-    pub cuGraphKernelNodeSetAttribute:
-        Option<unsafe extern "C" fn(CUgraphNode, CUkernelNodeAttrID, *const CUkernelNodeAttrValue) -> CUresult>,
+    pub cuGraphKernelNodeSetAttribute: Option<
+        unsafe extern "C" fn(
+            CUgraphNode,
+            CUkernelNodeAttrID,
+            *const CUkernelNodeAttrValue,
+        ) -> CUresult,
+    >,
     /// `cuGraphKernelNodeSetParams`.
     pub cuGraphKernelNodeSetParams:
         Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS_v1) -> CUresult>,
@@ -580,42 +782,66 @@ pub struct Table {
     pub cuGraphMemAllocNodeGetParams:
         Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_MEM_ALLOC_NODE_PARAMS) -> CUresult>,
     /// `cuGraphMemFreeNodeGetParams`.
-    pub cuGraphMemFreeNodeGetParams: Option<unsafe extern "C" fn(CUgraphNode, *mut CUdeviceptr) -> CUresult>,
+    pub cuGraphMemFreeNodeGetParams:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUdeviceptr) -> CUresult>,
     /// `cuGraphMemcpyNodeGetParams`.
-    pub cuGraphMemcpyNodeGetParams: Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_MEMCPY3D) -> CUresult>,
+    pub cuGraphMemcpyNodeGetParams:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_MEMCPY3D) -> CUresult>,
     /// `cuGraphMemcpyNodeSetParams`.
-    pub cuGraphMemcpyNodeSetParams: Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_MEMCPY3D) -> CUresult>,
+    pub cuGraphMemcpyNodeSetParams:
+        Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_MEMCPY3D) -> CUresult>,
     /// `cuGraphMemsetNodeGetParams`.
-    pub cuGraphMemsetNodeGetParams: Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_MEMSET_NODE_PARAMS) -> CUresult>,
+    pub cuGraphMemsetNodeGetParams:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUDA_MEMSET_NODE_PARAMS) -> CUresult>,
     /// `cuGraphMemsetNodeSetParams`.
     pub cuGraphMemsetNodeSetParams:
         Option<unsafe extern "C" fn(CUgraphNode, *const CUDA_MEMSET_NODE_PARAMS) -> CUresult>,
     /// `cuGraphNodeFindInClone`.
-    pub cuGraphNodeFindInClone: Option<unsafe extern "C" fn(*mut CUgraphNode, CUgraphNode, CUgraph) -> CUresult>,
+    pub cuGraphNodeFindInClone:
+        Option<unsafe extern "C" fn(*mut CUgraphNode, CUgraphNode, CUgraph) -> CUresult>,
     /// `cuGraphNodeGetDependencies`.
-    pub cuGraphNodeGetDependencies: Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNode, *mut usize) -> CUresult>,
+    pub cuGraphNodeGetDependencies:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNode, *mut usize) -> CUresult>,
     /// `cuGraphNodeGetDependencies_v2`.
-    pub cuGraphNodeGetDependencies_v2:
-        Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNode, *mut CUgraphEdgeData, *mut usize) -> CUresult>,
+    pub cuGraphNodeGetDependencies_v2: Option<
+        unsafe extern "C" fn(
+            CUgraphNode,
+            *mut CUgraphNode,
+            *mut CUgraphEdgeData,
+            *mut usize,
+        ) -> CUresult,
+    >,
     /// `cuGraphNodeGetDependentNodes`.
     pub cuGraphNodeGetDependentNodes:
         Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNode, *mut usize) -> CUresult>,
     /// `cuGraphNodeGetDependentNodes_v2`.
-    pub cuGraphNodeGetDependentNodes_v2:
-        Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNode, *mut CUgraphEdgeData, *mut usize) -> CUresult>,
+    pub cuGraphNodeGetDependentNodes_v2: Option<
+        unsafe extern "C" fn(
+            CUgraphNode,
+            *mut CUgraphNode,
+            *mut CUgraphEdgeData,
+            *mut usize,
+        ) -> CUresult,
+    >,
     /// `cuGraphNodeGetEnabled`.
-    pub cuGraphNodeGetEnabled: Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *mut c_uint) -> CUresult>,
+    pub cuGraphNodeGetEnabled:
+        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, *mut c_uint) -> CUresult>,
     /// `cuGraphNodeGetType`.
-    pub cuGraphNodeGetType: Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNodeType) -> CUresult>,
+    pub cuGraphNodeGetType:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNodeType) -> CUresult>,
     /// `cuGraphNodeSetEnabled`.
-    pub cuGraphNodeSetEnabled: Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, c_uint) -> CUresult>,
+    pub cuGraphNodeSetEnabled:
+        Option<unsafe extern "C" fn(CUgraphExec, CUgraphNode, c_uint) -> CUresult>,
     /// `cuGraphNodeSetParams`.
-    pub cuGraphNodeSetParams: Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNodeParams) -> CUresult>,
+    pub cuGraphNodeSetParams:
+        Option<unsafe extern "C" fn(CUgraphNode, *mut CUgraphNodeParams) -> CUresult>,
     /// `cuGraphReleaseUserObject`.
-    pub cuGraphReleaseUserObject: Option<unsafe extern "C" fn(CUgraph, CUuserObject, c_uint) -> CUresult>,
+    pub cuGraphReleaseUserObject:
+        Option<unsafe extern "C" fn(CUgraph, CUuserObject, c_uint) -> CUresult>,
     /// `cuGraphRemoveDependencies`.
-    pub cuGraphRemoveDependencies:
-        Option<unsafe extern "C" fn(CUgraph, *const CUgraphNode, *const CUgraphNode, usize) -> CUresult>,
+    pub cuGraphRemoveDependencies: Option<
+        unsafe extern "C" fn(CUgraph, *const CUgraphNode, *const CUgraphNode, usize) -> CUresult,
+    >,
     /// `cuGraphRemoveDependencies_v2`.
     pub cuGraphRemoveDependencies_v2: Option<
         unsafe extern "C" fn(
@@ -627,34 +853,41 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuGraphRetainUserObject`.
-    pub cuGraphRetainUserObject: Option<unsafe extern "C" fn(CUgraph, CUuserObject, c_uint, c_uint) -> CUresult>,
+    pub cuGraphRetainUserObject:
+        Option<unsafe extern "C" fn(CUgraph, CUuserObject, c_uint, c_uint) -> CUresult>,
     /// `cuGraphUpload`.
     pub cuGraphUpload: Option<unsafe extern "C" fn(CUgraphExec, CUstream) -> CUresult>,
     /// `cuGraphicsMapResources`.
-    pub cuGraphicsMapResources: Option<unsafe extern "C" fn(c_uint, *mut CUgraphicsResource, CUstream) -> CUresult>,
+    pub cuGraphicsMapResources:
+        Option<unsafe extern "C" fn(c_uint, *mut CUgraphicsResource, CUstream) -> CUresult>,
     /// `cuGraphicsResourceGetMappedMipmappedArray`.
     pub cuGraphicsResourceGetMappedMipmappedArray:
         Option<unsafe extern "C" fn(*mut CUmipmappedArray, CUgraphicsResource) -> CUresult>,
     /// `cuGraphicsResourceGetMappedPointer`.
-    pub cuGraphicsResourceGetMappedPointer:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_uint, CUgraphicsResource) -> CUresult>,
+    pub cuGraphicsResourceGetMappedPointer: Option<
+        unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_uint, CUgraphicsResource) -> CUresult,
+    >,
     /// `cuGraphicsResourceGetMappedPointer_v2`.
     pub cuGraphicsResourceGetMappedPointer_v2:
         Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUgraphicsResource) -> CUresult>,
     /// `cuGraphicsResourceSetMapFlags`.
-    pub cuGraphicsResourceSetMapFlags: Option<unsafe extern "C" fn(CUgraphicsResource, c_uint) -> CUresult>,
+    pub cuGraphicsResourceSetMapFlags:
+        Option<unsafe extern "C" fn(CUgraphicsResource, c_uint) -> CUresult>,
     /// `cuGraphicsResourceSetMapFlags_v2`.
-    pub cuGraphicsResourceSetMapFlags_v2: Option<unsafe extern "C" fn(CUgraphicsResource, c_uint) -> CUresult>,
+    pub cuGraphicsResourceSetMapFlags_v2:
+        Option<unsafe extern "C" fn(CUgraphicsResource, c_uint) -> CUresult>,
     /// `cuGraphicsSubResourceGetMappedArray`.
     pub cuGraphicsSubResourceGetMappedArray:
         Option<unsafe extern "C" fn(*mut CUarray, CUgraphicsResource, c_uint, c_uint) -> CUresult>,
     /// `cuGraphicsUnmapResources`.
-    pub cuGraphicsUnmapResources: Option<unsafe extern "C" fn(c_uint, *mut CUgraphicsResource, CUstream) -> CUresult>,
+    pub cuGraphicsUnmapResources:
+        Option<unsafe extern "C" fn(c_uint, *mut CUgraphicsResource, CUstream) -> CUresult>,
     /// `cuGraphicsUnregisterResource`.
     pub cuGraphicsUnregisterResource: Option<unsafe extern "C" fn(CUgraphicsResource) -> CUresult>,
     /// `cuGreenCtxCreate`.
-    pub cuGreenCtxCreate:
-        Option<unsafe extern "C" fn(*mut CUgreenCtx, CUdevResourceDesc, CUdevice, c_uint) -> CUresult>,
+    pub cuGreenCtxCreate: Option<
+        unsafe extern "C" fn(*mut CUgreenCtx, CUdevResourceDesc, CUdevice, c_uint) -> CUresult,
+    >,
     /// `cuGreenCtxDestroy`.
     pub cuGreenCtxDestroy: Option<unsafe extern "C" fn(CUgreenCtx) -> CUresult>,
     /// `cuGreenCtxGetDevResource`.
@@ -665,32 +898,47 @@ pub struct Table {
     /// `cuGreenCtxRecordEvent`.
     pub cuGreenCtxRecordEvent: Option<unsafe extern "C" fn(CUgreenCtx, CUevent) -> CUresult>,
     /// `cuGreenCtxStreamCreate`.
-    pub cuGreenCtxStreamCreate: Option<unsafe extern "C" fn(*mut CUstream, CUgreenCtx, c_uint, c_int) -> CUresult>,
+    pub cuGreenCtxStreamCreate:
+        Option<unsafe extern "C" fn(*mut CUstream, CUgreenCtx, c_uint, c_int) -> CUresult>,
     /// `cuGreenCtxWaitEvent`.
     pub cuGreenCtxWaitEvent: Option<unsafe extern "C" fn(CUgreenCtx, CUevent) -> CUresult>,
     /// `cuImportExternalMemory`.
-    pub cuImportExternalMemory:
-        Option<unsafe extern "C" fn(*mut CUexternalMemory, *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC) -> CUresult>,
+    pub cuImportExternalMemory: Option<
+        unsafe extern "C" fn(
+            *mut CUexternalMemory,
+            *const CUDA_EXTERNAL_MEMORY_HANDLE_DESC,
+        ) -> CUresult,
+    >,
     /// `cuImportExternalSemaphore`.
-    pub cuImportExternalSemaphore:
-        Option<unsafe extern "C" fn(*mut CUexternalSemaphore, *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC) -> CUresult>,
+    pub cuImportExternalSemaphore: Option<
+        unsafe extern "C" fn(
+            *mut CUexternalSemaphore,
+            *const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC,
+        ) -> CUresult,
+    >,
     /// `cuInit`.
     pub cuInit: Option<unsafe extern "C" fn(c_uint) -> CUresult>,
     /// `cuIpcCloseMemHandle`.
     pub cuIpcCloseMemHandle: Option<unsafe extern "C" fn(CUdeviceptr) -> CUresult>,
     /// `cuIpcGetEventHandle`.
-    pub cuIpcGetEventHandle: Option<unsafe extern "C" fn(*mut CUipcEventHandle, CUevent) -> CUresult>,
+    pub cuIpcGetEventHandle:
+        Option<unsafe extern "C" fn(*mut CUipcEventHandle, CUevent) -> CUresult>,
     /// `cuIpcGetMemHandle`.
-    pub cuIpcGetMemHandle: Option<unsafe extern "C" fn(*mut CUipcMemHandle, CUdeviceptr) -> CUresult>,
+    pub cuIpcGetMemHandle:
+        Option<unsafe extern "C" fn(*mut CUipcMemHandle, CUdeviceptr) -> CUresult>,
     /// `cuIpcOpenEventHandle`.
-    pub cuIpcOpenEventHandle: Option<unsafe extern "C" fn(*mut CUevent, CUipcEventHandle) -> CUresult>,
+    pub cuIpcOpenEventHandle:
+        Option<unsafe extern "C" fn(*mut CUevent, CUipcEventHandle) -> CUresult>,
     /// `cuIpcOpenMemHandle`.
-    pub cuIpcOpenMemHandle: Option<unsafe extern "C" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult>,
+    pub cuIpcOpenMemHandle:
+        Option<unsafe extern "C" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult>,
     /// `cuIpcOpenMemHandle_v2`.
-    pub cuIpcOpenMemHandle_v2: Option<unsafe extern "C" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult>,
+    pub cuIpcOpenMemHandle_v2:
+        Option<unsafe extern "C" fn(*mut CUdeviceptr, CUipcMemHandle, c_uint) -> CUresult>,
     /// `cuKernelGetAttribute`.
-    pub cuKernelGetAttribute:
-        Option<unsafe extern "C" fn(*mut c_int, CUfunction_attribute, CUkernel, CUdevice) -> CUresult>,
+    pub cuKernelGetAttribute: Option<
+        unsafe extern "C" fn(*mut c_int, CUfunction_attribute, CUkernel, CUdevice) -> CUresult,
+    >,
     /// `cuKernelGetFunction`.
     pub cuKernelGetFunction: Option<unsafe extern "C" fn(*mut CUfunction, CUkernel) -> CUresult>,
     /// `cuKernelGetLibrary`.
@@ -698,11 +946,14 @@ pub struct Table {
     /// `cuKernelGetName`.
     pub cuKernelGetName: Option<unsafe extern "C" fn(*mut *const c_char, CUkernel) -> CUresult>,
     /// `cuKernelGetParamInfo`.
-    pub cuKernelGetParamInfo: Option<unsafe extern "C" fn(CUkernel, usize, *mut usize, *mut usize) -> CUresult>,
+    pub cuKernelGetParamInfo:
+        Option<unsafe extern "C" fn(CUkernel, usize, *mut usize, *mut usize) -> CUresult>,
     /// `cuKernelSetAttribute`.
-    pub cuKernelSetAttribute: Option<unsafe extern "C" fn(CUfunction_attribute, c_int, CUkernel, CUdevice) -> CUresult>,
+    pub cuKernelSetAttribute:
+        Option<unsafe extern "C" fn(CUfunction_attribute, c_int, CUkernel, CUdevice) -> CUresult>,
     /// `cuKernelSetCacheConfig`.
-    pub cuKernelSetCacheConfig: Option<unsafe extern "C" fn(CUkernel, CUfunc_cache, CUdevice) -> CUresult>,
+    pub cuKernelSetCacheConfig:
+        Option<unsafe extern "C" fn(CUkernel, CUfunc_cache, CUdevice) -> CUresult>,
     /// `cuLaunch`.
     pub cuLaunch: Option<unsafe extern "C" fn(CUfunction) -> CUresult>,
     /// `cuLaunchCooperativeKernel`.
@@ -726,7 +977,8 @@ pub struct Table {
     /// `cuLaunchGrid`.
     pub cuLaunchGrid: Option<unsafe extern "C" fn(CUfunction, c_int, c_int) -> CUresult>,
     /// `cuLaunchGridAsync`.
-    pub cuLaunchGridAsync: Option<unsafe extern "C" fn(CUfunction, c_int, c_int, CUstream) -> CUresult>,
+    pub cuLaunchGridAsync:
+        Option<unsafe extern "C" fn(CUfunction, c_int, c_int, CUstream) -> CUresult>,
     /// `cuLaunchHostFunc`.
     pub cuLaunchHostFunc: Option<unsafe extern "C" fn(CUstream, CUhostFn, *mut c_void) -> CUresult>,
     /// `cuLaunchKernel`.
@@ -746,20 +998,30 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuLaunchKernelEx`.
-    pub cuLaunchKernelEx:
-        Option<unsafe extern "C" fn(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult>,
+    pub cuLaunchKernelEx: Option<
+        unsafe extern "C" fn(
+            *const CUlaunchConfig,
+            CUfunction,
+            *mut *mut c_void,
+            *mut *mut c_void,
+        ) -> CUresult,
+    >,
     /// `cuLibraryEnumerateKernels`.
-    pub cuLibraryEnumerateKernels: Option<unsafe extern "C" fn(*mut CUkernel, c_uint, CUlibrary) -> CUresult>,
+    pub cuLibraryEnumerateKernels:
+        Option<unsafe extern "C" fn(*mut CUkernel, c_uint, CUlibrary) -> CUresult>,
     /// `cuLibraryGetGlobal`.
-    pub cuLibraryGetGlobal:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUlibrary, *const c_char) -> CUresult>,
+    pub cuLibraryGetGlobal: Option<
+        unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUlibrary, *const c_char) -> CUresult,
+    >,
     /// `cuLibraryGetKernel`.
-    pub cuLibraryGetKernel: Option<unsafe extern "C" fn(*mut CUkernel, CUlibrary, *const c_char) -> CUresult>,
+    pub cuLibraryGetKernel:
+        Option<unsafe extern "C" fn(*mut CUkernel, CUlibrary, *const c_char) -> CUresult>,
     /// `cuLibraryGetKernelCount`.
     pub cuLibraryGetKernelCount: Option<unsafe extern "C" fn(*mut c_uint, CUlibrary) -> CUresult>,
     /// `cuLibraryGetManaged`.
-    pub cuLibraryGetManaged:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUlibrary, *const c_char) -> CUresult>,
+    pub cuLibraryGetManaged: Option<
+        unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUlibrary, *const c_char) -> CUresult,
+    >,
     /// `cuLibraryGetModule`.
     pub cuLibraryGetModule: Option<unsafe extern "C" fn(*mut CUmodule, CUlibrary) -> CUresult>,
     /// `cuLibraryGetUnifiedFunction`.
@@ -842,40 +1104,60 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuLinkComplete`.
-    pub cuLinkComplete: Option<unsafe extern "C" fn(CUlinkState, *mut *mut c_void, *mut usize) -> CUresult>,
+    pub cuLinkComplete:
+        Option<unsafe extern "C" fn(CUlinkState, *mut *mut c_void, *mut usize) -> CUresult>,
     /// `cuLinkCreate`.
-    pub cuLinkCreate:
-        Option<unsafe extern "C" fn(c_uint, *mut CUjit_option, *mut *mut c_void, *mut CUlinkState) -> CUresult>,
+    pub cuLinkCreate: Option<
+        unsafe extern "C" fn(
+            c_uint,
+            *mut CUjit_option,
+            *mut *mut c_void,
+            *mut CUlinkState,
+        ) -> CUresult,
+    >,
     /// `cuLinkCreate_v2`.
-    pub cuLinkCreate_v2:
-        Option<unsafe extern "C" fn(c_uint, *mut CUjit_option, *mut *mut c_void, *mut CUlinkState) -> CUresult>,
+    pub cuLinkCreate_v2: Option<
+        unsafe extern "C" fn(
+            c_uint,
+            *mut CUjit_option,
+            *mut *mut c_void,
+            *mut CUlinkState,
+        ) -> CUresult,
+    >,
     /// `cuLinkDestroy`.
     pub cuLinkDestroy: Option<unsafe extern "C" fn(CUlinkState) -> CUresult>,
     /// `cuLogsCurrent`.
     pub cuLogsCurrent: Option<unsafe extern "C" fn(*mut CUlogIterator, c_uint) -> CUresult>,
     /// `cuLogsDumpToFile`.
-    pub cuLogsDumpToFile: Option<unsafe extern "C" fn(*mut CUlogIterator, *const c_char, c_uint) -> CUresult>,
+    pub cuLogsDumpToFile:
+        Option<unsafe extern "C" fn(*mut CUlogIterator, *const c_char, c_uint) -> CUresult>,
     /// `cuLogsDumpToMemory`.
-    pub cuLogsDumpToMemory:
-        Option<unsafe extern "C" fn(*mut CUlogIterator, *mut c_char, *mut usize, c_uint) -> CUresult>,
+    pub cuLogsDumpToMemory: Option<
+        unsafe extern "C" fn(*mut CUlogIterator, *mut c_char, *mut usize, c_uint) -> CUresult,
+    >,
     /// `cuLogsRegisterCallback`.
-    pub cuLogsRegisterCallback:
-        Option<unsafe extern "C" fn(CUlogsCallback, *mut c_void, *mut CUlogsCallbackHandle) -> CUresult>,
+    pub cuLogsRegisterCallback: Option<
+        unsafe extern "C" fn(CUlogsCallback, *mut c_void, *mut CUlogsCallbackHandle) -> CUresult,
+    >,
     /// `cuLogsUnregisterCallback`.
     pub cuLogsUnregisterCallback: Option<unsafe extern "C" fn(CUlogsCallbackHandle) -> CUresult>,
     /// `cuMemAddressFree`.
     pub cuMemAddressFree: Option<unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult>,
     /// `cuMemAddressReserve`.
-    pub cuMemAddressReserve:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong) -> CUresult>,
+    pub cuMemAddressReserve: Option<
+        unsafe extern "C" fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong) -> CUresult,
+    >,
     /// `cuMemAdvise`.
-    pub cuMemAdvise: Option<unsafe extern "C" fn(CUdeviceptr, usize, CUmem_advise, CUdevice) -> CUresult>,
+    pub cuMemAdvise:
+        Option<unsafe extern "C" fn(CUdeviceptr, usize, CUmem_advise, CUdevice) -> CUresult>,
     /// `cuMemAdvise_v2`.
-    pub cuMemAdvise_v2: Option<unsafe extern "C" fn(CUdeviceptr, usize, CUmem_advise, CUmemLocation) -> CUresult>,
+    pub cuMemAdvise_v2:
+        Option<unsafe extern "C" fn(CUdeviceptr, usize, CUmem_advise, CUmemLocation) -> CUresult>,
     /// `cuMemAlloc`.
     pub cuMemAlloc: Option<unsafe extern "C" fn(*mut CUdeviceptr_v1, c_uint) -> CUresult>,
     /// `cuMemAllocAsync`.
-    pub cuMemAllocAsync: Option<unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult>,
+    pub cuMemAllocAsync:
+        Option<unsafe extern "C" fn(*mut CUdeviceptr, usize, CUstream) -> CUresult>,
     /// `cuMemAllocFromPoolAsync`.
     pub cuMemAllocFromPoolAsync:
         Option<unsafe extern "C" fn(*mut CUdeviceptr, usize, CUmemoryPool, CUstream) -> CUresult>,
@@ -884,18 +1166,28 @@ pub struct Table {
     /// `cuMemAllocHost_v2`.
     pub cuMemAllocHost_v2: Option<unsafe extern "C" fn(*mut *mut c_void, usize) -> CUresult>,
     /// `cuMemAllocManaged`.
-    pub cuMemAllocManaged: Option<unsafe extern "C" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult>,
+    pub cuMemAllocManaged:
+        Option<unsafe extern "C" fn(*mut CUdeviceptr, usize, c_uint) -> CUresult>,
     /// `cuMemAllocPitch`.
-    pub cuMemAllocPitch:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_uint, c_uint, c_uint, c_uint) -> CUresult>,
+    pub cuMemAllocPitch: Option<
+        unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_uint, c_uint, c_uint, c_uint) -> CUresult,
+    >,
     /// `cuMemAllocPitch_v2`.
-    pub cuMemAllocPitch_v2:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult>,
+    pub cuMemAllocPitch_v2: Option<
+        unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, usize, usize, c_uint) -> CUresult,
+    >,
     /// `cuMemAlloc_v2`.
     pub cuMemAlloc_v2: Option<unsafe extern "C" fn(*mut CUdeviceptr, usize) -> CUresult>,
     /// `cuMemBatchDecompressAsync`.
-    pub cuMemBatchDecompressAsync:
-        Option<unsafe extern "C" fn(*mut CUmemDecompressParams, usize, c_uint, *mut usize, CUstream) -> CUresult>,
+    pub cuMemBatchDecompressAsync: Option<
+        unsafe extern "C" fn(
+            *mut CUmemDecompressParams,
+            usize,
+            c_uint,
+            *mut usize,
+            CUstream,
+        ) -> CUresult,
+    >,
     /// `cuMemCreate`.
     pub cuMemCreate: Option<
         unsafe extern "C" fn(
@@ -919,8 +1211,15 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuMemDiscardBatchAsync`.
-    pub cuMemDiscardBatchAsync:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, usize, c_ulonglong, CUstream) -> CUresult>,
+    pub cuMemDiscardBatchAsync: Option<
+        unsafe extern "C" fn(
+            *mut CUdeviceptr,
+            *mut usize,
+            usize,
+            c_ulonglong,
+            CUstream,
+        ) -> CUresult,
+    >,
     /// `cuMemExportToShareableHandle`.
     pub cuMemExportToShareableHandle: Option<
         unsafe extern "C" fn(
@@ -939,38 +1238,65 @@ pub struct Table {
     /// `cuMemFree_v2`.
     pub cuMemFree_v2: Option<unsafe extern "C" fn(CUdeviceptr) -> CUresult>,
     /// `cuMemGetAccess`.
-    pub cuMemGetAccess: Option<unsafe extern "C" fn(*mut c_ulonglong, *const CUmemLocation, CUdeviceptr) -> CUresult>,
+    pub cuMemGetAccess: Option<
+        unsafe extern "C" fn(*mut c_ulonglong, *const CUmemLocation, CUdeviceptr) -> CUresult,
+    >,
     /// `cuMemGetAddressRange`.
     pub cuMemGetAddressRange:
         Option<unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_uint, CUdeviceptr_v1) -> CUresult>,
     /// `cuMemGetAddressRange_v2`.
-    pub cuMemGetAddressRange_v2: Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult>,
+    pub cuMemGetAddressRange_v2:
+        Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUdeviceptr) -> CUresult>,
     /// `cuMemGetAllocationGranularity`.
     pub cuMemGetAllocationGranularity: Option<
-        unsafe extern "C" fn(*mut usize, *const CUmemAllocationProp, CUmemAllocationGranularity_flags) -> CUresult,
+        unsafe extern "C" fn(
+            *mut usize,
+            *const CUmemAllocationProp,
+            CUmemAllocationGranularity_flags,
+        ) -> CUresult,
     >,
     /// `cuMemGetAllocationPropertiesFromHandle`.
-    pub cuMemGetAllocationPropertiesFromHandle:
-        Option<unsafe extern "C" fn(*mut CUmemAllocationProp, CUmemGenericAllocationHandle) -> CUresult>,
+    pub cuMemGetAllocationPropertiesFromHandle: Option<
+        unsafe extern "C" fn(*mut CUmemAllocationProp, CUmemGenericAllocationHandle) -> CUresult,
+    >,
     /// `cuMemGetDefaultMemPool`.
-    pub cuMemGetDefaultMemPool:
-        Option<unsafe extern "C" fn(*mut CUmemoryPool, *mut CUmemLocation, CUmemAllocationType) -> CUresult>,
+    pub cuMemGetDefaultMemPool: Option<
+        unsafe extern "C" fn(
+            *mut CUmemoryPool,
+            *mut CUmemLocation,
+            CUmemAllocationType,
+        ) -> CUresult,
+    >,
     /// `cuMemGetHandleForAddressRange`.
-    pub cuMemGetHandleForAddressRange:
-        Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize, CUmemRangeHandleType, c_ulonglong) -> CUresult>,
+    pub cuMemGetHandleForAddressRange: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            CUdeviceptr,
+            usize,
+            CUmemRangeHandleType,
+            c_ulonglong,
+        ) -> CUresult,
+    >,
     /// `cuMemGetInfo`.
     pub cuMemGetInfo: Option<unsafe extern "C" fn(*mut c_uint, *mut c_uint) -> CUresult>,
     /// `cuMemGetInfo_v2`.
     pub cuMemGetInfo_v2: Option<unsafe extern "C" fn(*mut usize, *mut usize) -> CUresult>,
     /// `cuMemGetMemPool`.
-    pub cuMemGetMemPool:
-        Option<unsafe extern "C" fn(*mut CUmemoryPool, *mut CUmemLocation, CUmemAllocationType) -> CUresult>,
+    pub cuMemGetMemPool: Option<
+        unsafe extern "C" fn(
+            *mut CUmemoryPool,
+            *mut CUmemLocation,
+            CUmemAllocationType,
+        ) -> CUresult,
+    >,
     /// `cuMemHostAlloc`.
     pub cuMemHostAlloc: Option<unsafe extern "C" fn(*mut *mut c_void, usize, c_uint) -> CUresult>,
     /// `cuMemHostGetDevicePointer`.
-    pub cuMemHostGetDevicePointer: Option<unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_void, c_uint) -> CUresult>,
+    pub cuMemHostGetDevicePointer:
+        Option<unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_void, c_uint) -> CUresult>,
     /// `cuMemHostGetDevicePointer_v2`.
-    pub cuMemHostGetDevicePointer_v2: Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut c_void, c_uint) -> CUresult>,
+    pub cuMemHostGetDevicePointer_v2:
+        Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut c_void, c_uint) -> CUresult>,
     /// `cuMemHostGetFlags`.
     pub cuMemHostGetFlags: Option<unsafe extern "C" fn(*mut c_uint, *mut c_void) -> CUresult>,
     /// `cuMemHostRegister`.
@@ -981,45 +1307,81 @@ pub struct Table {
     pub cuMemHostUnregister: Option<unsafe extern "C" fn(*mut c_void) -> CUresult>,
     /// `cuMemImportFromShareableHandle`.
     pub cuMemImportFromShareableHandle: Option<
-        unsafe extern "C" fn(*mut CUmemGenericAllocationHandle, *mut c_void, CUmemAllocationHandleType) -> CUresult,
+        unsafe extern "C" fn(
+            *mut CUmemGenericAllocationHandle,
+            *mut c_void,
+            CUmemAllocationHandleType,
+        ) -> CUresult,
     >,
     /// `cuMemMap`.
-    pub cuMemMap:
-        Option<unsafe extern "C" fn(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong) -> CUresult>,
+    pub cuMemMap: Option<
+        unsafe extern "C" fn(
+            CUdeviceptr,
+            usize,
+            usize,
+            CUmemGenericAllocationHandle,
+            c_ulonglong,
+        ) -> CUresult,
+    >,
     /// `cuMemMapArrayAsync`.
-    pub cuMemMapArrayAsync: Option<unsafe extern "C" fn(*mut CUarrayMapInfo, c_uint, CUstream) -> CUresult>,
+    pub cuMemMapArrayAsync:
+        Option<unsafe extern "C" fn(*mut CUarrayMapInfo, c_uint, CUstream) -> CUresult>,
     /// `cuMemPoolCreate`.
-    pub cuMemPoolCreate: Option<unsafe extern "C" fn(*mut CUmemoryPool, *const CUmemPoolProps) -> CUresult>,
+    pub cuMemPoolCreate:
+        Option<unsafe extern "C" fn(*mut CUmemoryPool, *const CUmemPoolProps) -> CUresult>,
     /// `cuMemPoolDestroy`.
     pub cuMemPoolDestroy: Option<unsafe extern "C" fn(CUmemoryPool) -> CUresult>,
     /// `cuMemPoolExportPointer`.
-    pub cuMemPoolExportPointer: Option<unsafe extern "C" fn(*mut CUmemPoolPtrExportData, CUdeviceptr) -> CUresult>,
+    pub cuMemPoolExportPointer:
+        Option<unsafe extern "C" fn(*mut CUmemPoolPtrExportData, CUdeviceptr) -> CUresult>,
     /// `cuMemPoolExportToShareableHandle`.
-    pub cuMemPoolExportToShareableHandle:
-        Option<unsafe extern "C" fn(*mut c_void, CUmemoryPool, CUmemAllocationHandleType, c_ulonglong) -> CUresult>,
+    pub cuMemPoolExportToShareableHandle: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            CUmemoryPool,
+            CUmemAllocationHandleType,
+            c_ulonglong,
+        ) -> CUresult,
+    >,
     /// `cuMemPoolGetAccess`.
-    pub cuMemPoolGetAccess:
-        Option<unsafe extern "C" fn(*mut CUmemAccess_flags, CUmemoryPool, *mut CUmemLocation) -> CUresult>,
+    pub cuMemPoolGetAccess: Option<
+        unsafe extern "C" fn(*mut CUmemAccess_flags, CUmemoryPool, *mut CUmemLocation) -> CUresult,
+    >,
     /// `cuMemPoolGetAttribute`.
-    pub cuMemPoolGetAttribute: Option<unsafe extern "C" fn(CUmemoryPool, CUmemPool_attribute, *mut c_void) -> CUresult>,
+    pub cuMemPoolGetAttribute:
+        Option<unsafe extern "C" fn(CUmemoryPool, CUmemPool_attribute, *mut c_void) -> CUresult>,
     /// `cuMemPoolImportFromShareableHandle`.
     pub cuMemPoolImportFromShareableHandle: Option<
-        unsafe extern "C" fn(*mut CUmemoryPool, *mut c_void, CUmemAllocationHandleType, c_ulonglong) -> CUresult,
+        unsafe extern "C" fn(
+            *mut CUmemoryPool,
+            *mut c_void,
+            CUmemAllocationHandleType,
+            c_ulonglong,
+        ) -> CUresult,
     >,
     /// `cuMemPoolImportPointer`.
-    pub cuMemPoolImportPointer:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr, CUmemoryPool, *mut CUmemPoolPtrExportData) -> CUresult>,
+    pub cuMemPoolImportPointer: Option<
+        unsafe extern "C" fn(
+            *mut CUdeviceptr,
+            CUmemoryPool,
+            *mut CUmemPoolPtrExportData,
+        ) -> CUresult,
+    >,
     /// `cuMemPoolSetAccess`.
-    pub cuMemPoolSetAccess: Option<unsafe extern "C" fn(CUmemoryPool, *const CUmemAccessDesc, usize) -> CUresult>,
+    pub cuMemPoolSetAccess:
+        Option<unsafe extern "C" fn(CUmemoryPool, *const CUmemAccessDesc, usize) -> CUresult>,
     /// `cuMemPoolSetAttribute`.
-    pub cuMemPoolSetAttribute: Option<unsafe extern "C" fn(CUmemoryPool, CUmemPool_attribute, *mut c_void) -> CUresult>,
+    pub cuMemPoolSetAttribute:
+        Option<unsafe extern "C" fn(CUmemoryPool, CUmemPool_attribute, *mut c_void) -> CUresult>,
     /// `cuMemPoolTrimTo`.
     pub cuMemPoolTrimTo: Option<unsafe extern "C" fn(CUmemoryPool, usize) -> CUresult>,
     /// `cuMemPrefetchAsync`.
-    pub cuMemPrefetchAsync: Option<unsafe extern "C" fn(CUdeviceptr, usize, CUdevice, CUstream) -> CUresult>,
+    pub cuMemPrefetchAsync:
+        Option<unsafe extern "C" fn(CUdeviceptr, usize, CUdevice, CUstream) -> CUresult>,
     /// `cuMemPrefetchAsync_v2`.
-    pub cuMemPrefetchAsync_v2:
-        Option<unsafe extern "C" fn(CUdeviceptr, usize, CUmemLocation, c_uint, CUstream) -> CUresult>,
+    pub cuMemPrefetchAsync_v2: Option<
+        unsafe extern "C" fn(CUdeviceptr, usize, CUmemLocation, c_uint, CUstream) -> CUresult,
+    >,
     /// `cuMemPrefetchBatchAsync`.
     pub cuMemPrefetchBatchAsync: Option<
         unsafe extern "C" fn(
@@ -1034,8 +1396,15 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuMemRangeGetAttribute`.
-    pub cuMemRangeGetAttribute:
-        Option<unsafe extern "C" fn(*mut c_void, usize, CUmem_range_attribute, CUdeviceptr, usize) -> CUresult>,
+    pub cuMemRangeGetAttribute: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            usize,
+            CUmem_range_attribute,
+            CUdeviceptr,
+            usize,
+        ) -> CUresult,
+    >,
     /// `cuMemRangeGetAttributes`.
     pub cuMemRangeGetAttributes: Option<
         unsafe extern "C" fn(
@@ -1053,10 +1422,12 @@ pub struct Table {
     pub cuMemRetainAllocationHandle:
         Option<unsafe extern "C" fn(*mut CUmemGenericAllocationHandle, *mut c_void) -> CUresult>,
     /// `cuMemSetAccess`.
-    pub cuMemSetAccess: Option<unsafe extern "C" fn(CUdeviceptr, usize, *const CUmemAccessDesc, usize) -> CUresult>,
+    pub cuMemSetAccess:
+        Option<unsafe extern "C" fn(CUdeviceptr, usize, *const CUmemAccessDesc, usize) -> CUresult>,
     /// `cuMemSetMemPool`.
-    pub cuMemSetMemPool:
-        Option<unsafe extern "C" fn(*mut CUmemLocation, CUmemAllocationType, CUmemoryPool) -> CUresult>,
+    pub cuMemSetMemPool: Option<
+        unsafe extern "C" fn(*mut CUmemLocation, CUmemAllocationType, CUmemoryPool) -> CUresult,
+    >,
     /// `cuMemUnmap`.
     pub cuMemUnmap: Option<unsafe extern "C" fn(CUdeviceptr, usize) -> CUresult>,
     /// `cuMemcpy`.
@@ -1064,9 +1435,11 @@ pub struct Table {
     /// `cuMemcpy2D`.
     pub cuMemcpy2D: Option<unsafe extern "C" fn(*const CUDA_MEMCPY2D_v1) -> CUresult>,
     /// `cuMemcpy2DAsync`.
-    pub cuMemcpy2DAsync: Option<unsafe extern "C" fn(*const CUDA_MEMCPY2D_v1, CUstream) -> CUresult>,
+    pub cuMemcpy2DAsync:
+        Option<unsafe extern "C" fn(*const CUDA_MEMCPY2D_v1, CUstream) -> CUresult>,
     /// `cuMemcpy2DAsync_v2`.
-    pub cuMemcpy2DAsync_v2: Option<unsafe extern "C" fn(*const CUDA_MEMCPY2D, CUstream) -> CUresult>,
+    pub cuMemcpy2DAsync_v2:
+        Option<unsafe extern "C" fn(*const CUDA_MEMCPY2D, CUstream) -> CUresult>,
     /// `cuMemcpy2DUnaligned`.
     pub cuMemcpy2DUnaligned: Option<unsafe extern "C" fn(*const CUDA_MEMCPY2D_v1) -> CUresult>,
     /// `cuMemcpy2DUnaligned_v2`.
@@ -1076,39 +1449,59 @@ pub struct Table {
     /// `cuMemcpy3D`.
     pub cuMemcpy3D: Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D_v1) -> CUresult>,
     /// `cuMemcpy3DAsync`.
-    pub cuMemcpy3DAsync: Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D_v1, CUstream) -> CUresult>,
+    pub cuMemcpy3DAsync:
+        Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D_v1, CUstream) -> CUresult>,
     /// `cuMemcpy3DAsync_v2`.
-    pub cuMemcpy3DAsync_v2: Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D, CUstream) -> CUresult>,
+    pub cuMemcpy3DAsync_v2:
+        Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D, CUstream) -> CUresult>,
     /// `cuMemcpy3DBatchAsync`.
-    pub cuMemcpy3DBatchAsync:
-        Option<unsafe extern "C" fn(usize, *mut CUDA_MEMCPY3D_BATCH_OP, *mut usize, c_ulonglong, CUstream) -> CUresult>,
+    pub cuMemcpy3DBatchAsync: Option<
+        unsafe extern "C" fn(
+            usize,
+            *mut CUDA_MEMCPY3D_BATCH_OP,
+            *mut usize,
+            c_ulonglong,
+            CUstream,
+        ) -> CUresult,
+    >,
     /// `cuMemcpy3DBatchAsync_v2`.
-    pub cuMemcpy3DBatchAsync_v2:
-        Option<unsafe extern "C" fn(usize, *mut CUDA_MEMCPY3D_BATCH_OP, c_ulonglong, CUstream) -> CUresult>,
+    pub cuMemcpy3DBatchAsync_v2: Option<
+        unsafe extern "C" fn(usize, *mut CUDA_MEMCPY3D_BATCH_OP, c_ulonglong, CUstream) -> CUresult,
+    >,
     /// `cuMemcpy3DPeer`.
     pub cuMemcpy3DPeer: Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D_PEER) -> CUresult>,
     /// `cuMemcpy3DPeerAsync`.
-    pub cuMemcpy3DPeerAsync: Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D_PEER, CUstream) -> CUresult>,
+    pub cuMemcpy3DPeerAsync:
+        Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D_PEER, CUstream) -> CUresult>,
     /// `cuMemcpy3D_v2`.
     pub cuMemcpy3D_v2: Option<unsafe extern "C" fn(*const CUDA_MEMCPY3D) -> CUresult>,
     /// `cuMemcpyAsync`.
-    pub cuMemcpyAsync: Option<unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> CUresult>,
+    pub cuMemcpyAsync:
+        Option<unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> CUresult>,
     /// `cuMemcpyAtoA`.
-    pub cuMemcpyAtoA: Option<unsafe extern "C" fn(CUarray, c_uint, CUarray, c_uint, c_uint) -> CUresult>,
+    pub cuMemcpyAtoA:
+        Option<unsafe extern "C" fn(CUarray, c_uint, CUarray, c_uint, c_uint) -> CUresult>,
     /// `cuMemcpyAtoA_v2`.
-    pub cuMemcpyAtoA_v2: Option<unsafe extern "C" fn(CUarray, usize, CUarray, usize, usize) -> CUresult>,
+    pub cuMemcpyAtoA_v2:
+        Option<unsafe extern "C" fn(CUarray, usize, CUarray, usize, usize) -> CUresult>,
     /// `cuMemcpyAtoD`.
-    pub cuMemcpyAtoD: Option<unsafe extern "C" fn(CUdeviceptr_v1, CUarray, c_uint, c_uint) -> CUresult>,
+    pub cuMemcpyAtoD:
+        Option<unsafe extern "C" fn(CUdeviceptr_v1, CUarray, c_uint, c_uint) -> CUresult>,
     /// `cuMemcpyAtoD_v2`.
-    pub cuMemcpyAtoD_v2: Option<unsafe extern "C" fn(CUdeviceptr, CUarray, usize, usize) -> CUresult>,
+    pub cuMemcpyAtoD_v2:
+        Option<unsafe extern "C" fn(CUdeviceptr, CUarray, usize, usize) -> CUresult>,
     /// `cuMemcpyAtoH`.
-    pub cuMemcpyAtoH: Option<unsafe extern "C" fn(*mut c_void, CUarray, c_uint, c_uint) -> CUresult>,
+    pub cuMemcpyAtoH:
+        Option<unsafe extern "C" fn(*mut c_void, CUarray, c_uint, c_uint) -> CUresult>,
     /// `cuMemcpyAtoHAsync`.
-    pub cuMemcpyAtoHAsync: Option<unsafe extern "C" fn(*mut c_void, CUarray, c_uint, c_uint, CUstream) -> CUresult>,
+    pub cuMemcpyAtoHAsync:
+        Option<unsafe extern "C" fn(*mut c_void, CUarray, c_uint, c_uint, CUstream) -> CUresult>,
     /// `cuMemcpyAtoHAsync_v2`.
-    pub cuMemcpyAtoHAsync_v2: Option<unsafe extern "C" fn(*mut c_void, CUarray, usize, usize, CUstream) -> CUresult>,
+    pub cuMemcpyAtoHAsync_v2:
+        Option<unsafe extern "C" fn(*mut c_void, CUarray, usize, usize, CUstream) -> CUresult>,
     /// `cuMemcpyAtoH_v2`.
-    pub cuMemcpyAtoH_v2: Option<unsafe extern "C" fn(*mut c_void, CUarray, usize, usize) -> CUresult>,
+    pub cuMemcpyAtoH_v2:
+        Option<unsafe extern "C" fn(*mut c_void, CUarray, usize, usize) -> CUresult>,
     /// `cuMemcpyBatchAsync`.
     pub cuMemcpyBatchAsync: Option<
         unsafe extern "C" fn(
@@ -1137,133 +1530,203 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuMemcpyDtoA`.
-    pub cuMemcpyDtoA: Option<unsafe extern "C" fn(CUarray, c_uint, CUdeviceptr_v1, c_uint) -> CUresult>,
+    pub cuMemcpyDtoA:
+        Option<unsafe extern "C" fn(CUarray, c_uint, CUdeviceptr_v1, c_uint) -> CUresult>,
     /// `cuMemcpyDtoA_v2`.
-    pub cuMemcpyDtoA_v2: Option<unsafe extern "C" fn(CUarray, usize, CUdeviceptr, usize) -> CUresult>,
+    pub cuMemcpyDtoA_v2:
+        Option<unsafe extern "C" fn(CUarray, usize, CUdeviceptr, usize) -> CUresult>,
     /// `cuMemcpyDtoD`.
-    pub cuMemcpyDtoD: Option<unsafe extern "C" fn(CUdeviceptr_v1, CUdeviceptr_v1, c_uint) -> CUresult>,
+    pub cuMemcpyDtoD:
+        Option<unsafe extern "C" fn(CUdeviceptr_v1, CUdeviceptr_v1, c_uint) -> CUresult>,
     /// `cuMemcpyDtoDAsync`.
-    pub cuMemcpyDtoDAsync: Option<unsafe extern "C" fn(CUdeviceptr_v1, CUdeviceptr_v1, c_uint, CUstream) -> CUresult>,
+    pub cuMemcpyDtoDAsync:
+        Option<unsafe extern "C" fn(CUdeviceptr_v1, CUdeviceptr_v1, c_uint, CUstream) -> CUresult>,
     /// `cuMemcpyDtoDAsync_v2`.
-    pub cuMemcpyDtoDAsync_v2: Option<unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> CUresult>,
+    pub cuMemcpyDtoDAsync_v2:
+        Option<unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> CUresult>,
     /// `cuMemcpyDtoD_v2`.
     pub cuMemcpyDtoD_v2: Option<unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize) -> CUresult>,
     /// `cuMemcpyDtoH`.
     pub cuMemcpyDtoH: Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr_v1, c_uint) -> CUresult>,
     /// `cuMemcpyDtoHAsync`.
-    pub cuMemcpyDtoHAsync: Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr_v1, c_uint, CUstream) -> CUresult>,
+    pub cuMemcpyDtoHAsync:
+        Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr_v1, c_uint, CUstream) -> CUresult>,
     /// `cuMemcpyDtoHAsync_v2`.
-    pub cuMemcpyDtoHAsync_v2: Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize, CUstream) -> CUresult>,
+    pub cuMemcpyDtoHAsync_v2:
+        Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize, CUstream) -> CUresult>,
     /// `cuMemcpyDtoH_v2`.
     pub cuMemcpyDtoH_v2: Option<unsafe extern "C" fn(*mut c_void, CUdeviceptr, usize) -> CUresult>,
     /// `cuMemcpyHtoA`.
-    pub cuMemcpyHtoA: Option<unsafe extern "C" fn(CUarray, c_uint, *const c_void, c_uint) -> CUresult>,
+    pub cuMemcpyHtoA:
+        Option<unsafe extern "C" fn(CUarray, c_uint, *const c_void, c_uint) -> CUresult>,
     /// `cuMemcpyHtoAAsync`.
-    pub cuMemcpyHtoAAsync: Option<unsafe extern "C" fn(CUarray, c_uint, *const c_void, c_uint, CUstream) -> CUresult>,
+    pub cuMemcpyHtoAAsync:
+        Option<unsafe extern "C" fn(CUarray, c_uint, *const c_void, c_uint, CUstream) -> CUresult>,
     /// `cuMemcpyHtoAAsync_v2`.
-    pub cuMemcpyHtoAAsync_v2: Option<unsafe extern "C" fn(CUarray, usize, *const c_void, usize, CUstream) -> CUresult>,
+    pub cuMemcpyHtoAAsync_v2:
+        Option<unsafe extern "C" fn(CUarray, usize, *const c_void, usize, CUstream) -> CUresult>,
     /// `cuMemcpyHtoA_v2`.
-    pub cuMemcpyHtoA_v2: Option<unsafe extern "C" fn(CUarray, usize, *const c_void, usize) -> CUresult>,
+    pub cuMemcpyHtoA_v2:
+        Option<unsafe extern "C" fn(CUarray, usize, *const c_void, usize) -> CUresult>,
     /// `cuMemcpyHtoD`.
-    pub cuMemcpyHtoD: Option<unsafe extern "C" fn(CUdeviceptr_v1, *const c_void, c_uint) -> CUresult>,
+    pub cuMemcpyHtoD:
+        Option<unsafe extern "C" fn(CUdeviceptr_v1, *const c_void, c_uint) -> CUresult>,
     /// `cuMemcpyHtoDAsync`.
-    pub cuMemcpyHtoDAsync: Option<unsafe extern "C" fn(CUdeviceptr_v1, *const c_void, c_uint, CUstream) -> CUresult>,
+    pub cuMemcpyHtoDAsync:
+        Option<unsafe extern "C" fn(CUdeviceptr_v1, *const c_void, c_uint, CUstream) -> CUresult>,
     /// `cuMemcpyHtoDAsync_v2`.
-    pub cuMemcpyHtoDAsync_v2: Option<unsafe extern "C" fn(CUdeviceptr, *const c_void, usize, CUstream) -> CUresult>,
+    pub cuMemcpyHtoDAsync_v2:
+        Option<unsafe extern "C" fn(CUdeviceptr, *const c_void, usize, CUstream) -> CUresult>,
     /// `cuMemcpyHtoD_v2`.
-    pub cuMemcpyHtoD_v2: Option<unsafe extern "C" fn(CUdeviceptr, *const c_void, usize) -> CUresult>,
+    pub cuMemcpyHtoD_v2:
+        Option<unsafe extern "C" fn(CUdeviceptr, *const c_void, usize) -> CUresult>,
     /// `cuMemcpyPeer`.
-    pub cuMemcpyPeer: Option<unsafe extern "C" fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize) -> CUresult>,
+    pub cuMemcpyPeer: Option<
+        unsafe extern "C" fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize) -> CUresult,
+    >,
     /// `cuMemcpyPeerAsync`.
-    pub cuMemcpyPeerAsync:
-        Option<unsafe extern "C" fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream) -> CUresult>,
+    pub cuMemcpyPeerAsync: Option<
+        unsafe extern "C" fn(
+            CUdeviceptr,
+            CUcontext,
+            CUdeviceptr,
+            CUcontext,
+            usize,
+            CUstream,
+        ) -> CUresult,
+    >,
     /// `cuMemsetD16`.
     pub cuMemsetD16: Option<unsafe extern "C" fn(CUdeviceptr_v1, c_ushort, c_uint) -> CUresult>,
     /// `cuMemsetD16Async`.
-    pub cuMemsetD16Async: Option<unsafe extern "C" fn(CUdeviceptr, c_ushort, usize, CUstream) -> CUresult>,
+    pub cuMemsetD16Async:
+        Option<unsafe extern "C" fn(CUdeviceptr, c_ushort, usize, CUstream) -> CUresult>,
     /// `cuMemsetD16_v2`.
     pub cuMemsetD16_v2: Option<unsafe extern "C" fn(CUdeviceptr, c_ushort, usize) -> CUresult>,
     /// `cuMemsetD2D16`.
-    pub cuMemsetD2D16: Option<unsafe extern "C" fn(CUdeviceptr_v1, c_uint, c_ushort, c_uint, c_uint) -> CUresult>,
+    pub cuMemsetD2D16:
+        Option<unsafe extern "C" fn(CUdeviceptr_v1, c_uint, c_ushort, c_uint, c_uint) -> CUresult>,
     /// `cuMemsetD2D16Async`.
-    pub cuMemsetD2D16Async:
-        Option<unsafe extern "C" fn(CUdeviceptr, usize, c_ushort, usize, usize, CUstream) -> CUresult>,
+    pub cuMemsetD2D16Async: Option<
+        unsafe extern "C" fn(CUdeviceptr, usize, c_ushort, usize, usize, CUstream) -> CUresult,
+    >,
     /// `cuMemsetD2D16_v2`.
-    pub cuMemsetD2D16_v2: Option<unsafe extern "C" fn(CUdeviceptr, usize, c_ushort, usize, usize) -> CUresult>,
+    pub cuMemsetD2D16_v2:
+        Option<unsafe extern "C" fn(CUdeviceptr, usize, c_ushort, usize, usize) -> CUresult>,
     /// `cuMemsetD2D32`.
-    pub cuMemsetD2D32: Option<unsafe extern "C" fn(CUdeviceptr_v1, c_uint, c_uint, c_uint, c_uint) -> CUresult>,
+    pub cuMemsetD2D32:
+        Option<unsafe extern "C" fn(CUdeviceptr_v1, c_uint, c_uint, c_uint, c_uint) -> CUresult>,
     /// `cuMemsetD2D32Async`.
-    pub cuMemsetD2D32Async:
-        Option<unsafe extern "C" fn(CUdeviceptr, usize, c_uint, usize, usize, CUstream) -> CUresult>,
+    pub cuMemsetD2D32Async: Option<
+        unsafe extern "C" fn(CUdeviceptr, usize, c_uint, usize, usize, CUstream) -> CUresult,
+    >,
     /// `cuMemsetD2D32_v2`.
-    pub cuMemsetD2D32_v2: Option<unsafe extern "C" fn(CUdeviceptr, usize, c_uint, usize, usize) -> CUresult>,
+    pub cuMemsetD2D32_v2:
+        Option<unsafe extern "C" fn(CUdeviceptr, usize, c_uint, usize, usize) -> CUresult>,
     /// `cuMemsetD2D8`.
-    pub cuMemsetD2D8: Option<unsafe extern "C" fn(CUdeviceptr_v1, c_uint, c_uchar, c_uint, c_uint) -> CUresult>,
+    pub cuMemsetD2D8:
+        Option<unsafe extern "C" fn(CUdeviceptr_v1, c_uint, c_uchar, c_uint, c_uint) -> CUresult>,
     /// `cuMemsetD2D8Async`.
-    pub cuMemsetD2D8Async:
-        Option<unsafe extern "C" fn(CUdeviceptr, usize, c_uchar, usize, usize, CUstream) -> CUresult>,
+    pub cuMemsetD2D8Async: Option<
+        unsafe extern "C" fn(CUdeviceptr, usize, c_uchar, usize, usize, CUstream) -> CUresult,
+    >,
     /// `cuMemsetD2D8_v2`.
-    pub cuMemsetD2D8_v2: Option<unsafe extern "C" fn(CUdeviceptr, usize, c_uchar, usize, usize) -> CUresult>,
+    pub cuMemsetD2D8_v2:
+        Option<unsafe extern "C" fn(CUdeviceptr, usize, c_uchar, usize, usize) -> CUresult>,
     /// `cuMemsetD32`.
     pub cuMemsetD32: Option<unsafe extern "C" fn(CUdeviceptr_v1, c_uint, c_uint) -> CUresult>,
     /// `cuMemsetD32Async`.
-    pub cuMemsetD32Async: Option<unsafe extern "C" fn(CUdeviceptr, c_uint, usize, CUstream) -> CUresult>,
+    pub cuMemsetD32Async:
+        Option<unsafe extern "C" fn(CUdeviceptr, c_uint, usize, CUstream) -> CUresult>,
     /// `cuMemsetD32_v2`.
     pub cuMemsetD32_v2: Option<unsafe extern "C" fn(CUdeviceptr, c_uint, usize) -> CUresult>,
     /// `cuMemsetD8`.
     pub cuMemsetD8: Option<unsafe extern "C" fn(CUdeviceptr_v1, c_uchar, c_uint) -> CUresult>,
     /// `cuMemsetD8Async`.
-    pub cuMemsetD8Async: Option<unsafe extern "C" fn(CUdeviceptr, c_uchar, usize, CUstream) -> CUresult>,
+    pub cuMemsetD8Async:
+        Option<unsafe extern "C" fn(CUdeviceptr, c_uchar, usize, CUstream) -> CUresult>,
     /// `cuMemsetD8_v2`.
     pub cuMemsetD8_v2: Option<unsafe extern "C" fn(CUdeviceptr, c_uchar, usize) -> CUresult>,
     /// `cuMipmappedArrayCreate`.
-    pub cuMipmappedArrayCreate:
-        Option<unsafe extern "C" fn(*mut CUmipmappedArray, *const CUDA_ARRAY3D_DESCRIPTOR, c_uint) -> CUresult>,
+    pub cuMipmappedArrayCreate: Option<
+        unsafe extern "C" fn(
+            *mut CUmipmappedArray,
+            *const CUDA_ARRAY3D_DESCRIPTOR,
+            c_uint,
+        ) -> CUresult,
+    >,
     /// `cuMipmappedArrayDestroy`.
     pub cuMipmappedArrayDestroy: Option<unsafe extern "C" fn(CUmipmappedArray) -> CUresult>,
     /// `cuMipmappedArrayGetLevel`.
-    pub cuMipmappedArrayGetLevel: Option<unsafe extern "C" fn(*mut CUarray, CUmipmappedArray, c_uint) -> CUresult>,
+    pub cuMipmappedArrayGetLevel:
+        Option<unsafe extern "C" fn(*mut CUarray, CUmipmappedArray, c_uint) -> CUresult>,
     /// `cuMipmappedArrayGetMemoryRequirements`.
-    pub cuMipmappedArrayGetMemoryRequirements:
-        Option<unsafe extern "C" fn(*mut CUDA_ARRAY_MEMORY_REQUIREMENTS, CUmipmappedArray, CUdevice) -> CUresult>,
+    pub cuMipmappedArrayGetMemoryRequirements: Option<
+        unsafe extern "C" fn(
+            *mut CUDA_ARRAY_MEMORY_REQUIREMENTS,
+            CUmipmappedArray,
+            CUdevice,
+        ) -> CUresult,
+    >,
     /// `cuMipmappedArrayGetSparseProperties`.
-    pub cuMipmappedArrayGetSparseProperties:
-        Option<unsafe extern "C" fn(*mut CUDA_ARRAY_SPARSE_PROPERTIES, CUmipmappedArray) -> CUresult>,
+    pub cuMipmappedArrayGetSparseProperties: Option<
+        unsafe extern "C" fn(*mut CUDA_ARRAY_SPARSE_PROPERTIES, CUmipmappedArray) -> CUresult,
+    >,
     /// `cuModuleEnumerateFunctions`.
-    pub cuModuleEnumerateFunctions: Option<unsafe extern "C" fn(*mut CUfunction, c_uint, CUmodule) -> CUresult>,
+    pub cuModuleEnumerateFunctions:
+        Option<unsafe extern "C" fn(*mut CUfunction, c_uint, CUmodule) -> CUresult>,
     /// `cuModuleGetFunction`.
-    pub cuModuleGetFunction: Option<unsafe extern "C" fn(*mut CUfunction, CUmodule, *const c_char) -> CUresult>,
+    pub cuModuleGetFunction:
+        Option<unsafe extern "C" fn(*mut CUfunction, CUmodule, *const c_char) -> CUresult>,
     /// `cuModuleGetFunctionCount`.
     pub cuModuleGetFunctionCount: Option<unsafe extern "C" fn(*mut c_uint, CUmodule) -> CUresult>,
     /// `cuModuleGetGlobal`.
-    pub cuModuleGetGlobal:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_uint, CUmodule, *const c_char) -> CUresult>,
+    pub cuModuleGetGlobal: Option<
+        unsafe extern "C" fn(*mut CUdeviceptr_v1, *mut c_uint, CUmodule, *const c_char) -> CUresult,
+    >,
     /// `cuModuleGetGlobal_v2`.
-    pub cuModuleGetGlobal_v2:
-        Option<unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUmodule, *const c_char) -> CUresult>,
+    pub cuModuleGetGlobal_v2: Option<
+        unsafe extern "C" fn(*mut CUdeviceptr, *mut usize, CUmodule, *const c_char) -> CUresult,
+    >,
     /// `cuModuleGetLoadingMode`.
     pub cuModuleGetLoadingMode: Option<unsafe extern "C" fn(*mut CUmoduleLoadingMode) -> CUresult>,
     /// `cuModuleGetSurfRef`.
-    pub cuModuleGetSurfRef: Option<unsafe extern "C" fn(*mut CUsurfref, CUmodule, *const c_char) -> CUresult>,
+    pub cuModuleGetSurfRef:
+        Option<unsafe extern "C" fn(*mut CUsurfref, CUmodule, *const c_char) -> CUresult>,
     /// `cuModuleGetTexRef`.
-    pub cuModuleGetTexRef: Option<unsafe extern "C" fn(*mut CUtexref, CUmodule, *const c_char) -> CUresult>,
+    pub cuModuleGetTexRef:
+        Option<unsafe extern "C" fn(*mut CUtexref, CUmodule, *const c_char) -> CUresult>,
     /// `cuModuleLoad`.
     pub cuModuleLoad: Option<unsafe extern "C" fn(*mut CUmodule, *const c_char) -> CUresult>,
     /// `cuModuleLoadData`.
     pub cuModuleLoadData: Option<unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult>,
     /// `cuModuleLoadDataEx`.
     pub cuModuleLoadDataEx: Option<
-        unsafe extern "C" fn(*mut CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void) -> CUresult,
+        unsafe extern "C" fn(
+            *mut CUmodule,
+            *const c_void,
+            c_uint,
+            *mut CUjit_option,
+            *mut *mut c_void,
+        ) -> CUresult,
     >,
     /// `cuModuleLoadFatBinary`.
-    pub cuModuleLoadFatBinary: Option<unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult>,
+    pub cuModuleLoadFatBinary:
+        Option<unsafe extern "C" fn(*mut CUmodule, *const c_void) -> CUresult>,
     /// `cuModuleUnload`.
     pub cuModuleUnload: Option<unsafe extern "C" fn(CUmodule) -> CUresult>,
     /// `cuMulticastAddDevice`.
-    pub cuMulticastAddDevice: Option<unsafe extern "C" fn(CUmemGenericAllocationHandle, CUdevice) -> CUresult>,
+    pub cuMulticastAddDevice:
+        Option<unsafe extern "C" fn(CUmemGenericAllocationHandle, CUdevice) -> CUresult>,
     /// `cuMulticastBindAddr`.
-    pub cuMulticastBindAddr:
-        Option<unsafe extern "C" fn(CUmemGenericAllocationHandle, usize, CUdeviceptr, usize, c_ulonglong) -> CUresult>,
+    pub cuMulticastBindAddr: Option<
+        unsafe extern "C" fn(
+            CUmemGenericAllocationHandle,
+            usize,
+            CUdeviceptr,
+            usize,
+            c_ulonglong,
+        ) -> CUresult,
+    >,
     /// `cuMulticastBindMem`.
     pub cuMulticastBindMem: Option<
         unsafe extern "C" fn(
@@ -1276,15 +1739,24 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuMulticastCreate`.
-    pub cuMulticastCreate:
-        Option<unsafe extern "C" fn(*mut CUmemGenericAllocationHandle, *const CUmulticastObjectProp) -> CUresult>,
+    pub cuMulticastCreate: Option<
+        unsafe extern "C" fn(
+            *mut CUmemGenericAllocationHandle,
+            *const CUmulticastObjectProp,
+        ) -> CUresult,
+    >,
     /// `cuMulticastGetGranularity`.
     pub cuMulticastGetGranularity: Option<
-        unsafe extern "C" fn(*mut usize, *const CUmulticastObjectProp, CUmulticastGranularity_flags) -> CUresult,
+        unsafe extern "C" fn(
+            *mut usize,
+            *const CUmulticastObjectProp,
+            CUmulticastGranularity_flags,
+        ) -> CUresult,
     >,
     /// `cuMulticastUnbind`.
-    pub cuMulticastUnbind:
-        Option<unsafe extern "C" fn(CUmemGenericAllocationHandle, CUdevice, usize, usize) -> CUresult>,
+    pub cuMulticastUnbind: Option<
+        unsafe extern "C" fn(CUmemGenericAllocationHandle, CUdevice, usize, usize) -> CUresult,
+    >,
     /// `cuOccupancyAvailableDynamicSMemPerBlock`.
     pub cuOccupancyAvailableDynamicSMemPerBlock:
         Option<unsafe extern "C" fn(*mut usize, CUfunction, c_int, c_int) -> CUresult>,
@@ -1298,11 +1770,27 @@ pub struct Table {
     pub cuOccupancyMaxActiveClusters:
         Option<unsafe extern "C" fn(*mut c_int, CUfunction, *const CUlaunchConfig) -> CUresult>,
     /// `cuOccupancyMaxPotentialBlockSize`.
-    pub cuOccupancyMaxPotentialBlockSize:
-        Option<unsafe extern "C" fn(*mut c_int, *mut c_int, CUfunction, CUoccupancyB2DSize, usize, c_int) -> CUresult>,
+    pub cuOccupancyMaxPotentialBlockSize: Option<
+        unsafe extern "C" fn(
+            *mut c_int,
+            *mut c_int,
+            CUfunction,
+            CUoccupancyB2DSize,
+            usize,
+            c_int,
+        ) -> CUresult,
+    >,
     /// `cuOccupancyMaxPotentialBlockSizeWithFlags`.
     pub cuOccupancyMaxPotentialBlockSizeWithFlags: Option<
-        unsafe extern "C" fn(*mut c_int, *mut c_int, CUfunction, CUoccupancyB2DSize, usize, c_int, c_uint) -> CUresult,
+        unsafe extern "C" fn(
+            *mut c_int,
+            *mut c_int,
+            CUfunction,
+            CUoccupancyB2DSize,
+            usize,
+            c_int,
+            c_uint,
+        ) -> CUresult,
     >,
     /// `cuOccupancyMaxPotentialClusterSize`.
     pub cuOccupancyMaxPotentialClusterSize:
@@ -1316,12 +1804,20 @@ pub struct Table {
     /// `cuParamSeti`.
     pub cuParamSeti: Option<unsafe extern "C" fn(CUfunction, c_int, c_uint) -> CUresult>,
     /// `cuParamSetv`.
-    pub cuParamSetv: Option<unsafe extern "C" fn(CUfunction, c_int, *mut c_void, c_uint) -> CUresult>,
+    pub cuParamSetv:
+        Option<unsafe extern "C" fn(CUfunction, c_int, *mut c_void, c_uint) -> CUresult>,
     /// `cuPointerGetAttribute`.
-    pub cuPointerGetAttribute: Option<unsafe extern "C" fn(*mut c_void, CUpointer_attribute, CUdeviceptr) -> CUresult>,
+    pub cuPointerGetAttribute:
+        Option<unsafe extern "C" fn(*mut c_void, CUpointer_attribute, CUdeviceptr) -> CUresult>,
     /// `cuPointerGetAttributes`.
-    pub cuPointerGetAttributes:
-        Option<unsafe extern "C" fn(c_uint, *mut CUpointer_attribute, *mut *mut c_void, CUdeviceptr) -> CUresult>,
+    pub cuPointerGetAttributes: Option<
+        unsafe extern "C" fn(
+            c_uint,
+            *mut CUpointer_attribute,
+            *mut *mut c_void,
+            CUdeviceptr,
+        ) -> CUresult,
+    >,
     /// `cuPointerSetAttribute`.
     pub cuPointerSetAttribute:
         Option<unsafe extern "C" fn(*const c_void, CUpointer_attribute, CUdeviceptr) -> CUresult>,
@@ -1341,15 +1837,19 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuStreamAddCallback`.
-    pub cuStreamAddCallback: Option<unsafe extern "C" fn(CUstream, CUstreamCallback, *mut c_void, c_uint) -> CUresult>,
+    pub cuStreamAddCallback:
+        Option<unsafe extern "C" fn(CUstream, CUstreamCallback, *mut c_void, c_uint) -> CUresult>,
     /// `cuStreamAttachMemAsync`.
-    pub cuStreamAttachMemAsync: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, usize, c_uint) -> CUresult>,
+    pub cuStreamAttachMemAsync:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, usize, c_uint) -> CUresult>,
     /// `cuStreamBatchMemOp`.
-    pub cuStreamBatchMemOp:
-        Option<unsafe extern "C" fn(CUstream, c_uint, *mut CUstreamBatchMemOpParams, c_uint) -> CUresult>,
+    pub cuStreamBatchMemOp: Option<
+        unsafe extern "C" fn(CUstream, c_uint, *mut CUstreamBatchMemOpParams, c_uint) -> CUresult,
+    >,
     /// `cuStreamBatchMemOp_v2`.
-    pub cuStreamBatchMemOp_v2:
-        Option<unsafe extern "C" fn(CUstream, c_uint, *mut CUstreamBatchMemOpParams, c_uint) -> CUresult>,
+    pub cuStreamBatchMemOp_v2: Option<
+        unsafe extern "C" fn(CUstream, c_uint, *mut CUstreamBatchMemOpParams, c_uint) -> CUresult,
+    >,
     /// `cuStreamBeginCapture`.
     pub cuStreamBeginCapture: Option<unsafe extern "C" fn(CUstream) -> CUresult>,
     /// `cuStreamBeginCaptureToGraph`.
@@ -1364,13 +1864,15 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuStreamBeginCapture_v2`.
-    pub cuStreamBeginCapture_v2: Option<unsafe extern "C" fn(CUstream, CUstreamCaptureMode) -> CUresult>,
+    pub cuStreamBeginCapture_v2:
+        Option<unsafe extern "C" fn(CUstream, CUstreamCaptureMode) -> CUresult>,
     /// `cuStreamCopyAttributes`.
     pub cuStreamCopyAttributes: Option<unsafe extern "C" fn(CUstream, CUstream) -> CUresult>,
     /// `cuStreamCreate`.
     pub cuStreamCreate: Option<unsafe extern "C" fn(*mut CUstream, c_uint) -> CUresult>,
     /// `cuStreamCreateWithPriority`.
-    pub cuStreamCreateWithPriority: Option<unsafe extern "C" fn(*mut CUstream, c_uint, c_int) -> CUresult>,
+    pub cuStreamCreateWithPriority:
+        Option<unsafe extern "C" fn(*mut CUstream, c_uint, c_int) -> CUresult>,
     /// `cuStreamDestroy`.
     pub cuStreamDestroy: Option<unsafe extern "C" fn(CUstream) -> CUresult>,
     /// `cuStreamDestroy_v2`.
@@ -1381,8 +1883,9 @@ pub struct Table {
     pub cuStreamGetAttribute:
         Option<unsafe extern "C" fn(CUstream, CUstreamAttrID, *mut CUstreamAttrValue) -> CUresult>,
     /// `cuStreamGetCaptureInfo`.
-    pub cuStreamGetCaptureInfo:
-        Option<unsafe extern "C" fn(CUstream, *mut CUstreamCaptureStatus, *mut cuuint64_t) -> CUresult>,
+    pub cuStreamGetCaptureInfo: Option<
+        unsafe extern "C" fn(CUstream, *mut CUstreamCaptureStatus, *mut cuuint64_t) -> CUresult,
+    >,
     /// `cuStreamGetCaptureInfo_v2`.
     pub cuStreamGetCaptureInfo_v2: Option<
         unsafe extern "C" fn(
@@ -1409,7 +1912,8 @@ pub struct Table {
     /// `cuStreamGetCtx`.
     pub cuStreamGetCtx: Option<unsafe extern "C" fn(CUstream, *mut CUcontext) -> CUresult>,
     /// `cuStreamGetCtx_v2`.
-    pub cuStreamGetCtx_v2: Option<unsafe extern "C" fn(CUstream, *mut CUcontext, *mut CUgreenCtx) -> CUresult>,
+    pub cuStreamGetCtx_v2:
+        Option<unsafe extern "C" fn(CUstream, *mut CUcontext, *mut CUgreenCtx) -> CUresult>,
     /// `cuStreamGetDevice`.
     pub cuStreamGetDevice: Option<unsafe extern "C" fn(CUstream, *mut CUdevice) -> CUresult>,
     /// `cuStreamGetFlags`.
@@ -1421,44 +1925,63 @@ pub struct Table {
     /// `cuStreamGetPriority`.
     pub cuStreamGetPriority: Option<unsafe extern "C" fn(CUstream, *mut c_int) -> CUresult>,
     /// `cuStreamIsCapturing`.
-    pub cuStreamIsCapturing: Option<unsafe extern "C" fn(CUstream, *mut CUstreamCaptureStatus) -> CUresult>,
+    pub cuStreamIsCapturing:
+        Option<unsafe extern "C" fn(CUstream, *mut CUstreamCaptureStatus) -> CUresult>,
     /// `cuStreamQuery`.
     pub cuStreamQuery: Option<unsafe extern "C" fn(CUstream) -> CUresult>,
     /// `cuStreamSetAttribute`.
-    pub cuStreamSetAttribute:
-        Option<unsafe extern "C" fn(CUstream, CUstreamAttrID, *const CUstreamAttrValue) -> CUresult>,
+    pub cuStreamSetAttribute: Option<
+        unsafe extern "C" fn(CUstream, CUstreamAttrID, *const CUstreamAttrValue) -> CUresult,
+    >,
     /// `cuStreamSynchronize`.
     pub cuStreamSynchronize: Option<unsafe extern "C" fn(CUstream) -> CUresult>,
     /// `cuStreamUpdateCaptureDependencies`.
     pub cuStreamUpdateCaptureDependencies:
         Option<unsafe extern "C" fn(CUstream, *mut CUgraphNode, usize, c_uint) -> CUresult>,
     /// `cuStreamUpdateCaptureDependencies_v2`.
-    pub cuStreamUpdateCaptureDependencies_v2:
-        Option<unsafe extern "C" fn(CUstream, *mut CUgraphNode, *const CUgraphEdgeData, usize, c_uint) -> CUresult>,
+    pub cuStreamUpdateCaptureDependencies_v2: Option<
+        unsafe extern "C" fn(
+            CUstream,
+            *mut CUgraphNode,
+            *const CUgraphEdgeData,
+            usize,
+            c_uint,
+        ) -> CUresult,
+    >,
     /// `cuStreamWaitEvent`.
     pub cuStreamWaitEvent: Option<unsafe extern "C" fn(CUstream, CUevent, c_uint) -> CUresult>,
     /// `cuStreamWaitValue32`.
-    pub cuStreamWaitValue32: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint32_t, c_uint) -> CUresult>,
+    pub cuStreamWaitValue32:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint32_t, c_uint) -> CUresult>,
     /// `cuStreamWaitValue32_v2`.
-    pub cuStreamWaitValue32_v2: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint32_t, c_uint) -> CUresult>,
+    pub cuStreamWaitValue32_v2:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint32_t, c_uint) -> CUresult>,
     /// `cuStreamWaitValue64`.
-    pub cuStreamWaitValue64: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint64_t, c_uint) -> CUresult>,
+    pub cuStreamWaitValue64:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint64_t, c_uint) -> CUresult>,
     /// `cuStreamWaitValue64_v2`.
-    pub cuStreamWaitValue64_v2: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint64_t, c_uint) -> CUresult>,
+    pub cuStreamWaitValue64_v2:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint64_t, c_uint) -> CUresult>,
     /// `cuStreamWriteValue32`.
-    pub cuStreamWriteValue32: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint32_t, c_uint) -> CUresult>,
+    pub cuStreamWriteValue32:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint32_t, c_uint) -> CUresult>,
     /// `cuStreamWriteValue32_v2`.
-    pub cuStreamWriteValue32_v2: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint32_t, c_uint) -> CUresult>,
+    pub cuStreamWriteValue32_v2:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint32_t, c_uint) -> CUresult>,
     /// `cuStreamWriteValue64`.
-    pub cuStreamWriteValue64: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint64_t, c_uint) -> CUresult>,
+    pub cuStreamWriteValue64:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint64_t, c_uint) -> CUresult>,
     /// `cuStreamWriteValue64_v2`.
-    pub cuStreamWriteValue64_v2: Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint64_t, c_uint) -> CUresult>,
+    pub cuStreamWriteValue64_v2:
+        Option<unsafe extern "C" fn(CUstream, CUdeviceptr, cuuint64_t, c_uint) -> CUresult>,
     /// `cuSurfObjectCreate`.
-    pub cuSurfObjectCreate: Option<unsafe extern "C" fn(*mut CUsurfObject, *const CUDA_RESOURCE_DESC) -> CUresult>,
+    pub cuSurfObjectCreate:
+        Option<unsafe extern "C" fn(*mut CUsurfObject, *const CUDA_RESOURCE_DESC) -> CUresult>,
     /// `cuSurfObjectDestroy`.
     pub cuSurfObjectDestroy: Option<unsafe extern "C" fn(CUsurfObject) -> CUresult>,
     /// `cuSurfObjectGetResourceDesc`.
-    pub cuSurfObjectGetResourceDesc: Option<unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, CUsurfObject) -> CUresult>,
+    pub cuSurfObjectGetResourceDesc:
+        Option<unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, CUsurfObject) -> CUresult>,
     /// `cuSurfRefGetArray`.
     pub cuSurfRefGetArray: Option<unsafe extern "C" fn(*mut CUarray, CUsurfref) -> CUresult>,
     /// `cuSurfRefSetArray`.
@@ -1522,7 +2045,8 @@ pub struct Table {
         ) -> CUresult,
     >,
     /// `cuTensorMapReplaceAddress`.
-    pub cuTensorMapReplaceAddress: Option<unsafe extern "C" fn(*mut CUtensorMap, *mut c_void) -> CUresult>,
+    pub cuTensorMapReplaceAddress:
+        Option<unsafe extern "C" fn(*mut CUtensorMap, *mut c_void) -> CUresult>,
     /// `cuTexObjectCreate`.
     pub cuTexObjectCreate: Option<
         unsafe extern "C" fn(
@@ -1535,12 +2059,14 @@ pub struct Table {
     /// `cuTexObjectDestroy`.
     pub cuTexObjectDestroy: Option<unsafe extern "C" fn(CUtexObject) -> CUresult>,
     /// `cuTexObjectGetResourceDesc`.
-    pub cuTexObjectGetResourceDesc: Option<unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, CUtexObject) -> CUresult>,
+    pub cuTexObjectGetResourceDesc:
+        Option<unsafe extern "C" fn(*mut CUDA_RESOURCE_DESC, CUtexObject) -> CUresult>,
     /// `cuTexObjectGetResourceViewDesc`.
     pub cuTexObjectGetResourceViewDesc:
         Option<unsafe extern "C" fn(*mut CUDA_RESOURCE_VIEW_DESC, CUtexObject) -> CUresult>,
     /// `cuTexObjectGetTextureDesc`.
-    pub cuTexObjectGetTextureDesc: Option<unsafe extern "C" fn(*mut CUDA_TEXTURE_DESC, CUtexObject) -> CUresult>,
+    pub cuTexObjectGetTextureDesc:
+        Option<unsafe extern "C" fn(*mut CUDA_TEXTURE_DESC, CUtexObject) -> CUresult>,
     /// `cuTexRefCreate`.
     pub cuTexRefCreate: Option<unsafe extern "C" fn(*mut CUtexref) -> CUresult>,
     /// `cuTexRefDestroy`.
@@ -1548,7 +2074,8 @@ pub struct Table {
     /// `cuTexRefGetAddress`.
     pub cuTexRefGetAddress: Option<unsafe extern "C" fn(*mut CUdeviceptr_v1, CUtexref) -> CUresult>,
     /// `cuTexRefGetAddressMode`.
-    pub cuTexRefGetAddressMode: Option<unsafe extern "C" fn(*mut CUaddress_mode, CUtexref, c_int) -> CUresult>,
+    pub cuTexRefGetAddressMode:
+        Option<unsafe extern "C" fn(*mut CUaddress_mode, CUtexref, c_int) -> CUresult>,
     /// `cuTexRefGetAddress_v2`.
     pub cuTexRefGetAddress_v2: Option<unsafe extern "C" fn(*mut CUdeviceptr, CUtexref) -> CUresult>,
     /// `cuTexRefGetArray`.
@@ -1556,36 +2083,62 @@ pub struct Table {
     /// `cuTexRefGetBorderColor`.
     pub cuTexRefGetBorderColor: Option<unsafe extern "C" fn(*mut f32, CUtexref) -> CUresult>,
     /// `cuTexRefGetFilterMode`.
-    pub cuTexRefGetFilterMode: Option<unsafe extern "C" fn(*mut CUfilter_mode, CUtexref) -> CUresult>,
+    pub cuTexRefGetFilterMode:
+        Option<unsafe extern "C" fn(*mut CUfilter_mode, CUtexref) -> CUresult>,
     /// `cuTexRefGetFlags`.
     pub cuTexRefGetFlags: Option<unsafe extern "C" fn(*mut c_uint, CUtexref) -> CUresult>,
     /// `cuTexRefGetFormat`.
-    pub cuTexRefGetFormat: Option<unsafe extern "C" fn(*mut CUarray_format, *mut c_int, CUtexref) -> CUresult>,
+    pub cuTexRefGetFormat:
+        Option<unsafe extern "C" fn(*mut CUarray_format, *mut c_int, CUtexref) -> CUresult>,
     /// `cuTexRefGetMaxAnisotropy`.
     pub cuTexRefGetMaxAnisotropy: Option<unsafe extern "C" fn(*mut c_int, CUtexref) -> CUresult>,
     /// `cuTexRefGetMipmapFilterMode`.
-    pub cuTexRefGetMipmapFilterMode: Option<unsafe extern "C" fn(*mut CUfilter_mode, CUtexref) -> CUresult>,
+    pub cuTexRefGetMipmapFilterMode:
+        Option<unsafe extern "C" fn(*mut CUfilter_mode, CUtexref) -> CUresult>,
     /// `cuTexRefGetMipmapLevelBias`.
     pub cuTexRefGetMipmapLevelBias: Option<unsafe extern "C" fn(*mut f32, CUtexref) -> CUresult>,
     /// `cuTexRefGetMipmapLevelClamp`.
-    pub cuTexRefGetMipmapLevelClamp: Option<unsafe extern "C" fn(*mut f32, *mut f32, CUtexref) -> CUresult>,
+    pub cuTexRefGetMipmapLevelClamp:
+        Option<unsafe extern "C" fn(*mut f32, *mut f32, CUtexref) -> CUresult>,
     /// `cuTexRefGetMipmappedArray`.
-    pub cuTexRefGetMipmappedArray: Option<unsafe extern "C" fn(*mut CUmipmappedArray, CUtexref) -> CUresult>,
+    pub cuTexRefGetMipmappedArray:
+        Option<unsafe extern "C" fn(*mut CUmipmappedArray, CUtexref) -> CUresult>,
     /// `cuTexRefSetAddress`.
-    pub cuTexRefSetAddress: Option<unsafe extern "C" fn(*mut c_uint, CUtexref, CUdeviceptr_v1, c_uint) -> CUresult>,
+    pub cuTexRefSetAddress:
+        Option<unsafe extern "C" fn(*mut c_uint, CUtexref, CUdeviceptr_v1, c_uint) -> CUresult>,
     /// `cuTexRefSetAddress2D`.
-    pub cuTexRefSetAddress2D:
-        Option<unsafe extern "C" fn(CUtexref, *const CUDA_ARRAY_DESCRIPTOR_v1, CUdeviceptr_v1, c_uint) -> CUresult>,
+    pub cuTexRefSetAddress2D: Option<
+        unsafe extern "C" fn(
+            CUtexref,
+            *const CUDA_ARRAY_DESCRIPTOR_v1,
+            CUdeviceptr_v1,
+            c_uint,
+        ) -> CUresult,
+    >,
     /// `cuTexRefSetAddress2D_v2`.
-    pub cuTexRefSetAddress2D_v2:
-        Option<unsafe extern "C" fn(CUtexref, *const CUDA_ARRAY_DESCRIPTOR, CUdeviceptr, usize) -> CUresult>,
+    pub cuTexRefSetAddress2D_v2: Option<
+        unsafe extern "C" fn(
+            CUtexref,
+            *const CUDA_ARRAY_DESCRIPTOR,
+            CUdeviceptr,
+            usize,
+        ) -> CUresult,
+    >,
     /// `cuTexRefSetAddress2D_v3`.
-    pub cuTexRefSetAddress2D_v3:
-        Option<unsafe extern "C" fn(CUtexref, *const CUDA_ARRAY_DESCRIPTOR, CUdeviceptr, usize) -> CUresult>,
+    pub cuTexRefSetAddress2D_v3: Option<
+        unsafe extern "C" fn(
+            CUtexref,
+            *const CUDA_ARRAY_DESCRIPTOR,
+            CUdeviceptr,
+            usize,
+        ) -> CUresult,
+    >,
     /// `cuTexRefSetAddressMode`.
-    pub cuTexRefSetAddressMode: Option<unsafe extern "C" fn(CUtexref, c_int, CUaddress_mode) -> CUresult>,
+    pub cuTexRefSetAddressMode:
+        Option<unsafe extern "C" fn(CUtexref, c_int, CUaddress_mode) -> CUresult>,
     /// `cuTexRefSetAddress_v2`.
-    pub cuTexRefSetAddress_v2: Option<unsafe extern "C" fn(*mut usize, CUtexref, CUdeviceptr, usize) -> CUresult>,
+    pub cuTexRefSetAddress_v2:
+        Option<unsafe extern "C" fn(*mut usize, CUtexref, CUdeviceptr, usize) -> CUresult>,
     /// `cuTexRefSetArray`.
     pub cuTexRefSetArray: Option<unsafe extern "C" fn(CUtexref, CUarray, c_uint) -> CUresult>,
     /// `cuTexRefSetBorderColor`.
@@ -1595,22 +2148,27 @@ pub struct Table {
     /// `cuTexRefSetFlags`.
     pub cuTexRefSetFlags: Option<unsafe extern "C" fn(CUtexref, c_uint) -> CUresult>,
     /// `cuTexRefSetFormat`.
-    pub cuTexRefSetFormat: Option<unsafe extern "C" fn(CUtexref, CUarray_format, c_int) -> CUresult>,
+    pub cuTexRefSetFormat:
+        Option<unsafe extern "C" fn(CUtexref, CUarray_format, c_int) -> CUresult>,
     /// `cuTexRefSetMaxAnisotropy`.
     pub cuTexRefSetMaxAnisotropy: Option<unsafe extern "C" fn(CUtexref, c_uint) -> CUresult>,
     /// `cuTexRefSetMipmapFilterMode`.
-    pub cuTexRefSetMipmapFilterMode: Option<unsafe extern "C" fn(CUtexref, CUfilter_mode) -> CUresult>,
+    pub cuTexRefSetMipmapFilterMode:
+        Option<unsafe extern "C" fn(CUtexref, CUfilter_mode) -> CUresult>,
     /// `cuTexRefSetMipmapLevelBias`.
     pub cuTexRefSetMipmapLevelBias: Option<unsafe extern "C" fn(CUtexref, f32) -> CUresult>,
     /// `cuTexRefSetMipmapLevelClamp`.
     pub cuTexRefSetMipmapLevelClamp: Option<unsafe extern "C" fn(CUtexref, f32, f32) -> CUresult>,
     /// `cuTexRefSetMipmappedArray`.
-    pub cuTexRefSetMipmappedArray: Option<unsafe extern "C" fn(CUtexref, CUmipmappedArray, c_uint) -> CUresult>,
+    pub cuTexRefSetMipmappedArray:
+        Option<unsafe extern "C" fn(CUtexref, CUmipmappedArray, c_uint) -> CUresult>,
     /// `cuThreadExchangeStreamCaptureMode`.
-    pub cuThreadExchangeStreamCaptureMode: Option<unsafe extern "C" fn(*mut CUstreamCaptureMode) -> CUresult>,
+    pub cuThreadExchangeStreamCaptureMode:
+        Option<unsafe extern "C" fn(*mut CUstreamCaptureMode) -> CUresult>,
     /// `cuUserObjectCreate`.
-    pub cuUserObjectCreate:
-        Option<unsafe extern "C" fn(*mut CUuserObject, *mut c_void, CUhostFn, c_uint, c_uint) -> CUresult>,
+    pub cuUserObjectCreate: Option<
+        unsafe extern "C" fn(*mut CUuserObject, *mut c_void, CUhostFn, c_uint, c_uint) -> CUresult,
+    >,
     /// `cuUserObjectRelease`.
     pub cuUserObjectRelease: Option<unsafe extern "C" fn(CUuserObject, c_uint) -> CUresult>,
     /// `cuUserObjectRetain`.
@@ -1635,32 +2193,49 @@ impl Table {
         // SAFETY: `Option<fn>` is a nullable pointer, and the caller says that the addresses are those of the functions named.
         unsafe {
             Table {
-                cuArray3DCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuArray3DCreate")),
-                cuArray3DCreate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuArray3DCreate_v2")),
+                cuArray3DCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuArray3DCreate",
+                )),
+                cuArray3DCreate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuArray3DCreate_v2",
+                )),
                 cuArray3DGetDescriptor: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuArray3DGetDescriptor",
                 )),
                 cuArray3DGetDescriptor_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuArray3DGetDescriptor_v2",
                 )),
-                cuArrayCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuArrayCreate")),
-                cuArrayCreate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuArrayCreate_v2")),
-                cuArrayDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuArrayDestroy")),
-                cuArrayGetDescriptor: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuArrayGetDescriptor")),
+                cuArrayCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuArrayCreate",
+                )),
+                cuArrayCreate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuArrayCreate_v2",
+                )),
+                cuArrayDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuArrayDestroy",
+                )),
+                cuArrayGetDescriptor: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuArrayGetDescriptor",
+                )),
                 cuArrayGetDescriptor_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuArrayGetDescriptor_v2",
                 )),
-                cuArrayGetMemoryRequirements: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuArrayGetMemoryRequirements",
+                cuArrayGetMemoryRequirements: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuArrayGetMemoryRequirements"),
+                ),
+                cuArrayGetPlane: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuArrayGetPlane",
                 )),
-                cuArrayGetPlane: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuArrayGetPlane")),
                 cuArrayGetSparseProperties: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuArrayGetSparseProperties",
                 )),
-                cuCheckpointProcessCheckpoint: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuCheckpointProcessCheckpoint",
-                )),
-                cuCheckpointProcessGetRestoreThreadId: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuCheckpointProcessCheckpoint: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuCheckpointProcessCheckpoint"),
+                ),
+                cuCheckpointProcessGetRestoreThreadId: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuCheckpointProcessGetRestoreThreadId",
                 )),
                 cuCheckpointProcessGetState: std::mem::transmute::<*const c_void, Option<_>>(find(
@@ -1678,62 +2253,118 @@ impl Table {
                 cuCoredumpGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuCoredumpGetAttribute",
                 )),
-                cuCoredumpGetAttributeGlobal: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuCoredumpGetAttributeGlobal",
-                )),
+                cuCoredumpGetAttributeGlobal: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuCoredumpGetAttributeGlobal"),
+                ),
                 cuCoredumpSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuCoredumpSetAttribute",
                 )),
-                cuCoredumpSetAttributeGlobal: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuCoredumpSetAttributeGlobal",
-                )),
+                cuCoredumpSetAttributeGlobal: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuCoredumpSetAttributeGlobal"),
+                ),
                 cuCtxAttach: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxAttach")),
                 cuCtxCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxCreate")),
-                cuCtxCreate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxCreate_v2")),
-                cuCtxCreate_v3: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxCreate_v3")),
-                cuCtxCreate_v4: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxCreate_v4")),
-                cuCtxDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxDestroy")),
-                cuCtxDestroy_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxDestroy_v2")),
+                cuCtxCreate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxCreate_v2",
+                )),
+                cuCtxCreate_v3: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxCreate_v3",
+                )),
+                cuCtxCreate_v4: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxCreate_v4",
+                )),
+                cuCtxDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxDestroy",
+                )),
+                cuCtxDestroy_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxDestroy_v2",
+                )),
                 cuCtxDetach: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxDetach")),
                 cuCtxDisablePeerAccess: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuCtxDisablePeerAccess",
                 )),
-                cuCtxEnablePeerAccess: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxEnablePeerAccess")),
-                cuCtxFromGreenCtx: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxFromGreenCtx")),
-                cuCtxGetApiVersion: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetApiVersion")),
-                cuCtxGetCacheConfig: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetCacheConfig")),
-                cuCtxGetCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetCurrent")),
-                cuCtxGetDevResource: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetDevResource")),
-                cuCtxGetDevice: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetDevice")),
-                cuCtxGetDevice_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetDevice_v2")),
-                cuCtxGetExecAffinity: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetExecAffinity")),
-                cuCtxGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetFlags")),
+                cuCtxEnablePeerAccess: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxEnablePeerAccess",
+                )),
+                cuCtxFromGreenCtx: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxFromGreenCtx",
+                )),
+                cuCtxGetApiVersion: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetApiVersion",
+                )),
+                cuCtxGetCacheConfig: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetCacheConfig",
+                )),
+                cuCtxGetCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetCurrent",
+                )),
+                cuCtxGetDevResource: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetDevResource",
+                )),
+                cuCtxGetDevice: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetDevice",
+                )),
+                cuCtxGetDevice_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetDevice_v2",
+                )),
+                cuCtxGetExecAffinity: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetExecAffinity",
+                )),
+                cuCtxGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetFlags",
+                )),
                 cuCtxGetId: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetId")),
-                cuCtxGetLimit: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxGetLimit")),
+                cuCtxGetLimit: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxGetLimit",
+                )),
                 cuCtxGetSharedMemConfig: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuCtxGetSharedMemConfig",
                 )),
                 cuCtxGetStreamPriorityRange: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuCtxGetStreamPriorityRange",
                 )),
-                cuCtxPopCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxPopCurrent")),
-                cuCtxPopCurrent_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxPopCurrent_v2")),
-                cuCtxPushCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxPushCurrent")),
-                cuCtxPushCurrent_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxPushCurrent_v2")),
-                cuCtxRecordEvent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxRecordEvent")),
+                cuCtxPopCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxPopCurrent",
+                )),
+                cuCtxPopCurrent_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxPopCurrent_v2",
+                )),
+                cuCtxPushCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxPushCurrent",
+                )),
+                cuCtxPushCurrent_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxPushCurrent_v2",
+                )),
+                cuCtxRecordEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxRecordEvent",
+                )),
                 cuCtxResetPersistingL2Cache: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuCtxResetPersistingL2Cache",
                 )),
-                cuCtxSetCacheConfig: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxSetCacheConfig")),
-                cuCtxSetCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxSetCurrent")),
-                cuCtxSetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxSetFlags")),
-                cuCtxSetLimit: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxSetLimit")),
+                cuCtxSetCacheConfig: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxSetCacheConfig",
+                )),
+                cuCtxSetCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxSetCurrent",
+                )),
+                cuCtxSetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxSetFlags",
+                )),
+                cuCtxSetLimit: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxSetLimit",
+                )),
                 cuCtxSetSharedMemConfig: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuCtxSetSharedMemConfig",
                 )),
-                cuCtxSynchronize: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxSynchronize")),
-                cuCtxSynchronize_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxSynchronize_v2")),
-                cuCtxWaitEvent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuCtxWaitEvent")),
+                cuCtxSynchronize: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxSynchronize",
+                )),
+                cuCtxSynchronize_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxSynchronize_v2",
+                )),
+                cuCtxWaitEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuCtxWaitEvent",
+                )),
                 cuDestroyExternalMemory: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDestroyExternalMemory",
                 )),
@@ -1746,58 +2377,82 @@ impl Table {
                 cuDevSmResourceSplitByCount: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDevSmResourceSplitByCount",
                 )),
-                cuDeviceCanAccessPeer: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceCanAccessPeer")),
+                cuDeviceCanAccessPeer: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceCanAccessPeer",
+                )),
                 cuDeviceComputeCapability: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDeviceComputeCapability",
                 )),
                 cuDeviceGet: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGet")),
-                cuDeviceGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetAttribute")),
-                cuDeviceGetByPCIBusId: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetByPCIBusId")),
-                cuDeviceGetCount: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetCount")),
+                cuDeviceGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetAttribute",
+                )),
+                cuDeviceGetByPCIBusId: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetByPCIBusId",
+                )),
+                cuDeviceGetCount: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetCount",
+                )),
                 cuDeviceGetDefaultMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDeviceGetDefaultMemPool",
                 )),
                 cuDeviceGetDevResource: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDeviceGetDevResource",
                 )),
-                cuDeviceGetExecAffinitySupport: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceGetExecAffinitySupport",
+                cuDeviceGetExecAffinitySupport: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceGetExecAffinitySupport"),
+                ),
+                cuDeviceGetGraphMemAttribute: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceGetGraphMemAttribute"),
+                ),
+                cuDeviceGetHostAtomicCapabilities: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceGetHostAtomicCapabilities"),
+                ),
+                cuDeviceGetLuid: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetLuid",
                 )),
-                cuDeviceGetGraphMemAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceGetGraphMemAttribute",
+                cuDeviceGetMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetMemPool",
                 )),
-                cuDeviceGetHostAtomicCapabilities: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceGetHostAtomicCapabilities",
+                cuDeviceGetName: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetName",
                 )),
-                cuDeviceGetLuid: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetLuid")),
-                cuDeviceGetMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetMemPool")),
-                cuDeviceGetName: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetName")),
-                cuDeviceGetNvSciSyncAttributes: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceGetNvSciSyncAttributes",
-                )),
-                cuDeviceGetP2PAtomicCapabilities: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceGetP2PAtomicCapabilities",
-                )),
+                cuDeviceGetNvSciSyncAttributes: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceGetNvSciSyncAttributes"),
+                ),
+                cuDeviceGetP2PAtomicCapabilities: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceGetP2PAtomicCapabilities"),
+                ),
                 cuDeviceGetP2PAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDeviceGetP2PAttribute",
                 )),
-                cuDeviceGetPCIBusId: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetPCIBusId")),
-                cuDeviceGetProperties: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetProperties")),
-                cuDeviceGetTexture1DLinearMaxWidth: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceGetTexture1DLinearMaxWidth",
+                cuDeviceGetPCIBusId: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetPCIBusId",
                 )),
-                cuDeviceGetUuid: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetUuid")),
-                cuDeviceGetUuid_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGetUuid_v2")),
-                cuDeviceGraphMemTrim: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceGraphMemTrim")),
+                cuDeviceGetProperties: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetProperties",
+                )),
+                cuDeviceGetTexture1DLinearMaxWidth: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceGetTexture1DLinearMaxWidth"),
+                ),
+                cuDeviceGetUuid: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetUuid",
+                )),
+                cuDeviceGetUuid_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGetUuid_v2",
+                )),
+                cuDeviceGraphMemTrim: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceGraphMemTrim",
+                )),
                 cuDevicePrimaryCtxGetState: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDevicePrimaryCtxGetState",
                 )),
                 cuDevicePrimaryCtxRelease: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDevicePrimaryCtxRelease",
                 )),
-                cuDevicePrimaryCtxRelease_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDevicePrimaryCtxRelease_v2",
-                )),
+                cuDevicePrimaryCtxRelease_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDevicePrimaryCtxRelease_v2"),
+                ),
                 cuDevicePrimaryCtxReset: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDevicePrimaryCtxReset",
                 )),
@@ -1810,60 +2465,115 @@ impl Table {
                 cuDevicePrimaryCtxSetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuDevicePrimaryCtxSetFlags",
                 )),
-                cuDevicePrimaryCtxSetFlags_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDevicePrimaryCtxSetFlags_v2",
+                cuDevicePrimaryCtxSetFlags_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDevicePrimaryCtxSetFlags_v2"),
+                ),
+                cuDeviceRegisterAsyncNotification: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceRegisterAsyncNotification"),
+                ),
+                cuDeviceSetGraphMemAttribute: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceSetGraphMemAttribute"),
+                ),
+                cuDeviceSetMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceSetMemPool",
                 )),
-                cuDeviceRegisterAsyncNotification: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceRegisterAsyncNotification",
+                cuDeviceTotalMem: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceTotalMem",
                 )),
-                cuDeviceSetGraphMemAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceSetGraphMemAttribute",
+                cuDeviceTotalMem_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDeviceTotalMem_v2",
                 )),
-                cuDeviceSetMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceSetMemPool")),
-                cuDeviceTotalMem: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceTotalMem")),
-                cuDeviceTotalMem_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDeviceTotalMem_v2")),
-                cuDeviceUnregisterAsyncNotification: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuDeviceUnregisterAsyncNotification",
+                cuDeviceUnregisterAsyncNotification: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuDeviceUnregisterAsyncNotification"),
+                ),
+                cuDriverGetVersion: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuDriverGetVersion",
                 )),
-                cuDriverGetVersion: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuDriverGetVersion")),
-                cuEventCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuEventCreate")),
-                cuEventDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuEventDestroy")),
-                cuEventDestroy_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuEventDestroy_v2")),
-                cuEventElapsedTime: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuEventElapsedTime")),
-                cuEventElapsedTime_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuEventElapsedTime_v2")),
-                cuEventQuery: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuEventQuery")),
-                cuEventRecord: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuEventRecord")),
+                cuEventCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuEventCreate",
+                )),
+                cuEventDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuEventDestroy",
+                )),
+                cuEventDestroy_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuEventDestroy_v2",
+                )),
+                cuEventElapsedTime: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuEventElapsedTime",
+                )),
+                cuEventElapsedTime_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuEventElapsedTime_v2",
+                )),
+                cuEventQuery: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuEventQuery",
+                )),
+                cuEventRecord: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuEventRecord",
+                )),
                 cuEventRecordWithFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuEventRecordWithFlags",
                 )),
-                cuEventSynchronize: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuEventSynchronize")),
-                cuExternalMemoryGetMappedBuffer: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuExternalMemoryGetMappedBuffer",
+                cuEventSynchronize: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuEventSynchronize",
                 )),
-                cuExternalMemoryGetMappedMipmappedArray: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuExternalMemoryGetMappedBuffer: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuExternalMemoryGetMappedBuffer"),
+                ),
+                cuExternalMemoryGetMappedMipmappedArray: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuExternalMemoryGetMappedMipmappedArray",
                 )),
                 cuFlushGPUDirectRDMAWrites: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuFlushGPUDirectRDMAWrites",
                 )),
-                cuFuncGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncGetAttribute")),
-                cuFuncGetModule: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncGetModule")),
-                cuFuncGetName: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncGetName")),
-                cuFuncGetParamInfo: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncGetParamInfo")),
-                cuFuncIsLoaded: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncIsLoaded")),
+                cuFuncGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncGetAttribute",
+                )),
+                cuFuncGetModule: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncGetModule",
+                )),
+                cuFuncGetName: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncGetName",
+                )),
+                cuFuncGetParamInfo: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncGetParamInfo",
+                )),
+                cuFuncIsLoaded: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncIsLoaded",
+                )),
                 cuFuncLoad: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncLoad")),
-                cuFuncSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncSetAttribute")),
-                cuFuncSetBlockShape: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncSetBlockShape")),
-                cuFuncSetCacheConfig: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncSetCacheConfig")),
+                cuFuncSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncSetAttribute",
+                )),
+                cuFuncSetBlockShape: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncSetBlockShape",
+                )),
+                cuFuncSetCacheConfig: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncSetCacheConfig",
+                )),
                 cuFuncSetSharedMemConfig: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuFuncSetSharedMemConfig",
                 )),
-                cuFuncSetSharedSize: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuFuncSetSharedSize")),
-                cuGetErrorName: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGetErrorName")),
-                cuGetErrorString: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGetErrorString")),
-                cuGetExportTable: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGetExportTable")),
-                cuGetProcAddress: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGetProcAddress")),
-                cuGetProcAddress_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGetProcAddress_v2")),
+                cuFuncSetSharedSize: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuFuncSetSharedSize",
+                )),
+                cuGetErrorName: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGetErrorName",
+                )),
+                cuGetErrorString: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGetErrorString",
+                )),
+                cuGetExportTable: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGetExportTable",
+                )),
+                cuGetProcAddress: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGetProcAddress",
+                )),
+                cuGetProcAddress_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGetProcAddress_v2",
+                )),
                 cuGraphAddBatchMemOpNode: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphAddBatchMemOpNode",
                 )),
@@ -1876,156 +2586,225 @@ impl Table {
                 cuGraphAddDependencies_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphAddDependencies_v2",
                 )),
-                cuGraphAddEmptyNode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphAddEmptyNode")),
+                cuGraphAddEmptyNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphAddEmptyNode",
+                )),
                 cuGraphAddEventRecordNode: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphAddEventRecordNode",
                 )),
                 cuGraphAddEventWaitNode: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphAddEventWaitNode",
                 )),
-                cuGraphAddExternalSemaphoresSignalNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuGraphAddExternalSemaphoresSignalNode: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuGraphAddExternalSemaphoresSignalNode",
                 )),
-                cuGraphAddExternalSemaphoresWaitNode: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphAddExternalSemaphoresWaitNode",
+                cuGraphAddExternalSemaphoresWaitNode: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphAddExternalSemaphoresWaitNode"),
+                ),
+                cuGraphAddHostNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphAddHostNode",
                 )),
-                cuGraphAddHostNode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphAddHostNode")),
-                cuGraphAddKernelNode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphAddKernelNode")),
+                cuGraphAddKernelNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphAddKernelNode",
+                )),
                 cuGraphAddKernelNode_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphAddKernelNode_v2",
                 )),
                 cuGraphAddMemAllocNode: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphAddMemAllocNode",
                 )),
-                cuGraphAddMemFreeNode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphAddMemFreeNode")),
-                cuGraphAddMemcpyNode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphAddMemcpyNode")),
-                cuGraphAddMemsetNode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphAddMemsetNode")),
-                cuGraphAddNode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphAddNode")),
-                cuGraphAddNode_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphAddNode_v2")),
-                cuGraphBatchMemOpNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphBatchMemOpNodeGetParams",
+                cuGraphAddMemFreeNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphAddMemFreeNode",
                 )),
-                cuGraphBatchMemOpNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphBatchMemOpNodeSetParams",
+                cuGraphAddMemcpyNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphAddMemcpyNode",
                 )),
-                cuGraphChildGraphNodeGetGraph: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphChildGraphNodeGetGraph",
+                cuGraphAddMemsetNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphAddMemsetNode",
                 )),
-                cuGraphClone: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphClone")),
-                cuGraphConditionalHandleCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphConditionalHandleCreate",
+                cuGraphAddNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphAddNode",
                 )),
-                cuGraphCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphCreate")),
-                cuGraphDebugDotPrint: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphDebugDotPrint")),
-                cuGraphDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphDestroy")),
-                cuGraphDestroyNode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphDestroyNode")),
-                cuGraphEventRecordNodeGetEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphEventRecordNodeGetEvent",
+                cuGraphAddNode_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphAddNode_v2",
                 )),
-                cuGraphEventRecordNodeSetEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphEventRecordNodeSetEvent",
-                )),
-                cuGraphEventWaitNodeGetEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphEventWaitNodeGetEvent",
-                )),
-                cuGraphEventWaitNodeSetEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphEventWaitNodeSetEvent",
-                )),
-                cuGraphExecBatchMemOpNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecBatchMemOpNodeSetParams",
-                )),
-                cuGraphExecChildGraphNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecChildGraphNodeSetParams",
-                )),
-                cuGraphExecDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphExecDestroy")),
-                cuGraphExecEventRecordNodeSetEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecEventRecordNodeSetEvent",
-                )),
-                cuGraphExecEventWaitNodeSetEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecEventWaitNodeSetEvent",
-                )),
-                cuGraphExecExternalSemaphoresSignalNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(
-                    find(c"cuGraphExecExternalSemaphoresSignalNodeSetParams"),
+                cuGraphBatchMemOpNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphBatchMemOpNodeGetParams"),
                 ),
-                cuGraphExecExternalSemaphoresWaitNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuGraphBatchMemOpNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphBatchMemOpNodeSetParams"),
+                ),
+                cuGraphChildGraphNodeGetGraph: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphChildGraphNodeGetGraph"),
+                ),
+                cuGraphClone: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphClone",
+                )),
+                cuGraphConditionalHandleCreate: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphConditionalHandleCreate"),
+                ),
+                cuGraphCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphCreate",
+                )),
+                cuGraphDebugDotPrint: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphDebugDotPrint",
+                )),
+                cuGraphDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphDestroy",
+                )),
+                cuGraphDestroyNode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphDestroyNode",
+                )),
+                cuGraphEventRecordNodeGetEvent: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphEventRecordNodeGetEvent"),
+                ),
+                cuGraphEventRecordNodeSetEvent: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphEventRecordNodeSetEvent"),
+                ),
+                cuGraphEventWaitNodeGetEvent: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphEventWaitNodeGetEvent"),
+                ),
+                cuGraphEventWaitNodeSetEvent: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphEventWaitNodeSetEvent"),
+                ),
+                cuGraphExecBatchMemOpNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecBatchMemOpNodeSetParams"),
+                ),
+                cuGraphExecChildGraphNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecChildGraphNodeSetParams"),
+                ),
+                cuGraphExecDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphExecDestroy",
+                )),
+                cuGraphExecEventRecordNodeSetEvent: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecEventRecordNodeSetEvent"),
+                ),
+                cuGraphExecEventWaitNodeSetEvent: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecEventWaitNodeSetEvent"),
+                ),
+                cuGraphExecExternalSemaphoresSignalNodeSetParams: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
+                    c"cuGraphExecExternalSemaphoresSignalNodeSetParams",
+                )),
+                cuGraphExecExternalSemaphoresWaitNodeSetParams: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuGraphExecExternalSemaphoresWaitNodeSetParams",
                 )),
-                cuGraphExecGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphExecGetFlags")),
-                cuGraphExecHostNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecHostNodeSetParams",
+                cuGraphExecGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphExecGetFlags",
                 )),
-                cuGraphExecKernelNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecKernelNodeSetParams",
-                )),
-                cuGraphExecKernelNodeSetParams_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecKernelNodeSetParams_v2",
-                )),
-                cuGraphExecMemcpyNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecMemcpyNodeSetParams",
-                )),
-                cuGraphExecMemsetNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphExecMemsetNodeSetParams",
-                )),
+                cuGraphExecHostNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecHostNodeSetParams"),
+                ),
+                cuGraphExecKernelNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecKernelNodeSetParams"),
+                ),
+                cuGraphExecKernelNodeSetParams_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecKernelNodeSetParams_v2"),
+                ),
+                cuGraphExecMemcpyNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecMemcpyNodeSetParams"),
+                ),
+                cuGraphExecMemsetNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphExecMemsetNodeSetParams"),
+                ),
                 cuGraphExecNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphExecNodeSetParams",
                 )),
-                cuGraphExecUpdate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphExecUpdate")),
-                cuGraphExecUpdate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphExecUpdate_v2")),
-                cuGraphExternalSemaphoresSignalNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuGraphExecUpdate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphExecUpdate",
+                )),
+                cuGraphExecUpdate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphExecUpdate_v2",
+                )),
+                cuGraphExternalSemaphoresSignalNodeGetParams: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuGraphExternalSemaphoresSignalNodeGetParams",
                 )),
-                cuGraphExternalSemaphoresSignalNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuGraphExternalSemaphoresSignalNodeSetParams: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuGraphExternalSemaphoresSignalNodeSetParams",
                 )),
-                cuGraphExternalSemaphoresWaitNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuGraphExternalSemaphoresWaitNodeGetParams: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuGraphExternalSemaphoresWaitNodeGetParams",
                 )),
-                cuGraphExternalSemaphoresWaitNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuGraphExternalSemaphoresWaitNodeSetParams: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuGraphExternalSemaphoresWaitNodeSetParams",
                 )),
-                cuGraphGetEdges: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphGetEdges")),
-                cuGraphGetEdges_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphGetEdges_v2")),
-                cuGraphGetNodes: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphGetNodes")),
-                cuGraphGetRootNodes: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphGetRootNodes")),
+                cuGraphGetEdges: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphGetEdges",
+                )),
+                cuGraphGetEdges_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphGetEdges_v2",
+                )),
+                cuGraphGetNodes: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphGetNodes",
+                )),
+                cuGraphGetRootNodes: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphGetRootNodes",
+                )),
                 cuGraphHostNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphHostNodeGetParams",
                 )),
                 cuGraphHostNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphHostNodeSetParams",
                 )),
-                cuGraphInstantiate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphInstantiate")),
+                cuGraphInstantiate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphInstantiate",
+                )),
                 cuGraphInstantiateWithFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphInstantiateWithFlags",
                 )),
-                cuGraphInstantiateWithParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphInstantiateWithParams",
+                cuGraphInstantiateWithParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphInstantiateWithParams"),
+                ),
+                cuGraphInstantiate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphInstantiate_v2",
                 )),
-                cuGraphInstantiate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphInstantiate_v2")),
-                cuGraphKernelNodeCopyAttributes: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphKernelNodeCopyAttributes",
-                )),
-                cuGraphKernelNodeGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphKernelNodeGetAttribute",
-                )),
+                cuGraphKernelNodeCopyAttributes: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphKernelNodeCopyAttributes"),
+                ),
+                cuGraphKernelNodeGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphKernelNodeGetAttribute"),
+                ),
                 cuGraphKernelNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphKernelNodeGetParams",
                 )),
-                cuGraphKernelNodeGetParams_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphKernelNodeGetParams_v2",
-                )),
-                cuGraphKernelNodeSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphKernelNodeSetAttribute",
-                )),
+                cuGraphKernelNodeGetParams_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphKernelNodeGetParams_v2"),
+                ),
+                cuGraphKernelNodeSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphKernelNodeSetAttribute"),
+                ),
                 cuGraphKernelNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphKernelNodeSetParams",
                 )),
-                cuGraphKernelNodeSetParams_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphKernelNodeSetParams_v2",
+                cuGraphKernelNodeSetParams_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphKernelNodeSetParams_v2"),
+                ),
+                cuGraphLaunch: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphLaunch",
                 )),
-                cuGraphLaunch: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphLaunch")),
-                cuGraphMemAllocNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphMemAllocNodeGetParams",
-                )),
+                cuGraphMemAllocNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphMemAllocNodeGetParams"),
+                ),
                 cuGraphMemFreeNodeGetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphMemFreeNodeGetParams",
                 )),
@@ -2047,70 +2826,96 @@ impl Table {
                 cuGraphNodeGetDependencies: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphNodeGetDependencies",
                 )),
-                cuGraphNodeGetDependencies_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphNodeGetDependencies_v2",
+                cuGraphNodeGetDependencies_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphNodeGetDependencies_v2"),
+                ),
+                cuGraphNodeGetDependentNodes: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphNodeGetDependentNodes"),
+                ),
+                cuGraphNodeGetDependentNodes_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphNodeGetDependentNodes_v2"),
+                ),
+                cuGraphNodeGetEnabled: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphNodeGetEnabled",
                 )),
-                cuGraphNodeGetDependentNodes: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphNodeGetDependentNodes",
+                cuGraphNodeGetType: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphNodeGetType",
                 )),
-                cuGraphNodeGetDependentNodes_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphNodeGetDependentNodes_v2",
+                cuGraphNodeSetEnabled: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphNodeSetEnabled",
                 )),
-                cuGraphNodeGetEnabled: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphNodeGetEnabled")),
-                cuGraphNodeGetType: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphNodeGetType")),
-                cuGraphNodeSetEnabled: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphNodeSetEnabled")),
-                cuGraphNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphNodeSetParams")),
+                cuGraphNodeSetParams: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphNodeSetParams",
+                )),
                 cuGraphReleaseUserObject: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphReleaseUserObject",
                 )),
                 cuGraphRemoveDependencies: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphRemoveDependencies",
                 )),
-                cuGraphRemoveDependencies_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphRemoveDependencies_v2",
-                )),
+                cuGraphRemoveDependencies_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphRemoveDependencies_v2"),
+                ),
                 cuGraphRetainUserObject: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphRetainUserObject",
                 )),
-                cuGraphUpload: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGraphUpload")),
+                cuGraphUpload: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGraphUpload",
+                )),
                 cuGraphicsMapResources: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphicsMapResources",
                 )),
-                cuGraphicsResourceGetMappedMipmappedArray: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuGraphicsResourceGetMappedMipmappedArray: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuGraphicsResourceGetMappedMipmappedArray",
                 )),
-                cuGraphicsResourceGetMappedPointer: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphicsResourceGetMappedPointer",
-                )),
-                cuGraphicsResourceGetMappedPointer_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuGraphicsResourceGetMappedPointer: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphicsResourceGetMappedPointer"),
+                ),
+                cuGraphicsResourceGetMappedPointer_v2: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuGraphicsResourceGetMappedPointer_v2",
                 )),
-                cuGraphicsResourceSetMapFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphicsResourceSetMapFlags",
-                )),
-                cuGraphicsResourceSetMapFlags_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphicsResourceSetMapFlags_v2",
-                )),
-                cuGraphicsSubResourceGetMappedArray: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphicsSubResourceGetMappedArray",
-                )),
+                cuGraphicsResourceSetMapFlags: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphicsResourceSetMapFlags"),
+                ),
+                cuGraphicsResourceSetMapFlags_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphicsResourceSetMapFlags_v2"),
+                ),
+                cuGraphicsSubResourceGetMappedArray: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphicsSubResourceGetMappedArray"),
+                ),
                 cuGraphicsUnmapResources: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGraphicsUnmapResources",
                 )),
-                cuGraphicsUnregisterResource: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuGraphicsUnregisterResource",
+                cuGraphicsUnregisterResource: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuGraphicsUnregisterResource"),
+                ),
+                cuGreenCtxCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGreenCtxCreate",
                 )),
-                cuGreenCtxCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGreenCtxCreate")),
-                cuGreenCtxDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGreenCtxDestroy")),
+                cuGreenCtxDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGreenCtxDestroy",
+                )),
                 cuGreenCtxGetDevResource: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGreenCtxGetDevResource",
                 )),
-                cuGreenCtxGetId: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGreenCtxGetId")),
-                cuGreenCtxRecordEvent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGreenCtxRecordEvent")),
+                cuGreenCtxGetId: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGreenCtxGetId",
+                )),
+                cuGreenCtxRecordEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGreenCtxRecordEvent",
+                )),
                 cuGreenCtxStreamCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuGreenCtxStreamCreate",
                 )),
-                cuGreenCtxWaitEvent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuGreenCtxWaitEvent")),
+                cuGreenCtxWaitEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuGreenCtxWaitEvent",
+                )),
                 cuImportExternalMemory: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuImportExternalMemory",
                 )),
@@ -2118,18 +2923,42 @@ impl Table {
                     c"cuImportExternalSemaphore",
                 )),
                 cuInit: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuInit")),
-                cuIpcCloseMemHandle: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuIpcCloseMemHandle")),
-                cuIpcGetEventHandle: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuIpcGetEventHandle")),
-                cuIpcGetMemHandle: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuIpcGetMemHandle")),
-                cuIpcOpenEventHandle: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuIpcOpenEventHandle")),
-                cuIpcOpenMemHandle: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuIpcOpenMemHandle")),
-                cuIpcOpenMemHandle_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuIpcOpenMemHandle_v2")),
-                cuKernelGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuKernelGetAttribute")),
-                cuKernelGetFunction: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuKernelGetFunction")),
-                cuKernelGetLibrary: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuKernelGetLibrary")),
-                cuKernelGetName: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuKernelGetName")),
-                cuKernelGetParamInfo: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuKernelGetParamInfo")),
-                cuKernelSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuKernelSetAttribute")),
+                cuIpcCloseMemHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuIpcCloseMemHandle",
+                )),
+                cuIpcGetEventHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuIpcGetEventHandle",
+                )),
+                cuIpcGetMemHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuIpcGetMemHandle",
+                )),
+                cuIpcOpenEventHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuIpcOpenEventHandle",
+                )),
+                cuIpcOpenMemHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuIpcOpenMemHandle",
+                )),
+                cuIpcOpenMemHandle_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuIpcOpenMemHandle_v2",
+                )),
+                cuKernelGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuKernelGetAttribute",
+                )),
+                cuKernelGetFunction: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuKernelGetFunction",
+                )),
+                cuKernelGetLibrary: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuKernelGetLibrary",
+                )),
+                cuKernelGetName: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuKernelGetName",
+                )),
+                cuKernelGetParamInfo: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuKernelGetParamInfo",
+                )),
+                cuKernelSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuKernelSetAttribute",
+                )),
                 cuKernelSetCacheConfig: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuKernelSetCacheConfig",
                 )),
@@ -2137,136 +2966,251 @@ impl Table {
                 cuLaunchCooperativeKernel: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuLaunchCooperativeKernel",
                 )),
-                cuLaunchCooperativeKernelMultiDevice: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuLaunchCooperativeKernelMultiDevice",
+                cuLaunchCooperativeKernelMultiDevice: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuLaunchCooperativeKernelMultiDevice"),
+                ),
+                cuLaunchGrid: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLaunchGrid",
                 )),
-                cuLaunchGrid: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLaunchGrid")),
-                cuLaunchGridAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLaunchGridAsync")),
-                cuLaunchHostFunc: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLaunchHostFunc")),
-                cuLaunchKernel: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLaunchKernel")),
-                cuLaunchKernelEx: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLaunchKernelEx")),
+                cuLaunchGridAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLaunchGridAsync",
+                )),
+                cuLaunchHostFunc: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLaunchHostFunc",
+                )),
+                cuLaunchKernel: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLaunchKernel",
+                )),
+                cuLaunchKernelEx: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLaunchKernelEx",
+                )),
                 cuLibraryEnumerateKernels: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuLibraryEnumerateKernels",
                 )),
-                cuLibraryGetGlobal: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLibraryGetGlobal")),
-                cuLibraryGetKernel: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLibraryGetKernel")),
+                cuLibraryGetGlobal: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLibraryGetGlobal",
+                )),
+                cuLibraryGetKernel: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLibraryGetKernel",
+                )),
                 cuLibraryGetKernelCount: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuLibraryGetKernelCount",
                 )),
-                cuLibraryGetManaged: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLibraryGetManaged")),
-                cuLibraryGetModule: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLibraryGetModule")),
+                cuLibraryGetManaged: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLibraryGetManaged",
+                )),
+                cuLibraryGetModule: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLibraryGetModule",
+                )),
                 cuLibraryGetUnifiedFunction: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuLibraryGetUnifiedFunction",
                 )),
-                cuLibraryLoadData: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLibraryLoadData")),
-                cuLibraryLoadFromFile: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLibraryLoadFromFile")),
-                cuLibraryUnload: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLibraryUnload")),
-                cuLinkAddData: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLinkAddData")),
-                cuLinkAddData_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLinkAddData_v2")),
-                cuLinkAddFile: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLinkAddFile")),
-                cuLinkAddFile_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLinkAddFile_v2")),
-                cuLinkComplete: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLinkComplete")),
-                cuLinkCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLinkCreate")),
-                cuLinkCreate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLinkCreate_v2")),
-                cuLinkDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLinkDestroy")),
-                cuLogsCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLogsCurrent")),
-                cuLogsDumpToFile: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLogsDumpToFile")),
-                cuLogsDumpToMemory: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLogsDumpToMemory")),
+                cuLibraryLoadData: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLibraryLoadData",
+                )),
+                cuLibraryLoadFromFile: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLibraryLoadFromFile",
+                )),
+                cuLibraryUnload: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLibraryUnload",
+                )),
+                cuLinkAddData: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLinkAddData",
+                )),
+                cuLinkAddData_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLinkAddData_v2",
+                )),
+                cuLinkAddFile: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLinkAddFile",
+                )),
+                cuLinkAddFile_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLinkAddFile_v2",
+                )),
+                cuLinkComplete: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLinkComplete",
+                )),
+                cuLinkCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLinkCreate",
+                )),
+                cuLinkCreate_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLinkCreate_v2",
+                )),
+                cuLinkDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLinkDestroy",
+                )),
+                cuLogsCurrent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLogsCurrent",
+                )),
+                cuLogsDumpToFile: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLogsDumpToFile",
+                )),
+                cuLogsDumpToMemory: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLogsDumpToMemory",
+                )),
                 cuLogsRegisterCallback: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuLogsRegisterCallback",
                 )),
                 cuLogsUnregisterCallback: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuLogsUnregisterCallback",
                 )),
-                cuMemAddressFree: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAddressFree")),
-                cuMemAddressReserve: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAddressReserve")),
+                cuMemAddressFree: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAddressFree",
+                )),
+                cuMemAddressReserve: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAddressReserve",
+                )),
                 cuMemAdvise: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAdvise")),
-                cuMemAdvise_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAdvise_v2")),
+                cuMemAdvise_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAdvise_v2",
+                )),
                 cuMemAlloc: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAlloc")),
-                cuMemAllocAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAllocAsync")),
+                cuMemAllocAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAllocAsync",
+                )),
                 cuMemAllocFromPoolAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemAllocFromPoolAsync",
                 )),
-                cuMemAllocHost: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAllocHost")),
-                cuMemAllocHost_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAllocHost_v2")),
-                cuMemAllocManaged: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAllocManaged")),
-                cuMemAllocPitch: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAllocPitch")),
-                cuMemAllocPitch_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAllocPitch_v2")),
-                cuMemAlloc_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemAlloc_v2")),
+                cuMemAllocHost: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAllocHost",
+                )),
+                cuMemAllocHost_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAllocHost_v2",
+                )),
+                cuMemAllocManaged: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAllocManaged",
+                )),
+                cuMemAllocPitch: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAllocPitch",
+                )),
+                cuMemAllocPitch_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAllocPitch_v2",
+                )),
+                cuMemAlloc_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemAlloc_v2",
+                )),
                 cuMemBatchDecompressAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemBatchDecompressAsync",
                 )),
                 cuMemCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemCreate")),
-                cuMemDiscardAndPrefetchBatchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMemDiscardAndPrefetchBatchAsync",
-                )),
+                cuMemDiscardAndPrefetchBatchAsync: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMemDiscardAndPrefetchBatchAsync"),
+                ),
                 cuMemDiscardBatchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemDiscardBatchAsync",
                 )),
-                cuMemExportToShareableHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMemExportToShareableHandle",
-                )),
+                cuMemExportToShareableHandle: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMemExportToShareableHandle"),
+                ),
                 cuMemFree: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemFree")),
-                cuMemFreeAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemFreeAsync")),
-                cuMemFreeHost: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemFreeHost")),
-                cuMemFree_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemFree_v2")),
-                cuMemGetAccess: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemGetAccess")),
-                cuMemGetAddressRange: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemGetAddressRange")),
+                cuMemFreeAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemFreeAsync",
+                )),
+                cuMemFreeHost: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemFreeHost",
+                )),
+                cuMemFree_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemFree_v2",
+                )),
+                cuMemGetAccess: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemGetAccess",
+                )),
+                cuMemGetAddressRange: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemGetAddressRange",
+                )),
                 cuMemGetAddressRange_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemGetAddressRange_v2",
                 )),
-                cuMemGetAllocationGranularity: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMemGetAllocationGranularity",
-                )),
-                cuMemGetAllocationPropertiesFromHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuMemGetAllocationGranularity: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMemGetAllocationGranularity"),
+                ),
+                cuMemGetAllocationPropertiesFromHandle: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuMemGetAllocationPropertiesFromHandle",
                 )),
                 cuMemGetDefaultMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemGetDefaultMemPool",
                 )),
-                cuMemGetHandleForAddressRange: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMemGetHandleForAddressRange",
+                cuMemGetHandleForAddressRange: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMemGetHandleForAddressRange"),
+                ),
+                cuMemGetInfo: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemGetInfo",
                 )),
-                cuMemGetInfo: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemGetInfo")),
-                cuMemGetInfo_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemGetInfo_v2")),
-                cuMemGetMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemGetMemPool")),
-                cuMemHostAlloc: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemHostAlloc")),
+                cuMemGetInfo_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemGetInfo_v2",
+                )),
+                cuMemGetMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemGetMemPool",
+                )),
+                cuMemHostAlloc: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemHostAlloc",
+                )),
                 cuMemHostGetDevicePointer: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemHostGetDevicePointer",
                 )),
-                cuMemHostGetDevicePointer_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMemHostGetDevicePointer_v2",
+                cuMemHostGetDevicePointer_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMemHostGetDevicePointer_v2"),
+                ),
+                cuMemHostGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemHostGetFlags",
                 )),
-                cuMemHostGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemHostGetFlags")),
-                cuMemHostRegister: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemHostRegister")),
-                cuMemHostRegister_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemHostRegister_v2")),
-                cuMemHostUnregister: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemHostUnregister")),
-                cuMemImportFromShareableHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMemImportFromShareableHandle",
+                cuMemHostRegister: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemHostRegister",
                 )),
+                cuMemHostRegister_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemHostRegister_v2",
+                )),
+                cuMemHostUnregister: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemHostUnregister",
+                )),
+                cuMemImportFromShareableHandle: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMemImportFromShareableHandle"),
+                ),
                 cuMemMap: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemMap")),
-                cuMemMapArrayAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemMapArrayAsync")),
-                cuMemPoolCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPoolCreate")),
-                cuMemPoolDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPoolDestroy")),
+                cuMemMapArrayAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemMapArrayAsync",
+                )),
+                cuMemPoolCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPoolCreate",
+                )),
+                cuMemPoolDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPoolDestroy",
+                )),
                 cuMemPoolExportPointer: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemPoolExportPointer",
                 )),
-                cuMemPoolExportToShareableHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMemPoolExportToShareableHandle",
+                cuMemPoolExportToShareableHandle: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMemPoolExportToShareableHandle"),
+                ),
+                cuMemPoolGetAccess: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPoolGetAccess",
                 )),
-                cuMemPoolGetAccess: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPoolGetAccess")),
-                cuMemPoolGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPoolGetAttribute")),
-                cuMemPoolImportFromShareableHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMemPoolImportFromShareableHandle",
+                cuMemPoolGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPoolGetAttribute",
                 )),
+                cuMemPoolImportFromShareableHandle: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMemPoolImportFromShareableHandle"),
+                ),
                 cuMemPoolImportPointer: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemPoolImportPointer",
                 )),
-                cuMemPoolSetAccess: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPoolSetAccess")),
-                cuMemPoolSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPoolSetAttribute")),
-                cuMemPoolTrimTo: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPoolTrimTo")),
-                cuMemPrefetchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPrefetchAsync")),
-                cuMemPrefetchAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemPrefetchAsync_v2")),
+                cuMemPoolSetAccess: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPoolSetAccess",
+                )),
+                cuMemPoolSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPoolSetAttribute",
+                )),
+                cuMemPoolTrimTo: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPoolTrimTo",
+                )),
+                cuMemPrefetchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPrefetchAsync",
+                )),
+                cuMemPrefetchAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemPrefetchAsync_v2",
+                )),
                 cuMemPrefetchBatchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemPrefetchBatchAsync",
                 )),
@@ -2276,81 +3220,199 @@ impl Table {
                 cuMemRangeGetAttributes: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemRangeGetAttributes",
                 )),
-                cuMemRelease: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemRelease")),
+                cuMemRelease: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemRelease",
+                )),
                 cuMemRetainAllocationHandle: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemRetainAllocationHandle",
                 )),
-                cuMemSetAccess: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemSetAccess")),
-                cuMemSetMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemSetMemPool")),
+                cuMemSetAccess: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemSetAccess",
+                )),
+                cuMemSetMemPool: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemSetMemPool",
+                )),
                 cuMemUnmap: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemUnmap")),
                 cuMemcpy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy")),
                 cuMemcpy2D: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy2D")),
-                cuMemcpy2DAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy2DAsync")),
-                cuMemcpy2DAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy2DAsync_v2")),
-                cuMemcpy2DUnaligned: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy2DUnaligned")),
+                cuMemcpy2DAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy2DAsync",
+                )),
+                cuMemcpy2DAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy2DAsync_v2",
+                )),
+                cuMemcpy2DUnaligned: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy2DUnaligned",
+                )),
                 cuMemcpy2DUnaligned_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemcpy2DUnaligned_v2",
                 )),
-                cuMemcpy2D_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy2D_v2")),
+                cuMemcpy2D_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy2D_v2",
+                )),
                 cuMemcpy3D: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy3D")),
-                cuMemcpy3DAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy3DAsync")),
-                cuMemcpy3DAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy3DAsync_v2")),
-                cuMemcpy3DBatchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy3DBatchAsync")),
+                cuMemcpy3DAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy3DAsync",
+                )),
+                cuMemcpy3DAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy3DAsync_v2",
+                )),
+                cuMemcpy3DBatchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy3DBatchAsync",
+                )),
                 cuMemcpy3DBatchAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMemcpy3DBatchAsync_v2",
                 )),
-                cuMemcpy3DPeer: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy3DPeer")),
-                cuMemcpy3DPeerAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy3DPeerAsync")),
-                cuMemcpy3D_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpy3D_v2")),
-                cuMemcpyAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAsync")),
-                cuMemcpyAtoA: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAtoA")),
-                cuMemcpyAtoA_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAtoA_v2")),
-                cuMemcpyAtoD: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAtoD")),
-                cuMemcpyAtoD_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAtoD_v2")),
-                cuMemcpyAtoH: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAtoH")),
-                cuMemcpyAtoHAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAtoHAsync")),
-                cuMemcpyAtoHAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAtoHAsync_v2")),
-                cuMemcpyAtoH_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyAtoH_v2")),
-                cuMemcpyBatchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyBatchAsync")),
-                cuMemcpyBatchAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyBatchAsync_v2")),
-                cuMemcpyDtoA: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoA")),
-                cuMemcpyDtoA_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoA_v2")),
-                cuMemcpyDtoD: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoD")),
-                cuMemcpyDtoDAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoDAsync")),
-                cuMemcpyDtoDAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoDAsync_v2")),
-                cuMemcpyDtoD_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoD_v2")),
-                cuMemcpyDtoH: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoH")),
-                cuMemcpyDtoHAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoHAsync")),
-                cuMemcpyDtoHAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoHAsync_v2")),
-                cuMemcpyDtoH_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyDtoH_v2")),
-                cuMemcpyHtoA: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyHtoA")),
-                cuMemcpyHtoAAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyHtoAAsync")),
-                cuMemcpyHtoAAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyHtoAAsync_v2")),
-                cuMemcpyHtoA_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyHtoA_v2")),
-                cuMemcpyHtoD: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyHtoD")),
-                cuMemcpyHtoDAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyHtoDAsync")),
-                cuMemcpyHtoDAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyHtoDAsync_v2")),
-                cuMemcpyHtoD_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyHtoD_v2")),
-                cuMemcpyPeer: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyPeer")),
-                cuMemcpyPeerAsync: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemcpyPeerAsync")),
+                cuMemcpy3DPeer: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy3DPeer",
+                )),
+                cuMemcpy3DPeerAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy3DPeerAsync",
+                )),
+                cuMemcpy3D_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpy3D_v2",
+                )),
+                cuMemcpyAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAsync",
+                )),
+                cuMemcpyAtoA: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAtoA",
+                )),
+                cuMemcpyAtoA_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAtoA_v2",
+                )),
+                cuMemcpyAtoD: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAtoD",
+                )),
+                cuMemcpyAtoD_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAtoD_v2",
+                )),
+                cuMemcpyAtoH: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAtoH",
+                )),
+                cuMemcpyAtoHAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAtoHAsync",
+                )),
+                cuMemcpyAtoHAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAtoHAsync_v2",
+                )),
+                cuMemcpyAtoH_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyAtoH_v2",
+                )),
+                cuMemcpyBatchAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyBatchAsync",
+                )),
+                cuMemcpyBatchAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyBatchAsync_v2",
+                )),
+                cuMemcpyDtoA: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoA",
+                )),
+                cuMemcpyDtoA_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoA_v2",
+                )),
+                cuMemcpyDtoD: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoD",
+                )),
+                cuMemcpyDtoDAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoDAsync",
+                )),
+                cuMemcpyDtoDAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoDAsync_v2",
+                )),
+                cuMemcpyDtoD_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoD_v2",
+                )),
+                cuMemcpyDtoH: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoH",
+                )),
+                cuMemcpyDtoHAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoHAsync",
+                )),
+                cuMemcpyDtoHAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoHAsync_v2",
+                )),
+                cuMemcpyDtoH_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyDtoH_v2",
+                )),
+                cuMemcpyHtoA: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyHtoA",
+                )),
+                cuMemcpyHtoAAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyHtoAAsync",
+                )),
+                cuMemcpyHtoAAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyHtoAAsync_v2",
+                )),
+                cuMemcpyHtoA_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyHtoA_v2",
+                )),
+                cuMemcpyHtoD: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyHtoD",
+                )),
+                cuMemcpyHtoDAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyHtoDAsync",
+                )),
+                cuMemcpyHtoDAsync_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyHtoDAsync_v2",
+                )),
+                cuMemcpyHtoD_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyHtoD_v2",
+                )),
+                cuMemcpyPeer: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyPeer",
+                )),
+                cuMemcpyPeerAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemcpyPeerAsync",
+                )),
                 cuMemsetD16: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD16")),
-                cuMemsetD16Async: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD16Async")),
-                cuMemsetD16_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD16_v2")),
-                cuMemsetD2D16: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D16")),
-                cuMemsetD2D16Async: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D16Async")),
-                cuMemsetD2D16_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D16_v2")),
-                cuMemsetD2D32: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D32")),
-                cuMemsetD2D32Async: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D32Async")),
-                cuMemsetD2D32_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D32_v2")),
-                cuMemsetD2D8: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D8")),
-                cuMemsetD2D8Async: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D8Async")),
-                cuMemsetD2D8_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD2D8_v2")),
+                cuMemsetD16Async: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD16Async",
+                )),
+                cuMemsetD16_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD16_v2",
+                )),
+                cuMemsetD2D16: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D16",
+                )),
+                cuMemsetD2D16Async: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D16Async",
+                )),
+                cuMemsetD2D16_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D16_v2",
+                )),
+                cuMemsetD2D32: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D32",
+                )),
+                cuMemsetD2D32Async: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D32Async",
+                )),
+                cuMemsetD2D32_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D32_v2",
+                )),
+                cuMemsetD2D8: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D8",
+                )),
+                cuMemsetD2D8Async: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D8Async",
+                )),
+                cuMemsetD2D8_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD2D8_v2",
+                )),
                 cuMemsetD32: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD32")),
-                cuMemsetD32Async: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD32Async")),
-                cuMemsetD32_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD32_v2")),
+                cuMemsetD32Async: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD32Async",
+                )),
+                cuMemsetD32_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD32_v2",
+                )),
                 cuMemsetD8: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD8")),
-                cuMemsetD8Async: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD8Async")),
-                cuMemsetD8_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMemsetD8_v2")),
+                cuMemsetD8Async: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD8Async",
+                )),
+                cuMemsetD8_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMemsetD8_v2",
+                )),
                 cuMipmappedArrayCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMipmappedArrayCreate",
                 )),
@@ -2360,83 +3422,150 @@ impl Table {
                 cuMipmappedArrayGetLevel: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMipmappedArrayGetLevel",
                 )),
-                cuMipmappedArrayGetMemoryRequirements: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuMipmappedArrayGetMemoryRequirements: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuMipmappedArrayGetMemoryRequirements",
                 )),
-                cuMipmappedArrayGetSparseProperties: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuMipmappedArrayGetSparseProperties",
-                )),
+                cuMipmappedArrayGetSparseProperties: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuMipmappedArrayGetSparseProperties"),
+                ),
                 cuModuleEnumerateFunctions: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuModuleEnumerateFunctions",
                 )),
-                cuModuleGetFunction: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleGetFunction")),
+                cuModuleGetFunction: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleGetFunction",
+                )),
                 cuModuleGetFunctionCount: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuModuleGetFunctionCount",
                 )),
-                cuModuleGetGlobal: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleGetGlobal")),
-                cuModuleGetGlobal_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleGetGlobal_v2")),
+                cuModuleGetGlobal: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleGetGlobal",
+                )),
+                cuModuleGetGlobal_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleGetGlobal_v2",
+                )),
                 cuModuleGetLoadingMode: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuModuleGetLoadingMode",
                 )),
-                cuModuleGetSurfRef: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleGetSurfRef")),
-                cuModuleGetTexRef: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleGetTexRef")),
-                cuModuleLoad: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleLoad")),
-                cuModuleLoadData: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleLoadData")),
-                cuModuleLoadDataEx: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleLoadDataEx")),
-                cuModuleLoadFatBinary: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleLoadFatBinary")),
-                cuModuleUnload: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuModuleUnload")),
-                cuMulticastAddDevice: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMulticastAddDevice")),
-                cuMulticastBindAddr: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMulticastBindAddr")),
-                cuMulticastBindMem: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMulticastBindMem")),
-                cuMulticastCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMulticastCreate")),
+                cuModuleGetSurfRef: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleGetSurfRef",
+                )),
+                cuModuleGetTexRef: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleGetTexRef",
+                )),
+                cuModuleLoad: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleLoad",
+                )),
+                cuModuleLoadData: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleLoadData",
+                )),
+                cuModuleLoadDataEx: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleLoadDataEx",
+                )),
+                cuModuleLoadFatBinary: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleLoadFatBinary",
+                )),
+                cuModuleUnload: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuModuleUnload",
+                )),
+                cuMulticastAddDevice: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMulticastAddDevice",
+                )),
+                cuMulticastBindAddr: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMulticastBindAddr",
+                )),
+                cuMulticastBindMem: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMulticastBindMem",
+                )),
+                cuMulticastCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMulticastCreate",
+                )),
                 cuMulticastGetGranularity: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuMulticastGetGranularity",
                 )),
-                cuMulticastUnbind: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuMulticastUnbind")),
-                cuOccupancyAvailableDynamicSMemPerBlock: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuMulticastUnbind: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuMulticastUnbind",
+                )),
+                cuOccupancyAvailableDynamicSMemPerBlock: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuOccupancyAvailableDynamicSMemPerBlock",
                 )),
-                cuOccupancyMaxActiveBlocksPerMultiprocessor: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuOccupancyMaxActiveBlocksPerMultiprocessor: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuOccupancyMaxActiveBlocksPerMultiprocessor",
                 )),
-                cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags: std::mem::transmute::<*const c_void, Option<_>>(
-                    find(c"cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"),
+                cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
+                    c"cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+                )),
+                cuOccupancyMaxActiveClusters: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuOccupancyMaxActiveClusters"),
                 ),
-                cuOccupancyMaxActiveClusters: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuOccupancyMaxActiveClusters",
-                )),
-                cuOccupancyMaxPotentialBlockSize: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuOccupancyMaxPotentialBlockSize",
-                )),
-                cuOccupancyMaxPotentialBlockSizeWithFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
+                cuOccupancyMaxPotentialBlockSize: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuOccupancyMaxPotentialBlockSize"),
+                ),
+                cuOccupancyMaxPotentialBlockSizeWithFlags: std::mem::transmute::<
+                    *const c_void,
+                    Option<_>,
+                >(find(
                     c"cuOccupancyMaxPotentialBlockSizeWithFlags",
                 )),
-                cuOccupancyMaxPotentialClusterSize: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuOccupancyMaxPotentialClusterSize",
+                cuOccupancyMaxPotentialClusterSize: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuOccupancyMaxPotentialClusterSize"),
+                ),
+                cuParamSetSize: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuParamSetSize",
                 )),
-                cuParamSetSize: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuParamSetSize")),
-                cuParamSetTexRef: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuParamSetTexRef")),
+                cuParamSetTexRef: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuParamSetTexRef",
+                )),
                 cuParamSetf: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuParamSetf")),
                 cuParamSeti: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuParamSeti")),
                 cuParamSetv: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuParamSetv")),
-                cuPointerGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuPointerGetAttribute")),
+                cuPointerGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuPointerGetAttribute",
+                )),
                 cuPointerGetAttributes: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuPointerGetAttributes",
                 )),
-                cuPointerSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuPointerSetAttribute")),
-                cuProfilerInitialize: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuProfilerInitialize")),
-                cuProfilerStart: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuProfilerStart")),
-                cuProfilerStop: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuProfilerStop")),
-                cuSignalExternalSemaphoresAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuSignalExternalSemaphoresAsync",
+                cuPointerSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuPointerSetAttribute",
                 )),
-                cuStreamAddCallback: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamAddCallback")),
+                cuProfilerInitialize: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuProfilerInitialize",
+                )),
+                cuProfilerStart: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuProfilerStart",
+                )),
+                cuProfilerStop: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuProfilerStop",
+                )),
+                cuSignalExternalSemaphoresAsync: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuSignalExternalSemaphoresAsync"),
+                ),
+                cuStreamAddCallback: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamAddCallback",
+                )),
                 cuStreamAttachMemAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamAttachMemAsync",
                 )),
-                cuStreamBatchMemOp: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamBatchMemOp")),
-                cuStreamBatchMemOp_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamBatchMemOp_v2")),
-                cuStreamBeginCapture: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamBeginCapture")),
+                cuStreamBatchMemOp: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamBatchMemOp",
+                )),
+                cuStreamBatchMemOp_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamBatchMemOp_v2",
+                )),
+                cuStreamBeginCapture: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamBeginCapture",
+                )),
                 cuStreamBeginCaptureToGraph: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamBeginCaptureToGraph",
                 )),
@@ -2446,14 +3575,24 @@ impl Table {
                 cuStreamCopyAttributes: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamCopyAttributes",
                 )),
-                cuStreamCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamCreate")),
+                cuStreamCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamCreate",
+                )),
                 cuStreamCreateWithPriority: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamCreateWithPriority",
                 )),
-                cuStreamDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamDestroy")),
-                cuStreamDestroy_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamDestroy_v2")),
-                cuStreamEndCapture: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamEndCapture")),
-                cuStreamGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamGetAttribute")),
+                cuStreamDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamDestroy",
+                )),
+                cuStreamDestroy_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamDestroy_v2",
+                )),
+                cuStreamEndCapture: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamEndCapture",
+                )),
+                cuStreamGetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamGetAttribute",
+                )),
                 cuStreamGetCaptureInfo: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamGetCaptureInfo",
                 )),
@@ -2463,47 +3602,87 @@ impl Table {
                 cuStreamGetCaptureInfo_v3: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamGetCaptureInfo_v3",
                 )),
-                cuStreamGetCtx: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamGetCtx")),
-                cuStreamGetCtx_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamGetCtx_v2")),
-                cuStreamGetDevice: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamGetDevice")),
-                cuStreamGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamGetFlags")),
-                cuStreamGetGreenCtx: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamGetGreenCtx")),
-                cuStreamGetId: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamGetId")),
-                cuStreamGetPriority: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamGetPriority")),
-                cuStreamIsCapturing: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamIsCapturing")),
-                cuStreamQuery: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamQuery")),
-                cuStreamSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamSetAttribute")),
-                cuStreamSynchronize: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamSynchronize")),
-                cuStreamUpdateCaptureDependencies: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuStreamUpdateCaptureDependencies",
+                cuStreamGetCtx: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamGetCtx",
                 )),
-                cuStreamUpdateCaptureDependencies_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuStreamUpdateCaptureDependencies_v2",
+                cuStreamGetCtx_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamGetCtx_v2",
                 )),
-                cuStreamWaitEvent: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamWaitEvent")),
-                cuStreamWaitValue32: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamWaitValue32")),
+                cuStreamGetDevice: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamGetDevice",
+                )),
+                cuStreamGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamGetFlags",
+                )),
+                cuStreamGetGreenCtx: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamGetGreenCtx",
+                )),
+                cuStreamGetId: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamGetId",
+                )),
+                cuStreamGetPriority: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamGetPriority",
+                )),
+                cuStreamIsCapturing: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamIsCapturing",
+                )),
+                cuStreamQuery: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamQuery",
+                )),
+                cuStreamSetAttribute: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamSetAttribute",
+                )),
+                cuStreamSynchronize: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamSynchronize",
+                )),
+                cuStreamUpdateCaptureDependencies: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuStreamUpdateCaptureDependencies"),
+                ),
+                cuStreamUpdateCaptureDependencies_v2: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuStreamUpdateCaptureDependencies_v2"),
+                ),
+                cuStreamWaitEvent: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamWaitEvent",
+                )),
+                cuStreamWaitValue32: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamWaitValue32",
+                )),
                 cuStreamWaitValue32_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamWaitValue32_v2",
                 )),
-                cuStreamWaitValue64: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamWaitValue64")),
+                cuStreamWaitValue64: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamWaitValue64",
+                )),
                 cuStreamWaitValue64_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamWaitValue64_v2",
                 )),
-                cuStreamWriteValue32: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamWriteValue32")),
+                cuStreamWriteValue32: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamWriteValue32",
+                )),
                 cuStreamWriteValue32_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamWriteValue32_v2",
                 )),
-                cuStreamWriteValue64: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuStreamWriteValue64")),
+                cuStreamWriteValue64: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuStreamWriteValue64",
+                )),
                 cuStreamWriteValue64_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuStreamWriteValue64_v2",
                 )),
-                cuSurfObjectCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuSurfObjectCreate")),
-                cuSurfObjectDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuSurfObjectDestroy")),
+                cuSurfObjectCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuSurfObjectCreate",
+                )),
+                cuSurfObjectDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuSurfObjectDestroy",
+                )),
                 cuSurfObjectGetResourceDesc: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuSurfObjectGetResourceDesc",
                 )),
-                cuSurfRefGetArray: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuSurfRefGetArray")),
-                cuSurfRefSetArray: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuSurfRefSetArray")),
+                cuSurfRefGetArray: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuSurfRefGetArray",
+                )),
+                cuSurfRefSetArray: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuSurfRefSetArray",
+                )),
                 cuTensorMapEncodeIm2col: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTensorMapEncodeIm2col",
                 )),
@@ -2516,31 +3695,51 @@ impl Table {
                 cuTensorMapReplaceAddress: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTensorMapReplaceAddress",
                 )),
-                cuTexObjectCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexObjectCreate")),
-                cuTexObjectDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexObjectDestroy")),
+                cuTexObjectCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexObjectCreate",
+                )),
+                cuTexObjectDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexObjectDestroy",
+                )),
                 cuTexObjectGetResourceDesc: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexObjectGetResourceDesc",
                 )),
-                cuTexObjectGetResourceViewDesc: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuTexObjectGetResourceViewDesc",
-                )),
+                cuTexObjectGetResourceViewDesc: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuTexObjectGetResourceViewDesc"),
+                ),
                 cuTexObjectGetTextureDesc: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexObjectGetTextureDesc",
                 )),
-                cuTexRefCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefCreate")),
-                cuTexRefDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefDestroy")),
-                cuTexRefGetAddress: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefGetAddress")),
+                cuTexRefCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefCreate",
+                )),
+                cuTexRefDestroy: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefDestroy",
+                )),
+                cuTexRefGetAddress: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefGetAddress",
+                )),
                 cuTexRefGetAddressMode: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefGetAddressMode",
                 )),
-                cuTexRefGetAddress_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefGetAddress_v2")),
-                cuTexRefGetArray: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefGetArray")),
+                cuTexRefGetAddress_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefGetAddress_v2",
+                )),
+                cuTexRefGetArray: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefGetArray",
+                )),
                 cuTexRefGetBorderColor: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefGetBorderColor",
                 )),
-                cuTexRefGetFilterMode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefGetFilterMode")),
-                cuTexRefGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefGetFlags")),
-                cuTexRefGetFormat: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefGetFormat")),
+                cuTexRefGetFilterMode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefGetFilterMode",
+                )),
+                cuTexRefGetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefGetFlags",
+                )),
+                cuTexRefGetFormat: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefGetFormat",
+                )),
                 cuTexRefGetMaxAnisotropy: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefGetMaxAnisotropy",
                 )),
@@ -2556,8 +3755,12 @@ impl Table {
                 cuTexRefGetMipmappedArray: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefGetMipmappedArray",
                 )),
-                cuTexRefSetAddress: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefSetAddress")),
-                cuTexRefSetAddress2D: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefSetAddress2D")),
+                cuTexRefSetAddress: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefSetAddress",
+                )),
+                cuTexRefSetAddress2D: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefSetAddress2D",
+                )),
                 cuTexRefSetAddress2D_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefSetAddress2D_v2",
                 )),
@@ -2567,14 +3770,24 @@ impl Table {
                 cuTexRefSetAddressMode: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefSetAddressMode",
                 )),
-                cuTexRefSetAddress_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefSetAddress_v2")),
-                cuTexRefSetArray: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefSetArray")),
+                cuTexRefSetAddress_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefSetAddress_v2",
+                )),
+                cuTexRefSetArray: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefSetArray",
+                )),
                 cuTexRefSetBorderColor: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefSetBorderColor",
                 )),
-                cuTexRefSetFilterMode: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefSetFilterMode")),
-                cuTexRefSetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefSetFlags")),
-                cuTexRefSetFormat: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuTexRefSetFormat")),
+                cuTexRefSetFilterMode: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefSetFilterMode",
+                )),
+                cuTexRefSetFlags: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefSetFlags",
+                )),
+                cuTexRefSetFormat: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuTexRefSetFormat",
+                )),
                 cuTexRefSetMaxAnisotropy: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefSetMaxAnisotropy",
                 )),
@@ -2590,15 +3803,21 @@ impl Table {
                 cuTexRefSetMipmappedArray: std::mem::transmute::<*const c_void, Option<_>>(find(
                     c"cuTexRefSetMipmappedArray",
                 )),
-                cuThreadExchangeStreamCaptureMode: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuThreadExchangeStreamCaptureMode",
+                cuThreadExchangeStreamCaptureMode: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuThreadExchangeStreamCaptureMode"),
+                ),
+                cuUserObjectCreate: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuUserObjectCreate",
                 )),
-                cuUserObjectCreate: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuUserObjectCreate")),
-                cuUserObjectRelease: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuUserObjectRelease")),
-                cuUserObjectRetain: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuUserObjectRetain")),
-                cuWaitExternalSemaphoresAsync: std::mem::transmute::<*const c_void, Option<_>>(find(
-                    c"cuWaitExternalSemaphoresAsync",
+                cuUserObjectRelease: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuUserObjectRelease",
                 )),
+                cuUserObjectRetain: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuUserObjectRetain",
+                )),
+                cuWaitExternalSemaphoresAsync: std::mem::transmute::<*const c_void, Option<_>>(
+                    find(c"cuWaitExternalSemaphoresAsync"),
+                ),
             }
         }
     }
@@ -2619,7 +3838,10 @@ impl Table {
             (self.cuArrayGetPlane.is_none(), "cuArrayGetPlane"),
             (self.cuArrayGetSparseProperties.is_none(), "cuArrayGetSparseProperties"),
             (self.cuCheckpointProcessCheckpoint.is_none(), "cuCheckpointProcessCheckpoint"),
-            (self.cuCheckpointProcessGetRestoreThreadId.is_none(), "cuCheckpointProcessGetRestoreThreadId"),
+            (
+                self.cuCheckpointProcessGetRestoreThreadId.is_none(),
+                "cuCheckpointProcessGetRestoreThreadId",
+            ),
             (self.cuCheckpointProcessGetState.is_none(), "cuCheckpointProcessGetState"),
             (self.cuCheckpointProcessLock.is_none(), "cuCheckpointProcessLock"),
             (self.cuCheckpointProcessRestore.is_none(), "cuCheckpointProcessRestore"),
@@ -2688,7 +3910,10 @@ impl Table {
             (self.cuDeviceGetP2PAttribute.is_none(), "cuDeviceGetP2PAttribute"),
             (self.cuDeviceGetPCIBusId.is_none(), "cuDeviceGetPCIBusId"),
             (self.cuDeviceGetProperties.is_none(), "cuDeviceGetProperties"),
-            (self.cuDeviceGetTexture1DLinearMaxWidth.is_none(), "cuDeviceGetTexture1DLinearMaxWidth"),
+            (
+                self.cuDeviceGetTexture1DLinearMaxWidth.is_none(),
+                "cuDeviceGetTexture1DLinearMaxWidth",
+            ),
             (self.cuDeviceGetUuid.is_none(), "cuDeviceGetUuid"),
             (self.cuDeviceGetUuid_v2.is_none(), "cuDeviceGetUuid_v2"),
             (self.cuDeviceGraphMemTrim.is_none(), "cuDeviceGraphMemTrim"),
@@ -2705,7 +3930,10 @@ impl Table {
             (self.cuDeviceSetMemPool.is_none(), "cuDeviceSetMemPool"),
             (self.cuDeviceTotalMem.is_none(), "cuDeviceTotalMem"),
             (self.cuDeviceTotalMem_v2.is_none(), "cuDeviceTotalMem_v2"),
-            (self.cuDeviceUnregisterAsyncNotification.is_none(), "cuDeviceUnregisterAsyncNotification"),
+            (
+                self.cuDeviceUnregisterAsyncNotification.is_none(),
+                "cuDeviceUnregisterAsyncNotification",
+            ),
             (self.cuDriverGetVersion.is_none(), "cuDriverGetVersion"),
             (self.cuEventCreate.is_none(), "cuEventCreate"),
             (self.cuEventDestroy.is_none(), "cuEventDestroy"),
@@ -2717,7 +3945,10 @@ impl Table {
             (self.cuEventRecordWithFlags.is_none(), "cuEventRecordWithFlags"),
             (self.cuEventSynchronize.is_none(), "cuEventSynchronize"),
             (self.cuExternalMemoryGetMappedBuffer.is_none(), "cuExternalMemoryGetMappedBuffer"),
-            (self.cuExternalMemoryGetMappedMipmappedArray.is_none(), "cuExternalMemoryGetMappedMipmappedArray"),
+            (
+                self.cuExternalMemoryGetMappedMipmappedArray.is_none(),
+                "cuExternalMemoryGetMappedMipmappedArray",
+            ),
             (self.cuFlushGPUDirectRDMAWrites.is_none(), "cuFlushGPUDirectRDMAWrites"),
             (self.cuFuncGetAttribute.is_none(), "cuFuncGetAttribute"),
             (self.cuFuncGetModule.is_none(), "cuFuncGetModule"),
@@ -2742,8 +3973,14 @@ impl Table {
             (self.cuGraphAddEmptyNode.is_none(), "cuGraphAddEmptyNode"),
             (self.cuGraphAddEventRecordNode.is_none(), "cuGraphAddEventRecordNode"),
             (self.cuGraphAddEventWaitNode.is_none(), "cuGraphAddEventWaitNode"),
-            (self.cuGraphAddExternalSemaphoresSignalNode.is_none(), "cuGraphAddExternalSemaphoresSignalNode"),
-            (self.cuGraphAddExternalSemaphoresWaitNode.is_none(), "cuGraphAddExternalSemaphoresWaitNode"),
+            (
+                self.cuGraphAddExternalSemaphoresSignalNode.is_none(),
+                "cuGraphAddExternalSemaphoresSignalNode",
+            ),
+            (
+                self.cuGraphAddExternalSemaphoresWaitNode.is_none(),
+                "cuGraphAddExternalSemaphoresWaitNode",
+            ),
             (self.cuGraphAddHostNode.is_none(), "cuGraphAddHostNode"),
             (self.cuGraphAddKernelNode.is_none(), "cuGraphAddKernelNode"),
             (self.cuGraphAddKernelNode_v2.is_none(), "cuGraphAddKernelNode_v2"),
@@ -2766,10 +4003,19 @@ impl Table {
             (self.cuGraphEventRecordNodeSetEvent.is_none(), "cuGraphEventRecordNodeSetEvent"),
             (self.cuGraphEventWaitNodeGetEvent.is_none(), "cuGraphEventWaitNodeGetEvent"),
             (self.cuGraphEventWaitNodeSetEvent.is_none(), "cuGraphEventWaitNodeSetEvent"),
-            (self.cuGraphExecBatchMemOpNodeSetParams.is_none(), "cuGraphExecBatchMemOpNodeSetParams"),
-            (self.cuGraphExecChildGraphNodeSetParams.is_none(), "cuGraphExecChildGraphNodeSetParams"),
+            (
+                self.cuGraphExecBatchMemOpNodeSetParams.is_none(),
+                "cuGraphExecBatchMemOpNodeSetParams",
+            ),
+            (
+                self.cuGraphExecChildGraphNodeSetParams.is_none(),
+                "cuGraphExecChildGraphNodeSetParams",
+            ),
             (self.cuGraphExecDestroy.is_none(), "cuGraphExecDestroy"),
-            (self.cuGraphExecEventRecordNodeSetEvent.is_none(), "cuGraphExecEventRecordNodeSetEvent"),
+            (
+                self.cuGraphExecEventRecordNodeSetEvent.is_none(),
+                "cuGraphExecEventRecordNodeSetEvent",
+            ),
             (self.cuGraphExecEventWaitNodeSetEvent.is_none(), "cuGraphExecEventWaitNodeSetEvent"),
             (
                 self.cuGraphExecExternalSemaphoresSignalNodeSetParams.is_none(),
@@ -2796,8 +4042,14 @@ impl Table {
                 self.cuGraphExternalSemaphoresSignalNodeSetParams.is_none(),
                 "cuGraphExternalSemaphoresSignalNodeSetParams",
             ),
-            (self.cuGraphExternalSemaphoresWaitNodeGetParams.is_none(), "cuGraphExternalSemaphoresWaitNodeGetParams"),
-            (self.cuGraphExternalSemaphoresWaitNodeSetParams.is_none(), "cuGraphExternalSemaphoresWaitNodeSetParams"),
+            (
+                self.cuGraphExternalSemaphoresWaitNodeGetParams.is_none(),
+                "cuGraphExternalSemaphoresWaitNodeGetParams",
+            ),
+            (
+                self.cuGraphExternalSemaphoresWaitNodeSetParams.is_none(),
+                "cuGraphExternalSemaphoresWaitNodeSetParams",
+            ),
             (self.cuGraphGetEdges.is_none(), "cuGraphGetEdges"),
             (self.cuGraphGetEdges_v2.is_none(), "cuGraphGetEdges_v2"),
             (self.cuGraphGetNodes.is_none(), "cuGraphGetNodes"),
@@ -2837,12 +4089,24 @@ impl Table {
             (self.cuGraphRetainUserObject.is_none(), "cuGraphRetainUserObject"),
             (self.cuGraphUpload.is_none(), "cuGraphUpload"),
             (self.cuGraphicsMapResources.is_none(), "cuGraphicsMapResources"),
-            (self.cuGraphicsResourceGetMappedMipmappedArray.is_none(), "cuGraphicsResourceGetMappedMipmappedArray"),
-            (self.cuGraphicsResourceGetMappedPointer.is_none(), "cuGraphicsResourceGetMappedPointer"),
-            (self.cuGraphicsResourceGetMappedPointer_v2.is_none(), "cuGraphicsResourceGetMappedPointer_v2"),
+            (
+                self.cuGraphicsResourceGetMappedMipmappedArray.is_none(),
+                "cuGraphicsResourceGetMappedMipmappedArray",
+            ),
+            (
+                self.cuGraphicsResourceGetMappedPointer.is_none(),
+                "cuGraphicsResourceGetMappedPointer",
+            ),
+            (
+                self.cuGraphicsResourceGetMappedPointer_v2.is_none(),
+                "cuGraphicsResourceGetMappedPointer_v2",
+            ),
             (self.cuGraphicsResourceSetMapFlags.is_none(), "cuGraphicsResourceSetMapFlags"),
             (self.cuGraphicsResourceSetMapFlags_v2.is_none(), "cuGraphicsResourceSetMapFlags_v2"),
-            (self.cuGraphicsSubResourceGetMappedArray.is_none(), "cuGraphicsSubResourceGetMappedArray"),
+            (
+                self.cuGraphicsSubResourceGetMappedArray.is_none(),
+                "cuGraphicsSubResourceGetMappedArray",
+            ),
             (self.cuGraphicsUnmapResources.is_none(), "cuGraphicsUnmapResources"),
             (self.cuGraphicsUnregisterResource.is_none(), "cuGraphicsUnregisterResource"),
             (self.cuGreenCtxCreate.is_none(), "cuGreenCtxCreate"),
@@ -2870,7 +4134,10 @@ impl Table {
             (self.cuKernelSetCacheConfig.is_none(), "cuKernelSetCacheConfig"),
             (self.cuLaunch.is_none(), "cuLaunch"),
             (self.cuLaunchCooperativeKernel.is_none(), "cuLaunchCooperativeKernel"),
-            (self.cuLaunchCooperativeKernelMultiDevice.is_none(), "cuLaunchCooperativeKernelMultiDevice"),
+            (
+                self.cuLaunchCooperativeKernelMultiDevice.is_none(),
+                "cuLaunchCooperativeKernelMultiDevice",
+            ),
             (self.cuLaunchGrid.is_none(), "cuLaunchGrid"),
             (self.cuLaunchGridAsync.is_none(), "cuLaunchGridAsync"),
             (self.cuLaunchHostFunc.is_none(), "cuLaunchHostFunc"),
@@ -2925,7 +4192,10 @@ impl Table {
             (self.cuMemGetAddressRange.is_none(), "cuMemGetAddressRange"),
             (self.cuMemGetAddressRange_v2.is_none(), "cuMemGetAddressRange_v2"),
             (self.cuMemGetAllocationGranularity.is_none(), "cuMemGetAllocationGranularity"),
-            (self.cuMemGetAllocationPropertiesFromHandle.is_none(), "cuMemGetAllocationPropertiesFromHandle"),
+            (
+                self.cuMemGetAllocationPropertiesFromHandle.is_none(),
+                "cuMemGetAllocationPropertiesFromHandle",
+            ),
             (self.cuMemGetDefaultMemPool.is_none(), "cuMemGetDefaultMemPool"),
             (self.cuMemGetHandleForAddressRange.is_none(), "cuMemGetHandleForAddressRange"),
             (self.cuMemGetInfo.is_none(), "cuMemGetInfo"),
@@ -2947,7 +4217,10 @@ impl Table {
             (self.cuMemPoolExportToShareableHandle.is_none(), "cuMemPoolExportToShareableHandle"),
             (self.cuMemPoolGetAccess.is_none(), "cuMemPoolGetAccess"),
             (self.cuMemPoolGetAttribute.is_none(), "cuMemPoolGetAttribute"),
-            (self.cuMemPoolImportFromShareableHandle.is_none(), "cuMemPoolImportFromShareableHandle"),
+            (
+                self.cuMemPoolImportFromShareableHandle.is_none(),
+                "cuMemPoolImportFromShareableHandle",
+            ),
             (self.cuMemPoolImportPointer.is_none(), "cuMemPoolImportPointer"),
             (self.cuMemPoolSetAccess.is_none(), "cuMemPoolSetAccess"),
             (self.cuMemPoolSetAttribute.is_none(), "cuMemPoolSetAttribute"),
@@ -3029,8 +4302,14 @@ impl Table {
             (self.cuMipmappedArrayCreate.is_none(), "cuMipmappedArrayCreate"),
             (self.cuMipmappedArrayDestroy.is_none(), "cuMipmappedArrayDestroy"),
             (self.cuMipmappedArrayGetLevel.is_none(), "cuMipmappedArrayGetLevel"),
-            (self.cuMipmappedArrayGetMemoryRequirements.is_none(), "cuMipmappedArrayGetMemoryRequirements"),
-            (self.cuMipmappedArrayGetSparseProperties.is_none(), "cuMipmappedArrayGetSparseProperties"),
+            (
+                self.cuMipmappedArrayGetMemoryRequirements.is_none(),
+                "cuMipmappedArrayGetMemoryRequirements",
+            ),
+            (
+                self.cuMipmappedArrayGetSparseProperties.is_none(),
+                "cuMipmappedArrayGetSparseProperties",
+            ),
             (self.cuModuleEnumerateFunctions.is_none(), "cuModuleEnumerateFunctions"),
             (self.cuModuleGetFunction.is_none(), "cuModuleGetFunction"),
             (self.cuModuleGetFunctionCount.is_none(), "cuModuleGetFunctionCount"),
@@ -3050,16 +4329,28 @@ impl Table {
             (self.cuMulticastCreate.is_none(), "cuMulticastCreate"),
             (self.cuMulticastGetGranularity.is_none(), "cuMulticastGetGranularity"),
             (self.cuMulticastUnbind.is_none(), "cuMulticastUnbind"),
-            (self.cuOccupancyAvailableDynamicSMemPerBlock.is_none(), "cuOccupancyAvailableDynamicSMemPerBlock"),
-            (self.cuOccupancyMaxActiveBlocksPerMultiprocessor.is_none(), "cuOccupancyMaxActiveBlocksPerMultiprocessor"),
+            (
+                self.cuOccupancyAvailableDynamicSMemPerBlock.is_none(),
+                "cuOccupancyAvailableDynamicSMemPerBlock",
+            ),
+            (
+                self.cuOccupancyMaxActiveBlocksPerMultiprocessor.is_none(),
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+            ),
             (
                 self.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags.is_none(),
                 "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
             ),
             (self.cuOccupancyMaxActiveClusters.is_none(), "cuOccupancyMaxActiveClusters"),
             (self.cuOccupancyMaxPotentialBlockSize.is_none(), "cuOccupancyMaxPotentialBlockSize"),
-            (self.cuOccupancyMaxPotentialBlockSizeWithFlags.is_none(), "cuOccupancyMaxPotentialBlockSizeWithFlags"),
-            (self.cuOccupancyMaxPotentialClusterSize.is_none(), "cuOccupancyMaxPotentialClusterSize"),
+            (
+                self.cuOccupancyMaxPotentialBlockSizeWithFlags.is_none(),
+                "cuOccupancyMaxPotentialBlockSizeWithFlags",
+            ),
+            (
+                self.cuOccupancyMaxPotentialClusterSize.is_none(),
+                "cuOccupancyMaxPotentialClusterSize",
+            ),
             (self.cuParamSetSize.is_none(), "cuParamSetSize"),
             (self.cuParamSetTexRef.is_none(), "cuParamSetTexRef"),
             (self.cuParamSetf.is_none(), "cuParamSetf"),
@@ -3101,7 +4392,10 @@ impl Table {
             (self.cuStreamSetAttribute.is_none(), "cuStreamSetAttribute"),
             (self.cuStreamSynchronize.is_none(), "cuStreamSynchronize"),
             (self.cuStreamUpdateCaptureDependencies.is_none(), "cuStreamUpdateCaptureDependencies"),
-            (self.cuStreamUpdateCaptureDependencies_v2.is_none(), "cuStreamUpdateCaptureDependencies_v2"),
+            (
+                self.cuStreamUpdateCaptureDependencies_v2.is_none(),
+                "cuStreamUpdateCaptureDependencies_v2",
+            ),
             (self.cuStreamWaitEvent.is_none(), "cuStreamWaitEvent"),
             (self.cuStreamWaitValue32.is_none(), "cuStreamWaitValue32"),
             (self.cuStreamWaitValue32_v2.is_none(), "cuStreamWaitValue32_v2"),

@@ -17,7 +17,10 @@ pub(crate) fn resolve(front: &'static Front, array: CUarray) -> Result<Arc<Array
 }
 
 /// The mipmapped array of a handle.
-pub(crate) fn resolve_mipmap(front: &'static Front, mipmap: CUmipmappedArray) -> Result<Arc<Mipmap>> {
+pub(crate) fn resolve_mipmap(
+    front: &'static Front,
+    mipmap: CUmipmappedArray,
+) -> Result<Arc<Mipmap>> {
     crate::state::ready(front)?;
     front.arrays.mipmaps.get(mipmap as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }

@@ -22,7 +22,8 @@ pub struct Side {
     pub memory: Memory,
     /// Where its rows lie; not used for arrays.
     pub layout: Layout,
-    /// Where in an array it begins: bytes within a row, row, slice or layer. Part of the address for other memory.
+    /// Where in an array it begins: bytes within a row, row, slice or layer. Part of the address
+    /// for other memory.
     pub at: (u64, u64, u64),
 }
 

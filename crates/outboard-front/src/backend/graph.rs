@@ -1,7 +1,8 @@
 //! What graphs need of a device.
 //!
-//! A graph is the front's: nodes, edges and parameters are asked for and changed without the device. What has changed is told
-//! ([`graph_edit`](super::Graphs::graph_edit)) before an executable is made or updated from it, so that the device has the same graph in its own form.
+//! A graph is the front's: nodes, edges and parameters are asked for and changed without the
+//! device. What has changed is told ([`graph_edit`](super::Graphs::graph_edit)) before an
+//! executable is made or updated from it, so that the device has the same graph in its own form.
 
 use outboard_abi::CUresult;
 

@@ -1,6 +1,8 @@
-//! What green contexts need of a device: shares of its multiprocessors, and work that keeps to a share.
+//! What green contexts need of a device: shares of its multiprocessors, and work that keeps to a
+//! share.
 
-/// A `CUdevResource`: what is public of it, and bytes that mean something to the driver that made it alone.
+/// A `CUdevResource`: what is public of it, and bytes that mean something to the driver that made
+/// it alone.
 pub type Share = [u8; 144];
 
 /// What came of a split.

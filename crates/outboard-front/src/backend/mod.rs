@@ -1,11 +1,13 @@
-//! What the front needs of the device behind it. The software device does the work itself; the client sends it to a server. The traits are generated
-//! from `api/wire/` and `api/backend.toml`; here are the plain types that their methods take and give.
+//! What the front needs of the device behind it. The software device does the work itself; the
+//! client sends it to a server. The traits are generated from `api/wire/` and `api/backend.toml`;
+//! here are the plain types that their methods take and give.
 //!
-//! The front has checked what can be checked before it calls: handles are alive and of the context at hand, launch configurations fit
-//! the device, pointers are not null. A backend gets names that the front minted and addresses, each a type of its own around a number.
+//! The front has checked what can be checked before it calls: handles are alive and of the context
+//! at hand, launch configurations fit the device, pointers are not null. A backend gets names that
+//! the front minted and addresses, each a type of its own around a number.
 //!
-//! Each method belongs to a class: *posted* ones may return before anything happened and report failure later (see [`crate::fault`]),
-//! *call* ones return when the outcome is known.
+//! Each method belongs to a class: *posted* ones may return before anything happened and report
+//! failure later (see [`crate::fault`]), *call* ones return when the outcome is known.
 
 mod copy;
 mod graph;
@@ -42,27 +44,33 @@ pub use vmm::{MemoryKind, PartChange};
 /// The outcome of a call: `Err` holds what the entry point returns, never `CUDA_SUCCESS`.
 pub type Result<T> = std::result::Result<T, CUresult>;
 
-/// What a program passes to another process in place of memory, an event or a pointer: the 64 bytes of `CUipcMemHandle` and its like.
+/// What a program passes to another process in place of memory, an event or a pointer: the 64 bytes
+/// of `CUipcMemHandle` and its like.
 pub type Token = [u8; 64];
 
 /// What a copy between host and device promises when it returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyMode {
-    /// `cuMemcpyHtoD`, `cuMemcpyDtoH`: in the stream's order. To the device, the bytes are there on return if there are more than
-    /// [`CopyMode::EARLY`], and the source may be reused in any case; to the host, the bytes are there on return.
+    /// `cuMemcpyHtoD`, `cuMemcpyDtoH`: in the stream's order. To the device, the bytes are there on
+    /// return if there are more than [`CopyMode::EARLY`], and the source may be reused in any case;
+    /// to the host, the bytes are there on return.
     Synchronous,
-    /// An asynchronous copy from or to pageable memory: as [`CopyMode::Synchronous`], but a copy to the device need not have reached it.
+    /// An asynchronous copy from or to pageable memory: as [`CopyMode::Synchronous`], but a copy to
+    /// the device need not have reached it.
     Pageable,
-    /// An asynchronous copy from or to pinned memory: returns at once; the memory is read or written when the stream comes to it.
+    /// An asynchronous copy from or to pinned memory: returns at once; the memory is read or
+    /// written when the stream comes to it.
     Pinned,
 }
 
 impl CopyMode {
-    /// A synchronous copy to the device that is not larger may return before its bytes are there, as CUDA documents of pageable memory.
+    /// A synchronous copy to the device that is not larger may return before its bytes are there,
+    /// as CUDA documents of pageable memory.
     pub const EARLY: u64 = 64 << 10;
 }
 
-// What a command can carry is another number, which may be smaller: the client does not wait for copies that travel so.
+// What a command can carry is another number, which may be smaller: the client does not wait for
+// copies that travel so.
 const _: () = assert!(outboard_wire::limits::MAX_INLINE as u64 <= CopyMode::EARLY);
 
 /// A launch whose configuration has been checked.
@@ -76,7 +84,8 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, bytes.
     pub shared: u32,
-    /// The parameter buffer, laid out as [`KernelInfo::params`](outboard_wire::platform::KernelInfo::params) tells.
+    /// The parameter buffer, laid out as
+    /// [`KernelInfo::params`](outboard_wire::platform::KernelInfo::params) tells.
     pub params: &'a [u8],
     /// Whether all blocks must be resident at once (`cuLaunchCooperativeKernel`).
     pub cooperative: bool,
@@ -148,7 +157,8 @@ pub struct Rect {
 /// A program image as the application handed it over.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'a> {
-    /// Fat binary containers, one cubin, or PTX text without its final zero; more than one for the pre-link containers of `-rdc`.
+    /// Fat binary containers, one cubin, or PTX text without its final zero; more than one for the
+    /// pre-link containers of `-rdc`.
     pub parts: &'a [&'a [u8]],
     /// What the compiler and the linker are told.
     pub options: &'a JitOptions,

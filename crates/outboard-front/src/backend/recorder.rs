@@ -11,8 +11,8 @@ use outboard_wire::platform::{KernelInfo, Platform};
 use parking_lot::Mutex;
 
 use super::{
-    ArrayDescriptor, DeviceId, Instantiated, MemoryKind, ObjectId, ReferenceSetting, Result, SparseProperties, Split,
-    Updated,
+    ArrayDescriptor, DeviceId, Instantiated, MemoryKind, ObjectId, ReferenceSetting, Result,
+    SparseProperties, Split, Updated,
 };
 use crate::generated::recorder::METHODS;
 
@@ -95,7 +95,11 @@ impl Recorder {
     }
 
     /// What generated methods that can fail do.
-    pub(crate) fn outcome<T: Answer>(&self, method: &'static str, arguments: fmt::Arguments<'_>) -> Result<T> {
+    pub(crate) fn outcome<T: Answer>(
+        &self,
+        method: &'static str,
+        arguments: fmt::Arguments<'_>,
+    ) -> Result<T> {
         let mut state = self.0.lock();
         state.note(method, arguments);
         let count = state.calls.iter().filter(|call| call.method == method).count();
@@ -106,7 +110,11 @@ impl Recorder {
     }
 
     /// What the others do.
-    pub(crate) fn answer<T: Answer>(&self, method: &'static str, arguments: fmt::Arguments<'_>) -> T {
+    pub(crate) fn answer<T: Answer>(
+        &self,
+        method: &'static str,
+        arguments: fmt::Arguments<'_>,
+    ) -> T {
         let mut state = self.0.lock();
         state.note(method, arguments);
         state.answer(method)
@@ -121,14 +129,18 @@ impl State {
     fn answer<T: Answer>(&mut self, method: &'static str) -> T {
         let Some(make) = self.answers.get(method) else { return T::plausible(&mut self.fresh) };
         let make = make.downcast_ref::<Make<T>>();
-        make.unwrap_or_else(|| panic!("{method} answers a {}, and was told something else", std::any::type_name::<T>()))(
-        )
+        make.unwrap_or_else(|| {
+            panic!("{method} answers a {}, and was told something else", std::any::type_name::<T>())
+        })()
     }
 }
 
 /// The method of that name.
 fn known(method: &str) -> &'static str {
-    METHODS.into_iter().find(|known| *known == method).unwrap_or_else(|| panic!("a back end has no method {method}"))
+    METHODS
+        .into_iter()
+        .find(|known| *known == method)
+        .unwrap_or_else(|| panic!("a back end has no method {method}"))
 }
 
 macro_rules! answers {

@@ -2,7 +2,8 @@
 
 use crate::backend::DevicePtr;
 
-/// What an im2col tensor map describes; the names and values are those of `cuTensorMapEncodeIm2col` and `cuTensorMapEncodeIm2colWide`.
+/// What an im2col tensor map describes; the names and values are those of `cuTensorMapEncodeIm2col`
+/// and `cuTensorMapEncodeIm2colWide`.
 #[derive(Clone, Copy, Debug)]
 pub struct Im2colMap<'a> {
     /// `CUtensorMapDataType`.
@@ -13,7 +14,8 @@ pub struct Im2colMap<'a> {
     pub dims: &'a [u64],
     /// Bytes from one index to the next of each dimension but the first.
     pub strides: &'a [u64],
-    /// Lower corner of the box of pixels: one number for each dimension of space, or for `wide` the one of the width.
+    /// Lower corner of the box of pixels: one number for each dimension of space, or for `wide` the
+    /// one of the width.
     pub lower: &'a [i32],
     /// Upper corner.
     pub upper: &'a [i32],

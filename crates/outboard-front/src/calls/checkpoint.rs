@@ -3,7 +3,8 @@
 use core::ffi::c_int;
 
 use outboard_abi::{
-    CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcheckpointUnlockArgs, CUprocessState,
+    CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
+    CUcheckpointUnlockArgs, CUprocessState,
 };
 
 use crate::backend::{Backend, Result};

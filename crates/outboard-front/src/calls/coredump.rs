@@ -39,12 +39,18 @@ fn default_name(kind: &str) -> String {
 fn get(front: &'static Front, setting: CUcoredumpSettings) -> Result<Value> {
     let settings = front.core_dumps.settings.lock();
     Ok(match setting {
-        Setting::CU_COREDUMP_ENABLE_ON_EXCEPTION | Setting::CU_COREDUMP_ENABLE_USER_TRIGGER => Value::Bool(false),
+        Setting::CU_COREDUMP_ENABLE_ON_EXCEPTION | Setting::CU_COREDUMP_ENABLE_USER_TRIGGER => {
+            Value::Bool(false)
+        }
         Setting::CU_COREDUMP_TRIGGER_HOST => Value::Bool(settings.trigger_host),
         Setting::CU_COREDUMP_LIGHTWEIGHT => Value::Bool(settings.lightweight),
         Setting::CU_COREDUMP_GENERATION_FLAGS => Value::Int(settings.flags),
-        Setting::CU_COREDUMP_FILE => Value::Name(settings.file.clone().unwrap_or_else(|| default_name("core"))),
-        Setting::CU_COREDUMP_PIPE => Value::Name(settings.pipe.clone().unwrap_or_else(|| default_name("corepipe"))),
+        Setting::CU_COREDUMP_FILE => {
+            Value::Name(settings.file.clone().unwrap_or_else(|| default_name("core")))
+        }
+        Setting::CU_COREDUMP_PIPE => {
+            Value::Name(settings.pipe.clone().unwrap_or_else(|| default_name("corepipe")))
+        }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     })
 }
@@ -52,8 +58,13 @@ fn get(front: &'static Front, setting: CUcoredumpSettings) -> Result<Value> {
 fn set(front: &'static Front, setting: CUcoredumpSettings, value: Value) -> Result<()> {
     let mut settings = front.core_dumps.settings.lock();
     match (setting, value) {
-        (Setting::CU_COREDUMP_ENABLE_ON_EXCEPTION | Setting::CU_COREDUMP_ENABLE_USER_TRIGGER, Value::Bool(true)) => {
-            logs::because("a core dump would be written where the device is; run the program there to have one");
+        (
+            Setting::CU_COREDUMP_ENABLE_ON_EXCEPTION | Setting::CU_COREDUMP_ENABLE_USER_TRIGGER,
+            Value::Bool(true),
+        ) => {
+            logs::because(
+                "a core dump would be written where the device is; run the program there to have one",
+            );
             return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
         }
         (Setting::CU_COREDUMP_TRIGGER_HOST, Value::Bool(value)) => settings.trigger_host = value,

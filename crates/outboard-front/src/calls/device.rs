@@ -18,7 +18,11 @@ use crate::state::{device, ready};
 
 pub use notify::*;
 
-pub unsafe fn cuDeviceGet<B: Backend>(process: &'static Process<B>, out: *mut CUdevice, ordinal: c_int) -> Result<()> {
+pub unsafe fn cuDeviceGet<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUdevice,
+    ordinal: c_int,
+) -> Result<()> {
     ready(process)?;
     require(!out.is_null())?;
     device(process, ordinal)?;
@@ -26,7 +30,10 @@ pub unsafe fn cuDeviceGet<B: Backend>(process: &'static Process<B>, out: *mut CU
     unsafe { put(out, ordinal) }
 }
 
-pub unsafe fn cuDeviceGetCount<B: Backend>(process: &'static Process<B>, count: *mut c_int) -> Result<()> {
+pub unsafe fn cuDeviceGetCount<B: Backend>(
+    process: &'static Process<B>,
+    count: *mut c_int,
+) -> Result<()> {
     let state = ready(process)?;
     // SAFETY: the program's out parameter.
     unsafe { put(count, state.devices.len() as c_int) }
@@ -43,7 +50,8 @@ pub unsafe fn cuDeviceGetName<B: Backend>(
     unsafe { copy_text(&device.name, name, len)? };
     // The rest is zeros, as from the native driver: bindings hand all of it to programs.
     let end = device.name.len().min(len as usize - 1);
-    // SAFETY: of the `len` bytes of the program, those behind the text; `copy_text` has checked that there are any.
+    // SAFETY: of the `len` bytes of the program, those behind the text; `copy_text` has checked
+    // that there are any.
     unsafe { name.add(end).write_bytes(0, len as usize - end) };
     Ok(())
 }
@@ -119,7 +127,10 @@ pub unsafe fn cuDeviceComputeCapability<B: Backend>(
     let (_, device) = device(process, dev)?;
     // SAFETY: the program's out parameters.
     unsafe {
-        put(major, value(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR))?;
+        put(
+            major,
+            value(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+        )?;
         put(minor, value(device, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR))
     }
 }
@@ -175,8 +186,11 @@ pub unsafe fn cuDeviceGetByPCIBusId<B: Backend>(
     let state = ready(process)?;
     // SAFETY: the program's string.
     let wanted = parse_bus_id(unsafe { text(id) }?).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let index =
-        state.devices.iter().position(|device| pci(device) == wanted).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+    let index = state
+        .devices
+        .iter()
+        .position(|device| pci(device) == wanted)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, index as CUdevice) }
 }
@@ -196,7 +210,8 @@ pub unsafe fn cuDeviceGetHostAtomicCapabilities<B: Backend>(
     // SAFETY: the program gives `count` elements of each.
     let operations = unsafe { slice(operations, count as usize) }?;
     require(operations.iter().all(|operation| operation.0 < ATOMIC_OPERATIONS))?;
-    // No atomic operation of the device reaches the memory of this machine as one: `HOST_NATIVE_ATOMIC_SUPPORTED` is 0.
+    // No atomic operation of the device reaches the memory of this machine as one:
+    // `HOST_NATIVE_ATOMIC_SUPPORTED` is 0.
     for index in 0..operations.len() {
         // SAFETY: as above.
         unsafe { put(capabilities.add(index), 0) }?;
@@ -247,8 +262,12 @@ pub unsafe fn cuDeviceGetExecAffinitySupport<B: Backend>(
 /// Domain, bus, device.
 fn pci(device: &Device) -> [i32; 3] {
     use CUdevice_attribute as A;
-    [A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]
-        .map(|attribute| value(device, attribute))
+    [
+        A::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
+        A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+        A::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
+    ]
+    .map(|attribute| value(device, attribute))
 }
 
 fn bus_id(device: &Device) -> String {
@@ -259,7 +278,8 @@ fn bus_id(device: &Device) -> String {
 /// `[domain]:[bus]:[device].[function]`, `[bus]:[device].[function]` or the like, in hexadecimal.
 fn parse_bus_id(id: &str) -> Option<[i32; 3]> {
     let id = id.split_once('.').map_or(id, |(id, _)| id);
-    let parts: Vec<i32> = id.split(':').map(|part| i32::from_str_radix(part, 16).ok()).collect::<Option<_>>()?;
+    let parts: Vec<i32> =
+        id.split(':').map(|part| i32::from_str_radix(part, 16).ok()).collect::<Option<_>>()?;
     match parts[..] {
         [domain, bus, device] => Some([domain, bus, device]),
         [bus, device] => Some([0, bus, device]),

@@ -15,7 +15,11 @@ use crate::process::{Front, Process};
 use crate::several::together;
 use crate::stream;
 
-pub unsafe fn cuEventCreate<B: Backend>(process: &'static Process<B>, out: *mut CUevent, flags: c_uint) -> Result<()> {
+pub unsafe fn cuEventCreate<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUevent,
+    flags: c_uint,
+) -> Result<()> {
     let here = context::current(process)?;
     require(!out.is_null() && flags & !FLAGS == 0)?;
     // An event for other processes cannot be timed; cuda.h makes the program say so.
@@ -29,23 +33,38 @@ pub unsafe fn cuEventCreate<B: Backend>(process: &'static Process<B>, out: *mut 
     unsafe { put(out, object.handle as CUevent) }
 }
 
-pub unsafe fn cuEventDestroy_v2<B: Backend>(process: &'static Process<B>, event: CUevent) -> Result<()> {
+pub unsafe fn cuEventDestroy_v2<B: Backend>(
+    process: &'static Process<B>,
+    event: CUevent,
+) -> Result<()> {
     crate::state::ready(process)?;
-    let object = process.events.table.remove(event as u64).ok_or_else(|| not_found(Kind::Event, event as u64))?;
+    let object = process
+        .events
+        .table
+        .remove(event as u64)
+        .ok_or_else(|| not_found(Kind::Event, event as u64))?;
     if object.is_captured() {
         capture::forget_event(process, object.id());
     }
-    // With a fault in the context there is nothing left to destroy, and that is what the call returns.
+    // With a fault in the context there is nothing left to destroy, and that is what the call
+    // returns.
     let here = object.context.live()?;
     here.note(process.backend.event_destroy(here.id, object.id()))
 }
 
-pub unsafe fn cuEventDestroy<B: Backend>(process: &'static Process<B>, event: CUevent) -> Result<()> {
+pub unsafe fn cuEventDestroy<B: Backend>(
+    process: &'static Process<B>,
+    event: CUevent,
+) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { cuEventDestroy_v2(process, event) }
 }
 
-pub unsafe fn cuEventRecord<B: Backend>(process: &'static Process<B>, event: CUevent, stream: CUstream) -> Result<()> {
+pub unsafe fn cuEventRecord<B: Backend>(
+    process: &'static Process<B>,
+    event: CUevent,
+    stream: CUstream,
+) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { cuEventRecordWithFlags(process, event, stream, 0) }
 }
@@ -62,7 +81,9 @@ pub unsafe fn cuEventRecordWithFlags<B: Backend>(
     if event.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    if let Some(outcome) = capture::record(process, &here, stream, event.id(), flags, event.is_captured()) {
+    if let Some(outcome) =
+        capture::record(process, &here, stream, event.id(), flags, event.is_captured())
+    {
         event.captured.store(outcome?, Ordering::Relaxed);
         return Ok(());
     }
@@ -75,14 +96,18 @@ pub unsafe fn cuEventRecordWithFlags<B: Backend>(
     if event.flags & INTERPROCESS == 0 {
         return Ok(());
     }
-    // What the program tells another process next may have it wait for this record, which must be known by then.
+    // What the program tells another process next may have it wait for this record, which must be
+    // known by then.
     match process.backend.event_query(here.id, event.id()) {
         Err(CUresult::CUDA_ERROR_NOT_READY) => Ok(()),
         outcome => here.note(outcome),
     }
 }
 
-pub unsafe fn cuEventSynchronize<B: Backend>(process: &'static Process<B>, event: CUevent) -> Result<()> {
+pub unsafe fn cuEventSynchronize<B: Backend>(
+    process: &'static Process<B>,
+    event: CUevent,
+) -> Result<()> {
     let (here, event) = live(process, event)?;
     outside_capture(process, &event)?;
     capture::refuse_unsafe(process)?;

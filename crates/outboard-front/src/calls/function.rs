@@ -4,7 +4,10 @@ mod configured;
 
 use core::ffi::{c_char, c_int};
 
-use outboard_abi::{CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule, CUsharedconfig};
+use outboard_abi::{
+    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUmodule,
+    CUsharedconfig,
+};
 
 use crate::backend::{Backend, Result};
 use crate::border::{put, require};
@@ -101,6 +104,9 @@ pub unsafe fn cuFuncIsLoaded<B: Backend>(
     unsafe { put(out, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
 }
 
-pub unsafe fn cuFuncLoad<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<()> {
+pub unsafe fn cuFuncLoad<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+) -> Result<()> {
     crate::library::function(process, function).map(|_| ())
 }

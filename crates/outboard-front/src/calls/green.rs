@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{
-    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUevent, CUgreenCtx, CUresult, CUstream,
+    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUevent, CUgreenCtx,
+    CUresult, CUstream,
 };
 use parking_lot::Mutex;
 
@@ -46,7 +47,11 @@ unsafe fn write(out: *mut CUdevResource, resource: Share) -> Result<()> {
 }
 
 fn check_kind(kind: CUdevResourceType) -> Result<u32> {
-    if kind.0 == MULTIPROCESSORS { Ok(kind.0) } else { Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE) }
+    if kind.0 == MULTIPROCESSORS {
+        Ok(kind.0)
+    } else {
+        Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)
+    }
 }
 
 pub unsafe fn cuDeviceGetDevResource<B: Backend>(
@@ -72,7 +77,8 @@ unsafe fn resource_of<B: Backend>(
 ) -> Result<()> {
     let here = context.live()?;
     require(!out.is_null())?;
-    let found = here.note(process.backend.context_resource(here.id, id_of(&here), check_kind(kind)?))?;
+    let found =
+        here.note(process.backend.context_resource(here.id, id_of(&here), check_kind(kind)?))?;
     // SAFETY: by the contract above.
     unsafe { write(out, found) }
 }
@@ -110,7 +116,8 @@ pub unsafe fn cuDevSmResourceSplitByCount<B: Backend>(
     require(!groups.is_null())?;
     // SAFETY: the program's structures.
     let (input, room) = unsafe { (read(input)?, *groups) };
-    require(input[..4] == MULTIPROCESSORS.to_le_bytes()).map_err(|_| CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
+    require(input[..4] == MULTIPROCESSORS.to_le_bytes())
+        .map_err(|_| CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
     let request = SplitRequest {
         input: &input,
         groups: (!result.is_null()).then_some(room.min(MOST_GROUPS)),
@@ -141,7 +148,9 @@ pub unsafe fn cuDevResourceGenerateDesc<B: Backend>(
     state::ready(process)?;
     require(!out.is_null() && !resources.is_null() && (1..=MOST_GROUPS).contains(&count))?;
     // SAFETY: the program gives `count` elements.
-    let given = (0..count as usize).map(|index| unsafe { read(resources.add(index)) }).collect::<Result<Vec<_>>>()?;
+    let given = (0..count as usize)
+        .map(|index| unsafe { read(resources.add(index)) })
+        .collect::<Result<Vec<_>>>()?;
     let handle = process.greens.descriptors.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = process.backend.resource_describe(ObjectId(handle), &given) {
         process.greens.descriptors.release(handle);
@@ -167,11 +176,22 @@ pub unsafe fn cuGreenCtxCreate<B: Backend>(
     let open = || {
         let here = primary.live()?;
         let handle = process.greens.table.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let green =
-            Green { handle, ctx: here.id, primary, closed: AtomicBool::new(false), default_stream: Mutex::new(None) };
-        let opened = here.note(process.backend.green_open(here.id, green.id(), ObjectId(desc as u64), flags));
-        let context =
-            opened.and_then(|()| context::of_green(process, device, green).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        let green = Green {
+            handle,
+            ctx: here.id,
+            primary,
+            closed: AtomicBool::new(false),
+            default_stream: Mutex::new(None),
+        };
+        let opened = here.note(process.backend.green_open(
+            here.id,
+            green.id(),
+            ObjectId(desc as u64),
+            flags,
+        ));
+        let context = opened.and_then(|()| {
+            context::of_green(process, device, green).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+        });
         match context {
             Ok(context) => {
                 process.greens.table.fill(handle, Arc::new(context));
@@ -193,12 +213,17 @@ pub unsafe fn cuGreenCtxCreate<B: Backend>(
     }
 }
 
-pub unsafe fn cuGreenCtxDestroy<B: Backend>(process: &'static Process<B>, handle: CUgreenCtx) -> Result<()> {
+pub unsafe fn cuGreenCtxDestroy<B: Backend>(
+    process: &'static Process<B>,
+    handle: CUgreenCtx,
+) -> Result<()> {
     let context = named(process, handle)?;
     process.greens.table.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
     let primary = context::primary(process, context.device)?;
     let closed = match (&context.green, primary.live()) {
-        (Some(green), Ok(here)) if here.id == green.ctx && !green.closed.swap(true, Ordering::AcqRel) => {
+        (Some(green), Ok(here))
+            if here.id == green.ctx && !green.closed.swap(true, Ordering::AcqRel) =>
+        {
             stream::forget_green(process, green.handle);
             here.note(process.backend.green_close(here.id, green.id()))
         }
@@ -224,7 +249,8 @@ pub unsafe fn cuGreenCtxGetId<B: Backend>(
     green: CUgreenCtx,
     out: *mut c_ulonglong,
 ) -> Result<()> {
-    let here = if green.is_null() { context::current(process)? } else { named(process, green)?.live()? };
+    let here =
+        if green.is_null() { context::current(process)? } else { named(process, green)?.live()? };
     let id = here.green().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.handle;
     // SAFETY: the program's out parameter.
     unsafe { put(out, id) }
@@ -275,11 +301,19 @@ pub unsafe fn cuGreenCtxWaitEvent<B: Backend>(
     wait(process, &named(process, green)?.live()?, event)
 }
 
-pub unsafe fn cuCtxRecordEvent<B: Backend>(process: &'static Process<B>, ctx: CUcontext, event: CUevent) -> Result<()> {
+pub unsafe fn cuCtxRecordEvent<B: Backend>(
+    process: &'static Process<B>,
+    ctx: CUcontext,
+    event: CUevent,
+) -> Result<()> {
     record(process, &context::named(process, ctx)?.live()?, event)
 }
 
-pub unsafe fn cuCtxWaitEvent<B: Backend>(process: &'static Process<B>, ctx: CUcontext, event: CUevent) -> Result<()> {
+pub unsafe fn cuCtxWaitEvent<B: Backend>(
+    process: &'static Process<B>,
+    ctx: CUcontext,
+    event: CUevent,
+) -> Result<()> {
     wait(process, &context::named(process, ctx)?.live()?, event)
 }
 

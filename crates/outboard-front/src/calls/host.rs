@@ -32,7 +32,13 @@ pub unsafe fn cuMemHostAlloc<B: Backend>(
         return unsafe { put(out, core::ptr::null_mut()) };
     }
     let host = here.note(process.backend.host_alloc(here.id, bytes, flags))?;
-    memory::insert(process, &here, HostPtr::of(host).unified(), bytes as u64, Kind::HostAllocated(flags));
+    memory::insert(
+        process,
+        &here,
+        HostPtr::of(host).unified(),
+        bytes as u64,
+        Kind::HostAllocated(flags),
+    );
     // SAFETY: the program's out parameter.
     unsafe { put(out, host.cast()) }
 }
@@ -46,15 +52,18 @@ pub unsafe fn cuMemAllocHost_v2<B: Backend>(
     unsafe { cuMemHostAlloc(process, out, bytes, 0) }
 }
 
-pub unsafe fn cuMemFreeHost<B: Backend>(process: &'static Process<B>, host: *mut c_void) -> Result<()> {
+pub unsafe fn cuMemFreeHost<B: Backend>(
+    process: &'static Process<B>,
+    host: *mut c_void,
+) -> Result<()> {
     crate::state::ready(process)?;
     if host.is_null() {
         return Ok(());
     }
     crate::capture::refuse_unsafe(process)?;
     let allocated = |kind| matches!(kind, Kind::HostAllocated(_));
-    let (bytes, allocation) =
-        memory::remove(process, HostPtr::of(host).unified(), allocated).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (bytes, allocation) = memory::remove(process, HostPtr::of(host).unified(), allocated)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the map held it, and does no more.
     let outcome = unsafe { process.backend.host_free(allocation.ctx, host.cast(), bytes as usize) };
     process.note(allocation.ctx, outcome)
@@ -76,7 +85,13 @@ pub unsafe fn cuMemHostRegister_v2<B: Backend>(
         return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     }
     here.note(process.backend.host_register(here.id, host.cast(), bytes, flags))?;
-    memory::insert(process, &here, HostPtr::of(host).unified(), bytes as u64, Kind::HostRegistered(flags));
+    memory::insert(
+        process,
+        &here,
+        HostPtr::of(host).unified(),
+        bytes as u64,
+        Kind::HostRegistered(flags),
+    );
     Ok(())
 }
 
@@ -90,14 +105,20 @@ pub unsafe fn cuMemHostRegister<B: Backend>(
     unsafe { cuMemHostRegister_v2(process, host, bytes, flags) }
 }
 
-pub unsafe fn cuMemHostUnregister<B: Backend>(process: &'static Process<B>, host: *mut c_void) -> Result<()> {
+pub unsafe fn cuMemHostUnregister<B: Backend>(
+    process: &'static Process<B>,
+    host: *mut c_void,
+) -> Result<()> {
     crate::state::ready(process)?;
     require(!host.is_null())?;
     crate::capture::refuse_unsafe(process)?;
     let registered = |kind| matches!(kind, Kind::HostRegistered(_));
     let (bytes, allocation) = memory::remove(process, HostPtr::of(host).unified(), registered)
         .ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
-    process.note(allocation.ctx, process.backend.host_unregister(allocation.ctx, host.cast(), bytes as usize))
+    process.note(
+        allocation.ctx,
+        process.backend.host_unregister(allocation.ctx, host.cast(), bytes as usize),
+    )
 }
 
 pub unsafe fn cuMemHostGetDevicePointer_v2<B: Backend>(
@@ -123,8 +144,8 @@ pub unsafe fn cuMemHostGetFlags<B: Backend>(
     host: *mut c_void,
 ) -> Result<()> {
     crate::state::ready(process)?;
-    let (_, _, allocation) =
-        memory::find(process, HostPtr::of(host).unified()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (_, _, allocation) = memory::find(process, HostPtr::of(host).unified())
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let flags = match allocation.kind {
         Kind::HostAllocated(flags) | Kind::HostRegistered(flags) => flags,
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

@@ -18,7 +18,10 @@ pub unsafe fn cuInit<B: Backend>(process: &'static Process<B>, flags: c_uint) ->
     Ok(())
 }
 
-pub unsafe fn cuDriverGetVersion<B: Backend>(process: &'static Process<B>, version: *mut c_int) -> Result<()> {
+pub unsafe fn cuDriverGetVersion<B: Backend>(
+    process: &'static Process<B>,
+    version: *mut c_int,
+) -> Result<()> {
     require(!version.is_null())?;
     // SAFETY: the program's out parameter.
     unsafe { put(version, state::interface(process).version as c_int) }

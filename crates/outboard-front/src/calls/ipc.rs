@@ -5,8 +5,9 @@ use std::os::fd::IntoRawFd;
 use std::sync::atomic::Ordering;
 
 use outboard_abi::{
-    CUdeviceptr, CUevent, CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType, CUresult,
+    CUdeviceptr, CUevent, CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation,
+    CUmemLocationType, CUresult,
 };
 
 use crate::backend::{Backend, DevicePtr, MemoryKind, Result, Token, UnifiedPtr};
@@ -58,7 +59,8 @@ pub unsafe fn cuIpcOpenMemHandle_v2<B: Backend>(
     let here = context::current(process)?;
     require(!out.is_null() && flags & !FLAGS == 0)?;
     let mut opened = process.imports.opened.lock();
-    let (address, bytes) = here.note(process.backend.open_memory(here.id, &from_chars(handle.reserved), flags))?;
+    let (address, bytes) =
+        here.note(process.backend.open_memory(here.id, &from_chars(handle.reserved), flags))?;
     let count = opened.entry(address).or_default();
     *count += 1;
     if *count == 1 {
@@ -78,14 +80,21 @@ pub unsafe fn cuIpcOpenMemHandle<B: Backend>(
     unsafe { cuIpcOpenMemHandle_v2(process, out, handle, flags) }
 }
 
-pub unsafe fn cuIpcCloseMemHandle<B: Backend>(process: &'static Process<B>, address: CUdeviceptr) -> Result<()> {
+pub unsafe fn cuIpcCloseMemHandle<B: Backend>(
+    process: &'static Process<B>,
+    address: CUdeviceptr,
+) -> Result<()> {
     ready(process)?;
     let address = DevicePtr(address);
     let mut opened = process.imports.opened.lock();
     let (_, _, allocation) = memory::find(process, address.unified())
-        .filter(|(base, _, allocation)| *base == address.unified() && allocation.kind == Kind::Opened)
+        .filter(|(base, _, allocation)| {
+            *base == address.unified() && allocation.kind == Kind::Opened
+        })
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let here = context::by_id(process, allocation.ctx).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.live()?;
+    let here = context::by_id(process, allocation.ctx)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
+        .live()?;
     here.note(process.backend.close_memory(here.id, address))?;
     match opened.get_mut(&address) {
         Some(count) if *count > 1 => *count -= 1,
@@ -117,7 +126,8 @@ pub unsafe fn cuIpcOpenEventHandle<B: Backend>(
     let here = context::current(process)?;
     require(!out.is_null())?;
     let token = from_chars(handle.reserved);
-    let handle = event::adopt(process, &here, |id| process.backend.open_event(here.id, id, &token))?;
+    let handle =
+        event::adopt(process, &here, |id| process.backend.open_event(here.id, id, &token))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUevent) }
 }
@@ -132,7 +142,8 @@ pub unsafe fn cuMemExportToShareableHandle<B: Backend>(
     let physical = vmm::resolve(process, handle)?;
     descriptor(kind, flags)?;
     require(!out.is_null() && physical.prop.requestedHandleTypes.0 & vmm::POSIX != 0)?;
-    let fd = process.backend.export_physical(device_id(process, physical.device)?, physical.id())?;
+    let fd =
+        process.backend.export_physical(device_id(process, physical.device)?, physical.id())?;
     // SAFETY: for this type of handle the out parameter is an `int`.
     unsafe { put(out.cast::<c_int>(), fd.into_raw_fd()) }
 }
@@ -167,7 +178,10 @@ fn properties(kind: MemoryKind, device: usize) -> CUmemAllocationProp {
     let mut prop: CUmemAllocationProp = unsafe { core::mem::zeroed() };
     prop.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
     prop.requestedHandleTypes = CUmemAllocationHandleType(kind.handle_types);
-    prop.location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device as c_int };
+    prop.location = CUmemLocation {
+        type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+        id: device as c_int,
+    };
     prop.allocFlags.compressionType = kind.compression as u8;
     prop.allocFlags.usage = kind.usage as u16;
     prop

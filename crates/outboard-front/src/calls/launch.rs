@@ -27,7 +27,8 @@ pub unsafe fn cuLaunchKernel<B: Backend>(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Result<()> {
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
+    let shape =
+        Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
     // SAFETY: the program's parameters.
     unsafe { launch(process, f, &shape, stream, params, extra, &Extras::default()) }
 }
@@ -45,7 +46,8 @@ pub unsafe fn cuLaunchCooperativeKernel<B: Backend>(
     stream: CUstream,
     params: *mut *mut c_void,
 ) -> Result<()> {
-    let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
+    let shape =
+        Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
     let extras = Extras { cooperative: true, ..Extras::default() };
     // SAFETY: the program's parameters.
     unsafe { launch(process, f, &shape, stream, params, core::ptr::null(), &extras) }

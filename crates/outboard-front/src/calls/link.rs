@@ -24,8 +24,13 @@ pub unsafe fn cuLinkCreate_v2<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: the program's options.
     let jit = unsafe { jit::Options::read(count, options, values) }?;
-    let make =
-        |handle| Link { handle, context: here.context, ctx: here.id, places: jit.places(), output: Mutex::default() };
+    let make = |handle| Link {
+        handle,
+        context: here.context,
+        ctx: here.id,
+        places: jit.places(),
+        output: Mutex::default(),
+    };
     let link = process.links.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = here.note(process.backend.link_create(here.id, link.id(), &jit.given)) {
         process.links.table.remove(link.handle);
@@ -62,7 +67,11 @@ pub unsafe fn cuLinkAddData_v2<B: Backend>(
     // SAFETY: the program's data, string and options.
     let (data, name, jit) = unsafe {
         let name = if name.is_null() { "<unnamed>" } else { text(name)? };
-        (slice(data.cast::<u8>().cast_const(), size)?, name, jit::Options::read(count, options, values)?)
+        (
+            slice(data.cast::<u8>().cast_const(), size)?,
+            name,
+            jit::Options::read(count, options, values)?,
+        )
     };
     link.add(process, &here, LinkInput { kind: kind.0, data, name, options: &jit.given })
 }
@@ -99,7 +108,11 @@ pub unsafe fn cuLinkAddFile_v2<B: Backend>(
     if data.is_empty() {
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
-    link.add(process, &here, LinkInput { kind: kind.0, data: &data, name: path, options: &jit.given })
+    link.add(
+        process,
+        &here,
+        LinkInput { kind: kind.0, data: &data, name: path, options: &jit.given },
+    )
 }
 
 pub unsafe fn cuLinkAddFile<B: Backend>(
@@ -143,12 +156,18 @@ pub unsafe fn cuLinkComplete<B: Backend>(
     }
 }
 
-pub unsafe fn cuLinkDestroy<B: Backend>(process: &'static Process<B>, state: CUlinkState) -> Result<()> {
+pub unsafe fn cuLinkDestroy<B: Backend>(
+    process: &'static Process<B>,
+    state: CUlinkState,
+) -> Result<()> {
     crate::state::ready(process)?;
-    let link = process.links.table.remove(state as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let link =
+        process.links.table.remove(state as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     // With its context the device's side of it has ended; what is left was this side's.
     match link.context.live() {
-        Ok(here) if here.id == link.ctx => here.note(process.backend.link_destroy(link.ctx, link.id())),
+        Ok(here) if here.id == link.ctx => {
+            here.note(process.backend.link_destroy(link.ctx, link.id()))
+        }
         _ => Ok(()),
     }
 }

@@ -14,13 +14,15 @@ use crate::process::{Front, Process};
 /// Stands before what is left of messages that have been dropped, or did not fit.
 const CUT: &str = "earlier messages are not there any more, or did not fit\n";
 
-/// The sentences from message `from` on, or all; whether some are not there any more; the number of the next message.
+/// The sentences from message `from` on, or all; whether some are not there any more; the number of
+/// the next message.
 fn read(front: &Front, from: Option<u32>) -> (Vec<String>, bool, u32) {
     let log = front.logs.log.lock();
     let count = log.messages.len() as u32;
     let next = log.first.wrapping_add(count);
     // Numbers wrap around: behind the next one means before the first.
-    let missed = from.map_or(log.first != 0, |from| next.wrapping_sub(from) > count && next != from);
+    let missed =
+        from.map_or(log.first != 0, |from| next.wrapping_sub(from) > count && next != from);
     let skip = if missed { 0 } else { from.map_or(0, |from| count - next.wrapping_sub(from)) };
     (log.messages.iter().skip(skip as usize).map(Message::sentence).collect(), missed, next)
 }
@@ -120,7 +122,8 @@ pub unsafe fn cuLogsDumpToMemory<B: Backend>(
     Ok(())
 }
 
-/// The most recent sentences that fit, with a word before them if they are not all; `None` if there are some and none fits.
+/// The most recent sentences that fit, with a word before them if they are not all; `None` if there
+/// are some and none fits.
 fn fit(sentences: &[String], missed: bool, room: usize) -> Option<String> {
     let total: usize = sentences.iter().map(String::len).sum();
     if !missed && total <= room {
@@ -146,8 +149,14 @@ mod tests {
     fn what_does_not_fit_is_cut_from_the_front() {
         let sentences: Vec<String> = ["a", "b", "c"].map(|letter| letter.repeat(99) + "\n").into();
         assert_eq!(fit(&sentences, false, 300).unwrap(), sentences.concat());
-        assert_eq!(fit(&sentences, false, 299).unwrap(), format!("{CUT}{}{}", sentences[1], sentences[2]));
-        assert_eq!(fit(&sentences, false, CUT.len() + 100).unwrap(), format!("{CUT}{}", sentences[2]));
+        assert_eq!(
+            fit(&sentences, false, 299).unwrap(),
+            format!("{CUT}{}{}", sentences[1], sentences[2])
+        );
+        assert_eq!(
+            fit(&sentences, false, CUT.len() + 100).unwrap(),
+            format!("{CUT}{}", sentences[2])
+        );
         assert_eq!(fit(&sentences, false, CUT.len() + 99), None);
         assert_eq!(fit(&sentences, true, 400).unwrap(), format!("{CUT}{}", sentences.concat()));
         assert_eq!(fit(&[], false, 0).unwrap(), "");

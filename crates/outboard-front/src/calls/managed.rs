@@ -3,9 +3,9 @@
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use outboard_abi::{
-    CUdevice, CUdevice_attribute as A, CUdeviceptr, CUmem_advise, CUmem_advise_enum as Advise, CUmem_range_attribute,
-    CUmem_range_attribute_enum as R, CUmemLocation, CUmemLocation_st, CUmemLocationType as Location, CUresult,
-    CUstream,
+    CUdevice, CUdevice_attribute as A, CUdeviceptr, CUmem_advise, CUmem_advise_enum as Advise,
+    CUmem_range_attribute, CUmem_range_attribute_enum as R, CUmemLocation, CUmemLocation_st,
+    CUmemLocationType as Location, CUresult, CUstream,
 };
 
 use crate::backend::{Backend, Result, UnifiedPtr};
@@ -26,7 +26,12 @@ const ATTACH_SINGLE: u32 = 4;
 const CPU: c_int = -1;
 
 /// Changes what is wished for pieces of managed memory.
-fn wish(front: &'static Front, address: UnifiedPtr, bytes: u64, mut change: impl FnMut(&mut Wishes)) {
+fn wish(
+    front: &'static Front,
+    address: UnifiedPtr,
+    bytes: u64,
+    mut change: impl FnMut(&mut Wishes),
+) {
     let mut wishes = front.managed.wishes.lock();
     pieces(address, bytes).for_each(|piece| change(wishes.entry(piece).or_insert(NO_WISHES)));
 }
@@ -47,7 +52,11 @@ fn place(front: &'static Front, location: &CUmemLocation_st) -> Result<c_int> {
 
 /// The location that an older call's device means.
 fn location(device: CUdevice) -> CUmemLocation {
-    let type_ = if device == CPU { Location::CU_MEM_LOCATION_TYPE_HOST } else { Location::CU_MEM_LOCATION_TYPE_DEVICE };
+    let type_ = if device == CPU {
+        Location::CU_MEM_LOCATION_TYPE_HOST
+    } else {
+        Location::CU_MEM_LOCATION_TYPE_DEVICE
+    };
     CUmemLocation { type_, id: device }
 }
 
@@ -83,7 +92,8 @@ pub unsafe fn cuStreamAttachMemAsync<B: Backend>(
     let (base, len, allocation) =
         memory::find(process, UnifiedPtr(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(matches!(allocation.kind, Kind::Managed | Kind::ManagedGlobal))?;
-    // Whole allocations only. Who may touch what when is the program's promise; memory here is kept for all streams alike.
+    // Whole allocations only. Who may touch what when is the program's promise; memory here is kept
+    // for all streams alike.
     require(UnifiedPtr(address) == base && (bytes == 0 || bytes as u64 == len))
 }
 
@@ -141,10 +151,19 @@ unsafe fn batch<'a>(
     require(count > 0 && place_count > 0 && place_count <= count)?;
     // SAFETY: by the contract above.
     let (addresses, sizes, places, indices) = unsafe {
-        (slice(addresses, count)?, slice(sizes, count)?, slice(places, place_count)?, slice(indices, place_count)?)
+        (
+            slice(addresses, count)?,
+            slice(sizes, count)?,
+            slice(places, place_count)?,
+            slice(indices, place_count)?,
+        )
     };
     // Each place serves the ranges from its index to the next place's.
-    require(indices[0] == 0 && indices.is_sorted_by(|a, b| a < b) && indices.iter().all(|index| *index < count))?;
+    require(
+        indices[0] == 0
+            && indices.is_sorted_by(|a, b| a < b)
+            && indices.iter().all(|index| *index < count),
+    )?;
     let ranges = addresses.iter().zip(sizes).enumerate();
     let with_place = |(index, (address, bytes)): (usize, (&u64, &usize))| {
         let place = indices.partition_point(|first| *first <= index) - 1;
@@ -171,7 +190,9 @@ pub unsafe fn cuMemPrefetchBatchAsync<B: Backend>(
         check(process, *address, *bytes).and_then(|_| place(process, to).map(drop))
     })?;
     // SAFETY: as this function's.
-    ranges.iter().try_for_each(|(address, bytes, to)| unsafe { prefetch(process, *address, *bytes, to, stream) })
+    ranges.iter().try_for_each(|(address, bytes, to)| unsafe {
+        prefetch(process, *address, *bytes, to, stream)
+    })
 }
 
 pub unsafe fn cuMemDiscardBatchAsync<B: Backend>(
@@ -185,12 +206,13 @@ pub unsafe fn cuMemDiscardBatchAsync<B: Backend>(
     stream::resolve(process, stream)?;
     require(flags == 0 && count > 0)?;
     // SAFETY: the program's arrays.
-    let (addresses, sizes) = unsafe { (slice(addresses.cast_const(), count)?, slice(sizes.cast_const(), count)?) };
-    // What the memory holds is nobody's concern until it is written again: that it keeps its contents is one way to do that.
-    addresses
-        .iter()
-        .zip(sizes)
-        .try_for_each(|(address, bytes)| check(process, UnifiedPtr(*address), *bytes as u64).map(drop))
+    let (addresses, sizes) =
+        unsafe { (slice(addresses.cast_const(), count)?, slice(sizes.cast_const(), count)?) };
+    // What the memory holds is nobody's concern until it is written again: that it keeps its
+    // contents is one way to do that.
+    addresses.iter().zip(sizes).try_for_each(|(address, bytes)| {
+        check(process, UnifiedPtr(*address), *bytes as u64).map(drop)
+    })
 }
 
 pub unsafe fn cuMemDiscardAndPrefetchBatchAsync<B: Backend>(
@@ -205,7 +227,19 @@ pub unsafe fn cuMemDiscardAndPrefetchBatchAsync<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemPrefetchBatchAsync(process, addresses, sizes, count, places, indices, place_count, flags, stream) }
+    unsafe {
+        cuMemPrefetchBatchAsync(
+            process,
+            addresses,
+            sizes,
+            count,
+            places,
+            indices,
+            place_count,
+            flags,
+            stream,
+        )
+    }
 }
 
 pub unsafe fn cuMemAdvise<B: Backend>(
@@ -232,8 +266,12 @@ pub unsafe fn cuMemAdvise_v2<B: Backend>(
     crate::capture::refuse_unsafe(process)?;
     // Only some of them look at the place.
     match advice {
-        Advise::CU_MEM_ADVISE_SET_READ_MOSTLY => wish(process, address, bytes, |wishes| wishes.read_mostly = true),
-        Advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => wish(process, address, bytes, |wishes| wishes.read_mostly = false),
+        Advise::CU_MEM_ADVISE_SET_READ_MOSTLY => {
+            wish(process, address, bytes, |wishes| wishes.read_mostly = true)
+        }
+        Advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => {
+            wish(process, address, bytes, |wishes| wishes.read_mostly = false)
+        }
         Advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION => {
             let at = place(process, &location)?;
             wish(process, address, bytes, |wishes| wishes.preferred = at);
@@ -265,7 +303,12 @@ fn common<T: PartialEq>(pieces: &[Wishes], none: T, of: impl Fn(&Wishes) -> T) -
 
 /// # Safety
 /// `data` is null or has `bytes` bytes.
-unsafe fn answer(data: *mut c_void, bytes: usize, attribute: CUmem_range_attribute, pieces: &[Wishes]) -> Result<()> {
+unsafe fn answer(
+    data: *mut c_void,
+    bytes: usize,
+    attribute: CUmem_range_attribute,
+    pieces: &[Wishes],
+) -> Result<()> {
     require(!data.is_null() && bytes >= 4 && bytes.is_multiple_of(4))?;
     let kind = |place: c_int| match place {
         NOWHERE => Location::CU_MEM_LOCATION_TYPE_INVALID.0 as c_int,
@@ -275,7 +318,9 @@ unsafe fn answer(data: *mut c_void, bytes: usize, attribute: CUmem_range_attribu
     let preferred = common(pieces, NOWHERE, |wishes| wishes.preferred);
     let prefetched = common(pieces, NOWHERE, |wishes| wishes.prefetched);
     let word = match attribute {
-        R::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => c_int::from(pieces.iter().all(|piece| piece.read_mostly)),
+        R::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => {
+            c_int::from(pieces.iter().all(|piece| piece.read_mostly))
+        }
         R::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION => preferred,
         R::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => prefetched,
         R::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE => kind(preferred),
@@ -284,8 +329,10 @@ unsafe fn answer(data: *mut c_void, bytes: usize, attribute: CUmem_range_attribu
         R::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID => prefetched.max(0),
         R::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
             // Those that all pieces name; the rest of the list says nobody.
-            let all =
-                pieces[0].accessed_by.iter().filter(|by| pieces.iter().all(|piece| piece.accessed_by.contains(by)));
+            let all = pieces[0]
+                .accessed_by
+                .iter()
+                .filter(|by| pieces.iter().all(|piece| piece.accessed_by.contains(by)));
             let list = all.copied().chain(std::iter::repeat(NOWHERE));
             for (index, by) in list.take(bytes / 4).enumerate() {
                 // SAFETY: by the contract above.
@@ -310,7 +357,9 @@ pub unsafe fn cuMemRangeGetAttribute<B: Backend>(
 ) -> Result<()> {
     context::current(process)?;
     // SAFETY: the program's out parameter.
-    unsafe { answer(data, data_size, attribute, &wishes(process, UnifiedPtr(address), bytes as u64)?) }
+    unsafe {
+        answer(data, data_size, attribute, &wishes(process, UnifiedPtr(address), bytes as u64)?)
+    }
 }
 
 pub unsafe fn cuMemRangeGetAttributes<B: Backend>(
@@ -327,7 +376,11 @@ pub unsafe fn cuMemRangeGetAttributes<B: Backend>(
     let pieces = wishes(process, UnifiedPtr(address), bytes as u64)?;
     // SAFETY: the program's arrays.
     let (data, sizes, attributes) = unsafe {
-        (slice(data.cast_const(), count)?, slice(sizes.cast_const(), count)?, slice(attributes.cast_const(), count)?)
+        (
+            slice(data.cast_const(), count)?,
+            slice(sizes.cast_const(), count)?,
+            slice(attributes.cast_const(), count)?,
+        )
     };
     for ((data, size), attribute) in data.iter().zip(sizes).zip(attributes) {
         // SAFETY: the program's out parameters.
@@ -347,8 +400,9 @@ mod tests {
         let base = UnifiedPtr(0x7000_0000);
         wish(front(), base.offset(100), 5000, |wishes| wishes.preferred = 0);
         wish(front(), base.offset(PIECE), 1, |wishes| wishes.read_mostly = true);
-        let pieces: Vec<_> =
-            (0..3).map(|i| front().managed.wishes.lock().get(&base.offset(i * PIECE)).cloned()).collect();
+        let pieces: Vec<_> = (0..3)
+            .map(|i| front().managed.wishes.lock().get(&base.offset(i * PIECE)).cloned())
+            .collect();
         assert_eq!(pieces[0].as_ref().map(|w| (w.preferred, w.read_mostly)), Some((0, false)));
         assert_eq!(pieces[1].as_ref().map(|w| (w.preferred, w.read_mostly)), Some((0, true)));
         assert_eq!(pieces[2], None);
@@ -365,8 +419,17 @@ mod tests {
         let places = [location(CPU), location(0)];
         let places_of = |indices: &[usize]| {
             // SAFETY: arrays of those lengths.
-            unsafe { batch(addresses.as_ptr(), sizes.as_ptr(), 4, places.as_ptr(), indices.as_ptr(), indices.len()) }
-                .map(|ranges| ranges.iter().map(|(_, _, place)| place.id).collect::<Vec<_>>())
+            unsafe {
+                batch(
+                    addresses.as_ptr(),
+                    sizes.as_ptr(),
+                    4,
+                    places.as_ptr(),
+                    indices.as_ptr(),
+                    indices.len(),
+                )
+            }
+            .map(|ranges| ranges.iter().map(|(_, _, place)| place.id).collect::<Vec<_>>())
         };
         assert_eq!(places_of(&[0, 2]), Ok(vec![CPU, CPU, 0, 0]));
         assert_eq!(places_of(&[0]), Ok(vec![CPU; 4]));

@@ -64,13 +64,23 @@ pub unsafe fn cuMemAllocPitch<B: Backend>(
     let (mut address, mut row) = (0, 0);
     // SAFETY: the out parameters are ours and the program's.
     unsafe {
-        cuMemAllocPitch_v2(process, &raw mut address, &raw mut row, width as usize, height as usize, element)?;
+        cuMemAllocPitch_v2(
+            process,
+            &raw mut address,
+            &raw mut row,
+            width as usize,
+            height as usize,
+            element,
+        )?;
         put(out, narrow(process, address)?)?;
         put(pitch, row as c_uint)
     }
 }
 
-pub unsafe fn cuMemFree<B: Backend>(process: &'static Process<B>, address: CUdeviceptr_v1) -> Result<()> {
+pub unsafe fn cuMemFree<B: Backend>(
+    process: &'static Process<B>,
+    address: CUdeviceptr_v1,
+) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { cuMemFree_v2(process, address.into()) }
 }
@@ -101,8 +111,10 @@ pub unsafe fn cuMemGetAddressRange<B: Backend>(
     // SAFETY: the out parameters are ours.
     unsafe { cuMemGetAddressRange_v2(process, &raw mut base, &raw mut len, address.into()) }?;
     let wide = |_| CUresult::CUDA_ERROR_INVALID_VALUE;
-    let (base, len) =
-        (u32::try_from(base).map_err(wide)?, c_uint::try_from(len).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?);
+    let (base, len) = (
+        u32::try_from(base).map_err(wide)?,
+        c_uint::try_from(len).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?,
+    );
     // SAFETY: the program's out parameters, each of which may be left out.
     unsafe {
         put_if(out, base);
@@ -120,7 +132,8 @@ pub unsafe fn cuMemAllocPitch_v2<B: Backend>(
     element: c_uint,
 ) -> Result<()> {
     require(!pitch.is_null() && width > 0 && height > 0 && matches!(element, 4 | 8 | 16))?;
-    let row = (width as u64).checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let row =
+        (width as u64).checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let bytes = row.checked_mul(height as u64).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     // SAFETY: the program's out parameters.
     unsafe {
@@ -129,25 +142,33 @@ pub unsafe fn cuMemAllocPitch_v2<B: Backend>(
     }
 }
 
-pub unsafe fn cuMemFree_v2<B: Backend>(process: &'static Process<B>, address: CUdeviceptr) -> Result<()> {
+pub unsafe fn cuMemFree_v2<B: Backend>(
+    process: &'static Process<B>,
+    address: CUdeviceptr,
+) -> Result<()> {
     crate::state::ready(process)?;
     let address = UnifiedPtr(address);
     if address.is_null() {
         return Ok(());
     }
-    let is_device = |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph | Kind::Managed);
+    let is_device =
+        |kind| matches!(kind, Kind::Device | Kind::Pooled(_) | Kind::Graph | Kind::Managed);
     crate::capture::refuse_unsafe(process)?;
     // The allocation's own context frees it, whichever is current; a faulted one reports its fault.
     let (_, _, allocation) = find(process, address)
         .filter(|(base, _, allocation)| *base == address && is_device(allocation.kind))
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let here = context::by_id(process, allocation.ctx).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.live()?;
+    let here = context::by_id(process, allocation.ctx)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
+        .live()?;
     if allocation.kind == Kind::Managed {
-        let (bytes, _) = remove(process, address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (bytes, _) =
+            remove(process, address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         crate::managed::forget(process, address, bytes);
         return here.note(process.backend.managed_free(here.id, address));
     }
-    if allocation.kind != Kind::Graph || !crate::graph::memory::is_owned(process, address.device()) {
+    if allocation.kind != Kind::Graph || !crate::graph::memory::is_owned(process, address.device())
+    {
         remove(process, address, is_device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     }
     here.note(process.backend.memory_free(here.id, address.device()))
@@ -175,7 +196,8 @@ pub unsafe fn cuMemGetAddressRange_v2<B: Backend>(
     address: CUdeviceptr,
 ) -> Result<()> {
     context::current(process)?;
-    let (base, len, _) = find(process, UnifiedPtr(address)).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
+    let (base, len, _) =
+        find(process, UnifiedPtr(address)).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
     // SAFETY: the program's out parameters, each of which may be left out.
     unsafe {
         put_if(out, base.0);

@@ -12,7 +12,8 @@ use crate::memory::check_for;
 use crate::process::Process;
 use crate::stream::{DefaultStream, find, resolve_default};
 
-/// Fills that do not say so in their name return before they are done, unless the host may look at once or the program has asked for it.
+/// Fills that do not say so in their name return before they are done, unless the host may look at
+/// once or the program has asked for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     IfManaged,
@@ -30,15 +31,20 @@ fn fill<B: Backend>(
     }
     let element = u64::from(fill.element);
     require(fill.dst.is_multiple_of(element))?;
-    let row = fill.width.checked_mul(element).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let row =
+        fill.width.checked_mul(element).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(fill.height == 1 || (fill.pitch >= row && fill.pitch.is_multiple_of(element)))?;
-    let above = fill.pitch.checked_mul(fill.height - 1).ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let above = fill
+        .pitch
+        .checked_mul(fill.height - 1)
+        .ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let allocation = check_for(process, here.id, fill.dst, above.saturating_add(row))?;
     if let Some(outcome) = capture::fill(process, &here, stream, &fill) {
         return outcome;
     }
     here.note(process.backend.fill(here.id, fill, stream))?;
-    if wait == Wait::IfManaged && (allocation.kind.is_managed() || allocation.kind.is_host() || allocation.synchronous)
+    if wait == Wait::IfManaged
+        && (allocation.kind.is_managed() || allocation.kind.is_host() || allocation.synchronous)
     {
         return here.note(process.backend.stream_synchronize(here.id, stream));
     }

@@ -53,7 +53,9 @@ pub unsafe fn cuModuleLoadData<B: Backend>(
     data: *const c_void,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuModuleLoadDataEx(process, out, data, 0, core::ptr::null_mut(), core::ptr::null_mut()) }
+    unsafe {
+        cuModuleLoadDataEx(process, out, data, 0, core::ptr::null_mut(), core::ptr::null_mut())
+    }
 }
 
 pub unsafe fn cuModuleLoadFatBinary<B: Backend>(
@@ -78,7 +80,10 @@ pub unsafe fn cuModuleLoad<B: Backend>(
     unsafe { load_image(process, out, &parts, 0, core::ptr::null(), core::ptr::null_mut()) }
 }
 
-pub unsafe fn cuModuleUnload<B: Backend>(process: &'static Process<B>, module: CUmodule) -> Result<()> {
+pub unsafe fn cuModuleUnload<B: Backend>(
+    process: &'static Process<B>,
+    module: CUmodule,
+) -> Result<()> {
     crate::state::ready(process)?;
     crate::capture::refuse_unsafe(process)?;
     unload(process, module as u64)

@@ -3,7 +3,8 @@
 use core::ffi::{c_int, c_uint};
 
 use outboard_abi::{
-    CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig, CUoccupancyB2DSize, CUresult,
+    CUdevice_attribute as A, CUfunction, CUfunction_attribute as F, CUlaunchConfig,
+    CUoccupancyB2DSize, CUresult,
 };
 
 use crate::backend::{Backend, Result};
@@ -21,7 +22,9 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor<B: Backend>(
     shared: usize,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(process, out, f, block, shared, 0) }
+    unsafe {
+        cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(process, out, f, block, shared, 0)
+    }
 }
 
 pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags<B: Backend>(
@@ -49,7 +52,11 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSize<B: Backend>(
     limit: c_int,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuOccupancyMaxPotentialBlockSizeWithFlags(process, grid, block, f, shared_of, shared, limit, 0) }
+    unsafe {
+        cuOccupancyMaxPotentialBlockSizeWithFlags(
+            process, grid, block, f, shared_of, shared, limit, 0,
+        )
+    }
 }
 
 pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags<B: Backend>(
@@ -127,13 +134,22 @@ unsafe fn clusters<B: Backend>(
     // SAFETY: by the contract above.
     unsafe {
         let count = crate::launch::ask(process, f, config, |function, here, launch| {
-            let ask = || here.note(process.backend.occupancy_clusters(here.id, launch, largest)).map(i64::from);
+            let ask = || {
+                here.note(process.backend.occupancy_clusters(here.id, launch, largest))
+                    .map(i64::from)
+            };
             if here.green().is_some() {
                 // Which part of the device it has counts, too.
                 return ask();
             }
             let attributes = launch.attributes.to_vec();
-            let shape = Box::new((launch.grid, launch.block, launch.shared, launch.cooperative, attributes));
+            let shape = Box::new((
+                launch.grid,
+                launch.block,
+                launch.shared,
+                launch.cooperative,
+                attributes,
+            ));
             function.answers.get(&Question::Clusters { shape, largest }, ask)
         })?;
         put(out, count as c_int)
@@ -152,7 +168,12 @@ pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<B: Backend>(
     let here = function.live()?;
     // Which share of the cache becomes shared memory is the driver's choice, so only it can tell.
     let ask = || {
-        let bytes = here.note(process.backend.occupancy_dynamic_shared(here.id, function.id(), wanted, block))?;
+        let bytes = here.note(process.backend.occupancy_dynamic_shared(
+            here.id,
+            function.id(),
+            wanted,
+            block,
+        ))?;
         i64::try_from(bytes).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
     };
     let bytes = function.answers.get(&Question::DynamicShared { blocks: wanted, block }, ask)?;

@@ -37,7 +37,11 @@ pub unsafe fn cuDeviceGetP2PAttribute<B: Backend>(
     let (from, to) = two(process, src, dst)?;
     require(!out.is_null())?;
     // Between servers there is no way that kernels could use.
-    let value = if from.server() == to.server() { process.backend.peer_attribute(from, to, attribute.0)? } else { 0 };
+    let value = if from.server() == to.server() {
+        process.backend.peer_attribute(from, to, attribute.0)?
+    } else {
+        0
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, value) }
 }
@@ -53,7 +57,8 @@ pub unsafe fn cuDeviceGetP2PAtomicCapabilities<B: Backend>(
     let (from, to) = two(process, src, dst)?;
     require(!out.is_null() && count > 0)?;
     // SAFETY: the program gives `count` of them.
-    let operations: Vec<u32> = unsafe { slice(operations, count as usize) }?.iter().map(|op| op.0).collect();
+    let operations: Vec<u32> =
+        unsafe { slice(operations, count as usize) }?.iter().map(|op| op.0).collect();
     let capabilities = match from.server() == to.server() {
         true => process.backend.peer_atomics(from, to, &operations)?,
         false => vec![0; operations.len()],
@@ -97,7 +102,10 @@ pub unsafe fn cuCtxEnablePeerAccess<B: Backend>(
     Ok(())
 }
 
-pub unsafe fn cuCtxDisablePeerAccess<B: Backend>(process: &'static Process<B>, peer: CUcontext) -> Result<()> {
+pub unsafe fn cuCtxDisablePeerAccess<B: Backend>(
+    process: &'static Process<B>,
+    peer: CUcontext,
+) -> Result<()> {
     let (here, peer) = pair(process, peer)?;
     let mut enabled = process.peers.enabled.lock();
     let at = enabled.iter().position(|pair| *pair == (here.id, peer.id));

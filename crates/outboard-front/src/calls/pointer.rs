@@ -2,7 +2,9 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use outboard_abi::{CUdeviceptr, CUmemorytype, CUpointer_attribute, CUpointer_attribute_enum as A, CUresult};
+use outboard_abi::{
+    CUdeviceptr, CUmemorytype, CUpointer_attribute, CUpointer_attribute_enum as A, CUresult,
+};
 
 use crate::backend::{Backend, DevicePtr, Result, UnifiedPtr};
 use crate::border::{put, require, slice};
@@ -49,18 +51,29 @@ fn known<B: Backend>(
     let reservation = || vmm::reservation(process, address.device()).filter(|_| mapped);
     Some(match attribute {
         A::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Long(a.context),
-        A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
-            Value::Word(if host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE }.0)
-        }
+        A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Word(
+            if host {
+                CUmemorytype::CU_MEMORYTYPE_HOST
+            } else {
+                CUmemorytype::CU_MEMORYTYPE_DEVICE
+            }
+            .0,
+        ),
         A::CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address.0),
-        A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host || a.kind.is_managed() => Value::Long(address.0),
+        A::CU_POINTER_ATTRIBUTE_HOST_POINTER if host || a.kind.is_managed() => {
+            Value::Long(address.0)
+        }
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Bool(a.synchronous),
         A::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Bool(a.kind.is_managed()),
         A::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(a.id),
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(a.device as u32),
         A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => Value::Bool(a.kind == Kind::Device),
-        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Long(reservation().map_or(base.0, |(start, _)| start.0)),
-        A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(reservation().map_or(bytes, |(_, len)| len)),
+        A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => {
+            Value::Long(reservation().map_or(base.0, |(start, _)| start.0))
+        }
+        A::CU_POINTER_ATTRIBUTE_RANGE_SIZE => {
+            Value::Long(reservation().map_or(bytes, |(_, len)| len))
+        }
         A::CU_POINTER_ATTRIBUTE_MAPPED => Value::Bool(true),
         A::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES if mapped => {
             Value::Long(vmm::handle_types(process, address.device()).into())
@@ -69,10 +82,11 @@ fn known<B: Backend>(
             Kind::Pooled(pool) => Value::Long(pool::handle_types(process, pool).into()),
             _ => Value::Long(0),
         },
-        A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE | A::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => {
-            Value::Bool(false)
+        A::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE
+        | A::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => Value::Bool(false),
+        A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => {
+            Value::Word(access(process, address.device()))
         }
-        A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if mapped => Value::Word(access(process, address.device())),
         A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(3),
         A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => match a.kind {
             Kind::Pooled(pool) => Value::Long(pool::handle_of(process, pool, a.device)),
@@ -94,11 +108,14 @@ fn access(front: &'static Front, address: DevicePtr) -> u32 {
     device.and_then(|device| vmm::access_of(front, address, device)).unwrap_or(0)
 }
 
-/// The value for memory that CUDA does not know: what `cuPointerGetAttributes` gives instead of an error.
+/// The value for memory that CUDA does not know: what `cuPointerGetAttributes` gives instead of an
+/// error.
 fn unknown(attribute: CUpointer_attribute) -> Value {
     match attribute {
         A::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(-2i32 as u32),
-        A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE | A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(0),
+        A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE | A::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => {
+            Value::Word(0)
+        }
         A::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         | A::CU_POINTER_ATTRIBUTE_IS_MANAGED
         | A::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
@@ -119,9 +136,10 @@ pub unsafe fn cuPointerGetAttribute<B: Backend>(
     crate::state::ready(process)?;
     require(!data.is_null())?;
     let address = UnifiedPtr(address);
-    let (base, bytes, allocation) = memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let value =
-        known(process, attribute, address, base, bytes, &allocation).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (base, bytes, allocation) =
+        memory::find(process, address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let value = known(process, attribute, address, base, bytes, &allocation)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter, of the attribute's type.
     unsafe { value.store(data) }
 }
@@ -138,10 +156,13 @@ pub unsafe fn cuPointerGetAttributes<B: Backend>(
     let address = UnifiedPtr(address);
     let found = memory::find(process, address);
     // SAFETY: the program gives `count` of each.
-    let (attributes, data) = unsafe { (slice(attributes, count as usize)?, slice(data, count as usize)?) };
+    let (attributes, data) =
+        unsafe { (slice(attributes, count as usize)?, slice(data, count as usize)?) };
     for (attribute, out) in attributes.iter().zip(data) {
         let value = found
-            .and_then(|(base, bytes, allocation)| known(process, *attribute, address, base, bytes, &allocation))
+            .and_then(|(base, bytes, allocation)| {
+                known(process, *attribute, address, base, bytes, &allocation)
+            })
             .unwrap_or_else(|| unknown(*attribute));
         // SAFETY: the program's out parameters, each of its attribute's type.
         unsafe { value.store(*out) }?;

@@ -6,8 +6,9 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use outboard_abi::{
-    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
-    CUmemPool_attribute_enum as A, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
+    CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
+    CUmemPool_attribute, CUmemPool_attribute_enum as A, CUmemPoolProps, CUmemoryPool, CUresult,
+    CUstream,
 };
 
 use crate::backend::{Backend, DevicePtr, PoolKind, Result};
@@ -29,12 +30,18 @@ fn current_of<B: Backend>(process: &'static Process<B>, device: usize) -> Result
 ///
 /// # Safety
 /// `place` is null or the program's structure.
-unsafe fn device_at(front: &'static Front, place: *const CUmemLocation, kind: CUmemAllocationType) -> Result<usize> {
+unsafe fn device_at(
+    front: &'static Front,
+    place: *const CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Result<usize> {
     // SAFETY: by the contract above.
     let place = unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     match kind {
         CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => vmm::location(front, place),
-        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED => {
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }
@@ -62,7 +69,9 @@ pub unsafe fn cuDeviceGetMemPool<B: Backend>(
 fn set_current(front: &'static Front, device: usize, pool: CUmemoryPool) -> Result<()> {
     let pool = resolve(front, pool)?;
     require(pool.device == device && pool.origin != Origin::Imported)?;
-    change(front, device, |pools| pools.current = Some(pool).filter(|pool| pool.origin != Origin::Default));
+    change(front, device, |pools| {
+        pools.current = Some(pool).filter(|pool| pool.origin != Origin::Default)
+    });
     Ok(())
 }
 
@@ -128,12 +137,17 @@ pub unsafe fn cuMemPoolCreate<B: Backend>(
         usage: props.usage.into(),
     };
     crate::capture::refuse_unsafe(process)?;
-    let pool = adopt(process, device, Origin::Created, kind.handle_types, |id| process.backend.pool_create(id, kind))?;
+    let pool = adopt(process, device, Origin::Created, kind.handle_types, |id| {
+        process.backend.pool_create(id, kind)
+    })?;
     // SAFETY: the program's out parameter.
     unsafe { put_pool(out, &pool) }
 }
 
-pub unsafe fn cuMemPoolDestroy<B: Backend>(process: &'static Process<B>, pool: CUmemoryPool) -> Result<()> {
+pub unsafe fn cuMemPoolDestroy<B: Backend>(
+    process: &'static Process<B>,
+    pool: CUmemoryPool,
+) -> Result<()> {
     let pool = resolve(process, pool)?;
     require(pool.origin != Origin::Default)?;
     process.pools.table.remove(pool.handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -144,7 +158,11 @@ pub unsafe fn cuMemPoolDestroy<B: Backend>(process: &'static Process<B>, pool: C
     process.backend.pool_destroy(home(process, &pool)?, pool.id())
 }
 
-pub unsafe fn cuMemPoolTrimTo<B: Backend>(process: &'static Process<B>, pool: CUmemoryPool, keep: usize) -> Result<()> {
+pub unsafe fn cuMemPoolTrimTo<B: Backend>(
+    process: &'static Process<B>,
+    pool: CUmemoryPool,
+    keep: usize,
+) -> Result<()> {
     let pool = resolve(process, pool)?;
     crate::capture::refuse_unsafe(process)?;
     process.backend.pool_trim(home(process, &pool)?, pool.id(), keep as u64)
@@ -206,7 +224,9 @@ pub unsafe fn cuMemPoolSetAttribute<B: Backend>(
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // High-water marks can only be reset.
-        A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => require(value == 0)?,
+        A::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | A::CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
+            require(value == 0)?
+        }
         _ => {}
     }
     crate::capture::refuse_unsafe(process)?;
@@ -221,12 +241,18 @@ pub unsafe fn cuMemPoolSetAccess<B: Backend>(
 ) -> Result<()> {
     let pool = resolve(process, pool)?;
     // SAFETY: the program gives `count` of them.
-    let access =
-        unsafe { slice(map, count) }?.iter().map(|desc| vmm::access(process, desc)).collect::<Result<Vec<_>>>()?;
+    let access = unsafe { slice(map, count) }?
+        .iter()
+        .map(|desc| vmm::access(process, desc))
+        .collect::<Result<Vec<_>>>()?;
     // A device's own memory cannot be taken from it.
     require(access.iter().all(|(device, flags)| *device != pool.device || *flags == 3))?;
     let access = vmm::named(process, &access)?;
-    if access.is_empty() { Ok(()) } else { process.backend.pool_set_access(home(process, &pool)?, pool.id(), &access) }
+    if access.is_empty() {
+        Ok(())
+    } else {
+        process.backend.pool_set_access(home(process, &pool)?, pool.id(), &access)
+    }
 }
 
 pub unsafe fn cuMemPoolGetAccess<B: Backend>(
@@ -238,8 +264,15 @@ pub unsafe fn cuMemPoolGetAccess<B: Backend>(
     let pool = resolve(process, pool)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
-    let device = vmm::location(process, unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
-    let flags = process.backend.pool_access(home(process, &pool)?, pool.id(), device_id(process, device)?)?;
+    let device = vmm::location(
+        process,
+        unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
+    )?;
+    let flags = process.backend.pool_access(
+        home(process, &pool)?,
+        pool.id(),
+        device_id(process, device)?,
+    )?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUmemAccess_flags(flags)) }
 }
@@ -265,7 +298,8 @@ pub unsafe fn cuMemAllocFromPoolAsync<B: Backend>(
         (_, None) => {
             crate::capture::refuse_unsafe(process)?;
             one_server(here.id.server(), [home(process, &pool)?.server()])?;
-            let address = here.note(process.backend.pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
+            let address =
+                here.note(process.backend.pool_alloc(here.id, pool.id(), bytes as u64, stream))?;
             memory::insert_on(
                 process,
                 &here,

@@ -1,4 +1,5 @@
-//! Profiler control: there is no profiler to start here, and programs that bracket a region with these calls must go on.
+//! Profiler control: there is no profiler to start here, and programs that bracket a region with
+//! these calls must go on.
 
 use crate::backend::{Backend, Result};
 use crate::process::Process;

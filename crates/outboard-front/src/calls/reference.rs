@@ -1,4 +1,5 @@
-//! Texture and surface references, which kernels name in their image in place of getting an object as a parameter.
+//! Texture and surface references, which kernels name in their image in place of getting an object
+//! as a parameter.
 
 mod sampling;
 
@@ -6,13 +7,15 @@ use core::ffi::{c_char, c_int, c_uint};
 use std::sync::Arc;
 
 use outboard_abi::{
-    CUDA_ARRAY_DESCRIPTOR, CUarray, CUarray_format, CUarray_format_enum, CUdeviceptr, CUfunction, CUmipmappedArray,
-    CUmodule, CUresult, CUsurfref, CUtexref,
+    CUDA_ARRAY_DESCRIPTOR, CUarray, CUarray_format, CUarray_format_enum, CUdeviceptr, CUfunction,
+    CUmipmappedArray, CUmodule, CUresult, CUsurfref, CUtexref,
 };
 use parking_lot::Mutex;
 
 use crate::array;
-use crate::backend::{ArrayDescriptor, Backend, DevicePtr, ObjectId, ReferenceSetting as S, Result};
+use crate::backend::{
+    ArrayDescriptor, Backend, DevicePtr, ObjectId, ReferenceSetting as S, Result,
+};
 use crate::border::{put, put_if, require, text};
 use crate::context::{self, Here};
 use crate::handles::Table;
@@ -38,7 +41,10 @@ fn insert(
         return Err(error);
     }
     let bound = Mutex::new(Bound::Nothing);
-    table.fill(handle, Arc::new(Reference { handle, context: here.context, id: here.id, of, bound }));
+    table.fill(
+        handle,
+        Arc::new(Reference { handle, context: here.context, id: here.id, of, bound }),
+    );
     Ok(handle)
 }
 
@@ -71,7 +77,9 @@ pub unsafe fn cuModuleGetTexRef<B: Backend>(
     name: *const c_char,
 ) -> Result<()> {
     require(!out.is_null())?;
-    let ask = |here: &Here, of: &Module, name: &str, id| process.backend.reference_find(here.id, of.id(), name, id);
+    let ask = |here: &Here, of: &Module, name: &str, id| {
+        process.backend.reference_find(here.id, of.id(), name, id)
+    };
     // SAFETY: the program's string and out parameter.
     unsafe { put(out, find(process, &process.references.textures, module, name, ask)? as CUtexref) }
 }
@@ -83,10 +91,13 @@ pub unsafe fn cuModuleGetSurfRef<B: Backend>(
     name: *const c_char,
 ) -> Result<()> {
     require(!out.is_null())?;
-    let ask =
-        |here: &Here, of: &Module, name: &str, id| process.backend.surface_reference_find(here.id, of.id(), name, id);
+    let ask = |here: &Here, of: &Module, name: &str, id| {
+        process.backend.surface_reference_find(here.id, of.id(), name, id)
+    };
     // SAFETY: the program's string and out parameter.
-    unsafe { put(out, find(process, &process.references.surfaces, module, name, ask)? as CUsurfref) }
+    unsafe {
+        put(out, find(process, &process.references.surfaces, module, name, ask)? as CUsurfref)
+    }
 }
 
 pub unsafe fn cuSurfRefSetArray<B: Backend>(
@@ -120,26 +131,39 @@ fn bound_array(reference: &Reference) -> Result<CUarray> {
     }
 }
 
-pub unsafe fn cuTexRefCreate<B: Backend>(process: &'static Process<B>, out: *mut CUtexref) -> Result<()> {
+pub unsafe fn cuTexRefCreate<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUtexref,
+) -> Result<()> {
     let here = context::current(process)?;
     require(!out.is_null())?;
-    let handle = insert(&process.references.textures, &here, None, |id| process.backend.reference_create(here.id, id))?;
+    let handle = insert(&process.references.textures, &here, None, |id| {
+        process.backend.reference_create(here.id, id)
+    })?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUtexref) }
 }
 
-pub unsafe fn cuTexRefDestroy<B: Backend>(process: &'static Process<B>, reference: CUtexref) -> Result<()> {
+pub unsafe fn cuTexRefDestroy<B: Backend>(
+    process: &'static Process<B>,
+    reference: CUtexref,
+) -> Result<()> {
     let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
     // Those of a module end with it.
     require(reference.of.is_none())?;
-    process.references.textures.remove(reference.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    process
+        .references
+        .textures
+        .remove(reference.handle)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     here.note(process.backend.reference_destroy(here.id, ObjectId(reference.handle)))
 }
 
 /// Sets one thing; the offset matters to memory alone.
 fn set<B: Backend>(process: &'static Process<B>, reference: CUtexref, setting: S) -> Result<u64> {
     let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
-    let offset = here.note(process.backend.reference_set(here.id, ObjectId(reference.handle), &setting))?;
+    let offset =
+        here.note(process.backend.reference_set(here.id, ObjectId(reference.handle), &setting))?;
     match setting {
         S::Array(array, _) => *reference.bound.lock() = Bound::Array(array),
         S::Mipmap(mipmap, _) => *reference.bound.lock() = Bound::Mipmap(mipmap),
@@ -164,7 +188,8 @@ pub unsafe fn cuTexRefSetArray<B: Backend>(
     array: CUarray,
     flags: c_uint,
 ) -> Result<()> {
-    set(process, reference, S::Array(ObjectId(array::resolve(process, array)?.handle), flags)).map(drop)
+    set(process, reference, S::Array(ObjectId(array::resolve(process, array)?.handle), flags))
+        .map(drop)
 }
 
 pub unsafe fn cuTexRefGetArray<B: Backend>(
@@ -183,7 +208,12 @@ pub unsafe fn cuTexRefSetMipmappedArray<B: Backend>(
     mipmap: CUmipmappedArray,
     flags: c_uint,
 ) -> Result<()> {
-    set(process, reference, S::Mipmap(ObjectId(array::resolve_mipmap(process, mipmap)?.handle), flags)).map(drop)
+    set(
+        process,
+        reference,
+        S::Mipmap(ObjectId(array::resolve_mipmap(process, mipmap)?.handle), flags),
+    )
+    .map(drop)
 }
 
 pub unsafe fn cuTexRefGetMipmappedArray<B: Backend>(
@@ -192,7 +222,9 @@ pub unsafe fn cuTexRefGetMipmappedArray<B: Backend>(
     reference: CUtexref,
 ) -> Result<()> {
     let (_, reference) = resolve(process, &process.references.textures, reference as u64)?;
-    let Bound::Mipmap(mipmap) = *reference.bound.lock() else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
+    let Bound::Mipmap(mipmap) = *reference.bound.lock() else {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, mipmap.0 as CUmipmappedArray) }
 }
@@ -222,7 +254,14 @@ pub unsafe fn cuTexRefSetAddress2D_v3<B: Backend>(
     // SAFETY: null or the program's structure.
     let d = unsafe { descriptor.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (width, height) = (d.Width as u64, d.Height as u64);
-    let rows = ArrayDescriptor { width, height, depth: 0, format: d.Format.0, channels: d.NumChannels, flags: 0 };
+    let rows = ArrayDescriptor {
+        width,
+        height,
+        depth: 0,
+        format: d.Format.0,
+        channels: d.NumChannels,
+        flags: 0,
+    };
     set(process, reference, S::Rows(rows, DevicePtr(address), pitch as u64)).map(drop)
 }
 
@@ -242,7 +281,9 @@ pub unsafe fn cuTexRefGetAddress_v2<B: Backend>(
     out: *mut CUdeviceptr,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::Memory(address, _) = get(process, reference, S::Memory(DevicePtr::NULL, 0))? else { return Err(UNKNOWN) };
+    let S::Memory(address, _) = get(process, reference, S::Memory(DevicePtr::NULL, 0))? else {
+        return Err(UNKNOWN);
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, address.0) }
 }
@@ -262,7 +303,9 @@ pub unsafe fn cuTexRefGetFormat<B: Backend>(
     channels: *mut c_int,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::Format(found, count) = get(process, reference, S::Format(0, 0))? else { return Err(UNKNOWN) };
+    let S::Format(found, count) = get(process, reference, S::Format(0, 0))? else {
+        return Err(UNKNOWN);
+    };
     // SAFETY: the program's out parameters.
     unsafe {
         put_if(format, CUarray_format_enum(found));

@@ -60,7 +60,11 @@ pub unsafe fn cuTensorMapEncodeTiled<B: Backend>(
 ///
 /// # Safety
 /// `out` is null or valid for a tensor map.
-unsafe fn im2col<B: Backend>(process: &'static Process<B>, out: *mut CUtensorMap, map: &Im2colMap<'_>) -> Result<()> {
+unsafe fn im2col<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUtensorMap,
+    map: &Im2colMap<'_>,
+) -> Result<()> {
     let here = context::current(process)?;
     require(!out.is_null())?;
     let bytes = here.note(process.backend.tensor_map_im2col(here.id, map))?;
@@ -152,7 +156,8 @@ pub unsafe fn cuTensorMapEncodeIm2colWide<B: Backend>(
     }
 }
 
-/// The first word of a map is the tensor's address, which lies at a multiple of 16: so drivers of today encode it.
+/// The first word of a map is the tensor's address, which lies at a multiple of 16: so drivers of
+/// today encode it.
 pub unsafe fn cuTensorMapReplaceAddress<B: Backend>(
     process: &'static Process<B>,
     map: *mut CUtensorMap,

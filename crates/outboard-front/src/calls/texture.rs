@@ -1,7 +1,8 @@
 //! Texture and surface objects.
 
 use outboard_abi::{
-    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult, CUsurfObject, CUtexObject,
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult,
+    CUsurfObject, CUtexObject,
 };
 
 use crate::backend::{Backend, Result};
@@ -24,22 +25,35 @@ pub unsafe fn cuTexObjectCreate<B: Backend>(
     require(!out.is_null())?;
     crate::capture::refuse_unsafe(process)?;
     let (resource, sampler, seen) = (resource(process, res)?, sampler(tex), part.map(view));
-    let value = here.note(process.backend.texture_create(here.id, &resource, &sampler, seen.as_ref()))?;
+    let value =
+        here.note(process.backend.texture_create(here.id, &resource, &sampler, seen.as_ref()))?;
     let texture = Texture { resource: Plain(*res), sampler: *tex, view: part.copied() };
     process.textures.textures.write().get_or_insert_default().insert((here.id, value), texture);
     // SAFETY: the program's out parameter.
     unsafe { put(out, value) }
 }
 
-pub unsafe fn cuTexObjectDestroy<B: Backend>(process: &'static Process<B>, texture: CUtexObject) -> Result<()> {
+pub unsafe fn cuTexObjectDestroy<B: Backend>(
+    process: &'static Process<B>,
+    texture: CUtexObject,
+) -> Result<()> {
     let here = context::current(process)?;
-    let known = process.textures.textures.write().as_mut().and_then(|textures| textures.remove(&(here.id, texture)));
+    let known = process
+        .textures
+        .textures
+        .write()
+        .as_mut()
+        .and_then(|textures| textures.remove(&(here.id, texture)));
     require(known.is_some())?;
     here.note(process.backend.texture_destroy(here.id, texture))
 }
 
 /// Gives back a part of what a texture was made from.
-fn texture<T>(front: &'static Front, texture: CUtexObject, part: impl FnOnce(&Texture) -> T) -> Result<T> {
+fn texture<T>(
+    front: &'static Front,
+    texture: CUtexObject,
+    part: impl FnOnce(&Texture) -> T,
+) -> Result<T> {
     let here = context::current(front)?;
     let textures = front.textures.textures.read();
     let found = textures.as_ref().and_then(|textures| textures.get(&(here.id, texture)));
@@ -71,7 +85,8 @@ pub unsafe fn cuTexObjectGetResourceViewDesc<B: Backend>(
     out: *mut CUDA_RESOURCE_VIEW_DESC,
     object: CUtexObject,
 ) -> Result<()> {
-    let view = texture(process, object, |texture| texture.view)?.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let view = texture(process, object, |texture| texture.view)?
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, view) }
 }
@@ -93,9 +108,17 @@ pub unsafe fn cuSurfObjectCreate<B: Backend>(
     unsafe { put(out, value) }
 }
 
-pub unsafe fn cuSurfObjectDestroy<B: Backend>(process: &'static Process<B>, surface: CUsurfObject) -> Result<()> {
+pub unsafe fn cuSurfObjectDestroy<B: Backend>(
+    process: &'static Process<B>,
+    surface: CUsurfObject,
+) -> Result<()> {
     let here = context::current(process)?;
-    let known = process.textures.surfaces.write().as_mut().and_then(|surfaces| surfaces.remove(&(here.id, surface)));
+    let known = process
+        .textures
+        .surfaces
+        .write()
+        .as_mut()
+        .and_then(|surfaces| surfaces.remove(&(here.id, surface)));
     require(known.is_some())?;
     here.note(process.backend.surface_destroy(here.id, surface))
 }

@@ -3,9 +3,9 @@
 use core::ffi::{c_ulonglong, c_void};
 
 use outboard_abi::{
-    CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags_enum as Granularity, CUmemAllocationProp,
-    CUmemAllocationType_enum, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType_enum as Location,
-    CUresult,
+    CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags_enum as Granularity,
+    CUmemAllocationProp, CUmemAllocationType_enum, CUmemGenericAllocationHandle, CUmemLocation,
+    CUmemLocationType_enum as Location, CUresult,
 };
 
 use crate::backend::{Backend, DeviceId, DevicePtr, MemoryKind, PartChange, Result};
@@ -27,7 +27,9 @@ fn kind(front: &'static Front, prop: &CUmemAllocationProp) -> Result<(MemoryKind
         // Memory of the server's processors, for which devices here report no support.
         Location::CU_MEM_LOCATION_TYPE_HOST
         | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA
-        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        | Location::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     if prop.requestedHandleTypes.0 & !POSIX != 0 {
@@ -52,7 +54,8 @@ pub unsafe fn cuMemGetAllocationGranularity<B: Backend>(
     ready(process)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
-    let (kind, _) = kind(process, unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let (kind, _) =
+        kind(process, unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
     let recommended = match option {
         Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM => false,
         Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED => true,
@@ -114,7 +117,8 @@ pub unsafe fn cuMemAddressFree<B: Backend>(
     ready(process)?;
     let (address, bytes) = (DevicePtr(address), bytes as u64);
     let mut space = process.vmm.space.lock();
-    let found = space.reservations.find(address).filter(|(base, len, _)| (*base, *len) == (address, bytes));
+    let found =
+        space.reservations.find(address).filter(|(base, len, _)| (*base, *len) == (address, bytes));
     let (_, _, home) = found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(!space.mappings.overlaps(address, bytes))?;
     process.backend.vmm_free(*home, address, bytes)?;
@@ -135,8 +139,9 @@ pub unsafe fn cuMemCreate<B: Backend>(
     // SAFETY: null or the program's structure.
     let prop = unsafe { prop.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (kind, device) = kind(process, prop)?;
-    let handle =
-        adopt_with(process, |id| process.backend.vmm_create(id, bytes, kind).map(|()| (bytes, *prop, device)))?;
+    let handle = adopt_with(process, |id| {
+        process.backend.vmm_create(id, bytes, kind).map(|()| (bytes, *prop, device))
+    })?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle) }
 }
@@ -158,7 +163,11 @@ pub unsafe fn cuMemMap<B: Backend>(
 ) -> Result<()> {
     let memory = resolve(process, handle)?;
     let (address, bytes, offset) = (DevicePtr(address), bytes as u64, offset as u64);
-    require(flags == 0 && bytes > 0 && [address.0, bytes, offset].iter().all(|n| n.is_multiple_of(GRANULE)))?;
+    require(
+        flags == 0
+            && bytes > 0
+            && [address.0, bytes, offset].iter().all(|n| n.is_multiple_of(GRANULE)),
+    )?;
     require(offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes))?;
     let mut space = process.vmm.space.lock();
     let inside = |(base, len, _): &(DevicePtr, u64, &DeviceId)| bytes <= len - address.since(*base);
@@ -174,7 +183,8 @@ pub unsafe fn cuMemMap<B: Backend>(
     Ok(())
 }
 
-/// The bases of the mappings that make up a range, if they do so without a rest, and a device of the server that has them.
+/// The bases of the mappings that make up a range, if they do so without a rest, and a device of
+/// the server that has them.
 fn whole(space: &Space, address: DevicePtr, bytes: u64) -> Result<(DeviceId, Vec<DevicePtr>)> {
     let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (mut bases, mut at) = (Vec::new(), address);
@@ -185,11 +195,16 @@ fn whole(space: &Space, address: DevicePtr, bytes: u64) -> Result<(DeviceId, Vec
         at = at.offset(len);
     }
     require(!bases.is_empty())?;
-    let (_, _, home) = space.reservations.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (_, _, home) =
+        space.reservations.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     Ok((*home, bases))
 }
 
-pub unsafe fn cuMemUnmap<B: Backend>(process: &'static Process<B>, address: CUdeviceptr, bytes: usize) -> Result<()> {
+pub unsafe fn cuMemUnmap<B: Backend>(
+    process: &'static Process<B>,
+    address: CUdeviceptr,
+    bytes: usize,
+) -> Result<()> {
     ready(process)?;
     let address = DevicePtr(address);
     let mut space = process.vmm.space.lock();
@@ -256,8 +271,10 @@ pub unsafe fn cuMemGetAccess<B: Backend>(
     ready(process)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure.
-    let device = location(process, unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
-    let flags = access_of(process, DevicePtr(address), device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let device =
+        location(process, unsafe { place.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    let flags =
+        access_of(process, DevicePtr(address), device).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, flags.into()) }
 }
@@ -280,7 +297,8 @@ pub unsafe fn cuMemRetainAllocationHandle<B: Backend>(
     ready(process)?;
     require(!out.is_null())?;
     let space = process.vmm.space.lock();
-    let (_, _, mapping) = space.mappings.find(DevicePtr(address as u64)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (_, _, mapping) =
+        space.mappings.find(DevicePtr(address as u64)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     mapping.memory.users.lock().handles += 1;
     // SAFETY: the program's out parameter.
     unsafe { put(out, mapping.memory.handle) }

@@ -1,4 +1,5 @@
-//! Stream capture: what is queued in a stream that captures becomes a node of a graph. All of it happens here; the device knows nothing.
+//! Stream capture: what is queued in a stream that captures becomes a node of a graph. All of it
+//! happens here; the device knows nothing.
 
 pub(crate) mod node;
 pub(crate) mod state;
@@ -11,7 +12,9 @@ use crate::graph::model::world;
 use crate::process::Front;
 use state::Mode;
 
-pub(crate) use node::{allocate, copy, fill, free, host, kernel, memory_operation, memory_operations, record, wait};
+pub(crate) use node::{
+    allocate, copy, fill, free, host, kernel, memory_operation, memory_operations, record, wait,
+};
 pub(crate) use state::active;
 
 thread_local! {
@@ -31,7 +34,8 @@ pub(crate) fn refuse(front: &'static Front, here: &Here, stream: StreamId) -> Re
     }
 }
 
-/// For a call that may not be safe while something captures: allocations, and questions to the device.
+/// For a call that may not be safe while something captures: allocations, and questions to the
+/// device.
 #[inline]
 pub(crate) fn refuse_unsafe(front: &'static Front) -> Result<()> {
     if !active(front) {
@@ -60,7 +64,8 @@ pub(crate) fn forget_context(front: &'static Front, ctx: ContextId) {
     }
 }
 
-/// A stream is destroyed. What was captured in it stays; only a capture that began there ends with it.
+/// A stream is destroyed. What was captured in it stays; only a capture that began there ends with
+/// it.
 pub(crate) fn forget_stream(front: &'static Front, stream: StreamId) {
     if active(front) {
         let mut world = world(front);

@@ -1,18 +1,21 @@
 //! Operations that become nodes.
 //!
-//! Each function here is asked by the entry point of an operation once that has been checked, and gives `None` if the stream does not
-//! capture, which costs one look at a counter.
+//! Each function here is asked by the entry point of an operation once that has been checked, and
+//! gives `None` if the stream does not capture, which costs one look at a counter.
 
 use core::ffi::c_void;
 
 use outboard_abi::{
-    CUgraphDependencyType_enum as Dependency, CUhostFn, CUlaunchAttributeID_enum as Attribute, CUresult, CUstream,
+    CUgraphDependencyType_enum as Dependency, CUhostFn, CUlaunchAttributeID_enum as Attribute,
+    CUresult, CUstream,
 };
 use outboard_wire::graph::{Edge, FillNode, HostNode, KernelNode, NodeParams};
 use outboard_wire::launch::names_event;
 
 use super::state::{Mark, Member, active, join};
-use crate::backend::{Backend, DevicePtr, Fill, Launch, MemoryOperation, ObjectId, Result, StreamId};
+use crate::backend::{
+    Backend, DevicePtr, Fill, Launch, MemoryOperation, ObjectId, Result, StreamId,
+};
 use crate::context::Here;
 use crate::copy::Sides;
 use crate::event::Object;
@@ -28,7 +31,11 @@ const PROGRAMMATIC_PORT: u8 = 1;
 const EXTERNAL: u32 = 1;
 
 /// The name of a stream that captures, and its graph. An error for one that must not be used.
-fn capturing(world: &mut World, here: &Here, stream: StreamId) -> Option<Result<(StreamId, ObjectId)>> {
+fn capturing(
+    world: &mut World,
+    here: &Here,
+    stream: StreamId,
+) -> Option<Result<(StreamId, ObjectId)>> {
     match stream {
         StreamId::LEGACY => world.captures.refuse_legacy(here.id).err().map(Err),
         stream => {
@@ -60,8 +67,15 @@ fn take(
 }
 
 /// Adds the next node of a stream.
-fn append(world: &mut World, name: StreamId, graph: ObjectId, params: NodeParams, given: Given) -> Result<()> {
-    let behind = world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
+fn append(
+    world: &mut World,
+    name: StreamId,
+    graph: ObjectId,
+    params: NodeParams,
+    given: Given,
+) -> Result<()> {
+    let behind =
+        world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
     let node = world.add(graph, &behind, params, given)?;
     moved(world, name, node);
     Ok(())
@@ -103,17 +117,22 @@ fn kernel_node(
         Err(error) => return Some(Err(error)),
     };
     if launch.attributes.iter().any(|(id, _)| names_event(*id)) {
-        // What such an event would be to a graph is an edge from the middle of a kernel, which only nodes can have.
+        // What such an event would be to a graph is an edge from the middle of a kernel, which only
+        // nodes can have.
         return Some(Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
     }
     let early = Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.0;
-    let starts_early = launch.attributes.iter().any(|(id, value)| *id == early && value[..4] != [0; 4]);
+    let starts_early =
+        launch.attributes.iter().any(|(id, value)| *id == early && value[..4] != [0; 4]);
     if starts_early {
         // What a launch in a stream says of itself, an edge says in a graph.
         let World { captures, nodes, .. } = &mut *world;
-        let behind = captures.members.get_mut(&name).map_or(&mut [][..], |member| &mut member.behind);
+        let behind =
+            captures.members.get_mut(&name).map_or(&mut [][..], |member| &mut member.behind);
         for edge in behind {
-            let is_kernel = nodes.get(&edge.node).is_some_and(|node| matches!(node.params, NodeParams::Kernel(_)));
+            let is_kernel = nodes
+                .get(&edge.node)
+                .is_some_and(|node| matches!(node.params, NodeParams::Kernel(_)));
             if is_kernel && edge.ports == [0; 3] {
                 let kind = Dependency::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.0 as u8;
                 edge.ports = [PROGRAMMATIC_PORT, 0, kind];
@@ -122,16 +141,19 @@ fn kernel_node(
     }
     // Some are a stream's or a launch's only.
     let is_of_nodes = |id: u32| ATTRIBUTES.iter().any(|known| known.0 == id);
-    let mut attributes: Vec<_> = launch.attributes.iter().filter(|(id, _)| is_of_nodes(*id)).copied().collect();
+    let mut attributes: Vec<_> =
+        launch.attributes.iter().filter(|(id, _)| is_of_nodes(*id)).copied().collect();
     if launch.cooperative {
         let mut value = [0; 64];
         value[0] = 1;
         attributes.push((Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0, value));
     }
-    // The stream's priority is the node's, unless the launch has one of its own. What has none is at 0.
+    // The stream's priority is the node's, unless the launch has one of its own. What has none is
+    // at 0.
     let priority = Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY.0;
     if !attributes.iter().any(|(id, _)| *id == priority)
-        && let Some(of_stream) = front.streams.priority(name.0 as CUstream).filter(|of_stream| *of_stream != 0)
+        && let Some(of_stream) =
+            front.streams.priority(name.0 as CUstream).filter(|of_stream| *of_stream != 0)
     {
         let mut value = [0; 64];
         value[..4].copy_from_slice(&of_stream.to_ne_bytes());
@@ -147,13 +169,20 @@ fn kernel_node(
         attributes,
     };
     // A kernel may stand for a function in launches; a node tells them apart.
-    let (function, kernel) = if handles::is(Kind::Kernel, function) { (0, function) } else { (function, 0) };
-    let given = Given::Kernel { function, kernel, context: here.context.handle, pointers: Vec::new() };
+    let (function, kernel) =
+        if handles::is(Kind::Kernel, function) { (0, function) } else { (function, 0) };
+    let given =
+        Given::Kernel { function, kernel, context: here.context.handle, pointers: Vec::new() };
     Some(append(&mut world, name, graph, NodeParams::Kernel(node), given))
 }
 
 #[inline]
-pub(crate) fn fill(front: &'static Front, here: &Here, stream: StreamId, fill: &Fill) -> Option<Result<()>> {
+pub(crate) fn fill(
+    front: &'static Front,
+    here: &Here,
+    stream: StreamId,
+    fill: &Fill,
+) -> Option<Result<()>> {
     take(front, here, stream, || {
         let Fill { dst, pitch, value, element, width, height } = *fill;
         let node = FillNode { ctx: here.id, dst, pitch, value, element, width, height };
@@ -163,9 +192,15 @@ pub(crate) fn fill(front: &'static Front, here: &Here, stream: StreamId, fill: &
 
 /// A copy.
 #[inline]
-pub(crate) fn copy(front: &'static Front, here: &Here, stream: StreamId, sides: &Sides) -> Option<Result<()>> {
+pub(crate) fn copy(
+    front: &'static Front,
+    here: &Here,
+    stream: StreamId,
+    sides: &Sides,
+) -> Option<Result<()>> {
     take(front, here, stream, || {
-        let given = Given::Copy(Box::new(Plain(params::structure(&sides.as_box()))), here.context.handle);
+        let given =
+            Given::Copy(Box::new(Plain(params::structure(&sides.as_box()))), here.context.handle);
         Ok((NodeParams::Copy(params::copy(front, here.id, sides)?), given))
     })
 }
@@ -211,7 +246,8 @@ pub(crate) fn memory_operation(
     if active(front) { memory_operations(front, here, stream, &[operation()]) } else { None }
 }
 
-/// A record of an event. In a stream that captures, the event stands for the nodes so far; `marked` is the event's own note of that.
+/// A record of an event. In a stream that captures, the event stands for the nodes so far; `marked`
+/// is the event's own note of that.
 pub(crate) fn record(
     front: &'static Front,
     here: &Here,
@@ -235,10 +271,13 @@ pub(crate) fn record(
         Some(Ok(found)) => found,
     };
     if flags & EXTERNAL != 0 {
-        let outcome = append(&mut world, name, graph, NodeParams::EventRecord { event }, Given::Nothing);
+        let outcome =
+            append(&mut world, name, graph, NodeParams::EventRecord { event }, Given::Nothing);
         return Some(outcome.map(|()| is_marked));
     }
-    let Some(member) = world.captures.members.get(&name) else { return Some(Err(CUresult::CUDA_ERROR_UNKNOWN)) };
+    let Some(member) = world.captures.members.get(&name) else {
+        return Some(Err(CUresult::CUDA_ERROR_UNKNOWN));
+    };
     let mark = Mark { capture: member.capture, behind: member.behind.clone() };
     world.captures.marks.insert(event, mark);
     Some(Ok(true))
@@ -266,7 +305,13 @@ pub(crate) fn wait(
     let Some(mark) = mark else {
         let (name, graph) = found?;
         if flags & EXTERNAL != 0 {
-            return Some(append(&mut world, name, graph, NodeParams::EventWait { event }, Given::Nothing));
+            return Some(append(
+                &mut world,
+                name,
+                graph,
+                NodeParams::EventWait { event },
+                Given::Nothing,
+            ));
         }
         if !object.may_be_recorded() {
             return Some(Ok(()));
@@ -323,20 +368,27 @@ pub(crate) fn allocate<B: Backend>(
             Ok(found) => found,
             Err(error) => return Some(Err(error)),
         };
-        let behind = world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
+        let behind =
+            world.captures.members.get(&name).map_or(Vec::new(), |member| member.behind.clone());
         (name, graph, behind)
     };
     let device = here.context.device;
-    Some(crate::graph::memory::allocate(process, here, graph, &behind, device, bytes, Vec::new()).map(
-        |(node, address)| {
-            moved(&mut world(process), name, node);
-            address
-        },
-    ))
+    Some(
+        crate::graph::memory::allocate(process, here, graph, &behind, device, bytes, Vec::new())
+            .map(|(node, address)| {
+                moved(&mut world(process), name, node);
+                address
+            }),
+    )
 }
 
 /// A free in the stream's order.
-pub(crate) fn free(front: &'static Front, here: &Here, stream: StreamId, address: DevicePtr) -> Option<Result<()>> {
+pub(crate) fn free(
+    front: &'static Front,
+    here: &Here,
+    stream: StreamId,
+    address: DevicePtr,
+) -> Option<Result<()>> {
     take(front, here, stream, || {
         crate::graph::memory::check_free(front, address)?;
         Ok((NodeParams::Free { address }, Given::Nothing))

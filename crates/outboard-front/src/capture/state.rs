@@ -1,4 +1,5 @@
-//! Captures under way: which streams take part, behind which nodes they stand, and which events carry that from one to another.
+//! Captures under way: which streams take part, behind which nodes they stand, and which events
+//! carry that from one to another.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +18,12 @@ pub(crate) fn active(front: &'static Front) -> bool {
 
 impl Captures {
     /// Begins a capture; `member` is its first stream.
-    pub(crate) fn begin(&mut self, front: &'static Front, capture: Capture, member: impl FnOnce(u64) -> Member) -> u64 {
+    pub(crate) fn begin(
+        &mut self,
+        front: &'static Front,
+        capture: Capture,
+        member: impl FnOnce(u64) -> Member,
+    ) -> u64 {
         self.ids += 1;
         let (id, origin) = (self.ids, capture.origin);
         self.all.insert(id, capture);
@@ -34,8 +40,13 @@ impl Captures {
         Some(capture)
     }
 
-    /// A stream is destroyed: its capture goes on without it, unless it began there, when nobody can end it any more.
-    pub(crate) fn forget_stream(&mut self, front: &'static Front, stream: StreamId) -> Option<Capture> {
+    /// A stream is destroyed: its capture goes on without it, unless it began there, when nobody
+    /// can end it any more.
+    pub(crate) fn forget_stream(
+        &mut self,
+        front: &'static Front,
+        stream: StreamId,
+    ) -> Option<Capture> {
         let member = self.members.remove(&stream)?;
         let capture = self.all.get_mut(&member.capture)?;
         if capture.origin == stream {
@@ -49,8 +60,12 @@ impl Captures {
 impl Captures {
     /// Ends the captures that streams of a context take part in.
     pub(crate) fn forget_context(&mut self, front: &'static Front, ctx: ContextId) -> Vec<Capture> {
-        let ids: std::collections::HashSet<u64> =
-            self.members.values().filter(|member| member.ctx == ctx).map(|member| member.capture).collect();
+        let ids: std::collections::HashSet<u64> = self
+            .members
+            .values()
+            .filter(|member| member.ctx == ctx)
+            .map(|member| member.capture)
+            .collect();
         ids.into_iter().filter_map(|id| self.end(front, id)).collect()
     }
 }
@@ -77,15 +92,29 @@ mod tests {
     fn begin(captures: &mut Captures, stream: StreamId, mode: Mode, blocking: bool) -> u64 {
         let thread = std::thread::current().id();
         let (borrowed, left) = (false, Vec::new());
-        let capture =
-            Capture { graph: ObjectId::NONE, mode, thread, origin: stream, invalidated: false, borrowed, left };
+        let capture = Capture {
+            graph: ObjectId::NONE,
+            mode,
+            thread,
+            origin: stream,
+            invalidated: false,
+            borrowed,
+            left,
+        };
         let shown = (Vec::new(), Vec::new());
-        captures.begin(front(), capture, |capture| Member { capture, behind: Vec::new(), ctx: CTX, blocking, shown })
+        captures.begin(front(), capture, |capture| Member {
+            capture,
+            behind: Vec::new(),
+            ctx: CTX,
+            blocking,
+            shown,
+        })
     }
 
     #[test]
     fn modes_say_which_calls_are_safe() {
-        // Mode of the capture, mode of the caller, whether the caller's thread began the capture: whether the call is refused.
+        // Mode of the capture, mode of the caller, whether the caller's thread began the capture:
+        // whether the call is refused.
         let table = [
             (Mode::Global, Mode::Global, true, true),
             (Mode::Global, Mode::Global, false, true),
@@ -103,7 +132,9 @@ mod tests {
             let id = begin(&mut captures, StreamId(1), mode, false);
             let outcome = match own {
                 true => captures.refuse_unsafe(caller),
-                false => std::thread::scope(|scope| scope.spawn(|| captures.refuse_unsafe(caller)).join().unwrap()),
+                false => std::thread::scope(|scope| {
+                    scope.spawn(|| captures.refuse_unsafe(caller)).join().unwrap()
+                }),
             };
             assert_eq!(outcome.is_err(), refused, "{mode:?} {caller:?} {own}");
             assert_eq!(captures.get(id).is_some_and(|capture| capture.invalidated), refused);
@@ -121,8 +152,14 @@ mod tests {
         assert_eq!(captures.refuse_legacy(CTX), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
         assert!(captures.get(blocking).is_some_and(|capture| capture.invalidated));
         assert!(captures.get(id).is_some_and(|capture| !capture.invalidated));
-        assert_eq!(captures.refuse(StreamId(1)), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
-        assert_eq!(captures.refuse(StreamId(1)), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
+        assert_eq!(
+            captures.refuse(StreamId(1)),
+            Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        );
+        assert_eq!(
+            captures.refuse(StreamId(1)),
+            Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+        );
         assert_eq!(captures.forget_context(front(), CTX).len(), 2);
         assert!(captures.refuse(StreamId(1)).is_ok() && captures.refuse_context(CTX).is_ok());
     }
@@ -141,17 +178,26 @@ mod tests {
         let forked = add(&mut world, &[edge(first)]);
         let shown = (Vec::new(), Vec::new());
         let behind = vec![edge(forked)];
-        world.captures.members.insert(StreamId(2), Member { capture: id, behind, ctx: CTX, blocking: false, shown });
+        world
+            .captures
+            .members
+            .insert(StreamId(2), Member { capture: id, behind, ctx: CTX, blocking: false, shown });
         assert!(world.captures.forget_stream(front(), StreamId(2)).is_none());
         assert!(world.captures.get(id).is_some_and(|capture| !capture.invalidated));
         if let Some(origin) = world.captures.members.get_mut(&StreamId(1)) {
             origin.behind = vec![edge(first)];
         }
-        assert!(!world.is_joined(id, StreamId(1)), "what the stream left behind has not been joined");
+        assert!(
+            !world.is_joined(id, StreamId(1)),
+            "what the stream left behind has not been joined"
+        );
         if let Some(origin) = world.captures.members.get_mut(&StreamId(1)) {
             join(&mut origin.behind, &[edge(forked)]);
         }
         assert!(world.is_joined(id, StreamId(1)));
-        assert!(world.captures.forget_stream(front(), StreamId(1)).is_some(), "nobody can end it any more");
+        assert!(
+            world.captures.forget_stream(front(), StreamId(1)).is_some(),
+            "nobody can end it any more"
+        );
     }
 }

@@ -34,7 +34,11 @@ pub(crate) fn new(
 }
 
 /// The context that stands for a green one of the device.
-pub(crate) fn of_green(front: &'static Front, device: usize, green: Green) -> Option<&'static Context> {
+pub(crate) fn of_green(
+    front: &'static Front,
+    device: usize,
+    green: Green,
+) -> Option<&'static Context> {
     insert(front, device, false, Some(green), 0, 1)
 }
 
@@ -72,8 +76,13 @@ fn insert(
         destroyed: AtomicBool::new(false),
         users: Mutex::new(users),
     };
-    // Every call names a context, so nobody counts who does: a few hundred bytes stay behind when one ends.
-    front.contexts.table.insert(|handle| &*Box::leak(Box::new(make(handle)))).map(|context| *context)
+    // Every call names a context, so nobody counts who does: a few hundred bytes stay behind when
+    // one ends.
+    front
+        .contexts
+        .table
+        .insert(|handle| &*Box::leak(Box::new(make(handle))))
+        .map(|context| *context)
 }
 
 impl Context {
@@ -91,7 +100,12 @@ impl Context {
     pub(crate) fn start<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let device = ready(process)?.devices[self.device].id;
         let id = process.contexts.name(device.server())?;
-        process.backend.context_open(id, device, self.flags.load(Ordering::Relaxed), self.primary)?;
+        process.backend.context_open(
+            id,
+            device,
+            self.flags.load(Ordering::Relaxed),
+            self.primary,
+        )?;
         self.fault.clear();
         self.limits.forget();
         self.owed.store(0, Ordering::Relaxed);
@@ -132,17 +146,21 @@ pub(crate) fn named(front: &'static Front, context: CUcontext) -> Result<&'stati
     if context.is_null() {
         return top().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    front.contexts.table.look(context as u64).map(|context| **context).ok_or_else(|| {
-        match not_found(Kind::Context, context as u64) {
+    front.contexts.table.look(context as u64).map(|context| **context).ok_or_else(
+        || match not_found(Kind::Context, context as u64) {
             CUresult::CUDA_ERROR_INVALID_HANDLE => CUresult::CUDA_ERROR_INVALID_CONTEXT,
             destroyed => destroyed,
-        }
-    })
+        },
+    )
 }
 
 /// The context with the backend's name `id`, if it is open.
 pub(crate) fn by_id(front: &Front, id: ContextId) -> Option<&'static Context> {
-    front.contexts.table.find(|context| context.id.load(Ordering::Acquire) == id.0).map(|context| *context)
+    front
+        .contexts
+        .table
+        .find(|context| context.id.load(Ordering::Acquire) == id.0)
+        .map(|context| *context)
 }
 
 /// Some context of a server that is open: for what belongs to none and needs one to be said in.
@@ -151,5 +169,7 @@ pub(crate) fn any(front: &'static Front, server: ServerId) -> Option<ContextId> 
         ContextId(0) => None,
         id => (id.server() == server).then_some(id),
     };
-    top().and_then(open).or_else(|| front.contexts.table.find(|c| open(c).is_some()).and_then(|c| open(*c)))
+    top()
+        .and_then(open)
+        .or_else(|| front.contexts.table.find(|c| open(c).is_some()).and_then(|c| open(*c)))
 }

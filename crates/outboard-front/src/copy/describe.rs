@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use outboard_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1};
+use outboard_abi::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1,
+};
 use outboard_abi::{CUarray, CUmemorytype, CUresult};
 
 use super::path::{Copy, End, Operand};
@@ -28,11 +30,14 @@ impl Place {
             CUmemorytype::CU_MEMORYTYPE_HOST => Operand::Host(self.host),
             CUmemorytype::CU_MEMORYTYPE_DEVICE => Operand::Device(self.device.device()),
             CUmemorytype::CU_MEMORYTYPE_UNIFIED => Operand::Unified(self.device),
-            CUmemorytype::CU_MEMORYTYPE_ARRAY => return Ok(in_array(array::resolve(front, self.array)?, self.at)),
+            CUmemorytype::CU_MEMORYTYPE_ARRAY => {
+                return Ok(in_array(array::resolve(front, self.array)?, self.at));
+            }
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         };
         require(self.height == 0 || self.height >= extent.height)?;
-        let height = if self.height == 0 { self.at.1.saturating_add(extent.height) } else { self.height };
+        let height =
+            if self.height == 0 { self.at.1.saturating_add(extent.height) } else { self.height };
         let width = self.at.0.saturating_add(extent.width);
         let pitch = if self.pitch == 0 { width } else { self.pitch };
         require(pitch >= width)?;
@@ -46,14 +51,25 @@ pub(crate) fn in_array(array: Arc<Array>, at: (u64, u64, u64)) -> End {
 }
 
 /// A side in pitched memory, `at` bytes, rows and slices behind its address.
-pub(crate) fn in_memory(base: Operand, pitch: u64, height: u64, at: (u64, u64, u64)) -> Result<End> {
+pub(crate) fn in_memory(
+    base: Operand,
+    pitch: u64,
+    height: u64,
+    at: (u64, u64, u64),
+) -> Result<End> {
     let slice = pitch.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let layout = Layout { pitch, slice };
     let offset = layout.offset(at).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let operand = match base {
-        Operand::Host(address) if !address.is_null() => address.checked_add(offset).map(Operand::Host),
-        Operand::Device(address) if !address.is_null() => address.checked_add(offset).map(Operand::Device),
-        Operand::Unified(address) if !address.is_null() => address.checked_add(offset).map(Operand::Unified),
+        Operand::Host(address) if !address.is_null() => {
+            address.checked_add(offset).map(Operand::Host)
+        }
+        Operand::Device(address) if !address.is_null() => {
+            address.checked_add(offset).map(Operand::Device)
+        }
+        Operand::Unified(address) if !address.is_null() => {
+            address.checked_add(offset).map(Operand::Unified)
+        }
         Operand::Array(array) => Some(Operand::Array(array)),
         Operand::Host(_) | Operand::Device(_) | Operand::Unified(_) => None,
     };
@@ -62,7 +78,12 @@ pub(crate) fn in_memory(base: Operand, pitch: u64, height: u64, at: (u64, u64, u
 }
 
 /// A copy between two sides; an empty one names nothing.
-fn between(front: &'static Front, dst: &Place, src: &Place, extent: Extent) -> Result<Option<Copy>> {
+fn between(
+    front: &'static Front,
+    dst: &Place,
+    src: &Place,
+    extent: Extent,
+) -> Result<Option<Copy>> {
     if extent.is_empty() {
         return Ok(None);
     }
@@ -91,7 +112,12 @@ macro_rules! two_dimensions {
             pitch: c.srcPitch as u64,
             height: 0,
         };
-        between($front, &dst, &src, Extent { width: c.WidthInBytes as u64, height: c.Height as u64, depth: 1 })
+        between(
+            $front,
+            &dst,
+            &src,
+            Extent { width: c.WidthInBytes as u64, height: c.Height as u64, depth: 1 },
+        )
     }};
 }
 

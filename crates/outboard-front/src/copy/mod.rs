@@ -1,4 +1,5 @@
-//! Copies: as calls describe them (`path`, and `describe` from structures), where their sides are (`sides`), and what becomes of them (`plan`).
+//! Copies: as calls describe them (`path`, and `describe` from structures), where their sides are
+//! (`sides`), and what becomes of them (`plan`).
 
 pub(crate) mod describe;
 pub(crate) mod path;

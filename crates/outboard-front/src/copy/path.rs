@@ -38,7 +38,8 @@ pub(crate) struct Copy {
 impl Copy {
     /// A copy of bytes in one piece.
     pub(crate) fn row(dst: Operand, src: Operand, bytes: u64) -> Copy {
-        let end = |operand| End { operand, layout: Layout { pitch: bytes, slice: bytes }, at: (0, 0, 0) };
+        let end =
+            |operand| End { operand, layout: Layout { pitch: bytes, slice: bytes }, at: (0, 0, 0) };
         Copy { dst: end(dst), src: end(src), extent: Extent::row(bytes) }
     }
 }

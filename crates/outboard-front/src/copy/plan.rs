@@ -7,7 +7,8 @@ use crate::backend::{CopyMode, Extent};
 pub(crate) enum Wait {
     Synchronous,
     Asynchronous,
-    /// As [`Wait::Asynchronous`], but whatever the source is, the program may change it as soon as the call returns.
+    /// As [`Wait::Asynchronous`], but whatever the source is, the program may change it as soon as
+    /// the call returns.
     SourceTaken,
 }
 
@@ -60,8 +61,10 @@ pub(crate) fn plan(dst: Place, src: Place, extent: Extent, wait: Wait) -> Plan {
         (Device { .. }, Device { .. }) if extent.depth == 1 => Method::OnDevice,
         (Device { .. } | Host { .. } | Array, _) => Method::Box(mode),
     };
-    // The back end waits for what is larger, and need not for pageable memory, whose bytes it has taken.
-    let is_early = src == Host { pinned: true } && extent.bytes().is_some_and(|bytes| bytes <= CopyMode::EARLY);
+    // The back end waits for what is larger, and need not for pageable memory, whose bytes it has
+    // taken.
+    let is_early = src == Host { pinned: true }
+        && extent.bytes().is_some_and(|bytes| bytes <= CopyMode::EARLY);
     let waits = wait == Wait::Synchronous && (is_early || dst.always_waits() || src.always_waits());
     Plan { method, waits }
 }
@@ -71,15 +74,21 @@ fn mode(dst: Place, src: Place, wait: Wait) -> CopyMode {
     match (wait, dst, src) {
         (Wait::Synchronous, ..) => CopyMode::Synchronous,
         (Wait::SourceTaken, _, Place::Host { .. }) => CopyMode::Pageable,
-        (_, Place::Host { pinned: false }, _) | (_, _, Place::Host { pinned: false }) => CopyMode::Pageable,
+        (_, Place::Host { pinned: false }, _) | (_, _, Place::Host { pinned: false }) => {
+            CopyMode::Pageable
+        }
         _ => CopyMode::Pinned,
     }
 }
 
 impl Place {
-    /// Whether a synchronous copy always ends before its call returns. The program may look at managed memory at once.
+    /// Whether a synchronous copy always ends before its call returns. The program may look at
+    /// managed memory at once.
     fn always_waits(self) -> bool {
-        matches!(self, Place::Device { managed: true, .. } | Place::Device { synchronous: true, .. })
+        matches!(
+            self,
+            Place::Device { managed: true, .. } | Place::Device { synchronous: true, .. }
+        )
     }
 }
 
@@ -111,19 +120,21 @@ mod tests {
     ];
     const WAITS: [Wait; 3] = [Wait::Synchronous, Wait::Asynchronous, Wait::SourceTaken];
 
-    /// What CUDA says under "API synchronization behavior", sentence by sentence; and of what it leaves open, what its driver does: a
-    /// pageable copy of more than 64 KiB has arrived.
+    /// What CUDA says under "API synchronization behavior", sentence by sentence; and of what it
+    /// leaves open, what its driver does: a pageable copy of more than 64 KiB has arrived.
     fn cuda(dst: Place, src: Place, bytes: u64, wait: Wait) -> Returned {
         let is_host = |place| matches!(place, Place::Host { .. });
         let (pageable, pinned) = (Place::Host { pinned: false }, Place::Host { pinned: true });
         let managed = |place| matches!(place, Place::Device { managed: true, .. });
         let sync_memops = |place| matches!(place, Place::Device { synchronous: true, .. });
-        // "For transfers from any host memory to any host memory, the function is fully synchronous", in both lists.
+        // "For transfers from any host memory to any host memory, the function is fully
+        // synchronous", in both lists.
         if is_host(dst) && is_host(src) {
             return Arrived;
         }
         if wait == Wait::Synchronous {
-            // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: "operations initiated on the memory region will always be synchronized".
+            // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: "operations initiated on the memory region will
+            // always be synchronized".
             if sync_memops(dst) || sync_memops(src) {
                 return Arrived;
             }
@@ -131,30 +142,34 @@ mod tests {
             if managed(dst) || managed(src) {
                 return Arrived;
             }
-            // "From pageable host memory to device memory [...] the DMA to final destination may not have completed."
+            // "From pageable host memory to device memory [...] the DMA to final destination may
+            // not have completed."
             if src == pageable {
                 return if bytes <= 65_536 { SourceRead } else { Arrived };
             }
-            // "From pinned host memory to device memory, the function is synchronous with respect to the host."
+            // "From pinned host memory to device memory, the function is synchronous with respect
+            // to the host."
             if src == pinned {
                 return Arrived;
             }
-            // "From device to either pageable or pinned host memory, the function returns only once the copy has completed."
+            // "From device to either pageable or pinned host memory, the function returns only once
+            // the copy has completed."
             if is_host(dst) {
                 return Arrived;
             }
             // "From device memory to device memory, no host-side synchronization is performed."
             return Queued;
         }
-        // "For transfers between device memory and pageable host memory, the function might be synchronous": it is.
+        // "For transfers between device memory and pageable host memory, the function might be
+        // synchronous": it is.
         if dst == pageable {
             return Arrived;
         }
         if src == pageable {
             return SourceRead;
         }
-        // CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL: "the accesses must be complete before the API call returns". What the device has
-        // changes in the order of streams.
+        // CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL: "the accesses must be complete before the API
+        // call returns". What the device has changes in the order of streams.
         if src == pinned && wait == Wait::SourceTaken {
             return SourceRead;
         }
@@ -169,7 +184,9 @@ mod tests {
             Method::ToDevice(CopyMode::Synchronous) if bytes > CopyMode::EARLY => Arrived,
             Method::ToDevice(CopyMode::Synchronous | CopyMode::Pageable) => SourceRead,
             Method::ToHost(CopyMode::Synchronous | CopyMode::Pageable) => Arrived,
-            Method::ToDevice(CopyMode::Pinned) | Method::ToHost(CopyMode::Pinned) | Method::OnDevice => Queued,
+            Method::ToDevice(CopyMode::Pinned)
+            | Method::ToHost(CopyMode::Pinned)
+            | Method::OnDevice => Queued,
             Method::Box(_) => unreachable!("it is told apart by its sides"),
         };
         if plan.waits { Arrived } else { by_method }
@@ -188,7 +205,14 @@ mod tests {
 
     #[test]
     fn every_copy_waits_as_long_as_cuda_says_and_no_longer() {
-        let shapes = [(65_536, 1, 1), (65_537, 1, 1), (4096, 16, 1), (4096, 17, 1), (4096, 4, 4), (4096, 17, 2)];
+        let shapes = [
+            (65_536, 1, 1),
+            (65_537, 1, 1),
+            (4096, 16, 1),
+            (4096, 17, 1),
+            (4096, 4, 4),
+            (4096, 17, 2),
+        ];
         let mut seen = 0;
         for (width, height, depth) in shapes {
             let extent = Extent { width, height, depth };
@@ -198,7 +222,11 @@ mod tests {
                     for wait in WAITS {
                         let plan = plan(dst, src, extent, wait);
                         let what = format!("{dst:?} from {src:?}, {extent:?}, {wait:?}: {plan:?}");
-                        assert_eq!(promised(as_row(plan, dst, src), bytes), cuda(dst, src, bytes, wait), "{what}");
+                        assert_eq!(
+                            promised(as_row(plan, dst, src), bytes),
+                            cuda(dst, src, bytes, wait),
+                            "{what}"
+                        );
                         seen += 1;
                     }
                 }
@@ -232,7 +260,11 @@ mod tests {
             (DEVICE, Place::Array, ["box", "box", "box"]),
             (Place::Array, Place::Array, ["box", "box", "box"]),
         ] {
-            assert_eq!([row, rows, slices].map(|shape| name(dst, src, shape)), methods, "{dst:?} from {src:?}");
+            assert_eq!(
+                [row, rows, slices].map(|shape| name(dst, src, shape)),
+                methods,
+                "{dst:?} from {src:?}"
+            );
         }
     }
 }

@@ -1,10 +1,13 @@
-//! Where the sides of a copy are. Each address is looked up once, here, and all that is decided of the copy is decided from what was found.
+//! Where the sides of a copy are. Each address is looked up once, here, and all that is decided of
+//! the copy is decided from what was found.
 
 use outboard_abi::CUresult;
 
 use super::path::{Copy, End, Operand};
 use super::plan::Place;
-use crate::backend::{BoxCopy, ContextId, DevicePtr, Extent, HostPtr, Memory, ObjectId, Result, Side, UnifiedPtr};
+use crate::backend::{
+    BoxCopy, ContextId, DevicePtr, Extent, HostPtr, Memory, ObjectId, Result, Side, UnifiedPtr,
+};
 use crate::border::require;
 use crate::memory::{Found, check_found, find};
 use crate::process::Front;
@@ -29,23 +32,30 @@ pub(crate) struct Sides {
 impl Copy {
     /// Where its sides are. It is to be done in a context.
     pub(crate) fn resolve(&self, front: &'static Front, ctx: ContextId) -> Result<Sides> {
-        let (dst, src) = (self.dst.resolve(front, ctx, self.extent)?, self.src.resolve(front, ctx, self.extent)?);
+        let (dst, src) = (
+            self.dst.resolve(front, ctx, self.extent)?,
+            self.src.resolve(front, ctx, self.extent)?,
+        );
         Ok(Sides { dst, src, extent: self.extent })
     }
 }
 
 impl End {
-    /// Where this side is. The map of allocations knows better than the call: page-locked memory may stand for device memory, and with
-    /// unified addressing the other way around.
+    /// Where this side is. The map of allocations knows better than the call: page-locked memory
+    /// may stand for device memory, and with unified addressing the other way around.
     fn resolve(&self, front: &'static Front, ctx: ContextId, extent: Extent) -> Result<Resolved> {
         let (address, unknown) = match &self.operand {
             Operand::Array(array) => {
                 together(ctx, array.id)?;
                 // Of formats without elements only the driver knows the bounds.
-                require(array.descriptor.element().is_none() || array.descriptor.holds(self.at, extent))?;
+                require(
+                    array.descriptor.element().is_none() || array.descriptor.holds(self.at, extent),
+                )?;
                 return Ok(self.in_memory(Memory::Array(ObjectId(array.handle)), None));
             }
-            Operand::Host(HostPtr::NULL) | Operand::Device(DevicePtr::NULL) | Operand::Unified(UnifiedPtr::NULL) => {
+            Operand::Host(HostPtr::NULL)
+            | Operand::Device(DevicePtr::NULL)
+            | Operand::Unified(UnifiedPtr::NULL) => {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             Operand::Host(address) => (address.unified(), Memory::Host(*address)),
@@ -67,8 +77,14 @@ impl End {
 }
 
 impl Resolved {
-    /// Checks that a box fits below the end of all addresses and, on the device, into what was found. Memory of another server is refused.
-    pub(crate) fn check(&self, front: &'static Front, ctx: ContextId, extent: Extent) -> Result<()> {
+    /// Checks that a box fits below the end of all addresses and, on the device, into what was
+    /// found. Memory of another server is refused.
+    pub(crate) fn check(
+        &self,
+        front: &'static Front,
+        ctx: ContextId,
+        extent: Extent,
+    ) -> Result<()> {
         let span = self.side.layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if let Memory::Device(address) = self.side.memory {
             let found = self.found.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -86,7 +102,9 @@ impl Resolved {
             (Memory::Host(_), None) => Place::Host { pinned: false },
             (Memory::Host(address), Some((base, bytes, _))) => {
                 let left = bytes - address.unified().since(*base);
-                Place::Host { pinned: self.side.layout.span(extent).is_some_and(|span| span <= left) }
+                Place::Host {
+                    pinned: self.side.layout.span(extent).is_some_and(|span| span <= left),
+                }
             }
             (Memory::Device(_), found) => Place::Device {
                 managed: found.is_some_and(|(_, _, allocation)| allocation.kind.is_managed()),
@@ -100,7 +118,9 @@ impl Sides {
     /// Makes one row of all rows, if both sides lie in one piece.
     pub(crate) fn join_rows(&mut self) -> Result<()> {
         let bytes = self.extent.bytes().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let is_packed = |side: &Side| !matches!(side.memory, Memory::Array(_)) && side.layout.is_packed(self.extent);
+        let is_packed = |side: &Side| {
+            !matches!(side.memory, Memory::Array(_)) && side.layout.is_packed(self.extent)
+        };
         if is_packed(&self.dst.side) && is_packed(&self.src.side) {
             self.extent = Extent::row(bytes);
         }
@@ -126,13 +146,19 @@ mod tests {
     use crate::backend::Layout;
 
     fn resolved(layout: Layout) -> Resolved {
-        Resolved { side: Side { memory: Memory::Host(HostPtr(4096)), layout, at: (0, 0, 0) }, found: None }
+        Resolved {
+            side: Side { memory: Memory::Host(HostPtr(4096)), layout, at: (0, 0, 0) },
+            found: None,
+        }
     }
 
     /// Where each byte goes, and where it comes from.
     fn bytes(sides: &Sides) -> Vec<(u64, u64)> {
-        let (dst, src) = (sides.extent.rows(sides.dst.side.layout), sides.extent.rows(sides.src.side.layout));
-        dst.zip(src).flat_map(|((to, width), (from, _))| (0..width).map(move |x| (to + x, from + x))).collect()
+        let (dst, src) =
+            (sides.extent.rows(sides.dst.side.layout), sides.extent.rows(sides.src.side.layout));
+        dst.zip(src)
+            .flat_map(|((to, width), (from, _))| (0..width).map(move |x| (to + x, from + x)))
+            .collect()
     }
 
     /// A layout in which a box's rows do not overlap, often without gaps.
@@ -177,7 +203,8 @@ mod tests {
         let span = layout.span(extent).expect("it is small");
         // The side is 96 bytes into the allocation.
         for (bytes, pinned) in [(span - 1, false), (span, true), (span + 1, true)] {
-            let side = Resolved { found: Some((UnifiedPtr(4000), 96 + bytes, host)), ..resolved(layout) };
+            let side =
+                Resolved { found: Some((UnifiedPtr(4000), 96 + bytes, host)), ..resolved(layout) };
             assert_eq!(side.place(extent), Place::Host { pinned }, "{bytes} bytes of {span}");
         }
         assert_eq!(resolved(layout).place(extent), Place::Host { pinned: false });

@@ -3,10 +3,11 @@
 #![allow(unused_variables, clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Faults, Fill, HostCall, Im2colMap, Image,
-    Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind, MemoryOperation, ObjectId, PartChange, PoolKind,
-    Rect, ReferenceSetting, Resource, Result, Sampler, Share, SparseProperties, Split, SplitRequest, StreamId,
-    TiledMap, Token, UnifiedPtr, Updated, View,
+    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Faults, Fill,
+    HostCall, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind,
+    MemoryOperation, ObjectId, PartChange, PoolKind, Rect, ReferenceSetting, Resource, Result,
+    Sampler, Share, SparseProperties, Split, SplitRequest, StreamId, TiledMap, Token, UnifiedPtr,
+    Updated, View,
 };
 use outboard_abi::CUresult;
 use outboard_wire::device_id::DeviceId;
@@ -52,9 +53,16 @@ pub trait Backend:
     ///
     /// # Safety
     /// `memory` and `bytes` are of one such allocation, which the program uses no more.
-    unsafe fn host_free(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
+    unsafe fn host_free(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize)
+    -> Result<()>;
     /// Page-locks memory of the application; `flags` as of `cuMemHostRegister`.
-    fn host_register(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()>;
+    fn host_register(
+        &'static self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+        flags: u32,
+    ) -> Result<()>;
     /// Undoes [`Backend::host_register`].
     fn host_unregister(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()>;
     /// The address by which kernels see page-locked memory, or `CUDA_ERROR_NOT_SUPPORTED`.
@@ -90,7 +98,13 @@ pub trait Backend:
         Vec::new()
     }
     /// Makes a context on `device` (an index into [`Platform::devices`]); the primary one for `primary`. Call.
-    fn context_open(&'static self, ctx: ContextId, device: DeviceId, flags: u32, primary: bool) -> Result<()>;
+    fn context_open(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        flags: u32,
+        primary: bool,
+    ) -> Result<()>;
     /// Ends a context and frees all that is in it, faulted or not. Call.
     fn context_close(&'static self, ctx: ContextId) -> Result<()>;
     /// Waits for all work of the context. Call.
@@ -106,9 +120,19 @@ pub trait Backend:
     /// Frees an allocation once the work of the context that is queued before is done. Call.
     fn memory_free(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()>;
     /// Allocates in the stream's order from the device's default pool. Call.
-    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr>;
+    fn memory_alloc_async(
+        &'static self,
+        ctx: ContextId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr>;
     /// Frees in the stream's order. Posted.
-    fn memory_free_async(&'static self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()>;
+    fn memory_free_async(
+        &'static self,
+        ctx: ContextId,
+        address: DevicePtr,
+        stream: StreamId,
+    ) -> Result<()>;
     /// Copies within the device (or between devices of the process), rows of a rectangle. Posted.
     fn copy_on_device(
         &'static self,
@@ -121,7 +145,13 @@ pub trait Backend:
     /// Fills memory. Posted.
     fn fill(&'static self, ctx: ContextId, fill: Fill, stream: StreamId) -> Result<()>;
     /// Makes a stream; `flags` as of `cuStreamCreate`. Posted.
-    fn stream_create(&'static self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()>;
+    fn stream_create(
+        &'static self,
+        ctx: ContextId,
+        stream: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()>;
     /// Ends a stream; its work still runs. Posted.
     fn stream_destroy(&'static self, ctx: ContextId, stream: ObjectId) -> Result<()>;
     /// Waits for the stream. Call.
@@ -129,7 +159,13 @@ pub trait Backend:
     /// `Ok` if the stream's work is done, else `CUDA_ERROR_NOT_READY`. Call.
     fn stream_query(&'static self, ctx: ContextId, stream: StreamId) -> Result<()>;
     /// Later work of `stream` waits for the event's latest record. Posted.
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, flags: u32) -> Result<()>;
+    fn stream_wait_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        event: ObjectId,
+        flags: u32,
+    ) -> Result<()>;
     /// `cuStreamWaitValue32` (`wide` false) or `64`; `flags` as of `CUstreamWaitValue_flags`. Posted.
     fn stream_wait_value(
         &'static self,
@@ -155,7 +191,13 @@ pub trait Backend:
     /// Ends an event. Posted.
     fn event_destroy(&'static self, ctx: ContextId, event: ObjectId) -> Result<()>;
     /// Records the event in the stream. Posted.
-    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: StreamId, flags: u32) -> Result<()>;
+    fn event_record(
+        &'static self,
+        ctx: ContextId,
+        event: ObjectId,
+        stream: StreamId,
+        flags: u32,
+    ) -> Result<()>;
     /// Waits for the event's latest record. Call.
     fn event_synchronize(&'static self, ctx: ContextId, event: ObjectId) -> Result<()>;
     /// `Ok` if the latest record is done or there is none, else `CUDA_ERROR_NOT_READY`. Call.
@@ -163,7 +205,13 @@ pub trait Backend:
     /// Milliseconds between two recorded events. Call.
     fn event_elapsed(&'static self, ctx: ContextId, start: ObjectId, end: ObjectId) -> Result<f32>;
     /// Loads an image. `log` is filled whether it works or not. Call.
-    fn module_load(&'static self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()>;
+    fn module_load(
+        &'static self,
+        ctx: ContextId,
+        id: ObjectId,
+        image: Image<'_>,
+        log: &mut JitLog,
+    ) -> Result<()>;
     /// Unloads an image. Call.
     fn module_unload(&'static self, ctx: ContextId, module: ObjectId) -> Result<()>;
     /// Names of the image's kernels, in its order. Call.
@@ -177,7 +225,12 @@ pub trait Backend:
         function: ObjectId,
     ) -> Result<KernelInfo>;
     /// Address and bytes of a global variable, and whether it is a managed one; `CUDA_ERROR_NOT_FOUND` if there is none. Call.
-    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)>;
+    fn module_global(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+    ) -> Result<(DevicePtr, u64, bool)>;
     /// `cuFuncSetAttribute`. Posted.
     fn function_set_attribute(
         &'static self,
@@ -187,10 +240,21 @@ pub trait Backend:
         value: i32,
     ) -> Result<()>;
     /// `cuFuncSetCacheConfig`. Posted.
-    fn function_set_cache_config(&'static self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()>;
+    fn function_set_cache_config(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        config: u32,
+    ) -> Result<()>;
     /// Blocks of the kernel that fit on a multiprocessor; `flags` as of `CUoccupancy_flags`. Call.
-    fn occupancy(&'static self, ctx: ContextId, function: ObjectId, block: u32, shared: u64, flags: u32)
-    -> Result<i32>;
+    fn occupancy(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        block: u32,
+        shared: u64,
+        flags: u32,
+    ) -> Result<i32>;
     /// Launches a kernel. Posted.
     fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()>;
     /// Bytes of dynamic shared memory that `blocks` blocks of `block` threads can have each, on one multiprocessor. Call.
@@ -202,7 +266,12 @@ pub trait Backend:
         block: i32,
     ) -> Result<u64>;
     /// How many clusters of a launch fit on the device, or, for `largest`, the blocks of the largest cluster it could have. Call.
-    fn occupancy_clusters(&'static self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
+    fn occupancy_clusters(
+        &'static self,
+        ctx: ContextId,
+        launch: &Launch<'_>,
+        largest: bool,
+    ) -> Result<i32> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
     /// `cuTensorMapEncodeTiled`. Call.
@@ -285,13 +354,20 @@ pub trait BoxCopies: Sized {
     ///
     /// # Safety
     /// A side in host memory is readable or writable, in the rows of the box, for as long as `mode` says.
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()>;
+    unsafe fn copy_box(
+        &'static self,
+        ctx: ContextId,
+        copy: &BoxCopy,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for questions about devices, of no context.
 pub trait Devices: Sized {
     /// Texels of the widest 1D texture in linear memory, for a `CUarray_format` and a number of channels. Call.
-    fn texture_1d_width(&'static self, device: DeviceId, format: u32, channels: u32) -> Result<u64>;
+    fn texture_1d_width(&'static self, device: DeviceId, format: u32, channels: u32)
+    -> Result<u64>;
 }
 
 /// The part of a [`Backend`] for graphs. Nodes are named by the front, uniquely in the process.
@@ -299,7 +375,12 @@ pub trait Graphs: Sized {
     /// Names a graph, which is empty. The bodies of a conditional node are named by the edit that adds it. Posted.
     fn graph_create(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()>;
     /// Changes a graph. The next executable made of it reports a change that failed. Posted.
-    fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()>;
+    fn graph_edit(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        edits: Vec<GraphEdit>,
+    ) -> Result<()>;
     /// Adds a node that allocates, and gives its address. Call.
     fn graph_allocate(
         &'static self,
@@ -310,7 +391,13 @@ pub trait Graphs: Sized {
         params: AllocateNode,
     ) -> Result<DevicePtr>;
     /// Makes a value for a conditional node of the graph: what kernels call it by. `value` is what each launch starts with, if `flags` say so. Call.
-    fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64>;
+    fn graph_condition(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        value: u32,
+        flags: u32,
+    ) -> Result<u64>;
     /// Forgets a graph and the graphs inside its nodes. Posted.
     fn graph_destroy(&'static self, ctx: ContextId, graph: ObjectId) -> Result<()>;
     /// Makes an executable; `flags` as of `CUgraphInstantiate_flags`, `stream` for the upload among them. Call.
@@ -323,11 +410,28 @@ pub trait Graphs: Sized {
         stream: StreamId,
     ) -> Result<Instantiated>;
     /// Gives the nodes of an executable the parameters of a graph of the same shape. Call.
-    fn graph_exec_update(&'static self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated>;
+    fn graph_exec_update(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        graph: ObjectId,
+    ) -> Result<Updated>;
     /// Gives one node of an executable other parameters. Posted.
-    fn graph_exec_set(&'static self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()>;
+    fn graph_exec_set(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        params: NodeParams,
+    ) -> Result<()>;
     /// Lets one node of an executable do something, or nothing. Posted.
-    fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()>;
+    fn graph_exec_enable(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        enabled: bool,
+    ) -> Result<()>;
     /// Takes what a launch needs to the device. Posted.
     fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()>;
     /// Launches an executable. Posted.
@@ -337,25 +441,52 @@ pub trait Graphs: Sized {
     /// Gives back memory that graphs keep and do not use. `device` is the ordinal in [`Platform::devices`](outboard_wire::platform::Platform). Call.
     fn graph_memory_trim(&'static self, ctx: ContextId, device: DeviceId) -> Result<()>;
     /// `cuDeviceGetGraphMemAttribute`. Call.
-    fn graph_memory_get(&'static self, ctx: ContextId, device: DeviceId, attribute: u32) -> Result<u64>;
+    fn graph_memory_get(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        attribute: u32,
+    ) -> Result<u64>;
     /// `cuDeviceSetGraphMemAttribute`. Call.
-    fn graph_memory_set(&'static self, ctx: ContextId, device: DeviceId, attribute: u32, value: u64) -> Result<()>;
+    fn graph_memory_set(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for green contexts. `ctx` is the primary context of their device.
 pub trait GreenContexts: Sized {
     /// Makes the stream that stands in for a green context's default stream: streams there that are not non-blocking and this one wait for each other, where the device can see to it. Posted.
-    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()>;
+    fn green_default_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+    ) -> Result<()>;
     /// What a device has of a `CUdevResourceType`. Call.
     fn device_resource(&'static self, device: DeviceId, kind: u32) -> Result<Share>;
     /// What a context, or a green one of it, has. Call.
-    fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share>;
+    fn context_resource(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        kind: u32,
+    ) -> Result<Share>;
     /// `cuDevSmResourceSplitByCount`. Call.
     fn resource_split(&'static self, request: SplitRequest<'_>) -> Result<Split>;
     /// `cuDevResourceGenerateDesc`; the descriptor lasts as long as the process. Call.
     fn resource_describe(&'static self, desc: ObjectId, resources: &[Share]) -> Result<()>;
     /// Makes a green context. Call.
-    fn green_open(&'static self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()>;
+    fn green_open(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        desc: ObjectId,
+        flags: u32,
+    ) -> Result<()>;
     /// Ends it. Call.
     fn green_close(&'static self, ctx: ContextId, green: ObjectId) -> Result<()>;
     /// Makes a stream in it; otherwise as [`Backend::stream_create`]. Posted.
@@ -368,9 +499,19 @@ pub trait GreenContexts: Sized {
         priority: i32,
     ) -> Result<()>;
     /// Records an event behind all work of a context, or of a green one. Posted.
-    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()>;
+    fn context_record(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()>;
     /// Lets all work to come of a context, or of a green one, wait for an event. Posted.
-    fn context_wait(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()>;
+    fn context_wait(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for functions of the program that a stream calls.
@@ -382,9 +523,15 @@ pub trait HostCalls: Sized {
 /// The part of a [`Backend`] for memory and events shared among processes. A token or descriptor may come from anywhere: what is none of this backend's is `CUDA_ERROR_INVALID_VALUE`.
 pub trait Sharing: Sized {
     /// Names the allocation of `bytes` that starts at `address`; of a mapping, the part that starts there, or all of it if it is not divided. Call.
-    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token>;
+    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64)
+    -> Result<Token>;
     /// Maps an allocation of another process: its address, the same at each time, and its bytes. Call.
-    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)>;
+    fn open_memory(
+        &'static self,
+        ctx: ContextId,
+        token: &Token,
+        flags: u32,
+    ) -> Result<(DevicePtr, u64)>;
     /// Undoes one [`Sharing::open_memory`]. Call.
     fn close_memory(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()>;
     /// Names an event that was made for this. Call.
@@ -394,25 +541,51 @@ pub trait Sharing: Sized {
     /// A descriptor for physical memory that was created for this. Call.
     fn export_physical(&'static self, home: DeviceId, memory: ObjectId) -> Result<OwnedFd>;
     /// The memory of a descriptor is `memory` from now on. Its bytes and what it was created with. Call.
-    fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)>;
+    fn import_physical(
+        &'static self,
+        memory: ObjectId,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(u64, MemoryKind)>;
     /// A descriptor for a pool that was created for this. Call.
     fn export_pool(&'static self, home: DeviceId, pool: ObjectId) -> Result<OwnedFd>;
     /// The pool of a descriptor is `pool` from now on. The ordinal of its device. Call.
     fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<DeviceId>;
     /// Names an allocation of `bytes` from such a pool. Call.
-    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<Token>;
+    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64)
+    -> Result<Token>;
     /// Maps an allocation of an imported pool: address and bytes. Call.
-    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)>;
+    fn open_pooled(
+        &'static self,
+        ctx: ContextId,
+        pool: ObjectId,
+        token: &Token,
+    ) -> Result<(DevicePtr, u64)>;
 }
 
 /// The part of a [`Backend`] for the linker.
 pub trait Linking: Sized {
     /// `cuLinkCreate`. Call.
-    fn link_create(&'static self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()>;
+    fn link_create(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        options: &JitOptions,
+    ) -> Result<()>;
     /// Adds an input. `log` is filled whether it works or not. Call.
-    fn link_add(&'static self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()>;
+    fn link_add(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        input: LinkInput<'_>,
+        log: &mut JitLog,
+    ) -> Result<()>;
     /// Links; the image, which [`Backend::module_load`] takes. `log` is filled whether it works or not. Call.
-    fn link_complete(&'static self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>>;
+    fn link_complete(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        log: &mut JitLog,
+    ) -> Result<Vec<u8>>;
     /// Ends the link. Posted.
     fn link_destroy(&'static self, ctx: ContextId, link: ObjectId) -> Result<()>;
 }
@@ -443,7 +616,12 @@ pub trait Peers: Sized {
     /// A `CUdevice_P2PAttribute` of the way from one device (an ordinal) to another. Call.
     fn peer_attribute(&'static self, src: DeviceId, dst: DeviceId, attribute: u32) -> Result<i32>;
     /// What each `CUatomicOperation` on memory of another device can do: `CUatomicOperationCapability` bits. Call.
-    fn peer_atomics(&'static self, src: DeviceId, dst: DeviceId, operations: &[u32]) -> Result<Vec<u32>>;
+    fn peer_atomics(
+        &'static self,
+        src: DeviceId,
+        dst: DeviceId,
+        operations: &[u32],
+    ) -> Result<Vec<u32>>;
 }
 
 /// The part of a [`Backend`] for memory pools. Pools are of devices, not of contexts: `home` is the device of the pool.
@@ -457,15 +635,33 @@ pub trait Pools: Sized {
     /// Gives memory that is not used back to the device, all but `keep` bytes. Call.
     fn pool_trim(&'static self, home: DeviceId, pool: ObjectId, keep: u64) -> Result<()>;
     /// The value of a `CUmemPool_attribute`. Call.
-    fn pool_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32) -> Result<u64>;
+    fn pool_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32)
+    -> Result<u64>;
     /// Sets a `CUmemPool_attribute` that can be set, to a value that it can have. Posted.
-    fn pool_set_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32, value: u64) -> Result<()>;
+    fn pool_set_attribute(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()>;
     /// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with the pool's memory. Call.
-    fn pool_set_access(&'static self, home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()>;
+    fn pool_set_access(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        access: &[(DeviceId, u32)],
+    ) -> Result<()>;
     /// What a device may do with the pool's memory. Call.
     fn pool_access(&'static self, home: DeviceId, pool: ObjectId, device: DeviceId) -> Result<u32>;
     /// Allocates in the stream's order. Call.
-    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr>;
+    fn pool_alloc(
+        &'static self,
+        ctx: ContextId,
+        pool: ObjectId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr>;
 }
 
 /// The part of a [`Backend`] for texture and surface references.
@@ -475,11 +671,22 @@ pub trait References: Sized {
     /// Ends a texture reference of no module. Call.
     fn reference_destroy(&'static self, ctx: ContextId, reference: ObjectId) -> Result<()>;
     /// Names a texture reference of a module. None is found on devices whose kernels cannot use them. Call.
-    fn reference_find(&'static self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn reference_find(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        reference: ObjectId,
+    ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_FOUND)
     }
     /// Sets one thing, and gives the offset of the first element from what memory is bound. Call.
-    fn reference_set(&'static self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64>;
+    fn reference_set(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        setting: &ReferenceSetting,
+    ) -> Result<u64>;
     /// What is set, in the way of `like`, whose values do not matter but for the dimension; an address comes as `Memory`. Call.
     fn reference_get(
         &'static self,
@@ -520,11 +727,26 @@ pub trait Streams: Sized {
         value: [u8; 64],
     ) -> Result<()>;
     /// The value of an attribute. Call.
-    fn stream_attribute(&'static self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]>;
+    fn stream_attribute(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        attribute: u32,
+    ) -> Result<[u8; 64]>;
     /// Gives `dst` the attributes of `src`. Call.
-    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()>;
+    fn stream_copy_attributes(
+        &'static self,
+        ctx: ContextId,
+        dst: StreamId,
+        src: StreamId,
+    ) -> Result<()>;
     /// Queues the operations, in order. Posted.
-    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()>;
+    fn stream_batch(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        operations: &[MemoryOperation],
+    ) -> Result<()>;
 }
 
 /// The part of a [`Backend`] for tensor maps.
@@ -548,7 +770,13 @@ pub trait VirtualMemory: Sized {
     /// Bytes of which sizes and addresses must be multiples. Call.
     fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64>;
     /// Reserves addresses, at a multiple of `align` (0: any), at `hint` if that is free. Call.
-    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr>;
+    fn vmm_reserve(
+        &'static self,
+        home: DeviceId,
+        bytes: u64,
+        align: u64,
+        hint: DevicePtr,
+    ) -> Result<DevicePtr>;
     /// Gives a reservation back. Posted.
     fn vmm_free(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()>;
     /// Allocates physical memory, which is `memory` from now on. Call.

@@ -4,7 +4,12 @@
 #[macro_export]
 macro_rules! driver_exports {
     ($library:ty) => {
-        #[allow(non_snake_case, unused_variables, clippy::missing_safety_doc, clippy::too_many_arguments)]
+        #[allow(
+            non_snake_case,
+            unused_variables,
+            clippy::missing_safety_doc,
+            clippy::too_many_arguments
+        )]
         mod exports {
             use super::*;
             use ::core::ffi::*;
@@ -47,7 +52,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 2, || unsafe {
-                    $crate::calls::array::cuArray3DGetDescriptor(process, p_array_descriptor, h_array)
+                    $crate::calls::array::cuArray3DGetDescriptor(
+                        process,
+                        p_array_descriptor,
+                        h_array,
+                    )
                 })
             }
 
@@ -60,7 +69,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 3, || unsafe {
-                    $crate::calls::array::cuArray3DGetDescriptor_v2(process, p_array_descriptor, h_array)
+                    $crate::calls::array::cuArray3DGetDescriptor_v2(
+                        process,
+                        p_array_descriptor,
+                        h_array,
+                    )
                 })
             }
 
@@ -95,7 +108,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuArrayDestroy(h_array: CUarray) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 6, || unsafe { $crate::calls::array::cuArrayDestroy(process, h_array) })
+                $crate::entry::enter(process, 6, || unsafe {
+                    $crate::calls::array::cuArrayDestroy(process, h_array)
+                })
             }
 
             /// `cuArrayGetDescriptor` of cuda.h.
@@ -120,7 +135,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 8, || unsafe {
-                    $crate::calls::array::cuArrayGetDescriptor_v2(process, p_array_descriptor, h_array)
+                    $crate::calls::array::cuArrayGetDescriptor_v2(
+                        process,
+                        p_array_descriptor,
+                        h_array,
+                    )
                 })
             }
 
@@ -134,7 +153,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 9, || unsafe {
-                    $crate::calls::array::cuArrayGetMemoryRequirements(process, memory_requirements, array, device)
+                    $crate::calls::array::cuArrayGetMemoryRequirements(
+                        process,
+                        memory_requirements,
+                        array,
+                        device,
+                    )
                 })
             }
 
@@ -148,7 +172,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 10, || unsafe {
-                    $crate::calls::array::cuArrayGetPlane(process, p_plane_array, h_array, plane_idx)
+                    $crate::calls::array::cuArrayGetPlane(
+                        process,
+                        p_plane_array,
+                        h_array,
+                        plane_idx,
+                    )
                 })
             }
 
@@ -161,7 +190,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 11, || unsafe {
-                    $crate::calls::array::cuArrayGetSparseProperties(process, sparse_properties, array)
+                    $crate::calls::array::cuArrayGetSparseProperties(
+                        process,
+                        sparse_properties,
+                        array,
+                    )
                 })
             }
 
@@ -180,14 +213,20 @@ macro_rules! driver_exports {
 
             /// `cuCheckpointProcessGetRestoreThreadId` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(pid: c_int, tid: *mut c_int) -> CUresult {
+            pub unsafe extern "C" fn cuCheckpointProcessGetRestoreThreadId(
+                pid: c_int,
+                tid: *mut c_int,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 $crate::entry::refuse(process, 13)
             }
 
             /// `cuCheckpointProcessGetState` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCheckpointProcessGetState(pid: c_int, state: *mut CUprocessState) -> CUresult {
+            pub unsafe extern "C" fn cuCheckpointProcessGetState(
+                pid: c_int,
+                state: *mut CUprocessState,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 14, || unsafe {
@@ -197,7 +236,10 @@ macro_rules! driver_exports {
 
             /// `cuCheckpointProcessLock` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCheckpointProcessLock(pid: c_int, args: *mut CUcheckpointLockArgs) -> CUresult {
+            pub unsafe extern "C" fn cuCheckpointProcessLock(
+                pid: c_int,
+                args: *mut CUcheckpointLockArgs,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 15, || unsafe {
@@ -255,7 +297,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 19, || unsafe {
-                    $crate::calls::coredump::cuCoredumpGetAttributeGlobal(process, attrib, value, size)
+                    $crate::calls::coredump::cuCoredumpGetAttributeGlobal(
+                        process, attrib, value, size,
+                    )
                 })
             }
 
@@ -283,7 +327,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 21, || unsafe {
-                    $crate::calls::coredump::cuCoredumpSetAttributeGlobal(process, attrib, value, size)
+                    $crate::calls::coredump::cuCoredumpSetAttributeGlobal(
+                        process, attrib, value, size,
+                    )
                 })
             }
 
@@ -299,7 +345,11 @@ macro_rules! driver_exports {
 
             /// `cuCtxCreate` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuCtxCreate(
+                pctx: *mut CUcontext,
+                flags: c_uint,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 23, || unsafe {
@@ -309,7 +359,11 @@ macro_rules! driver_exports {
 
             /// `cuCtxCreate_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuCtxCreate_v2(
+                pctx: *mut CUcontext,
+                flags: c_uint,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 24, || unsafe {
@@ -329,7 +383,14 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 25, || unsafe {
-                    $crate::calls::context::cuCtxCreate_v3(process, pctx, params_array, num_params, flags, dev)
+                    $crate::calls::context::cuCtxCreate_v3(
+                        process,
+                        pctx,
+                        params_array,
+                        num_params,
+                        flags,
+                        dev,
+                    )
                 })
             }
 
@@ -344,7 +405,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 26, || unsafe {
-                    $crate::calls::context::cuCtxCreate_v4(process, pctx, ctx_create_params, flags, dev)
+                    $crate::calls::context::cuCtxCreate_v4(
+                        process,
+                        pctx,
+                        ctx_create_params,
+                        flags,
+                        dev,
+                    )
                 })
             }
 
@@ -353,7 +420,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDestroy(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 27, || unsafe { $crate::calls::context::cuCtxDestroy(process, ctx) })
+                $crate::entry::enter(process, 27, || unsafe {
+                    $crate::calls::context::cuCtxDestroy(process, ctx)
+                })
             }
 
             /// `cuCtxDestroy_v2` of cuda.h.
@@ -361,7 +430,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDestroy_v2(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 28, || unsafe { $crate::calls::context::cuCtxDestroy_v2(process, ctx) })
+                $crate::entry::enter(process, 28, || unsafe {
+                    $crate::calls::context::cuCtxDestroy_v2(process, ctx)
+                })
             }
 
             /// `cuCtxDetach` of cuda.h.
@@ -369,7 +440,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxDetach(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 29, || unsafe { $crate::calls::context::cuCtxDetach(process, ctx) })
+                $crate::entry::enter(process, 29, || unsafe {
+                    $crate::calls::context::cuCtxDetach(process, ctx)
+                })
             }
 
             /// `cuCtxDisablePeerAccess` of cuda.h.
@@ -384,7 +457,10 @@ macro_rules! driver_exports {
 
             /// `cuCtxEnablePeerAccess` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuCtxEnablePeerAccess(
+                peer_context: CUcontext,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 31, || unsafe {
@@ -394,7 +470,10 @@ macro_rules! driver_exports {
 
             /// `cuCtxFromGreenCtx` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: CUgreenCtx) -> CUresult {
+            pub unsafe extern "C" fn cuCtxFromGreenCtx(
+                p_context: *mut CUcontext,
+                h_ctx: CUgreenCtx,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 32, || unsafe {
@@ -404,7 +483,10 @@ macro_rules! driver_exports {
 
             /// `cuCtxGetApiVersion` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuCtxGetApiVersion(
+                ctx: CUcontext,
+                version: *mut c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 33, || unsafe {
@@ -427,7 +509,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetCurrent(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 35, || unsafe { $crate::calls::context::cuCtxGetCurrent(process, pctx) })
+                $crate::entry::enter(process, 35, || unsafe {
+                    $crate::calls::context::cuCtxGetCurrent(process, pctx)
+                })
             }
 
             /// `cuCtxGetDevResource` of cuda.h.
@@ -449,12 +533,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetDevice(device: *mut CUdevice) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 37, || unsafe { $crate::calls::context::cuCtxGetDevice(process, device) })
+                $crate::entry::enter(process, 37, || unsafe {
+                    $crate::calls::context::cuCtxGetDevice(process, device)
+                })
             }
 
             /// `cuCtxGetDevice_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxGetDevice_v2(device: *mut CUdevice, ctx: CUcontext) -> CUresult {
+            pub unsafe extern "C" fn cuCtxGetDevice_v2(
+                device: *mut CUdevice,
+                ctx: CUcontext,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 38, || unsafe {
@@ -480,12 +569,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxGetFlags(flags: *mut c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 40, || unsafe { $crate::calls::context::cuCtxGetFlags(process, flags) })
+                $crate::entry::enter(process, 40, || unsafe {
+                    $crate::calls::context::cuCtxGetFlags(process, flags)
+                })
             }
 
             /// `cuCtxGetId` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxGetId(ctx: CUcontext, ctx_id: *mut c_ulonglong) -> CUresult {
+            pub unsafe extern "C" fn cuCtxGetId(
+                ctx: CUcontext,
+                ctx_id: *mut c_ulonglong,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 41, || unsafe {
@@ -505,7 +599,9 @@ macro_rules! driver_exports {
 
             /// `cuCtxGetSharedMemConfig` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxGetSharedMemConfig(p_config: *mut CUsharedconfig) -> CUresult {
+            pub unsafe extern "C" fn cuCtxGetSharedMemConfig(
+                p_config: *mut CUsharedconfig,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 43, || unsafe {
@@ -522,7 +618,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 44, || unsafe {
-                    $crate::calls::context::cuCtxGetStreamPriorityRange(process, least_priority, greatest_priority)
+                    $crate::calls::context::cuCtxGetStreamPriorityRange(
+                        process,
+                        least_priority,
+                        greatest_priority,
+                    )
                 })
             }
 
@@ -531,7 +631,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPopCurrent(pctx: *mut CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 45, || unsafe { $crate::calls::context::cuCtxPopCurrent(process, pctx) })
+                $crate::entry::enter(process, 45, || unsafe {
+                    $crate::calls::context::cuCtxPopCurrent(process, pctx)
+                })
             }
 
             /// `cuCtxPopCurrent_v2` of cuda.h.
@@ -549,7 +651,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxPushCurrent(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 47, || unsafe { $crate::calls::context::cuCtxPushCurrent(process, ctx) })
+                $crate::entry::enter(process, 47, || unsafe {
+                    $crate::calls::context::cuCtxPushCurrent(process, ctx)
+                })
             }
 
             /// `cuCtxPushCurrent_v2` of cuda.h.
@@ -564,7 +668,10 @@ macro_rules! driver_exports {
 
             /// `cuCtxRecordEvent` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxRecordEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
+            pub unsafe extern "C" fn cuCtxRecordEvent(
+                h_ctx: CUcontext,
+                h_event: CUevent,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 49, || unsafe {
@@ -597,7 +704,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetCurrent(ctx: CUcontext) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 52, || unsafe { $crate::calls::context::cuCtxSetCurrent(process, ctx) })
+                $crate::entry::enter(process, 52, || unsafe {
+                    $crate::calls::context::cuCtxSetCurrent(process, ctx)
+                })
             }
 
             /// `cuCtxSetFlags` of cuda.h.
@@ -605,7 +714,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSetFlags(flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 53, || unsafe { $crate::calls::context::cuCtxSetFlags(process, flags) })
+                $crate::entry::enter(process, 53, || unsafe {
+                    $crate::calls::context::cuCtxSetFlags(process, flags)
+                })
             }
 
             /// `cuCtxSetLimit` of cuda.h.
@@ -633,7 +744,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuCtxSynchronize() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 56, || unsafe { $crate::calls::context::cuCtxSynchronize(process) })
+                $crate::entry::enter(process, 56, || unsafe {
+                    $crate::calls::context::cuCtxSynchronize(process)
+                })
             }
 
             /// `cuCtxSynchronize_v2` of cuda.h.
@@ -648,7 +761,10 @@ macro_rules! driver_exports {
 
             /// `cuCtxWaitEvent` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuCtxWaitEvent(h_ctx: CUcontext, h_event: CUevent) -> CUresult {
+            pub unsafe extern "C" fn cuCtxWaitEvent(
+                h_ctx: CUcontext,
+                h_event: CUevent,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 58, || unsafe {
@@ -658,14 +774,18 @@ macro_rules! driver_exports {
 
             /// `cuDestroyExternalMemory` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDestroyExternalMemory(ext_mem: CUexternalMemory) -> CUresult {
+            pub unsafe extern "C" fn cuDestroyExternalMemory(
+                ext_mem: CUexternalMemory,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 $crate::entry::refuse(process, 59)
             }
 
             /// `cuDestroyExternalSemaphore` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDestroyExternalSemaphore(ext_sem: CUexternalSemaphore) -> CUresult {
+            pub unsafe extern "C" fn cuDestroyExternalSemaphore(
+                ext_sem: CUexternalSemaphore,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 $crate::entry::refuse(process, 60)
             }
@@ -680,7 +800,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 61, || unsafe {
-                    $crate::calls::green::cuDevResourceGenerateDesc(process, ph_desc, resources, nb_resources)
+                    $crate::calls::green::cuDevResourceGenerateDesc(
+                        process,
+                        ph_desc,
+                        resources,
+                        nb_resources,
+                    )
                 })
             }
 
@@ -713,7 +838,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 63, || unsafe {
-                    $crate::calls::peer::cuDeviceCanAccessPeer(process, can_access_peer, dev, peer_dev)
+                    $crate::calls::peer::cuDeviceCanAccessPeer(
+                        process,
+                        can_access_peer,
+                        dev,
+                        peer_dev,
+                    )
                 })
             }
 
@@ -733,7 +863,10 @@ macro_rules! driver_exports {
 
             /// `cuDeviceGet` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceGet(device: *mut CUdevice, ordinal: c_int) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceGet(
+                device: *mut CUdevice,
+                ordinal: c_int,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 65, || unsafe {
@@ -757,7 +890,10 @@ macro_rules! driver_exports {
 
             /// `cuDeviceGetByPCIBusId` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pci_bus_id: *const c_char) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceGetByPCIBusId(
+                dev: *mut CUdevice,
+                pci_bus_id: *const c_char,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 67, || unsafe {
@@ -770,12 +906,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 68, || unsafe { $crate::calls::device::cuDeviceGetCount(process, count) })
+                $crate::entry::enter(process, 68, || unsafe {
+                    $crate::calls::device::cuDeviceGetCount(process, count)
+                })
             }
 
             /// `cuDeviceGetDefaultMemPool` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceGetDefaultMemPool(
+                pool_out: *mut CUmemoryPool,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 69, || unsafe {
@@ -862,7 +1003,10 @@ macro_rules! driver_exports {
 
             /// `cuDeviceGetMemPool` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceGetMemPool(pool: *mut CUmemoryPool, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceGetMemPool(
+                pool: *mut CUmemoryPool,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 75, || unsafe {
@@ -872,7 +1016,11 @@ macro_rules! driver_exports {
 
             /// `cuDeviceGetName` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceGetName(
+                name: *mut c_char,
+                len: c_int,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 76, || unsafe {
@@ -925,7 +1073,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 79, || unsafe {
-                    $crate::calls::peer::cuDeviceGetP2PAttribute(process, value, attrib, src_device, dst_device)
+                    $crate::calls::peer::cuDeviceGetP2PAttribute(
+                        process, value, attrib, src_device, dst_device,
+                    )
                 })
             }
 
@@ -945,7 +1095,10 @@ macro_rules! driver_exports {
 
             /// `cuDeviceGetProperties` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceGetProperties(
+                prop: *mut CUdevprop,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 81, || unsafe {
@@ -986,7 +1139,10 @@ macro_rules! driver_exports {
 
             /// `cuDeviceGetUuid_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceGetUuid_v2(
+                uuid: *mut CUuuid,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 84, || unsafe {
@@ -1060,7 +1216,10 @@ macro_rules! driver_exports {
 
             /// `cuDevicePrimaryCtxRetain` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(
+                pctx: *mut CUcontext,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 91, || unsafe {
@@ -1070,7 +1229,10 @@ macro_rules! driver_exports {
 
             /// `cuDevicePrimaryCtxSetFlags` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(dev: CUdevice, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags(
+                dev: CUdevice,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 92, || unsafe {
@@ -1080,7 +1242,10 @@ macro_rules! driver_exports {
 
             /// `cuDevicePrimaryCtxSetFlags_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(dev: CUdevice, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuDevicePrimaryCtxSetFlags_v2(
+                dev: CUdevice,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 93, || unsafe {
@@ -1125,7 +1290,10 @@ macro_rules! driver_exports {
 
             /// `cuDeviceSetMemPool` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceSetMemPool(
+                dev: CUdevice,
+                pool: CUmemoryPool,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 96, || unsafe {
@@ -1135,7 +1303,10 @@ macro_rules! driver_exports {
 
             /// `cuDeviceTotalMem` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceTotalMem(bytes: *mut c_uint, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceTotalMem(
+                bytes: *mut c_uint,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 97, || unsafe {
@@ -1145,7 +1316,10 @@ macro_rules! driver_exports {
 
             /// `cuDeviceTotalMem_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuDeviceTotalMem_v2(
+                bytes: *mut usize,
+                dev: CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 98, || unsafe {
@@ -1162,7 +1336,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 99, || unsafe {
-                    $crate::calls::device::cuDeviceUnregisterAsyncNotification(process, device, callback)
+                    $crate::calls::device::cuDeviceUnregisterAsyncNotification(
+                        process, device, callback,
+                    )
                 })
             }
 
@@ -1241,7 +1417,10 @@ macro_rules! driver_exports {
 
             /// `cuEventCreate` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuEventCreate(ph_event: *mut CUevent, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuEventCreate(
+                ph_event: *mut CUevent,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 110, || unsafe {
@@ -1261,7 +1440,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventDestroy(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 112, || unsafe { $crate::calls::event::cuEventDestroy(process, h_event) })
+                $crate::entry::enter(process, 112, || unsafe {
+                    $crate::calls::event::cuEventDestroy(process, h_event)
+                })
             }
 
             /// `cuEventDestroy_v2` of cuda.h.
@@ -1284,7 +1465,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 114, || unsafe {
-                    $crate::calls::event::cuEventElapsedTime(process, p_milliseconds, h_start, h_end)
+                    $crate::calls::event::cuEventElapsedTime(
+                        process,
+                        p_milliseconds,
+                        h_start,
+                        h_end,
+                    )
                 })
             }
 
@@ -1298,7 +1484,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 115, || unsafe {
-                    $crate::calls::event::cuEventElapsedTime_v2(process, p_milliseconds, h_start, h_end)
+                    $crate::calls::event::cuEventElapsedTime_v2(
+                        process,
+                        p_milliseconds,
+                        h_start,
+                        h_end,
+                    )
                 })
             }
 
@@ -1307,12 +1498,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuEventQuery(h_event: CUevent) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 116, || unsafe { $crate::calls::event::cuEventQuery(process, h_event) })
+                $crate::entry::enter(process, 116, || unsafe {
+                    $crate::calls::event::cuEventQuery(process, h_event)
+                })
             }
 
             /// `cuEventRecord` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuEventRecord(h_event: CUevent, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuEventRecord(
+                h_event: CUevent,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 117, || unsafe {
@@ -1322,7 +1518,10 @@ macro_rules! driver_exports {
 
             /// `cuEventRecord_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuEventRecord_ptsz(h_event: CUevent, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuEventRecord_ptsz(
+                h_event: CUevent,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 118, || unsafe {
@@ -1354,7 +1553,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 120, || unsafe {
-                    $crate::calls::event::cuEventRecordWithFlags(process, h_event, or_per_thread(h_stream), flags)
+                    $crate::calls::event::cuEventRecordWithFlags(
+                        process,
+                        h_event,
+                        or_per_thread(h_stream),
+                        flags,
+                    )
                 })
             }
 
@@ -1419,7 +1623,10 @@ macro_rules! driver_exports {
 
             /// `cuFuncGetModule` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> CUresult {
+            pub unsafe extern "C" fn cuFuncGetModule(
+                hmod: *mut CUmodule,
+                hfunc: CUfunction,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 126, || unsafe {
@@ -1429,7 +1636,10 @@ macro_rules! driver_exports {
 
             /// `cuFuncGetName` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, hfunc: CUfunction) -> CUresult {
+            pub unsafe extern "C" fn cuFuncGetName(
+                name: *mut *const c_char,
+                hfunc: CUfunction,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 127, || unsafe {
@@ -1448,7 +1658,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 128, || unsafe {
-                    $crate::calls::function::cuFuncGetParamInfo(process, func, param_index, param_offset, param_size)
+                    $crate::calls::function::cuFuncGetParamInfo(
+                        process,
+                        func,
+                        param_index,
+                        param_offset,
+                        param_size,
+                    )
                 })
             }
 
@@ -1470,7 +1686,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuFuncLoad(function: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 130, || unsafe { $crate::calls::function::cuFuncLoad(process, function) })
+                $crate::entry::enter(process, 130, || unsafe {
+                    $crate::calls::function::cuFuncLoad(process, function)
+                })
             }
 
             /// `cuFuncSetAttribute` of cuda.h.
@@ -1489,7 +1707,12 @@ macro_rules! driver_exports {
 
             /// `cuFuncSetBlockShape` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuFuncSetBlockShape(hfunc: CUfunction, x: c_int, y: c_int, z: c_int) -> CUresult {
+            pub unsafe extern "C" fn cuFuncSetBlockShape(
+                hfunc: CUfunction,
+                x: c_int,
+                y: c_int,
+                z: c_int,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 132, || unsafe {
@@ -1499,7 +1722,10 @@ macro_rules! driver_exports {
 
             /// `cuFuncSetCacheConfig` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuFuncSetCacheConfig(hfunc: CUfunction, config: CUfunc_cache) -> CUresult {
+            pub unsafe extern "C" fn cuFuncSetCacheConfig(
+                hfunc: CUfunction,
+                config: CUfunc_cache,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 133, || unsafe {
@@ -1509,7 +1735,10 @@ macro_rules! driver_exports {
 
             /// `cuFuncSetSharedMemConfig` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuFuncSetSharedMemConfig(hfunc: CUfunction, config: CUsharedconfig) -> CUresult {
+            pub unsafe extern "C" fn cuFuncSetSharedMemConfig(
+                hfunc: CUfunction,
+                config: CUsharedconfig,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 134, || unsafe {
@@ -1519,7 +1748,10 @@ macro_rules! driver_exports {
 
             /// `cuFuncSetSharedSize` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuFuncSetSharedSize(
+                hfunc: CUfunction,
+                bytes: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 135, || unsafe {
@@ -1641,7 +1873,10 @@ macro_rules! driver_exports {
 
             /// `cuGetErrorName` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGetErrorName(error: CUresult, p_str: *mut *const c_char) -> CUresult {
+            pub unsafe extern "C" fn cuGetErrorName(
+                error: CUresult,
+                p_str: *mut *const c_char,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 152, || unsafe {
@@ -1651,7 +1886,10 @@ macro_rules! driver_exports {
 
             /// `cuGetErrorString` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGetErrorString(error: CUresult, p_str: *mut *const c_char) -> CUresult {
+            pub unsafe extern "C" fn cuGetErrorString(
+                error: CUresult,
+                p_str: *mut *const c_char,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 153, || unsafe {
@@ -1668,7 +1906,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 154, || unsafe {
-                    $crate::calls::init::cuGetExportTable(process, pp_export_table, p_export_table_id)
+                    $crate::calls::init::cuGetExportTable(
+                        process,
+                        pp_export_table,
+                        p_export_table_id,
+                    )
                 })
             }
 
@@ -1683,7 +1925,14 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 155, || unsafe {
-                    $crate::calls::init::cuGetProcAddress(process, symbol, pfn, cuda_version, flags, &PROC_TABLE)
+                    $crate::calls::init::cuGetProcAddress(
+                        process,
+                        symbol,
+                        pfn,
+                        cuda_version,
+                        flags,
+                        &PROC_TABLE,
+                    )
                 })
             }
 
@@ -1768,7 +2017,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 159, || unsafe {
-                    $crate::calls::graph::cuGraphAddDependencies(process, h_graph, from, to, num_dependencies)
+                    $crate::calls::graph::cuGraphAddDependencies(
+                        process,
+                        h_graph,
+                        from,
+                        to,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -2110,7 +2365,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 175, || unsafe {
-                    $crate::calls::graph::cuGraphBatchMemOpNodeGetParams(process, h_node, node_params_out)
+                    $crate::calls::graph::cuGraphBatchMemOpNodeGetParams(
+                        process,
+                        h_node,
+                        node_params_out,
+                    )
                 })
             }
 
@@ -2123,7 +2382,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 176, || unsafe {
-                    $crate::calls::graph::cuGraphBatchMemOpNodeSetParams(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphBatchMemOpNodeSetParams(
+                        process,
+                        h_node,
+                        node_params,
+                    )
                 })
             }
 
@@ -2142,7 +2405,10 @@ macro_rules! driver_exports {
 
             /// `cuGraphClone` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphClone(ph_graph_clone: *mut CUgraph, original_graph: CUgraph) -> CUresult {
+            pub unsafe extern "C" fn cuGraphClone(
+                ph_graph_clone: *mut CUgraph,
+                original_graph: CUgraph,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 178, || unsafe {
@@ -2175,7 +2441,10 @@ macro_rules! driver_exports {
 
             /// `cuGraphCreate` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphCreate(ph_graph: *mut CUgraph, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuGraphCreate(
+                ph_graph: *mut CUgraph,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 180, || unsafe {
@@ -2202,7 +2471,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuGraphDestroy(h_graph: CUgraph) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 182, || unsafe { $crate::calls::graph::cuGraphDestroy(process, h_graph) })
+                $crate::entry::enter(process, 182, || unsafe {
+                    $crate::calls::graph::cuGraphDestroy(process, h_graph)
+                })
             }
 
             /// `cuGraphDestroyNode` of cuda.h.
@@ -2230,7 +2501,10 @@ macro_rules! driver_exports {
 
             /// `cuGraphEventRecordNodeSetEvent` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
+            pub unsafe extern "C" fn cuGraphEventRecordNodeSetEvent(
+                h_node: CUgraphNode,
+                event: CUevent,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 185, || unsafe {
@@ -2253,7 +2527,10 @@ macro_rules! driver_exports {
 
             /// `cuGraphEventWaitNodeSetEvent` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(h_node: CUgraphNode, event: CUevent) -> CUresult {
+            pub unsafe extern "C" fn cuGraphEventWaitNodeSetEvent(
+                h_node: CUgraphNode,
+                event: CUevent,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 187, || unsafe {
@@ -2271,7 +2548,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 188, || unsafe {
-                    $crate::calls::graph::cuGraphExecBatchMemOpNodeSetParams(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecBatchMemOpNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        node_params,
+                    )
                 })
             }
 
@@ -2285,7 +2567,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 189, || unsafe {
-                    $crate::calls::graph::cuGraphExecChildGraphNodeSetParams(process, h_graph_exec, h_node, child_graph)
+                    $crate::calls::graph::cuGraphExecChildGraphNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        child_graph,
+                    )
                 })
             }
 
@@ -2309,7 +2596,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 191, || unsafe {
-                    $crate::calls::graph::cuGraphExecEventRecordNodeSetEvent(process, h_graph_exec, h_node, event)
+                    $crate::calls::graph::cuGraphExecEventRecordNodeSetEvent(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        event,
+                    )
                 })
             }
 
@@ -2323,7 +2615,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 192, || unsafe {
-                    $crate::calls::graph::cuGraphExecEventWaitNodeSetEvent(process, h_graph_exec, h_node, event)
+                    $crate::calls::graph::cuGraphExecEventWaitNodeSetEvent(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        event,
+                    )
                 })
             }
 
@@ -2372,7 +2669,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 196, || unsafe {
-                    $crate::calls::graph::cuGraphExecHostNodeSetParams(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecHostNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        node_params,
+                    )
                 })
             }
 
@@ -2386,7 +2688,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 197, || unsafe {
-                    $crate::calls::graph::cuGraphExecKernelNodeSetParams(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecKernelNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        node_params,
+                    )
                 })
             }
 
@@ -2400,7 +2707,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 198, || unsafe {
-                    $crate::calls::graph::cuGraphExecKernelNodeSetParams_v2(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecKernelNodeSetParams_v2(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        node_params,
+                    )
                 })
             }
 
@@ -2456,7 +2768,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 201, || unsafe {
-                    $crate::calls::graph::cuGraphExecNodeSetParams(process, h_graph_exec, h_node, node_params)
+                    $crate::calls::graph::cuGraphExecNodeSetParams(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        node_params,
+                    )
                 })
             }
 
@@ -2491,7 +2808,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 203, || unsafe {
-                    $crate::calls::graph::cuGraphExecUpdate_v2(process, h_graph_exec, h_graph, result_info)
+                    $crate::calls::graph::cuGraphExecUpdate_v2(
+                        process,
+                        h_graph_exec,
+                        h_graph,
+                        result_info,
+                    )
                 })
             }
 
@@ -2562,7 +2884,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 209, || unsafe {
-                    $crate::calls::graph::cuGraphGetEdges_v2(process, h_graph, from, to, edge_data, num_edges)
+                    $crate::calls::graph::cuGraphGetEdges_v2(
+                        process, h_graph, from, to, edge_data, num_edges,
+                    )
                 })
             }
 
@@ -2590,7 +2914,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 211, || unsafe {
-                    $crate::calls::graph::cuGraphGetRootNodes(process, h_graph, root_nodes, num_root_nodes)
+                    $crate::calls::graph::cuGraphGetRootNodes(
+                        process,
+                        h_graph,
+                        root_nodes,
+                        num_root_nodes,
+                    )
                 })
             }
 
@@ -2653,7 +2982,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 215, || unsafe {
-                    $crate::calls::graph::cuGraphInstantiateWithFlags(process, ph_graph_exec, h_graph, flags)
+                    $crate::calls::graph::cuGraphInstantiateWithFlags(
+                        process,
+                        ph_graph_exec,
+                        h_graph,
+                        flags,
+                    )
                 })
             }
 
@@ -2722,7 +3056,10 @@ macro_rules! driver_exports {
 
             /// `cuGraphKernelNodeCopyAttributes` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(dst: CUgraphNode, src: CUgraphNode) -> CUresult {
+            pub unsafe extern "C" fn cuGraphKernelNodeCopyAttributes(
+                dst: CUgraphNode,
+                src: CUgraphNode,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 219, || unsafe {
@@ -2740,7 +3077,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 220, || unsafe {
-                    $crate::calls::graph::cuGraphKernelNodeGetAttribute(process, h_node, attr, value_out)
+                    $crate::calls::graph::cuGraphKernelNodeGetAttribute(
+                        process, h_node, attr, value_out,
+                    )
                 })
             }
 
@@ -2766,7 +3105,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 222, || unsafe {
-                    $crate::calls::graph::cuGraphKernelNodeGetParams_v2(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphKernelNodeGetParams_v2(
+                        process,
+                        h_node,
+                        node_params,
+                    )
                 })
             }
 
@@ -2780,7 +3123,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 223, || unsafe {
-                    $crate::calls::graph::cuGraphKernelNodeSetAttribute(process, h_node, attr, value)
+                    $crate::calls::graph::cuGraphKernelNodeSetAttribute(
+                        process, h_node, attr, value,
+                    )
                 })
             }
 
@@ -2806,13 +3151,20 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 225, || unsafe {
-                    $crate::calls::graph::cuGraphKernelNodeSetParams_v2(process, h_node, node_params)
+                    $crate::calls::graph::cuGraphKernelNodeSetParams_v2(
+                        process,
+                        h_node,
+                        node_params,
+                    )
                 })
             }
 
             /// `cuGraphLaunch` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphLaunch(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuGraphLaunch(
+                h_graph: CUgraphExec,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 226, || unsafe {
@@ -2822,7 +3174,10 @@ macro_rules! driver_exports {
 
             /// `cuGraphLaunch_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphLaunch_ptsz(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuGraphLaunch_ptsz(
+                h_graph: CUgraphExec,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 227, || unsafe {
@@ -2918,7 +3273,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 234, || unsafe {
-                    $crate::calls::graph::cuGraphNodeFindInClone(process, ph_node, h_original_node, h_cloned_graph)
+                    $crate::calls::graph::cuGraphNodeFindInClone(
+                        process,
+                        ph_node,
+                        h_original_node,
+                        h_cloned_graph,
+                    )
                 })
             }
 
@@ -2932,7 +3292,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 235, || unsafe {
-                    $crate::calls::graph::cuGraphNodeGetDependencies(process, h_node, dependencies, num_dependencies)
+                    $crate::calls::graph::cuGraphNodeGetDependencies(
+                        process,
+                        h_node,
+                        dependencies,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -3007,13 +3372,21 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 239, || unsafe {
-                    $crate::calls::graph::cuGraphNodeGetEnabled(process, h_graph_exec, h_node, is_enabled)
+                    $crate::calls::graph::cuGraphNodeGetEnabled(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        is_enabled,
+                    )
                 })
             }
 
             /// `cuGraphNodeGetType` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphNodeGetType(h_node: CUgraphNode, r#type: *mut CUgraphNodeType) -> CUresult {
+            pub unsafe extern "C" fn cuGraphNodeGetType(
+                h_node: CUgraphNode,
+                r#type: *mut CUgraphNodeType,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 240, || unsafe {
@@ -3031,7 +3404,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 241, || unsafe {
-                    $crate::calls::graph::cuGraphNodeSetEnabled(process, h_graph_exec, h_node, is_enabled)
+                    $crate::calls::graph::cuGraphNodeSetEnabled(
+                        process,
+                        h_graph_exec,
+                        h_node,
+                        is_enabled,
+                    )
                 })
             }
 
@@ -3073,7 +3451,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 244, || unsafe {
-                    $crate::calls::graph::cuGraphRemoveDependencies(process, h_graph, from, to, num_dependencies)
+                    $crate::calls::graph::cuGraphRemoveDependencies(
+                        process,
+                        h_graph,
+                        from,
+                        to,
+                        num_dependencies,
+                    )
                 })
             }
 
@@ -3111,13 +3495,18 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 246, || unsafe {
-                    $crate::calls::graph::cuGraphRetainUserObject(process, graph, object, count, flags)
+                    $crate::calls::graph::cuGraphRetainUserObject(
+                        process, graph, object, count, flags,
+                    )
                 })
             }
 
             /// `cuGraphUpload` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphUpload(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuGraphUpload(
+                h_graph: CUgraphExec,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 247, || unsafe {
@@ -3127,7 +3516,10 @@ macro_rules! driver_exports {
 
             /// `cuGraphUpload_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphUpload_ptsz(h_graph: CUgraphExec, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuGraphUpload_ptsz(
+                h_graph: CUgraphExec,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 248, || unsafe {
@@ -3273,7 +3665,9 @@ macro_rules! driver_exports {
 
             /// `cuGraphicsUnregisterResource` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGraphicsUnregisterResource(resource: CUgraphicsResource) -> CUresult {
+            pub unsafe extern "C" fn cuGraphicsUnregisterResource(
+                resource: CUgraphicsResource,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 $crate::entry::refuse(process, 263)
             }
@@ -3346,7 +3740,10 @@ macro_rules! driver_exports {
 
             /// `cuGreenCtxRecordEvent` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGreenCtxRecordEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
+            pub unsafe extern "C" fn cuGreenCtxRecordEvent(
+                h_ctx: CUgreenCtx,
+                h_event: CUevent,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 270, || unsafe {
@@ -3365,13 +3762,18 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 271, || unsafe {
-                    $crate::calls::green::cuGreenCtxStreamCreate(process, ph_stream, green_ctx, flags, priority)
+                    $crate::calls::green::cuGreenCtxStreamCreate(
+                        process, ph_stream, green_ctx, flags, priority,
+                    )
                 })
             }
 
             /// `cuGreenCtxWaitEvent` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuGreenCtxWaitEvent(h_ctx: CUgreenCtx, h_event: CUevent) -> CUresult {
+            pub unsafe extern "C" fn cuGreenCtxWaitEvent(
+                h_ctx: CUgreenCtx,
+                h_event: CUevent,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 272, || unsafe {
@@ -3404,7 +3806,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuInit(flags: c_uint) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 275, || unsafe { $crate::calls::init::cuInit(process, flags) })
+                $crate::entry::enter(process, 275, || unsafe {
+                    $crate::calls::init::cuInit(process, flags)
+                })
             }
 
             /// `cuIpcCloseMemHandle` of cuda.h.
@@ -3412,12 +3816,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 276, || unsafe { $crate::calls::ipc::cuIpcCloseMemHandle(process, dptr) })
+                $crate::entry::enter(process, 276, || unsafe {
+                    $crate::calls::ipc::cuIpcCloseMemHandle(process, dptr)
+                })
             }
 
             /// `cuIpcGetEventHandle` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuIpcGetEventHandle(p_handle: *mut CUipcEventHandle, event: CUevent) -> CUresult {
+            pub unsafe extern "C" fn cuIpcGetEventHandle(
+                p_handle: *mut CUipcEventHandle,
+                event: CUevent,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 277, || unsafe {
@@ -3427,7 +3836,10 @@ macro_rules! driver_exports {
 
             /// `cuIpcGetMemHandle` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> CUresult {
+            pub unsafe extern "C" fn cuIpcGetMemHandle(
+                p_handle: *mut CUipcMemHandle,
+                dptr: CUdeviceptr,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 278, || unsafe {
@@ -3493,7 +3905,10 @@ macro_rules! driver_exports {
 
             /// `cuKernelGetFunction` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuKernelGetFunction(p_func: *mut CUfunction, kernel: CUkernel) -> CUresult {
+            pub unsafe extern "C" fn cuKernelGetFunction(
+                p_func: *mut CUfunction,
+                kernel: CUkernel,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 283, || unsafe {
@@ -3503,7 +3918,10 @@ macro_rules! driver_exports {
 
             /// `cuKernelGetLibrary` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuKernelGetLibrary(p_lib: *mut CUlibrary, kernel: CUkernel) -> CUresult {
+            pub unsafe extern "C" fn cuKernelGetLibrary(
+                p_lib: *mut CUlibrary,
+                kernel: CUkernel,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 284, || unsafe {
@@ -3513,7 +3931,10 @@ macro_rules! driver_exports {
 
             /// `cuKernelGetName` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuKernelGetName(name: *mut *const c_char, hfunc: CUkernel) -> CUresult {
+            pub unsafe extern "C" fn cuKernelGetName(
+                name: *mut *const c_char,
+                hfunc: CUkernel,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 285, || unsafe {
@@ -3532,7 +3953,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 286, || unsafe {
-                    $crate::calls::library::cuKernelGetParamInfo(process, kernel, param_index, param_offset, param_size)
+                    $crate::calls::library::cuKernelGetParamInfo(
+                        process,
+                        kernel,
+                        param_index,
+                        param_offset,
+                        param_size,
+                    )
                 })
             }
 
@@ -3570,7 +3997,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLaunch(f: CUfunction) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 289, || unsafe { $crate::calls::launch::cuLaunch(process, f) })
+                $crate::entry::enter(process, 289, || unsafe {
+                    $crate::calls::launch::cuLaunch(process, f)
+                })
             }
 
             /// `cuLaunchCooperativeKernel` of cuda.h.
@@ -3652,7 +4081,11 @@ macro_rules! driver_exports {
 
             /// `cuLaunchGrid` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuLaunchGrid(f: CUfunction, grid_width: c_int, grid_height: c_int) -> CUresult {
+            pub unsafe extern "C" fn cuLaunchGrid(
+                f: CUfunction,
+                grid_width: c_int,
+                grid_height: c_int,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 293, || unsafe {
@@ -3671,7 +4104,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 294, || unsafe {
-                    $crate::calls::launch::cuLaunchGridAsync(process, f, grid_width, grid_height, h_stream)
+                    $crate::calls::launch::cuLaunchGridAsync(
+                        process,
+                        f,
+                        grid_width,
+                        grid_height,
+                        h_stream,
+                    )
                 })
             }
 
@@ -3699,7 +4138,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 296, || unsafe {
-                    $crate::calls::stream::cuLaunchHostFunc(process, or_per_thread(h_stream), r#fn, user_data)
+                    $crate::calls::stream::cuLaunchHostFunc(
+                        process,
+                        or_per_thread(h_stream),
+                        r#fn,
+                        user_data,
+                    )
                 })
             }
 
@@ -3827,7 +4271,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 301, || unsafe {
-                    $crate::calls::library::cuLibraryEnumerateKernels(process, kernels, num_kernels, lib)
+                    $crate::calls::library::cuLibraryEnumerateKernels(
+                        process,
+                        kernels,
+                        num_kernels,
+                        lib,
+                    )
                 })
             }
 
@@ -3862,7 +4311,10 @@ macro_rules! driver_exports {
 
             /// `cuLibraryGetKernelCount` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuLibraryGetKernelCount(count: *mut c_uint, lib: CUlibrary) -> CUresult {
+            pub unsafe extern "C" fn cuLibraryGetKernelCount(
+                count: *mut c_uint,
+                lib: CUlibrary,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 304, || unsafe {
@@ -3887,7 +4339,10 @@ macro_rules! driver_exports {
 
             /// `cuLibraryGetModule` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuLibraryGetModule(p_mod: *mut CUmodule, library: CUlibrary) -> CUresult {
+            pub unsafe extern "C" fn cuLibraryGetModule(
+                p_mod: *mut CUmodule,
+                library: CUlibrary,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 306, || unsafe {
@@ -3905,7 +4360,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 307, || unsafe {
-                    $crate::calls::library::cuLibraryGetUnifiedFunction(process, fptr, library, symbol)
+                    $crate::calls::library::cuLibraryGetUnifiedFunction(
+                        process, fptr, library, symbol,
+                    )
                 })
             }
 
@@ -4110,7 +4567,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 316, || unsafe {
-                    $crate::calls::link::cuLinkCreate(process, num_options, options, option_values, state_out)
+                    $crate::calls::link::cuLinkCreate(
+                        process,
+                        num_options,
+                        options,
+                        option_values,
+                        state_out,
+                    )
                 })
             }
 
@@ -4125,7 +4588,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 317, || unsafe {
-                    $crate::calls::link::cuLinkCreate_v2(process, num_options, options, option_values, state_out)
+                    $crate::calls::link::cuLinkCreate_v2(
+                        process,
+                        num_options,
+                        options,
+                        option_values,
+                        state_out,
+                    )
                 })
             }
 
@@ -4134,12 +4603,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLinkDestroy(state: CUlinkState) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 318, || unsafe { $crate::calls::link::cuLinkDestroy(process, state) })
+                $crate::entry::enter(process, 318, || unsafe {
+                    $crate::calls::link::cuLinkDestroy(process, state)
+                })
             }
 
             /// `cuLogsCurrent` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuLogsCurrent(iterator_out: *mut CUlogIterator, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuLogsCurrent(
+                iterator_out: *mut CUlogIterator,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 319, || unsafe {
@@ -4186,13 +4660,20 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 322, || unsafe {
-                    $crate::calls::logs::cuLogsRegisterCallback(process, callback_func, user_data, callback_out)
+                    $crate::calls::logs::cuLogsRegisterCallback(
+                        process,
+                        callback_func,
+                        user_data,
+                        callback_out,
+                    )
                 })
             }
 
             /// `cuLogsUnregisterCallback` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) -> CUresult {
+            pub unsafe extern "C" fn cuLogsUnregisterCallback(
+                callback: CUlogsCallbackHandle,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 323, || unsafe {
@@ -4222,7 +4703,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 325, || unsafe {
-                    $crate::calls::vmm::cuMemAddressReserve(process, ptr, size, alignment, addr, flags)
+                    $crate::calls::vmm::cuMemAddressReserve(
+                        process, ptr, size, alignment, addr, flags,
+                    )
                 })
             }
 
@@ -4252,13 +4735,18 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 327, || unsafe {
-                    $crate::calls::managed::cuMemAdvise_v2(process, dev_ptr, count, advice, location)
+                    $crate::calls::managed::cuMemAdvise_v2(
+                        process, dev_ptr, count, advice, location,
+                    )
                 })
             }
 
             /// `cuMemAlloc` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemAlloc(dptr: *mut CUdeviceptr_v1, bytesize: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemAlloc(
+                dptr: *mut CUdeviceptr_v1,
+                bytesize: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 328, || unsafe {
@@ -4290,7 +4778,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 330, || unsafe {
-                    $crate::calls::memory::cuMemAllocAsync(process, dptr, bytesize, or_per_thread(h_stream))
+                    $crate::calls::memory::cuMemAllocAsync(
+                        process,
+                        dptr,
+                        bytesize,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
@@ -4305,7 +4798,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 331, || unsafe {
-                    $crate::calls::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, h_stream)
+                    $crate::calls::pool::cuMemAllocFromPoolAsync(
+                        process, dptr, bytesize, pool, h_stream,
+                    )
                 })
             }
 
@@ -4320,20 +4815,32 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 332, || unsafe {
-                    $crate::calls::pool::cuMemAllocFromPoolAsync(process, dptr, bytesize, pool, or_per_thread(h_stream))
+                    $crate::calls::pool::cuMemAllocFromPoolAsync(
+                        process,
+                        dptr,
+                        bytesize,
+                        pool,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
             /// `cuMemAllocHost` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemAllocHost(pp: *mut *mut c_void, bytesize: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemAllocHost(
+                pp: *mut *mut c_void,
+                bytesize: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 $crate::entry::refuse(process, 333)
             }
 
             /// `cuMemAllocHost_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemAllocHost_v2(
+                pp: *mut *mut c_void,
+                bytesize: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 334, || unsafe {
@@ -4403,7 +4910,10 @@ macro_rules! driver_exports {
 
             /// `cuMemAlloc_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemAlloc_v2(
+                dptr: *mut CUdeviceptr,
+                bytesize: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 338, || unsafe {
@@ -4522,7 +5032,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 344, || unsafe {
-                    $crate::calls::managed::cuMemDiscardBatchAsync(process, dptrs, sizes, count, flags, h_stream)
+                    $crate::calls::managed::cuMemDiscardBatchAsync(
+                        process, dptrs, sizes, count, flags, h_stream,
+                    )
                 })
             }
 
@@ -4575,12 +5087,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFree(dptr: CUdeviceptr_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 347, || unsafe { $crate::calls::memory::cuMemFree(process, dptr) })
+                $crate::entry::enter(process, 347, || unsafe {
+                    $crate::calls::memory::cuMemFree(process, dptr)
+                })
             }
 
             /// `cuMemFreeAsync` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemFreeAsync(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuMemFreeAsync(
+                dptr: CUdeviceptr,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 348, || unsafe {
@@ -4590,7 +5107,10 @@ macro_rules! driver_exports {
 
             /// `cuMemFreeAsync_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemFreeAsync_ptsz(dptr: CUdeviceptr, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuMemFreeAsync_ptsz(
+                dptr: CUdeviceptr,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 349, || unsafe {
@@ -4603,7 +5123,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFreeHost(p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 350, || unsafe { $crate::calls::host::cuMemFreeHost(process, p) })
+                $crate::entry::enter(process, 350, || unsafe {
+                    $crate::calls::host::cuMemFreeHost(process, p)
+                })
             }
 
             /// `cuMemFree_v2` of cuda.h.
@@ -4611,7 +5133,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemFree_v2(dptr: CUdeviceptr) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 351, || unsafe { $crate::calls::memory::cuMemFree_v2(process, dptr) })
+                $crate::entry::enter(process, 351, || unsafe {
+                    $crate::calls::memory::cuMemFree_v2(process, dptr)
+                })
             }
 
             /// `cuMemGetAccess` of cuda.h.
@@ -4666,7 +5190,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 355, || unsafe {
-                    $crate::calls::vmm::cuMemGetAllocationGranularity(process, granularity, prop, option)
+                    $crate::calls::vmm::cuMemGetAllocationGranularity(
+                        process,
+                        granularity,
+                        prop,
+                        option,
+                    )
                 })
             }
 
@@ -4679,7 +5208,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 356, || unsafe {
-                    $crate::calls::vmm::cuMemGetAllocationPropertiesFromHandle(process, prop, handle)
+                    $crate::calls::vmm::cuMemGetAllocationPropertiesFromHandle(
+                        process, prop, handle,
+                    )
                 })
             }
 
@@ -4712,7 +5243,10 @@ macro_rules! driver_exports {
 
             /// `cuMemGetInfo` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemGetInfo(
+                free: *mut c_uint,
+                total: *mut c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 359, || unsafe {
@@ -4722,7 +5256,10 @@ macro_rules! driver_exports {
 
             /// `cuMemGetInfo_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemGetInfo_v2(
+                free: *mut usize,
+                total: *mut usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 360, || unsafe {
@@ -4746,7 +5283,11 @@ macro_rules! driver_exports {
 
             /// `cuMemHostAlloc` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemHostAlloc(
+                pp: *mut *mut c_void,
+                bytesize: usize,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 362, || unsafe {
@@ -4781,7 +5322,10 @@ macro_rules! driver_exports {
 
             /// `cuMemHostGetFlags` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemHostGetFlags(p_flags: *mut c_uint, p: *mut c_void) -> CUresult {
+            pub unsafe extern "C" fn cuMemHostGetFlags(
+                p_flags: *mut c_uint,
+                p: *mut c_void,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 365, || unsafe {
@@ -4791,7 +5335,11 @@ macro_rules! driver_exports {
 
             /// `cuMemHostRegister` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemHostRegister(p: *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemHostRegister(
+                p: *mut c_void,
+                bytesize: usize,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 366, || unsafe {
@@ -4801,7 +5349,11 @@ macro_rules! driver_exports {
 
             /// `cuMemHostRegister_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemHostRegister_v2(
+                p: *mut c_void,
+                bytesize: usize,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 367, || unsafe {
@@ -4814,7 +5366,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemHostUnregister(p: *mut c_void) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 368, || unsafe { $crate::calls::host::cuMemHostUnregister(process, p) })
+                $crate::entry::enter(process, 368, || unsafe {
+                    $crate::calls::host::cuMemHostUnregister(process, p)
+                })
             }
 
             /// `cuMemImportFromShareableHandle` of cuda.h.
@@ -4827,7 +5381,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 369, || unsafe {
-                    $crate::calls::ipc::cuMemImportFromShareableHandle(process, handle, os_handle, sh_handle_type)
+                    $crate::calls::ipc::cuMemImportFromShareableHandle(
+                        process,
+                        handle,
+                        os_handle,
+                        sh_handle_type,
+                    )
                 })
             }
 
@@ -4887,7 +5446,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemPoolDestroy(pool: CUmemoryPool) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 374, || unsafe { $crate::calls::pool::cuMemPoolDestroy(process, pool) })
+                $crate::entry::enter(process, 374, || unsafe {
+                    $crate::calls::pool::cuMemPoolDestroy(process, pool)
+                })
             }
 
             /// `cuMemPoolExportPointer` of cuda.h.
@@ -4914,7 +5475,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 376, || unsafe {
-                    $crate::calls::pool::cuMemPoolExportToShareableHandle(process, handle_out, pool, handle_type, flags)
+                    $crate::calls::pool::cuMemPoolExportToShareableHandle(
+                        process,
+                        handle_out,
+                        pool,
+                        handle_type,
+                        flags,
+                    )
                 })
             }
 
@@ -5011,7 +5578,10 @@ macro_rules! driver_exports {
 
             /// `cuMemPoolTrimTo` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemPoolTrimTo(
+                pool: CUmemoryPool,
+                min_bytes_to_keep: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 383, || unsafe {
@@ -5030,7 +5600,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 384, || unsafe {
-                    $crate::calls::managed::cuMemPrefetchAsync(process, dev_ptr, count, dst_device, h_stream)
+                    $crate::calls::managed::cuMemPrefetchAsync(
+                        process, dev_ptr, count, dst_device, h_stream,
+                    )
                 })
             }
 
@@ -5067,7 +5639,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 386, || unsafe {
-                    $crate::calls::managed::cuMemPrefetchAsync_v2(process, dev_ptr, count, location, flags, h_stream)
+                    $crate::calls::managed::cuMemPrefetchAsync_v2(
+                        process, dev_ptr, count, location, flags, h_stream,
+                    )
                 })
             }
 
@@ -5164,7 +5738,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 390, || unsafe {
-                    $crate::calls::managed::cuMemRangeGetAttribute(process, data, data_size, attribute, dev_ptr, count)
+                    $crate::calls::managed::cuMemRangeGetAttribute(
+                        process, data, data_size, attribute, dev_ptr, count,
+                    )
                 })
             }
 
@@ -5195,10 +5771,14 @@ macro_rules! driver_exports {
 
             /// `cuMemRelease` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> CUresult {
+            pub unsafe extern "C" fn cuMemRelease(
+                handle: CUmemGenericAllocationHandle,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 392, || unsafe { $crate::calls::vmm::cuMemRelease(process, handle) })
+                $crate::entry::enter(process, 392, || unsafe {
+                    $crate::calls::vmm::cuMemRelease(process, handle)
+                })
             }
 
             /// `cuMemRetainAllocationHandle` of cuda.h.
@@ -5248,26 +5828,48 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 396, || unsafe { $crate::calls::vmm::cuMemUnmap(process, ptr, size) })
+                $crate::entry::enter(process, 396, || unsafe {
+                    $crate::calls::vmm::cuMemUnmap(process, ptr, size)
+                })
             }
 
             /// `cuMemcpy` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy(
+                dst: CUdeviceptr,
+                src: CUdeviceptr,
+                byte_count: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 397, || unsafe {
-                    $crate::calls::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpy(
+                        process,
+                        dst,
+                        src,
+                        byte_count,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
             /// `cuMemcpy_ptds` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy_ptds(
+                dst: CUdeviceptr,
+                src: CUdeviceptr,
+                byte_count: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 398, || unsafe {
-                    $crate::calls::copy::cuMemcpy(process, dst, src, byte_count, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpy(
+                        process,
+                        dst,
+                        src,
+                        byte_count,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -5276,12 +5878,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy2D(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 399, || unsafe { $crate::calls::copy::cuMemcpy2D(process, p_copy) })
+                $crate::entry::enter(process, 399, || unsafe {
+                    $crate::calls::copy::cuMemcpy2D(process, p_copy)
+                })
             }
 
             /// `cuMemcpy2DAsync` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy2DAsync(p_copy: *const CUDA_MEMCPY2D_v1, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy2DAsync(
+                p_copy: *const CUDA_MEMCPY2D_v1,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 400, || unsafe {
@@ -5291,7 +5898,10 @@ macro_rules! driver_exports {
 
             /// `cuMemcpy2DAsync_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy2DAsync_v2(p_copy: *const CUDA_MEMCPY2D, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy2DAsync_v2(
+                p_copy: *const CUDA_MEMCPY2D,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 401, || unsafe {
@@ -5308,13 +5918,19 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 402, || unsafe {
-                    $crate::calls::copy::cuMemcpy2DAsync_v2(process, p_copy, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpy2DAsync_v2(
+                        process,
+                        p_copy,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
             /// `cuMemcpy2DUnaligned` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy2DUnaligned(p_copy: *const CUDA_MEMCPY2D_v1) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy2DUnaligned(
+                p_copy: *const CUDA_MEMCPY2D_v1,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 403, || unsafe {
@@ -5324,21 +5940,33 @@ macro_rules! driver_exports {
 
             /// `cuMemcpy2DUnaligned_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2(
+                p_copy: *const CUDA_MEMCPY2D,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 404, || unsafe {
-                    $crate::calls::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::Legacy)
+                    $crate::calls::copy::cuMemcpy2DUnaligned_v2(
+                        process,
+                        p_copy,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
             /// `cuMemcpy2DUnaligned_v2_ptds` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(p_copy: *const CUDA_MEMCPY2D) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy2DUnaligned_v2_ptds(
+                p_copy: *const CUDA_MEMCPY2D,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 405, || unsafe {
-                    $crate::calls::copy::cuMemcpy2DUnaligned_v2(process, p_copy, DefaultStream::PerThread)
+                    $crate::calls::copy::cuMemcpy2DUnaligned_v2(
+                        process,
+                        p_copy,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -5367,12 +5995,17 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuMemcpy3D(p_copy: *const CUDA_MEMCPY3D_v1) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 408, || unsafe { $crate::calls::copy::cuMemcpy3D(process, p_copy) })
+                $crate::entry::enter(process, 408, || unsafe {
+                    $crate::calls::copy::cuMemcpy3D(process, p_copy)
+                })
             }
 
             /// `cuMemcpy3DAsync` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy3DAsync(p_copy: *const CUDA_MEMCPY3D_v1, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy3DAsync(
+                p_copy: *const CUDA_MEMCPY3D_v1,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 409, || unsafe {
@@ -5382,7 +6015,10 @@ macro_rules! driver_exports {
 
             /// `cuMemcpy3DAsync_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy3DAsync_v2(p_copy: *const CUDA_MEMCPY3D, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy3DAsync_v2(
+                p_copy: *const CUDA_MEMCPY3D,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 410, || unsafe {
@@ -5399,7 +6035,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 411, || unsafe {
-                    $crate::calls::copy::cuMemcpy3DAsync_v2(process, p_copy, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpy3DAsync_v2(
+                        process,
+                        p_copy,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
@@ -5415,7 +6055,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 412, || unsafe {
-                    $crate::calls::copy::cuMemcpy3DBatchAsync(process, num_ops, op_list, fail_idx, flags, h_stream)
+                    $crate::calls::copy::cuMemcpy3DBatchAsync(
+                        process, num_ops, op_list, fail_idx, flags, h_stream,
+                    )
                 })
             }
 
@@ -5453,7 +6095,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 414, || unsafe {
-                    $crate::calls::copy::cuMemcpy3DBatchAsync_v2(process, num_ops, op_list, flags, h_stream)
+                    $crate::calls::copy::cuMemcpy3DBatchAsync_v2(
+                        process, num_ops, op_list, flags, h_stream,
+                    )
                 })
             }
 
@@ -5490,7 +6134,9 @@ macro_rules! driver_exports {
 
             /// `cuMemcpy3DPeer_ptds` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(p_copy: *const CUDA_MEMCPY3D_PEER) -> CUresult {
+            pub unsafe extern "C" fn cuMemcpy3DPeer_ptds(
+                p_copy: *const CUDA_MEMCPY3D_PEER,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 417, || unsafe {
@@ -5520,7 +6166,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 419, || unsafe {
-                    $crate::calls::copy::cuMemcpy3DPeerAsync(process, p_copy, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpy3DPeerAsync(
+                        process,
+                        p_copy,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
@@ -5570,7 +6220,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 423, || unsafe {
-                    $crate::calls::copy::cuMemcpyAsync(process, dst, src, byte_count, or_per_thread(h_stream))
+                    $crate::calls::copy::cuMemcpyAsync(
+                        process,
+                        dst,
+                        src,
+                        byte_count,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
@@ -5651,7 +6307,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 427, || unsafe {
-                    $crate::calls::array::cuMemcpyAtoD(process, dst_device, src_array, src_offset, byte_count)
+                    $crate::calls::array::cuMemcpyAtoD(
+                        process, dst_device, src_array, src_offset, byte_count,
+                    )
                 })
             }
 
@@ -5710,7 +6368,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 430, || unsafe {
-                    $crate::calls::array::cuMemcpyAtoH(process, dst_host, src_array, src_offset, byte_count)
+                    $crate::calls::array::cuMemcpyAtoH(
+                        process, dst_host, src_array, src_offset, byte_count,
+                    )
                 })
             }
 
@@ -5834,7 +6494,8 @@ macro_rules! driver_exports {
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 436, || unsafe {
                     $crate::calls::copy::cuMemcpyBatchAsync(
-                        process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx, h_stream,
+                        process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, fail_idx,
+                        h_stream,
                     )
                 })
             }
@@ -5931,7 +6592,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 440, || unsafe {
-                    $crate::calls::array::cuMemcpyDtoA(process, dst_array, dst_offset, src_device, byte_count)
+                    $crate::calls::array::cuMemcpyDtoA(
+                        process, dst_array, dst_offset, src_device, byte_count,
+                    )
                 })
             }
 
@@ -6004,7 +6667,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 444, || unsafe {
-                    $crate::calls::copy::cuMemcpyDtoDAsync(process, dst_device, src_device, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyDtoDAsync(
+                        process, dst_device, src_device, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6019,7 +6684,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 445, || unsafe {
-                    $crate::calls::copy::cuMemcpyDtoDAsync_v2(process, dst_device, src_device, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyDtoDAsync_v2(
+                        process, dst_device, src_device, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6109,7 +6776,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 450, || unsafe {
-                    $crate::calls::copy::cuMemcpyDtoHAsync(process, dst_host, src_device, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyDtoHAsync(
+                        process, dst_host, src_device, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6124,7 +6793,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 451, || unsafe {
-                    $crate::calls::copy::cuMemcpyDtoHAsync_v2(process, dst_host, src_device, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyDtoHAsync_v2(
+                        process, dst_host, src_device, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6200,7 +6871,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 455, || unsafe {
-                    $crate::calls::array::cuMemcpyHtoA(process, dst_array, dst_offset, src_host, byte_count)
+                    $crate::calls::array::cuMemcpyHtoA(
+                        process, dst_array, dst_offset, src_host, byte_count,
+                    )
                 })
             }
 
@@ -6332,7 +7005,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 462, || unsafe {
-                    $crate::calls::copy::cuMemcpyHtoDAsync(process, dst_device, src_host, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyHtoDAsync(
+                        process, dst_device, src_host, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6347,7 +7022,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 463, || unsafe {
-                    $crate::calls::copy::cuMemcpyHtoDAsync_v2(process, dst_device, src_host, byte_count, h_stream)
+                    $crate::calls::copy::cuMemcpyHtoDAsync_v2(
+                        process, dst_device, src_host, byte_count, h_stream,
+                    )
                 })
             }
 
@@ -6512,7 +7189,11 @@ macro_rules! driver_exports {
 
             /// `cuMemsetD16` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD16(dst_device: CUdeviceptr_v1, us: c_ushort, n: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD16(
+                dst_device: CUdeviceptr_v1,
+                us: c_ushort,
+                n: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 471, || unsafe {
@@ -6546,27 +7227,53 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 473, || unsafe {
-                    $crate::calls::memset::cuMemsetD16Async(process, dst_device, us, n, or_per_thread(h_stream))
+                    $crate::calls::memset::cuMemsetD16Async(
+                        process,
+                        dst_device,
+                        us,
+                        n,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
             /// `cuMemsetD16_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD16_v2(dst_device: CUdeviceptr, us: c_ushort, n: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD16_v2(
+                dst_device: CUdeviceptr,
+                us: c_ushort,
+                n: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 474, || unsafe {
-                    $crate::calls::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::Legacy)
+                    $crate::calls::memset::cuMemsetD16_v2(
+                        process,
+                        dst_device,
+                        us,
+                        n,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
             /// `cuMemsetD16_v2_ptds` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD16_v2_ptds(dst_device: CUdeviceptr, us: c_ushort, n: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD16_v2_ptds(
+                dst_device: CUdeviceptr,
+                us: c_ushort,
+                n: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 475, || unsafe {
-                    $crate::calls::memset::cuMemsetD16_v2(process, dst_device, us, n, DefaultStream::PerThread)
+                    $crate::calls::memset::cuMemsetD16_v2(
+                        process,
+                        dst_device,
+                        us,
+                        n,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -6582,7 +7289,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 476, || unsafe {
-                    $crate::calls::memset::cuMemsetD2D16(process, dst_device, dst_pitch, us, width, height)
+                    $crate::calls::memset::cuMemsetD2D16(
+                        process, dst_device, dst_pitch, us, width, height,
+                    )
                 })
             }
 
@@ -6690,7 +7399,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 481, || unsafe {
-                    $crate::calls::memset::cuMemsetD2D32(process, dst_device, dst_pitch, ui, width, height)
+                    $crate::calls::memset::cuMemsetD2D32(
+                        process, dst_device, dst_pitch, ui, width, height,
+                    )
                 })
             }
 
@@ -6798,7 +7509,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 486, || unsafe {
-                    $crate::calls::memset::cuMemsetD2D8(process, dst_device, dst_pitch, uc, width, height)
+                    $crate::calls::memset::cuMemsetD2D8(
+                        process, dst_device, dst_pitch, uc, width, height,
+                    )
                 })
             }
 
@@ -6896,7 +7609,11 @@ macro_rules! driver_exports {
 
             /// `cuMemsetD32` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD32(dst_device: CUdeviceptr_v1, ui: c_uint, n: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD32(
+                dst_device: CUdeviceptr_v1,
+                ui: c_uint,
+                n: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 491, || unsafe {
@@ -6930,33 +7647,63 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 493, || unsafe {
-                    $crate::calls::memset::cuMemsetD32Async(process, dst_device, ui, n, or_per_thread(h_stream))
+                    $crate::calls::memset::cuMemsetD32Async(
+                        process,
+                        dst_device,
+                        ui,
+                        n,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
             /// `cuMemsetD32_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD32_v2(dst_device: CUdeviceptr, ui: c_uint, n: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD32_v2(
+                dst_device: CUdeviceptr,
+                ui: c_uint,
+                n: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 494, || unsafe {
-                    $crate::calls::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::Legacy)
+                    $crate::calls::memset::cuMemsetD32_v2(
+                        process,
+                        dst_device,
+                        ui,
+                        n,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
             /// `cuMemsetD32_v2_ptds` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD32_v2_ptds(dst_device: CUdeviceptr, ui: c_uint, n: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD32_v2_ptds(
+                dst_device: CUdeviceptr,
+                ui: c_uint,
+                n: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 495, || unsafe {
-                    $crate::calls::memset::cuMemsetD32_v2(process, dst_device, ui, n, DefaultStream::PerThread)
+                    $crate::calls::memset::cuMemsetD32_v2(
+                        process,
+                        dst_device,
+                        ui,
+                        n,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
             /// `cuMemsetD8` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD8(dst_device: CUdeviceptr_v1, uc: c_uchar, n: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD8(
+                dst_device: CUdeviceptr_v1,
+                uc: c_uchar,
+                n: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 496, || unsafe {
@@ -6990,27 +7737,53 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 498, || unsafe {
-                    $crate::calls::memset::cuMemsetD8Async(process, dst_device, uc, n, or_per_thread(h_stream))
+                    $crate::calls::memset::cuMemsetD8Async(
+                        process,
+                        dst_device,
+                        uc,
+                        n,
+                        or_per_thread(h_stream),
+                    )
                 })
             }
 
             /// `cuMemsetD8_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD8_v2(dst_device: CUdeviceptr, uc: c_uchar, n: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD8_v2(
+                dst_device: CUdeviceptr,
+                uc: c_uchar,
+                n: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 499, || unsafe {
-                    $crate::calls::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::Legacy)
+                    $crate::calls::memset::cuMemsetD8_v2(
+                        process,
+                        dst_device,
+                        uc,
+                        n,
+                        DefaultStream::Legacy,
+                    )
                 })
             }
 
             /// `cuMemsetD8_v2_ptds` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMemsetD8_v2_ptds(dst_device: CUdeviceptr, uc: c_uchar, n: usize) -> CUresult {
+            pub unsafe extern "C" fn cuMemsetD8_v2_ptds(
+                dst_device: CUdeviceptr,
+                uc: c_uchar,
+                n: usize,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 500, || unsafe {
-                    $crate::calls::memset::cuMemsetD8_v2(process, dst_device, uc, n, DefaultStream::PerThread)
+                    $crate::calls::memset::cuMemsetD8_v2(
+                        process,
+                        dst_device,
+                        uc,
+                        n,
+                        DefaultStream::PerThread,
+                    )
                 })
             }
 
@@ -7035,7 +7808,9 @@ macro_rules! driver_exports {
 
             /// `cuMipmappedArrayDestroy` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuMipmappedArrayDestroy(h_mipmapped_array: CUmipmappedArray) -> CUresult {
+            pub unsafe extern "C" fn cuMipmappedArrayDestroy(
+                h_mipmapped_array: CUmipmappedArray,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 502, || unsafe {
@@ -7053,7 +7828,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 503, || unsafe {
-                    $crate::calls::array::cuMipmappedArrayGetLevel(process, p_level_array, h_mipmapped_array, level)
+                    $crate::calls::array::cuMipmappedArrayGetLevel(
+                        process,
+                        p_level_array,
+                        h_mipmapped_array,
+                        level,
+                    )
                 })
             }
 
@@ -7085,7 +7865,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 505, || unsafe {
-                    $crate::calls::array::cuMipmappedArrayGetSparseProperties(process, sparse_properties, mipmap)
+                    $crate::calls::array::cuMipmappedArrayGetSparseProperties(
+                        process,
+                        sparse_properties,
+                        mipmap,
+                    )
                 })
             }
 
@@ -7099,7 +7883,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 506, || unsafe {
-                    $crate::calls::module::cuModuleEnumerateFunctions(process, functions, num_functions, r#mod)
+                    $crate::calls::module::cuModuleEnumerateFunctions(
+                        process,
+                        functions,
+                        num_functions,
+                        r#mod,
+                    )
                 })
             }
 
@@ -7119,7 +7908,10 @@ macro_rules! driver_exports {
 
             /// `cuModuleGetFunctionCount` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuModuleGetFunctionCount(count: *mut c_uint, r#mod: CUmodule) -> CUresult {
+            pub unsafe extern "C" fn cuModuleGetFunctionCount(
+                count: *mut c_uint,
+                r#mod: CUmodule,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 508, || unsafe {
@@ -7156,7 +7948,9 @@ macro_rules! driver_exports {
 
             /// `cuModuleGetLoadingMode` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> CUresult {
+            pub unsafe extern "C" fn cuModuleGetLoadingMode(
+                mode: *mut CUmoduleLoadingMode,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 511, || unsafe {
@@ -7194,7 +7988,10 @@ macro_rules! driver_exports {
 
             /// `cuModuleLoad` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuModuleLoad(module: *mut CUmodule, fname: *const c_char) -> CUresult {
+            pub unsafe extern "C" fn cuModuleLoad(
+                module: *mut CUmodule,
+                fname: *const c_char,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 514, || unsafe {
@@ -7204,7 +8001,10 @@ macro_rules! driver_exports {
 
             /// `cuModuleLoadData` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuModuleLoadData(module: *mut CUmodule, image: *const c_void) -> CUresult {
+            pub unsafe extern "C" fn cuModuleLoadData(
+                module: *mut CUmodule,
+                image: *const c_void,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 515, || unsafe {
@@ -7253,7 +8053,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuModuleUnload(hmod: CUmodule) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 518, || unsafe { $crate::calls::module::cuModuleUnload(process, hmod) })
+                $crate::entry::enter(process, 518, || unsafe {
+                    $crate::calls::module::cuModuleUnload(process, hmod)
+                })
             }
 
             /// `cuMulticastAddDevice` of cuda.h.
@@ -7401,7 +8203,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 528, || unsafe {
-                    $crate::calls::occupancy::cuOccupancyMaxActiveClusters(process, num_clusters, func, config)
+                    $crate::calls::occupancy::cuOccupancyMaxActiveClusters(
+                        process,
+                        num_clusters,
+                        func,
+                        config,
+                    )
                 })
             }
 
@@ -7467,13 +8274,21 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 531, || unsafe {
-                    $crate::calls::occupancy::cuOccupancyMaxPotentialClusterSize(process, cluster_size, func, config)
+                    $crate::calls::occupancy::cuOccupancyMaxPotentialClusterSize(
+                        process,
+                        cluster_size,
+                        func,
+                        config,
+                    )
                 })
             }
 
             /// `cuParamSetSize` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuParamSetSize(hfunc: CUfunction, numbytes: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuParamSetSize(
+                hfunc: CUfunction,
+                numbytes: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 532, || unsafe {
@@ -7497,7 +8312,11 @@ macro_rules! driver_exports {
 
             /// `cuParamSetf` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuParamSetf(hfunc: CUfunction, offset: c_int, value: f32) -> CUresult {
+            pub unsafe extern "C" fn cuParamSetf(
+                hfunc: CUfunction,
+                offset: c_int,
+                value: f32,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 534, || unsafe {
@@ -7507,7 +8326,11 @@ macro_rules! driver_exports {
 
             /// `cuParamSeti` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuParamSeti(hfunc: CUfunction, offset: c_int, value: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuParamSeti(
+                hfunc: CUfunction,
+                offset: c_int,
+                value: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 535, || unsafe {
@@ -7555,7 +8378,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 538, || unsafe {
-                    $crate::calls::pointer::cuPointerGetAttributes(process, num_attributes, attributes, data, ptr)
+                    $crate::calls::pointer::cuPointerGetAttributes(
+                        process,
+                        num_attributes,
+                        attributes,
+                        data,
+                        ptr,
+                    )
                 })
             }
 
@@ -7585,7 +8414,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuProfilerStart() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 541, || unsafe { $crate::calls::profiler::cuProfilerStart(process) })
+                $crate::entry::enter(process, 541, || unsafe {
+                    $crate::calls::profiler::cuProfilerStart(process)
+                })
             }
 
             /// `cuProfilerStop` of cuda.h.
@@ -7593,7 +8424,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuProfilerStop() -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 542, || unsafe { $crate::calls::profiler::cuProfilerStop(process) })
+                $crate::entry::enter(process, 542, || unsafe {
+                    $crate::calls::profiler::cuProfilerStop(process)
+                })
             }
 
             /// `cuSignalExternalSemaphoresAsync` of cuda.h.
@@ -7631,7 +8464,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 545, || unsafe {
-                    $crate::calls::stream::cuStreamAddCallback(process, h_stream, callback, user_data, flags)
+                    $crate::calls::stream::cuStreamAddCallback(
+                        process, h_stream, callback, user_data, flags,
+                    )
                 })
             }
 
@@ -7667,7 +8502,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 547, || unsafe {
-                    $crate::calls::stream::cuStreamAttachMemAsync(process, h_stream, dptr, length, flags)
+                    $crate::calls::stream::cuStreamAttachMemAsync(
+                        process, h_stream, dptr, length, flags,
+                    )
                 })
             }
 
@@ -7682,7 +8519,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 548, || unsafe {
-                    $crate::calls::stream::cuStreamAttachMemAsync(process, or_per_thread(h_stream), dptr, length, flags)
+                    $crate::calls::stream::cuStreamAttachMemAsync(
+                        process,
+                        or_per_thread(h_stream),
+                        dptr,
+                        length,
+                        flags,
+                    )
                 })
             }
 
@@ -7697,7 +8540,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 549, || unsafe {
-                    $crate::calls::stream::cuStreamBatchMemOp(process, stream, count, param_array, flags)
+                    $crate::calls::stream::cuStreamBatchMemOp(
+                        process,
+                        stream,
+                        count,
+                        param_array,
+                        flags,
+                    )
                 })
             }
 
@@ -7712,7 +8561,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 550, || unsafe {
-                    $crate::calls::stream::cuStreamBatchMemOp(process, or_per_thread(stream), count, param_array, flags)
+                    $crate::calls::stream::cuStreamBatchMemOp(
+                        process,
+                        or_per_thread(stream),
+                        count,
+                        param_array,
+                        flags,
+                    )
                 })
             }
 
@@ -7727,7 +8582,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 551, || unsafe {
-                    $crate::calls::stream::cuStreamBatchMemOp_v2(process, stream, count, param_array, flags)
+                    $crate::calls::stream::cuStreamBatchMemOp_v2(
+                        process,
+                        stream,
+                        count,
+                        param_array,
+                        flags,
+                    )
                 })
             }
 
@@ -7844,13 +8705,20 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 558, || unsafe {
-                    $crate::calls::capture::cuStreamBeginCapture_v2(process, or_per_thread(h_stream), mode)
+                    $crate::calls::capture::cuStreamBeginCapture_v2(
+                        process,
+                        or_per_thread(h_stream),
+                        mode,
+                    )
                 })
             }
 
             /// `cuStreamCopyAttributes` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamCopyAttributes(dst_stream: CUstream, src_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuStreamCopyAttributes(
+                dst_stream: CUstream,
+                src_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 559, || unsafe {
@@ -7877,7 +8745,10 @@ macro_rules! driver_exports {
 
             /// `cuStreamCreate` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamCreate(ph_stream: *mut CUstream, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuStreamCreate(
+                ph_stream: *mut CUstream,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 561, || unsafe {
@@ -7895,7 +8766,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 562, || unsafe {
-                    $crate::calls::stream::cuStreamCreateWithPriority(process, ph_stream, flags, priority)
+                    $crate::calls::stream::cuStreamCreateWithPriority(
+                        process, ph_stream, flags, priority,
+                    )
                 })
             }
 
@@ -7921,7 +8794,10 @@ macro_rules! driver_exports {
 
             /// `cuStreamEndCapture` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamEndCapture(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
+            pub unsafe extern "C" fn cuStreamEndCapture(
+                h_stream: CUstream,
+                ph_graph: *mut CUgraph,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 565, || unsafe {
@@ -7931,11 +8807,18 @@ macro_rules! driver_exports {
 
             /// `cuStreamEndCapture_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamEndCapture_ptsz(h_stream: CUstream, ph_graph: *mut CUgraph) -> CUresult {
+            pub unsafe extern "C" fn cuStreamEndCapture_ptsz(
+                h_stream: CUstream,
+                ph_graph: *mut CUgraph,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 566, || unsafe {
-                    $crate::calls::capture::cuStreamEndCapture(process, or_per_thread(h_stream), ph_graph)
+                    $crate::calls::capture::cuStreamEndCapture(
+                        process,
+                        or_per_thread(h_stream),
+                        ph_graph,
+                    )
                 })
             }
 
@@ -7963,7 +8846,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 568, || unsafe {
-                    $crate::calls::stream::cuStreamGetAttribute(process, or_per_thread(h_stream), attr, value)
+                    $crate::calls::stream::cuStreamGetAttribute(
+                        process,
+                        or_per_thread(h_stream),
+                        attr,
+                        value,
+                    )
                 })
             }
 
@@ -7977,7 +8865,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 569, || unsafe {
-                    $crate::calls::capture::cuStreamGetCaptureInfo(process, h_stream, capture_status_out, id_out)
+                    $crate::calls::capture::cuStreamGetCaptureInfo(
+                        process,
+                        h_stream,
+                        capture_status_out,
+                        id_out,
+                    )
                 })
             }
 
@@ -8106,7 +8999,10 @@ macro_rules! driver_exports {
 
             /// `cuStreamGetCtx` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetCtx(h_stream: CUstream, pctx: *mut CUcontext) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetCtx(
+                h_stream: CUstream,
+                pctx: *mut CUcontext,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 575, || unsafe {
@@ -8116,7 +9012,10 @@ macro_rules! driver_exports {
 
             /// `cuStreamGetCtx_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetCtx_ptsz(h_stream: CUstream, pctx: *mut CUcontext) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetCtx_ptsz(
+                h_stream: CUstream,
+                pctx: *mut CUcontext,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 576, || unsafe {
@@ -8148,13 +9047,21 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 578, || unsafe {
-                    $crate::calls::stream::cuStreamGetCtx_v2(process, or_per_thread(h_stream), p_ctx, p_green_ctx)
+                    $crate::calls::stream::cuStreamGetCtx_v2(
+                        process,
+                        or_per_thread(h_stream),
+                        p_ctx,
+                        p_green_ctx,
+                    )
                 })
             }
 
             /// `cuStreamGetDevice` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetDevice(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetDevice(
+                h_stream: CUstream,
+                device: *mut CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 579, || unsafe {
@@ -8164,17 +9071,27 @@ macro_rules! driver_exports {
 
             /// `cuStreamGetDevice_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetDevice_ptsz(h_stream: CUstream, device: *mut CUdevice) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetDevice_ptsz(
+                h_stream: CUstream,
+                device: *mut CUdevice,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 580, || unsafe {
-                    $crate::calls::stream::cuStreamGetDevice(process, or_per_thread(h_stream), device)
+                    $crate::calls::stream::cuStreamGetDevice(
+                        process,
+                        or_per_thread(h_stream),
+                        device,
+                    )
                 })
             }
 
             /// `cuStreamGetFlags` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetFlags(h_stream: CUstream, flags: *mut c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetFlags(
+                h_stream: CUstream,
+                flags: *mut c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 581, || unsafe {
@@ -8184,7 +9101,10 @@ macro_rules! driver_exports {
 
             /// `cuStreamGetFlags_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetFlags_ptsz(h_stream: CUstream, flags: *mut c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetFlags_ptsz(
+                h_stream: CUstream,
+                flags: *mut c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 582, || unsafe {
@@ -8194,7 +9114,10 @@ macro_rules! driver_exports {
 
             /// `cuStreamGetGreenCtx` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetGreenCtx(h_stream: CUstream, ph_ctx: *mut CUgreenCtx) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetGreenCtx(
+                h_stream: CUstream,
+                ph_ctx: *mut CUgreenCtx,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 583, || unsafe {
@@ -8204,7 +9127,10 @@ macro_rules! driver_exports {
 
             /// `cuStreamGetId` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetId(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetId(
+                h_stream: CUstream,
+                stream_id: *mut c_ulonglong,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 584, || unsafe {
@@ -8214,17 +9140,27 @@ macro_rules! driver_exports {
 
             /// `cuStreamGetId_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetId_ptsz(h_stream: CUstream, stream_id: *mut c_ulonglong) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetId_ptsz(
+                h_stream: CUstream,
+                stream_id: *mut c_ulonglong,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 585, || unsafe {
-                    $crate::calls::stream::cuStreamGetId(process, or_per_thread(h_stream), stream_id)
+                    $crate::calls::stream::cuStreamGetId(
+                        process,
+                        or_per_thread(h_stream),
+                        stream_id,
+                    )
                 })
             }
 
             /// `cuStreamGetPriority` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetPriority(h_stream: CUstream, priority: *mut c_int) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetPriority(
+                h_stream: CUstream,
+                priority: *mut c_int,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 586, || unsafe {
@@ -8234,11 +9170,18 @@ macro_rules! driver_exports {
 
             /// `cuStreamGetPriority_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuStreamGetPriority_ptsz(h_stream: CUstream, priority: *mut c_int) -> CUresult {
+            pub unsafe extern "C" fn cuStreamGetPriority_ptsz(
+                h_stream: CUstream,
+                priority: *mut c_int,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 587, || unsafe {
-                    $crate::calls::stream::cuStreamGetPriority(process, or_per_thread(h_stream), priority)
+                    $crate::calls::stream::cuStreamGetPriority(
+                        process,
+                        or_per_thread(h_stream),
+                        priority,
+                    )
                 })
             }
 
@@ -8264,7 +9207,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 589, || unsafe {
-                    $crate::calls::capture::cuStreamIsCapturing(process, or_per_thread(h_stream), capture_status)
+                    $crate::calls::capture::cuStreamIsCapturing(
+                        process,
+                        or_per_thread(h_stream),
+                        capture_status,
+                    )
                 })
             }
 
@@ -8312,7 +9259,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 593, || unsafe {
-                    $crate::calls::stream::cuStreamSetAttribute(process, or_per_thread(h_stream), attr, param)
+                    $crate::calls::stream::cuStreamSetAttribute(
+                        process,
+                        or_per_thread(h_stream),
+                        attr,
+                        param,
+                    )
                 })
             }
 
@@ -8448,7 +9400,12 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 601, || unsafe {
-                    $crate::calls::stream::cuStreamWaitEvent(process, or_per_thread(h_stream), h_event, flags)
+                    $crate::calls::stream::cuStreamWaitEvent(
+                        process,
+                        or_per_thread(h_stream),
+                        h_event,
+                        flags,
+                    )
                 })
             }
 
@@ -8478,7 +9435,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 603, || unsafe {
-                    $crate::calls::stream::cuStreamWaitValue32(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue32(
+                        process,
+                        or_per_thread(stream),
+                        addr,
+                        value,
+                        flags,
+                    )
                 })
             }
 
@@ -8493,7 +9456,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 604, || unsafe {
-                    $crate::calls::stream::cuStreamWaitValue32_v2(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue32_v2(
+                        process, stream, addr, value, flags,
+                    )
                 })
             }
 
@@ -8508,7 +9473,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 605, || unsafe {
-                    $crate::calls::stream::cuStreamWaitValue32_v2(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue32_v2(
+                        process,
+                        or_per_thread(stream),
+                        addr,
+                        value,
+                        flags,
+                    )
                 })
             }
 
@@ -8538,7 +9509,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 607, || unsafe {
-                    $crate::calls::stream::cuStreamWaitValue64(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue64(
+                        process,
+                        or_per_thread(stream),
+                        addr,
+                        value,
+                        flags,
+                    )
                 })
             }
 
@@ -8553,7 +9530,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 608, || unsafe {
-                    $crate::calls::stream::cuStreamWaitValue64_v2(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue64_v2(
+                        process, stream, addr, value, flags,
+                    )
                 })
             }
 
@@ -8568,7 +9547,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 609, || unsafe {
-                    $crate::calls::stream::cuStreamWaitValue64_v2(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWaitValue64_v2(
+                        process,
+                        or_per_thread(stream),
+                        addr,
+                        value,
+                        flags,
+                    )
                 })
             }
 
@@ -8598,7 +9583,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 611, || unsafe {
-                    $crate::calls::stream::cuStreamWriteValue32(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue32(
+                        process,
+                        or_per_thread(stream),
+                        addr,
+                        value,
+                        flags,
+                    )
                 })
             }
 
@@ -8613,7 +9604,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 612, || unsafe {
-                    $crate::calls::stream::cuStreamWriteValue32_v2(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue32_v2(
+                        process, stream, addr, value, flags,
+                    )
                 })
             }
 
@@ -8628,7 +9621,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 613, || unsafe {
-                    $crate::calls::stream::cuStreamWriteValue32_v2(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue32_v2(
+                        process,
+                        or_per_thread(stream),
+                        addr,
+                        value,
+                        flags,
+                    )
                 })
             }
 
@@ -8658,7 +9657,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 615, || unsafe {
-                    $crate::calls::stream::cuStreamWriteValue64(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue64(
+                        process,
+                        or_per_thread(stream),
+                        addr,
+                        value,
+                        flags,
+                    )
                 })
             }
 
@@ -8673,7 +9678,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 616, || unsafe {
-                    $crate::calls::stream::cuStreamWriteValue64_v2(process, stream, addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue64_v2(
+                        process, stream, addr, value, flags,
+                    )
                 })
             }
 
@@ -8688,7 +9695,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 617, || unsafe {
-                    $crate::calls::stream::cuStreamWriteValue64_v2(process, or_per_thread(stream), addr, value, flags)
+                    $crate::calls::stream::cuStreamWriteValue64_v2(
+                        process,
+                        or_per_thread(stream),
+                        addr,
+                        value,
+                        flags,
+                    )
                 })
             }
 
@@ -8724,13 +9737,20 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 620, || unsafe {
-                    $crate::calls::texture::cuSurfObjectGetResourceDesc(process, p_res_desc, surf_object)
+                    $crate::calls::texture::cuSurfObjectGetResourceDesc(
+                        process,
+                        p_res_desc,
+                        surf_object,
+                    )
                 })
             }
 
             /// `cuSurfRefGetArray` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuSurfRefGetArray(ph_array: *mut CUarray, h_surf_ref: CUsurfref) -> CUresult {
+            pub unsafe extern "C" fn cuSurfRefGetArray(
+                ph_array: *mut CUarray,
+                h_surf_ref: CUsurfref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 621, || unsafe {
@@ -8886,7 +9906,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 626, || unsafe {
-                    $crate::calls::tensormap::cuTensorMapReplaceAddress(process, tensor_map, global_address)
+                    $crate::calls::tensormap::cuTensorMapReplaceAddress(
+                        process,
+                        tensor_map,
+                        global_address,
+                    )
                 })
             }
 
@@ -8930,7 +9954,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 629, || unsafe {
-                    $crate::calls::texture::cuTexObjectGetResourceDesc(process, p_res_desc, tex_object)
+                    $crate::calls::texture::cuTexObjectGetResourceDesc(
+                        process, p_res_desc, tex_object,
+                    )
                 })
             }
 
@@ -8943,7 +9969,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 630, || unsafe {
-                    $crate::calls::texture::cuTexObjectGetResourceViewDesc(process, p_res_view_desc, tex_object)
+                    $crate::calls::texture::cuTexObjectGetResourceViewDesc(
+                        process,
+                        p_res_view_desc,
+                        tex_object,
+                    )
                 })
             }
 
@@ -8956,7 +9986,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 631, || unsafe {
-                    $crate::calls::texture::cuTexObjectGetTextureDesc(process, p_tex_desc, tex_object)
+                    $crate::calls::texture::cuTexObjectGetTextureDesc(
+                        process, p_tex_desc, tex_object,
+                    )
                 })
             }
 
@@ -8982,7 +10014,10 @@ macro_rules! driver_exports {
 
             /// `cuTexRefGetAddress` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefGetAddress(pdptr: *mut CUdeviceptr_v1, h_tex_ref: CUtexref) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefGetAddress(
+                pdptr: *mut CUdeviceptr_v1,
+                h_tex_ref: CUtexref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 $crate::entry::refuse(process, 634)
             }
@@ -9003,7 +10038,10 @@ macro_rules! driver_exports {
 
             /// `cuTexRefGetAddress_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefGetAddress_v2(pdptr: *mut CUdeviceptr, h_tex_ref: CUtexref) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefGetAddress_v2(
+                pdptr: *mut CUdeviceptr,
+                h_tex_ref: CUtexref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 636, || unsafe {
@@ -9013,7 +10051,10 @@ macro_rules! driver_exports {
 
             /// `cuTexRefGetArray` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefGetArray(ph_array: *mut CUarray, h_tex_ref: CUtexref) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefGetArray(
+                ph_array: *mut CUarray,
+                h_tex_ref: CUtexref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 637, || unsafe {
@@ -9023,17 +10064,27 @@ macro_rules! driver_exports {
 
             /// `cuTexRefGetBorderColor` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefGetBorderColor(p_border_color: *mut f32, h_tex_ref: CUtexref) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefGetBorderColor(
+                p_border_color: *mut f32,
+                h_tex_ref: CUtexref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 638, || unsafe {
-                    $crate::calls::reference::cuTexRefGetBorderColor(process, p_border_color, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetBorderColor(
+                        process,
+                        p_border_color,
+                        h_tex_ref,
+                    )
                 })
             }
 
             /// `cuTexRefGetFilterMode` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefGetFilterMode(pfm: *mut CUfilter_mode, h_tex_ref: CUtexref) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefGetFilterMode(
+                pfm: *mut CUfilter_mode,
+                h_tex_ref: CUtexref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 639, || unsafe {
@@ -9043,7 +10094,10 @@ macro_rules! driver_exports {
 
             /// `cuTexRefGetFlags` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefGetFlags(p_flags: *mut c_uint, h_tex_ref: CUtexref) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefGetFlags(
+                p_flags: *mut c_uint,
+                h_tex_ref: CUtexref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 640, || unsafe {
@@ -9061,17 +10115,27 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 641, || unsafe {
-                    $crate::calls::reference::cuTexRefGetFormat(process, p_format, p_num_channels, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetFormat(
+                        process,
+                        p_format,
+                        p_num_channels,
+                        h_tex_ref,
+                    )
                 })
             }
 
             /// `cuTexRefGetMaxAnisotropy` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(pmax_aniso: *mut c_int, h_tex_ref: CUtexref) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefGetMaxAnisotropy(
+                pmax_aniso: *mut c_int,
+                h_tex_ref: CUtexref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 642, || unsafe {
-                    $crate::calls::reference::cuTexRefGetMaxAnisotropy(process, pmax_aniso, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetMaxAnisotropy(
+                        process, pmax_aniso, h_tex_ref,
+                    )
                 })
             }
 
@@ -9090,7 +10154,10 @@ macro_rules! driver_exports {
 
             /// `cuTexRefGetMipmapLevelBias` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(pbias: *mut f32, h_tex_ref: CUtexref) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefGetMipmapLevelBias(
+                pbias: *mut f32,
+                h_tex_ref: CUtexref,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 644, || unsafe {
@@ -9126,7 +10193,11 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 646, || unsafe {
-                    $crate::calls::reference::cuTexRefGetMipmappedArray(process, ph_mipmapped_array, h_tex_ref)
+                    $crate::calls::reference::cuTexRefGetMipmappedArray(
+                        process,
+                        ph_mipmapped_array,
+                        h_tex_ref,
+                    )
                 })
             }
 
@@ -9165,7 +10236,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 649, || unsafe {
-                    $crate::calls::reference::cuTexRefSetAddress2D_v2(process, h_tex_ref, desc, dptr, pitch)
+                    $crate::calls::reference::cuTexRefSetAddress2D_v2(
+                        process, h_tex_ref, desc, dptr, pitch,
+                    )
                 })
             }
 
@@ -9180,7 +10253,9 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 650, || unsafe {
-                    $crate::calls::reference::cuTexRefSetAddress2D_v3(process, h_tex_ref, desc, dptr, pitch)
+                    $crate::calls::reference::cuTexRefSetAddress2D_v3(
+                        process, h_tex_ref, desc, dptr, pitch,
+                    )
                 })
             }
 
@@ -9209,7 +10284,13 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 652, || unsafe {
-                    $crate::calls::reference::cuTexRefSetAddress_v2(process, byte_offset, h_tex_ref, dptr, bytes)
+                    $crate::calls::reference::cuTexRefSetAddress_v2(
+                        process,
+                        byte_offset,
+                        h_tex_ref,
+                        dptr,
+                        bytes,
+                    )
                 })
             }
 
@@ -9229,17 +10310,27 @@ macro_rules! driver_exports {
 
             /// `cuTexRefSetBorderColor` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefSetBorderColor(h_tex_ref: CUtexref, p_border_color: *mut f32) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefSetBorderColor(
+                h_tex_ref: CUtexref,
+                p_border_color: *mut f32,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 654, || unsafe {
-                    $crate::calls::reference::cuTexRefSetBorderColor(process, h_tex_ref, p_border_color)
+                    $crate::calls::reference::cuTexRefSetBorderColor(
+                        process,
+                        h_tex_ref,
+                        p_border_color,
+                    )
                 })
             }
 
             /// `cuTexRefSetFilterMode` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefSetFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefSetFilterMode(
+                h_tex_ref: CUtexref,
+                fm: CUfilter_mode,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 655, || unsafe {
@@ -9249,7 +10340,10 @@ macro_rules! driver_exports {
 
             /// `cuTexRefSetFlags` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefSetFlags(h_tex_ref: CUtexref, flags: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefSetFlags(
+                h_tex_ref: CUtexref,
+                flags: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 656, || unsafe {
@@ -9267,23 +10361,36 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 657, || unsafe {
-                    $crate::calls::reference::cuTexRefSetFormat(process, h_tex_ref, fmt, num_packed_components)
+                    $crate::calls::reference::cuTexRefSetFormat(
+                        process,
+                        h_tex_ref,
+                        fmt,
+                        num_packed_components,
+                    )
                 })
             }
 
             /// `cuTexRefSetMaxAnisotropy` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(h_tex_ref: CUtexref, max_aniso: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefSetMaxAnisotropy(
+                h_tex_ref: CUtexref,
+                max_aniso: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 658, || unsafe {
-                    $crate::calls::reference::cuTexRefSetMaxAnisotropy(process, h_tex_ref, max_aniso)
+                    $crate::calls::reference::cuTexRefSetMaxAnisotropy(
+                        process, h_tex_ref, max_aniso,
+                    )
                 })
             }
 
             /// `cuTexRefSetMipmapFilterMode` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(h_tex_ref: CUtexref, fm: CUfilter_mode) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefSetMipmapFilterMode(
+                h_tex_ref: CUtexref,
+                fm: CUfilter_mode,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 659, || unsafe {
@@ -9293,7 +10400,10 @@ macro_rules! driver_exports {
 
             /// `cuTexRefSetMipmapLevelBias` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(h_tex_ref: CUtexref, bias: f32) -> CUresult {
+            pub unsafe extern "C" fn cuTexRefSetMipmapLevelBias(
+                h_tex_ref: CUtexref,
+                bias: f32,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 660, || unsafe {
@@ -9330,13 +10440,20 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 662, || unsafe {
-                    $crate::calls::reference::cuTexRefSetMipmappedArray(process, h_tex_ref, h_mipmapped_array, flags)
+                    $crate::calls::reference::cuTexRefSetMipmappedArray(
+                        process,
+                        h_tex_ref,
+                        h_mipmapped_array,
+                        flags,
+                    )
                 })
             }
 
             /// `cuThreadExchangeStreamCaptureMode` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) -> CUresult {
+            pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(
+                mode: *mut CUstreamCaptureMode,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 663, || unsafe {
@@ -9356,13 +10473,23 @@ macro_rules! driver_exports {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 664, || unsafe {
-                    $crate::calls::graph::cuUserObjectCreate(process, object_out, ptr, destroy, initial_refcount, flags)
+                    $crate::calls::graph::cuUserObjectCreate(
+                        process,
+                        object_out,
+                        ptr,
+                        destroy,
+                        initial_refcount,
+                        flags,
+                    )
                 })
             }
 
             /// `cuUserObjectRelease` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuUserObjectRelease(object: CUuserObject, count: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuUserObjectRelease(
+                object: CUuserObject,
+                count: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 665, || unsafe {
@@ -9372,7 +10499,10 @@ macro_rules! driver_exports {
 
             /// `cuUserObjectRetain` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuUserObjectRetain(object: CUuserObject, count: c_uint) -> CUresult {
+            pub unsafe extern "C" fn cuUserObjectRetain(
+                object: CUuserObject,
+                count: c_uint,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 666, || unsafe {
@@ -9427,10 +10557,22 @@ macro_rules! driver_exports {
 
             /// Sorted by base name, then version.
             pub static PROC_TABLE: [Entry; 672] = [
-                Entry::new("cuArray3DCreate", 2000, false, "cuArray3DCreate", cuArray3DCreate as *const ())
-                    .needs("cuArray3DCreate"),
-                Entry::new("cuArray3DCreate", 3020, false, "cuArray3DCreate_v2", cuArray3DCreate_v2 as *const ())
-                    .needs("cuArray3DCreate_v2"),
+                Entry::new(
+                    "cuArray3DCreate",
+                    2000,
+                    false,
+                    "cuArray3DCreate",
+                    cuArray3DCreate as *const (),
+                )
+                .needs("cuArray3DCreate"),
+                Entry::new(
+                    "cuArray3DCreate",
+                    3020,
+                    false,
+                    "cuArray3DCreate_v2",
+                    cuArray3DCreate_v2 as *const (),
+                )
+                .needs("cuArray3DCreate_v2"),
                 Entry::new(
                     "cuArray3DGetDescriptor",
                     2000,
@@ -9445,12 +10587,30 @@ macro_rules! driver_exports {
                     "cuArray3DGetDescriptor_v2",
                     cuArray3DGetDescriptor_v2 as *const (),
                 ),
-                Entry::new("cuArrayCreate", 2000, false, "cuArrayCreate", cuArrayCreate as *const ())
-                    .needs("cuArrayCreate"),
-                Entry::new("cuArrayCreate", 3020, false, "cuArrayCreate_v2", cuArrayCreate_v2 as *const ())
-                    .needs("cuArrayCreate_v2"),
-                Entry::new("cuArrayDestroy", 2000, false, "cuArrayDestroy", cuArrayDestroy as *const ())
-                    .needs("cuArrayDestroy"),
+                Entry::new(
+                    "cuArrayCreate",
+                    2000,
+                    false,
+                    "cuArrayCreate",
+                    cuArrayCreate as *const (),
+                )
+                .needs("cuArrayCreate"),
+                Entry::new(
+                    "cuArrayCreate",
+                    3020,
+                    false,
+                    "cuArrayCreate_v2",
+                    cuArrayCreate_v2 as *const (),
+                )
+                .needs("cuArrayCreate_v2"),
+                Entry::new(
+                    "cuArrayDestroy",
+                    2000,
+                    false,
+                    "cuArrayDestroy",
+                    cuArrayDestroy as *const (),
+                )
+                .needs("cuArrayDestroy"),
                 Entry::new(
                     "cuArrayGetDescriptor",
                     2000,
@@ -9473,8 +10633,14 @@ macro_rules! driver_exports {
                     cuArrayGetMemoryRequirements as *const (),
                 )
                 .needs("cuArrayGetMemoryRequirements"),
-                Entry::new("cuArrayGetPlane", 11020, false, "cuArrayGetPlane", cuArrayGetPlane as *const ())
-                    .needs("cuArrayGetPlane"),
+                Entry::new(
+                    "cuArrayGetPlane",
+                    11020,
+                    false,
+                    "cuArrayGetPlane",
+                    cuArrayGetPlane as *const (),
+                )
+                .needs("cuArrayGetPlane"),
                 Entry::new(
                     "cuArrayGetSparseProperties",
                     11010,
@@ -9559,19 +10725,45 @@ macro_rules! driver_exports {
                     "cuCoredumpSetAttributeGlobal",
                     cuCoredumpSetAttributeGlobal as *const (),
                 ),
-                Entry::new("cuCtxAttach", 2000, false, "cuCtxAttach", cuCtxAttach as *const ()).needs("cuCtxAttach"),
+                Entry::new("cuCtxAttach", 2000, false, "cuCtxAttach", cuCtxAttach as *const ())
+                    .needs("cuCtxAttach"),
                 Entry::new("cuCtxCreate", 2000, false, "cuCtxCreate", cuCtxCreate as *const ()),
-                Entry::new("cuCtxCreate", 3020, false, "cuCtxCreate_v2", cuCtxCreate_v2 as *const ())
-                    .needs("cuCtxCreate_v2"),
-                Entry::new("cuCtxCreate", 11040, false, "cuCtxCreate_v3", cuCtxCreate_v3 as *const ())
-                    .needs("cuCtxCreate_v3"),
-                Entry::new("cuCtxCreate", 12050, false, "cuCtxCreate_v4", cuCtxCreate_v4 as *const ())
-                    .needs("cuCtxCreate_v4"),
+                Entry::new(
+                    "cuCtxCreate",
+                    3020,
+                    false,
+                    "cuCtxCreate_v2",
+                    cuCtxCreate_v2 as *const (),
+                )
+                .needs("cuCtxCreate_v2"),
+                Entry::new(
+                    "cuCtxCreate",
+                    11040,
+                    false,
+                    "cuCtxCreate_v3",
+                    cuCtxCreate_v3 as *const (),
+                )
+                .needs("cuCtxCreate_v3"),
+                Entry::new(
+                    "cuCtxCreate",
+                    12050,
+                    false,
+                    "cuCtxCreate_v4",
+                    cuCtxCreate_v4 as *const (),
+                )
+                .needs("cuCtxCreate_v4"),
                 Entry::new("cuCtxDestroy", 2000, false, "cuCtxDestroy", cuCtxDestroy as *const ())
                     .needs("cuCtxDestroy"),
-                Entry::new("cuCtxDestroy", 4000, false, "cuCtxDestroy_v2", cuCtxDestroy_v2 as *const ())
-                    .needs("cuCtxDestroy_v2"),
-                Entry::new("cuCtxDetach", 2000, false, "cuCtxDetach", cuCtxDetach as *const ()).needs("cuCtxDetach"),
+                Entry::new(
+                    "cuCtxDestroy",
+                    4000,
+                    false,
+                    "cuCtxDestroy_v2",
+                    cuCtxDestroy_v2 as *const (),
+                )
+                .needs("cuCtxDestroy_v2"),
+                Entry::new("cuCtxDetach", 2000, false, "cuCtxDetach", cuCtxDetach as *const ())
+                    .needs("cuCtxDetach"),
                 Entry::new(
                     "cuCtxDisablePeerAccess",
                     4000,
@@ -9588,10 +10780,34 @@ macro_rules! driver_exports {
                     cuCtxEnablePeerAccess as *const (),
                 )
                 .needs("cuCtxEnablePeerAccess"),
-                Entry::new("cuCtxFromGreenCtx", 12040, false, "cuCtxFromGreenCtx", cuCtxFromGreenCtx as *const ()),
-                Entry::new("cuCtxGetApiVersion", 3020, false, "cuCtxGetApiVersion", cuCtxGetApiVersion as *const ()),
-                Entry::new("cuCtxGetCacheConfig", 3020, false, "cuCtxGetCacheConfig", cuCtxGetCacheConfig as *const ()),
-                Entry::new("cuCtxGetCurrent", 4000, false, "cuCtxGetCurrent", cuCtxGetCurrent as *const ()),
+                Entry::new(
+                    "cuCtxFromGreenCtx",
+                    12040,
+                    false,
+                    "cuCtxFromGreenCtx",
+                    cuCtxFromGreenCtx as *const (),
+                ),
+                Entry::new(
+                    "cuCtxGetApiVersion",
+                    3020,
+                    false,
+                    "cuCtxGetApiVersion",
+                    cuCtxGetApiVersion as *const (),
+                ),
+                Entry::new(
+                    "cuCtxGetCacheConfig",
+                    3020,
+                    false,
+                    "cuCtxGetCacheConfig",
+                    cuCtxGetCacheConfig as *const (),
+                ),
+                Entry::new(
+                    "cuCtxGetCurrent",
+                    4000,
+                    false,
+                    "cuCtxGetCurrent",
+                    cuCtxGetCurrent as *const (),
+                ),
                 Entry::new(
                     "cuCtxGetDevResource",
                     12040,
@@ -9600,8 +10816,20 @@ macro_rules! driver_exports {
                     cuCtxGetDevResource as *const (),
                 )
                 .needs("cuCtxGetDevResource"),
-                Entry::new("cuCtxGetDevice", 2000, false, "cuCtxGetDevice", cuCtxGetDevice as *const ()),
-                Entry::new("cuCtxGetDevice", 13000, false, "cuCtxGetDevice_v2", cuCtxGetDevice_v2 as *const ()),
+                Entry::new(
+                    "cuCtxGetDevice",
+                    2000,
+                    false,
+                    "cuCtxGetDevice",
+                    cuCtxGetDevice as *const (),
+                ),
+                Entry::new(
+                    "cuCtxGetDevice",
+                    13000,
+                    false,
+                    "cuCtxGetDevice_v2",
+                    cuCtxGetDevice_v2 as *const (),
+                ),
                 Entry::new(
                     "cuCtxGetExecAffinity",
                     11040,
@@ -9609,10 +10837,22 @@ macro_rules! driver_exports {
                     "cuCtxGetExecAffinity",
                     cuCtxGetExecAffinity as *const (),
                 ),
-                Entry::new("cuCtxGetFlags", 7000, false, "cuCtxGetFlags", cuCtxGetFlags as *const ()),
+                Entry::new(
+                    "cuCtxGetFlags",
+                    7000,
+                    false,
+                    "cuCtxGetFlags",
+                    cuCtxGetFlags as *const (),
+                ),
                 Entry::new("cuCtxGetId", 12000, false, "cuCtxGetId", cuCtxGetId as *const ()),
-                Entry::new("cuCtxGetLimit", 3010, false, "cuCtxGetLimit", cuCtxGetLimit as *const ())
-                    .needs("cuCtxGetLimit"),
+                Entry::new(
+                    "cuCtxGetLimit",
+                    3010,
+                    false,
+                    "cuCtxGetLimit",
+                    cuCtxGetLimit as *const (),
+                )
+                .needs("cuCtxGetLimit"),
                 Entry::new(
                     "cuCtxGetSharedMemConfig",
                     4020,
@@ -9627,12 +10867,42 @@ macro_rules! driver_exports {
                     "cuCtxGetStreamPriorityRange",
                     cuCtxGetStreamPriorityRange as *const (),
                 ),
-                Entry::new("cuCtxPopCurrent", 2000, false, "cuCtxPopCurrent", cuCtxPopCurrent as *const ()),
-                Entry::new("cuCtxPopCurrent", 4000, false, "cuCtxPopCurrent_v2", cuCtxPopCurrent_v2 as *const ()),
-                Entry::new("cuCtxPushCurrent", 2000, false, "cuCtxPushCurrent", cuCtxPushCurrent as *const ()),
-                Entry::new("cuCtxPushCurrent", 4000, false, "cuCtxPushCurrent_v2", cuCtxPushCurrent_v2 as *const ()),
-                Entry::new("cuCtxRecordEvent", 12050, false, "cuCtxRecordEvent", cuCtxRecordEvent as *const ())
-                    .needs("cuCtxRecordEvent"),
+                Entry::new(
+                    "cuCtxPopCurrent",
+                    2000,
+                    false,
+                    "cuCtxPopCurrent",
+                    cuCtxPopCurrent as *const (),
+                ),
+                Entry::new(
+                    "cuCtxPopCurrent",
+                    4000,
+                    false,
+                    "cuCtxPopCurrent_v2",
+                    cuCtxPopCurrent_v2 as *const (),
+                ),
+                Entry::new(
+                    "cuCtxPushCurrent",
+                    2000,
+                    false,
+                    "cuCtxPushCurrent",
+                    cuCtxPushCurrent as *const (),
+                ),
+                Entry::new(
+                    "cuCtxPushCurrent",
+                    4000,
+                    false,
+                    "cuCtxPushCurrent_v2",
+                    cuCtxPushCurrent_v2 as *const (),
+                ),
+                Entry::new(
+                    "cuCtxRecordEvent",
+                    12050,
+                    false,
+                    "cuCtxRecordEvent",
+                    cuCtxRecordEvent as *const (),
+                )
+                .needs("cuCtxRecordEvent"),
                 Entry::new(
                     "cuCtxResetPersistingL2Cache",
                     11000,
@@ -9640,11 +10910,35 @@ macro_rules! driver_exports {
                     "cuCtxResetPersistingL2Cache",
                     cuCtxResetPersistingL2Cache as *const (),
                 ),
-                Entry::new("cuCtxSetCacheConfig", 3020, false, "cuCtxSetCacheConfig", cuCtxSetCacheConfig as *const ()),
-                Entry::new("cuCtxSetCurrent", 4000, false, "cuCtxSetCurrent", cuCtxSetCurrent as *const ()),
-                Entry::new("cuCtxSetFlags", 12010, false, "cuCtxSetFlags", cuCtxSetFlags as *const ()),
-                Entry::new("cuCtxSetLimit", 3010, false, "cuCtxSetLimit", cuCtxSetLimit as *const ())
-                    .needs("cuCtxSetLimit"),
+                Entry::new(
+                    "cuCtxSetCacheConfig",
+                    3020,
+                    false,
+                    "cuCtxSetCacheConfig",
+                    cuCtxSetCacheConfig as *const (),
+                ),
+                Entry::new(
+                    "cuCtxSetCurrent",
+                    4000,
+                    false,
+                    "cuCtxSetCurrent",
+                    cuCtxSetCurrent as *const (),
+                ),
+                Entry::new(
+                    "cuCtxSetFlags",
+                    12010,
+                    false,
+                    "cuCtxSetFlags",
+                    cuCtxSetFlags as *const (),
+                ),
+                Entry::new(
+                    "cuCtxSetLimit",
+                    3010,
+                    false,
+                    "cuCtxSetLimit",
+                    cuCtxSetLimit as *const (),
+                )
+                .needs("cuCtxSetLimit"),
                 Entry::new(
                     "cuCtxSetSharedMemConfig",
                     4020,
@@ -9652,12 +10946,30 @@ macro_rules! driver_exports {
                     "cuCtxSetSharedMemConfig",
                     cuCtxSetSharedMemConfig as *const (),
                 ),
-                Entry::new("cuCtxSynchronize", 2000, false, "cuCtxSynchronize", cuCtxSynchronize as *const ())
-                    .needs("cuCtxSynchronize"),
-                Entry::new("cuCtxSynchronize", 13000, false, "cuCtxSynchronize_v2", cuCtxSynchronize_v2 as *const ())
-                    .needs("cuCtxSynchronize_v2"),
-                Entry::new("cuCtxWaitEvent", 12050, false, "cuCtxWaitEvent", cuCtxWaitEvent as *const ())
-                    .needs("cuCtxWaitEvent"),
+                Entry::new(
+                    "cuCtxSynchronize",
+                    2000,
+                    false,
+                    "cuCtxSynchronize",
+                    cuCtxSynchronize as *const (),
+                )
+                .needs("cuCtxSynchronize"),
+                Entry::new(
+                    "cuCtxSynchronize",
+                    13000,
+                    false,
+                    "cuCtxSynchronize_v2",
+                    cuCtxSynchronize_v2 as *const (),
+                )
+                .needs("cuCtxSynchronize_v2"),
+                Entry::new(
+                    "cuCtxWaitEvent",
+                    12050,
+                    false,
+                    "cuCtxWaitEvent",
+                    cuCtxWaitEvent as *const (),
+                )
+                .needs("cuCtxWaitEvent"),
                 Entry::new(
                     "cuDestroyExternalMemory",
                     10000,
@@ -9719,7 +11031,13 @@ macro_rules! driver_exports {
                     "cuDeviceGetByPCIBusId",
                     cuDeviceGetByPCIBusId as *const (),
                 ),
-                Entry::new("cuDeviceGetCount", 2000, false, "cuDeviceGetCount", cuDeviceGetCount as *const ()),
+                Entry::new(
+                    "cuDeviceGetCount",
+                    2000,
+                    false,
+                    "cuDeviceGetCount",
+                    cuDeviceGetCount as *const (),
+                ),
                 Entry::new(
                     "cuDeviceGetDefaultMemPool",
                     11020,
@@ -9757,9 +11075,27 @@ macro_rules! driver_exports {
                     "cuDeviceGetHostAtomicCapabilities",
                     cuDeviceGetHostAtomicCapabilities as *const (),
                 ),
-                Entry::new("cuDeviceGetLuid", 10000, false, "cuDeviceGetLuid", cuDeviceGetLuid as *const ()),
-                Entry::new("cuDeviceGetMemPool", 11020, false, "cuDeviceGetMemPool", cuDeviceGetMemPool as *const ()),
-                Entry::new("cuDeviceGetName", 2000, false, "cuDeviceGetName", cuDeviceGetName as *const ()),
+                Entry::new(
+                    "cuDeviceGetLuid",
+                    10000,
+                    false,
+                    "cuDeviceGetLuid",
+                    cuDeviceGetLuid as *const (),
+                ),
+                Entry::new(
+                    "cuDeviceGetMemPool",
+                    11020,
+                    false,
+                    "cuDeviceGetMemPool",
+                    cuDeviceGetMemPool as *const (),
+                ),
+                Entry::new(
+                    "cuDeviceGetName",
+                    2000,
+                    false,
+                    "cuDeviceGetName",
+                    cuDeviceGetName as *const (),
+                ),
                 Entry::new(
                     "cuDeviceGetNvSciSyncAttributes",
                     10020,
@@ -9784,7 +11120,13 @@ macro_rules! driver_exports {
                     cuDeviceGetP2PAttribute as *const (),
                 )
                 .needs("cuDeviceGetP2PAttribute"),
-                Entry::new("cuDeviceGetPCIBusId", 4010, false, "cuDeviceGetPCIBusId", cuDeviceGetPCIBusId as *const ()),
+                Entry::new(
+                    "cuDeviceGetPCIBusId",
+                    4010,
+                    false,
+                    "cuDeviceGetPCIBusId",
+                    cuDeviceGetPCIBusId as *const (),
+                ),
                 Entry::new(
                     "cuDeviceGetProperties",
                     2000,
@@ -9800,8 +11142,20 @@ macro_rules! driver_exports {
                     cuDeviceGetTexture1DLinearMaxWidth as *const (),
                 )
                 .needs("cuDeviceGetTexture1DLinearMaxWidth"),
-                Entry::new("cuDeviceGetUuid", 9020, false, "cuDeviceGetUuid", cuDeviceGetUuid as *const ()),
-                Entry::new("cuDeviceGetUuid", 11040, false, "cuDeviceGetUuid_v2", cuDeviceGetUuid_v2 as *const ()),
+                Entry::new(
+                    "cuDeviceGetUuid",
+                    9020,
+                    false,
+                    "cuDeviceGetUuid",
+                    cuDeviceGetUuid as *const (),
+                ),
+                Entry::new(
+                    "cuDeviceGetUuid",
+                    11040,
+                    false,
+                    "cuDeviceGetUuid_v2",
+                    cuDeviceGetUuid_v2 as *const (),
+                ),
                 Entry::new(
                     "cuDeviceGraphMemTrim",
                     11040,
@@ -9886,9 +11240,27 @@ macro_rules! driver_exports {
                     cuDeviceSetGraphMemAttribute as *const (),
                 )
                 .needs("cuDeviceSetGraphMemAttribute"),
-                Entry::new("cuDeviceSetMemPool", 11020, false, "cuDeviceSetMemPool", cuDeviceSetMemPool as *const ()),
-                Entry::new("cuDeviceTotalMem", 2000, false, "cuDeviceTotalMem", cuDeviceTotalMem as *const ()),
-                Entry::new("cuDeviceTotalMem", 3020, false, "cuDeviceTotalMem_v2", cuDeviceTotalMem_v2 as *const ()),
+                Entry::new(
+                    "cuDeviceSetMemPool",
+                    11020,
+                    false,
+                    "cuDeviceSetMemPool",
+                    cuDeviceSetMemPool as *const (),
+                ),
+                Entry::new(
+                    "cuDeviceTotalMem",
+                    2000,
+                    false,
+                    "cuDeviceTotalMem",
+                    cuDeviceTotalMem as *const (),
+                ),
+                Entry::new(
+                    "cuDeviceTotalMem",
+                    3020,
+                    false,
+                    "cuDeviceTotalMem_v2",
+                    cuDeviceTotalMem_v2 as *const (),
+                ),
                 Entry::new(
                     "cuDeviceUnregisterAsyncNotification",
                     12040,
@@ -9896,7 +11268,13 @@ macro_rules! driver_exports {
                     "cuDeviceUnregisterAsyncNotification",
                     cuDeviceUnregisterAsyncNotification as *const (),
                 ),
-                Entry::new("cuDriverGetVersion", 2020, false, "cuDriverGetVersion", cuDriverGetVersion as *const ()),
+                Entry::new(
+                    "cuDriverGetVersion",
+                    2020,
+                    false,
+                    "cuDriverGetVersion",
+                    cuDriverGetVersion as *const (),
+                ),
                 Entry::new(
                     "cuEGLStreamConsumerAcquireFrame",
                     7000,
@@ -9969,8 +11347,14 @@ macro_rules! driver_exports {
                     cuEGLStreamProducerReturnFrame as *const (),
                 )
                 .needs("cuEGLStreamProducerReturnFrame"),
-                Entry::new("cuEventCreate", 2000, false, "cuEventCreate", cuEventCreate as *const ())
-                    .needs("cuEventCreate"),
+                Entry::new(
+                    "cuEventCreate",
+                    2000,
+                    false,
+                    "cuEventCreate",
+                    cuEventCreate as *const (),
+                )
+                .needs("cuEventCreate"),
                 Entry::new(
                     "cuEventCreateFromEGLSync",
                     9000,
@@ -9979,12 +11363,30 @@ macro_rules! driver_exports {
                     cuEventCreateFromEGLSync as *const (),
                 )
                 .needs("cuEventCreateFromEGLSync"),
-                Entry::new("cuEventDestroy", 2000, false, "cuEventDestroy", cuEventDestroy as *const ())
-                    .needs("cuEventDestroy"),
-                Entry::new("cuEventDestroy", 4000, false, "cuEventDestroy_v2", cuEventDestroy_v2 as *const ())
-                    .needs("cuEventDestroy_v2"),
-                Entry::new("cuEventElapsedTime", 2000, false, "cuEventElapsedTime", cuEventElapsedTime as *const ())
-                    .needs("cuEventElapsedTime"),
+                Entry::new(
+                    "cuEventDestroy",
+                    2000,
+                    false,
+                    "cuEventDestroy",
+                    cuEventDestroy as *const (),
+                )
+                .needs("cuEventDestroy"),
+                Entry::new(
+                    "cuEventDestroy",
+                    4000,
+                    false,
+                    "cuEventDestroy_v2",
+                    cuEventDestroy_v2 as *const (),
+                )
+                .needs("cuEventDestroy_v2"),
+                Entry::new(
+                    "cuEventElapsedTime",
+                    2000,
+                    false,
+                    "cuEventElapsedTime",
+                    cuEventElapsedTime as *const (),
+                )
+                .needs("cuEventElapsedTime"),
                 Entry::new(
                     "cuEventElapsedTime",
                     12080,
@@ -9995,10 +11397,22 @@ macro_rules! driver_exports {
                 .needs("cuEventElapsedTime_v2"),
                 Entry::new("cuEventQuery", 2000, false, "cuEventQuery", cuEventQuery as *const ())
                     .needs("cuEventQuery"),
-                Entry::new("cuEventRecord", 2000, false, "cuEventRecord", cuEventRecord as *const ())
-                    .needs("cuEventRecord"),
-                Entry::new("cuEventRecord", 7000, true, "cuEventRecord_ptsz", cuEventRecord_ptsz as *const ())
-                    .needs("cuEventRecord"),
+                Entry::new(
+                    "cuEventRecord",
+                    2000,
+                    false,
+                    "cuEventRecord",
+                    cuEventRecord as *const (),
+                )
+                .needs("cuEventRecord"),
+                Entry::new(
+                    "cuEventRecord",
+                    7000,
+                    true,
+                    "cuEventRecord_ptsz",
+                    cuEventRecord_ptsz as *const (),
+                )
+                .needs("cuEventRecord"),
                 Entry::new(
                     "cuEventRecordWithFlags",
                     11010,
@@ -10015,8 +11429,14 @@ macro_rules! driver_exports {
                     cuEventRecordWithFlags_ptsz as *const (),
                 )
                 .needs("cuEventRecordWithFlags"),
-                Entry::new("cuEventSynchronize", 2000, false, "cuEventSynchronize", cuEventSynchronize as *const ())
-                    .needs("cuEventSynchronize"),
+                Entry::new(
+                    "cuEventSynchronize",
+                    2000,
+                    false,
+                    "cuEventSynchronize",
+                    cuEventSynchronize as *const (),
+                )
+                .needs("cuEventSynchronize"),
                 Entry::new(
                     "cuExternalMemoryGetMappedBuffer",
                     10000,
@@ -10040,15 +11460,57 @@ macro_rules! driver_exports {
                     "cuFlushGPUDirectRDMAWrites",
                     cuFlushGPUDirectRDMAWrites as *const (),
                 ),
-                Entry::new("cuFuncGetAttribute", 2020, false, "cuFuncGetAttribute", cuFuncGetAttribute as *const ()),
-                Entry::new("cuFuncGetModule", 11000, false, "cuFuncGetModule", cuFuncGetModule as *const ()),
-                Entry::new("cuFuncGetName", 12030, false, "cuFuncGetName", cuFuncGetName as *const ()),
-                Entry::new("cuFuncGetParamInfo", 12040, false, "cuFuncGetParamInfo", cuFuncGetParamInfo as *const ()),
-                Entry::new("cuFuncIsLoaded", 12040, false, "cuFuncIsLoaded", cuFuncIsLoaded as *const ()),
+                Entry::new(
+                    "cuFuncGetAttribute",
+                    2020,
+                    false,
+                    "cuFuncGetAttribute",
+                    cuFuncGetAttribute as *const (),
+                ),
+                Entry::new(
+                    "cuFuncGetModule",
+                    11000,
+                    false,
+                    "cuFuncGetModule",
+                    cuFuncGetModule as *const (),
+                ),
+                Entry::new(
+                    "cuFuncGetName",
+                    12030,
+                    false,
+                    "cuFuncGetName",
+                    cuFuncGetName as *const (),
+                ),
+                Entry::new(
+                    "cuFuncGetParamInfo",
+                    12040,
+                    false,
+                    "cuFuncGetParamInfo",
+                    cuFuncGetParamInfo as *const (),
+                ),
+                Entry::new(
+                    "cuFuncIsLoaded",
+                    12040,
+                    false,
+                    "cuFuncIsLoaded",
+                    cuFuncIsLoaded as *const (),
+                ),
                 Entry::new("cuFuncLoad", 12040, false, "cuFuncLoad", cuFuncLoad as *const ()),
-                Entry::new("cuFuncSetAttribute", 9000, false, "cuFuncSetAttribute", cuFuncSetAttribute as *const ())
-                    .needs("cuFuncSetAttribute"),
-                Entry::new("cuFuncSetBlockShape", 2000, false, "cuFuncSetBlockShape", cuFuncSetBlockShape as *const ()),
+                Entry::new(
+                    "cuFuncSetAttribute",
+                    9000,
+                    false,
+                    "cuFuncSetAttribute",
+                    cuFuncSetAttribute as *const (),
+                )
+                .needs("cuFuncSetAttribute"),
+                Entry::new(
+                    "cuFuncSetBlockShape",
+                    2000,
+                    false,
+                    "cuFuncSetBlockShape",
+                    cuFuncSetBlockShape as *const (),
+                ),
                 Entry::new(
                     "cuFuncSetCacheConfig",
                     3000,
@@ -10064,18 +11526,55 @@ macro_rules! driver_exports {
                     "cuFuncSetSharedMemConfig",
                     cuFuncSetSharedMemConfig as *const (),
                 ),
-                Entry::new("cuFuncSetSharedSize", 2000, false, "cuFuncSetSharedSize", cuFuncSetSharedSize as *const ()),
-                Entry::new("cuGLCtxCreate", 2000, false, "cuGLCtxCreate", cuGLCtxCreate as *const ())
-                    .needs("cuGLCtxCreate"),
-                Entry::new("cuGLCtxCreate", 3020, false, "cuGLCtxCreate_v2", cuGLCtxCreate_v2 as *const ())
-                    .needs("cuGLCtxCreate_v2"),
-                Entry::new("cuGLGetDevices", 4010, false, "cuGLGetDevices", cuGLGetDevices as *const ())
-                    .needs("cuGLGetDevices"),
-                Entry::new("cuGLGetDevices", 6050, false, "cuGLGetDevices_v2", cuGLGetDevices_v2 as *const ())
-                    .needs("cuGLGetDevices_v2"),
-                Entry::new("cuGLInit", 2000, false, "cuGLInit", cuGLInit as *const ()).needs("cuGLInit"),
-                Entry::new("cuGLMapBufferObject", 2000, false, "cuGLMapBufferObject", cuGLMapBufferObject as *const ())
-                    .needs("cuGLMapBufferObject"),
+                Entry::new(
+                    "cuFuncSetSharedSize",
+                    2000,
+                    false,
+                    "cuFuncSetSharedSize",
+                    cuFuncSetSharedSize as *const (),
+                ),
+                Entry::new(
+                    "cuGLCtxCreate",
+                    2000,
+                    false,
+                    "cuGLCtxCreate",
+                    cuGLCtxCreate as *const (),
+                )
+                .needs("cuGLCtxCreate"),
+                Entry::new(
+                    "cuGLCtxCreate",
+                    3020,
+                    false,
+                    "cuGLCtxCreate_v2",
+                    cuGLCtxCreate_v2 as *const (),
+                )
+                .needs("cuGLCtxCreate_v2"),
+                Entry::new(
+                    "cuGLGetDevices",
+                    4010,
+                    false,
+                    "cuGLGetDevices",
+                    cuGLGetDevices as *const (),
+                )
+                .needs("cuGLGetDevices"),
+                Entry::new(
+                    "cuGLGetDevices",
+                    6050,
+                    false,
+                    "cuGLGetDevices_v2",
+                    cuGLGetDevices_v2 as *const (),
+                )
+                .needs("cuGLGetDevices_v2"),
+                Entry::new("cuGLInit", 2000, false, "cuGLInit", cuGLInit as *const ())
+                    .needs("cuGLInit"),
+                Entry::new(
+                    "cuGLMapBufferObject",
+                    2000,
+                    false,
+                    "cuGLMapBufferObject",
+                    cuGLMapBufferObject as *const (),
+                )
+                .needs("cuGLMapBufferObject"),
                 Entry::new(
                     "cuGLMapBufferObject",
                     3020,
@@ -10156,11 +11655,41 @@ macro_rules! driver_exports {
                     cuGLUnregisterBufferObject as *const (),
                 )
                 .needs("cuGLUnregisterBufferObject"),
-                Entry::new("cuGetErrorName", 6000, false, "cuGetErrorName", cuGetErrorName as *const ()),
-                Entry::new("cuGetErrorString", 6000, false, "cuGetErrorString", cuGetErrorString as *const ()),
-                Entry::new("cuGetExportTable", 3000, false, "cuGetExportTable", cuGetExportTable as *const ()),
-                Entry::new("cuGetProcAddress", 11030, false, "cuGetProcAddress", cuGetProcAddress as *const ()),
-                Entry::new("cuGetProcAddress", 12000, false, "cuGetProcAddress_v2", cuGetProcAddress_v2 as *const ()),
+                Entry::new(
+                    "cuGetErrorName",
+                    6000,
+                    false,
+                    "cuGetErrorName",
+                    cuGetErrorName as *const (),
+                ),
+                Entry::new(
+                    "cuGetErrorString",
+                    6000,
+                    false,
+                    "cuGetErrorString",
+                    cuGetErrorString as *const (),
+                ),
+                Entry::new(
+                    "cuGetExportTable",
+                    3000,
+                    false,
+                    "cuGetExportTable",
+                    cuGetExportTable as *const (),
+                ),
+                Entry::new(
+                    "cuGetProcAddress",
+                    11030,
+                    false,
+                    "cuGetProcAddress",
+                    cuGetProcAddress as *const (),
+                ),
+                Entry::new(
+                    "cuGetProcAddress",
+                    12000,
+                    false,
+                    "cuGetProcAddress_v2",
+                    cuGetProcAddress_v2 as *const (),
+                ),
                 Entry::new(
                     "cuGraphAddBatchMemOpNode",
                     11070,
@@ -10226,7 +11755,13 @@ macro_rules! driver_exports {
                     cuGraphAddExternalSemaphoresWaitNode as *const (),
                 )
                 .needs("cuGraphAddExternalSemaphoresWaitNode"),
-                Entry::new("cuGraphAddHostNode", 10000, false, "cuGraphAddHostNode", cuGraphAddHostNode as *const ()),
+                Entry::new(
+                    "cuGraphAddHostNode",
+                    10000,
+                    false,
+                    "cuGraphAddHostNode",
+                    cuGraphAddHostNode as *const (),
+                ),
                 Entry::new(
                     "cuGraphAddKernelNode",
                     10000,
@@ -10270,8 +11805,20 @@ macro_rules! driver_exports {
                     "cuGraphAddMemsetNode",
                     cuGraphAddMemsetNode as *const (),
                 ),
-                Entry::new("cuGraphAddNode", 12020, false, "cuGraphAddNode", cuGraphAddNode as *const ()),
-                Entry::new("cuGraphAddNode", 12030, false, "cuGraphAddNode_v2", cuGraphAddNode_v2 as *const ()),
+                Entry::new(
+                    "cuGraphAddNode",
+                    12020,
+                    false,
+                    "cuGraphAddNode",
+                    cuGraphAddNode as *const (),
+                ),
+                Entry::new(
+                    "cuGraphAddNode",
+                    12030,
+                    false,
+                    "cuGraphAddNode_v2",
+                    cuGraphAddNode_v2 as *const (),
+                ),
                 Entry::new(
                     "cuGraphBatchMemOpNodeGetParams",
                     11070,
@@ -10302,7 +11849,13 @@ macro_rules! driver_exports {
                     cuGraphConditionalHandleCreate as *const (),
                 )
                 .needs("cuGraphConditionalHandleCreate"),
-                Entry::new("cuGraphCreate", 10000, false, "cuGraphCreate", cuGraphCreate as *const ()),
+                Entry::new(
+                    "cuGraphCreate",
+                    10000,
+                    false,
+                    "cuGraphCreate",
+                    cuGraphCreate as *const (),
+                ),
                 Entry::new(
                     "cuGraphDebugDotPrint",
                     11030,
@@ -10310,9 +11863,21 @@ macro_rules! driver_exports {
                     "cuGraphDebugDotPrint",
                     cuGraphDebugDotPrint as *const (),
                 ),
-                Entry::new("cuGraphDestroy", 10000, false, "cuGraphDestroy", cuGraphDestroy as *const ())
-                    .needs("cuGraphDestroy"),
-                Entry::new("cuGraphDestroyNode", 10000, false, "cuGraphDestroyNode", cuGraphDestroyNode as *const ()),
+                Entry::new(
+                    "cuGraphDestroy",
+                    10000,
+                    false,
+                    "cuGraphDestroy",
+                    cuGraphDestroy as *const (),
+                )
+                .needs("cuGraphDestroy"),
+                Entry::new(
+                    "cuGraphDestroyNode",
+                    10000,
+                    false,
+                    "cuGraphDestroyNode",
+                    cuGraphDestroyNode as *const (),
+                ),
                 Entry::new(
                     "cuGraphEventRecordNodeGetEvent",
                     11010,
@@ -10357,8 +11922,14 @@ macro_rules! driver_exports {
                     cuGraphExecChildGraphNodeSetParams as *const (),
                 )
                 .needs("cuGraphExecChildGraphNodeSetParams"),
-                Entry::new("cuGraphExecDestroy", 10000, false, "cuGraphExecDestroy", cuGraphExecDestroy as *const ())
-                    .needs("cuGraphExecDestroy"),
+                Entry::new(
+                    "cuGraphExecDestroy",
+                    10000,
+                    false,
+                    "cuGraphExecDestroy",
+                    cuGraphExecDestroy as *const (),
+                )
+                .needs("cuGraphExecDestroy"),
                 Entry::new(
                     "cuGraphExecEventRecordNodeSetEvent",
                     11010,
@@ -10446,8 +12017,14 @@ macro_rules! driver_exports {
                     cuGraphExecNodeSetParams as *const (),
                 )
                 .needs("cuGraphExecNodeSetParams"),
-                Entry::new("cuGraphExecUpdate", 10020, false, "cuGraphExecUpdate", cuGraphExecUpdate as *const ())
-                    .needs("cuGraphExecUpdate"),
+                Entry::new(
+                    "cuGraphExecUpdate",
+                    10020,
+                    false,
+                    "cuGraphExecUpdate",
+                    cuGraphExecUpdate as *const (),
+                )
+                .needs("cuGraphExecUpdate"),
                 Entry::new(
                     "cuGraphExecUpdate",
                     12000,
@@ -10488,9 +12065,27 @@ macro_rules! driver_exports {
                     cuGraphExternalSemaphoresWaitNodeSetParams as *const (),
                 )
                 .needs("cuGraphExternalSemaphoresWaitNodeSetParams"),
-                Entry::new("cuGraphGetEdges", 10000, false, "cuGraphGetEdges", cuGraphGetEdges as *const ()),
-                Entry::new("cuGraphGetEdges", 12030, false, "cuGraphGetEdges_v2", cuGraphGetEdges_v2 as *const ()),
-                Entry::new("cuGraphGetNodes", 10000, false, "cuGraphGetNodes", cuGraphGetNodes as *const ()),
+                Entry::new(
+                    "cuGraphGetEdges",
+                    10000,
+                    false,
+                    "cuGraphGetEdges",
+                    cuGraphGetEdges as *const (),
+                ),
+                Entry::new(
+                    "cuGraphGetEdges",
+                    12030,
+                    false,
+                    "cuGraphGetEdges_v2",
+                    cuGraphGetEdges_v2 as *const (),
+                ),
+                Entry::new(
+                    "cuGraphGetNodes",
+                    10000,
+                    false,
+                    "cuGraphGetNodes",
+                    cuGraphGetNodes as *const (),
+                ),
                 Entry::new(
                     "cuGraphGetRootNodes",
                     10000,
@@ -10512,8 +12107,14 @@ macro_rules! driver_exports {
                     "cuGraphHostNodeSetParams",
                     cuGraphHostNodeSetParams as *const (),
                 ),
-                Entry::new("cuGraphInstantiate", 10000, false, "cuGraphInstantiate", cuGraphInstantiate as *const ())
-                    .needs("cuGraphInstantiate"),
+                Entry::new(
+                    "cuGraphInstantiate",
+                    10000,
+                    false,
+                    "cuGraphInstantiate",
+                    cuGraphInstantiate as *const (),
+                )
+                .needs("cuGraphInstantiate"),
                 Entry::new(
                     "cuGraphInstantiate",
                     11000,
@@ -10595,10 +12196,22 @@ macro_rules! driver_exports {
                     "cuGraphKernelNodeSetParams_v2",
                     cuGraphKernelNodeSetParams_v2 as *const (),
                 ),
-                Entry::new("cuGraphLaunch", 10000, false, "cuGraphLaunch", cuGraphLaunch as *const ())
-                    .needs("cuGraphLaunch"),
-                Entry::new("cuGraphLaunch", 10000, true, "cuGraphLaunch_ptsz", cuGraphLaunch_ptsz as *const ())
-                    .needs("cuGraphLaunch"),
+                Entry::new(
+                    "cuGraphLaunch",
+                    10000,
+                    false,
+                    "cuGraphLaunch",
+                    cuGraphLaunch as *const (),
+                )
+                .needs("cuGraphLaunch"),
+                Entry::new(
+                    "cuGraphLaunch",
+                    10000,
+                    true,
+                    "cuGraphLaunch_ptsz",
+                    cuGraphLaunch_ptsz as *const (),
+                )
+                .needs("cuGraphLaunch"),
                 Entry::new(
                     "cuGraphMemAllocNodeGetParams",
                     11040,
@@ -10683,7 +12296,13 @@ macro_rules! driver_exports {
                     "cuGraphNodeGetEnabled",
                     cuGraphNodeGetEnabled as *const (),
                 ),
-                Entry::new("cuGraphNodeGetType", 10000, false, "cuGraphNodeGetType", cuGraphNodeGetType as *const ()),
+                Entry::new(
+                    "cuGraphNodeGetType",
+                    10000,
+                    false,
+                    "cuGraphNodeGetType",
+                    cuGraphNodeGetType as *const (),
+                ),
                 Entry::new(
                     "cuGraphNodeSetEnabled",
                     11060,
@@ -10727,10 +12346,22 @@ macro_rules! driver_exports {
                     "cuGraphRetainUserObject",
                     cuGraphRetainUserObject as *const (),
                 ),
-                Entry::new("cuGraphUpload", 11010, false, "cuGraphUpload", cuGraphUpload as *const ())
-                    .needs("cuGraphUpload"),
-                Entry::new("cuGraphUpload", 11010, true, "cuGraphUpload_ptsz", cuGraphUpload_ptsz as *const ())
-                    .needs("cuGraphUpload"),
+                Entry::new(
+                    "cuGraphUpload",
+                    11010,
+                    false,
+                    "cuGraphUpload",
+                    cuGraphUpload as *const (),
+                )
+                .needs("cuGraphUpload"),
+                Entry::new(
+                    "cuGraphUpload",
+                    11010,
+                    true,
+                    "cuGraphUpload_ptsz",
+                    cuGraphUpload_ptsz as *const (),
+                )
+                .needs("cuGraphUpload"),
                 Entry::new(
                     "cuGraphicsEGLRegisterImage",
                     7000,
@@ -10867,10 +12498,22 @@ macro_rules! driver_exports {
                     cuGraphicsVDPAURegisterVideoSurface as *const (),
                 )
                 .needs("cuGraphicsVDPAURegisterVideoSurface"),
-                Entry::new("cuGreenCtxCreate", 12040, false, "cuGreenCtxCreate", cuGreenCtxCreate as *const ())
-                    .needs("cuGreenCtxCreate"),
-                Entry::new("cuGreenCtxDestroy", 12040, false, "cuGreenCtxDestroy", cuGreenCtxDestroy as *const ())
-                    .needs("cuGreenCtxDestroy"),
+                Entry::new(
+                    "cuGreenCtxCreate",
+                    12040,
+                    false,
+                    "cuGreenCtxCreate",
+                    cuGreenCtxCreate as *const (),
+                )
+                .needs("cuGreenCtxCreate"),
+                Entry::new(
+                    "cuGreenCtxDestroy",
+                    12040,
+                    false,
+                    "cuGreenCtxDestroy",
+                    cuGreenCtxDestroy as *const (),
+                )
+                .needs("cuGreenCtxDestroy"),
                 Entry::new(
                     "cuGreenCtxGetDevResource",
                     12040,
@@ -10879,7 +12522,13 @@ macro_rules! driver_exports {
                     cuGreenCtxGetDevResource as *const (),
                 )
                 .needs("cuGreenCtxGetDevResource"),
-                Entry::new("cuGreenCtxGetId", 12090, false, "cuGreenCtxGetId", cuGreenCtxGetId as *const ()),
+                Entry::new(
+                    "cuGreenCtxGetId",
+                    12090,
+                    false,
+                    "cuGreenCtxGetId",
+                    cuGreenCtxGetId as *const (),
+                ),
                 Entry::new(
                     "cuGreenCtxRecordEvent",
                     12040,
@@ -10921,12 +12570,30 @@ macro_rules! driver_exports {
                 )
                 .needs("cuImportExternalSemaphore"),
                 Entry::new("cuInit", 2000, false, "cuInit", cuInit as *const ()),
-                Entry::new("cuIpcCloseMemHandle", 4010, false, "cuIpcCloseMemHandle", cuIpcCloseMemHandle as *const ())
-                    .needs("cuIpcCloseMemHandle"),
-                Entry::new("cuIpcGetEventHandle", 4010, false, "cuIpcGetEventHandle", cuIpcGetEventHandle as *const ())
-                    .needs("cuIpcGetEventHandle"),
-                Entry::new("cuIpcGetMemHandle", 4010, false, "cuIpcGetMemHandle", cuIpcGetMemHandle as *const ())
-                    .needs("cuIpcGetMemHandle"),
+                Entry::new(
+                    "cuIpcCloseMemHandle",
+                    4010,
+                    false,
+                    "cuIpcCloseMemHandle",
+                    cuIpcCloseMemHandle as *const (),
+                )
+                .needs("cuIpcCloseMemHandle"),
+                Entry::new(
+                    "cuIpcGetEventHandle",
+                    4010,
+                    false,
+                    "cuIpcGetEventHandle",
+                    cuIpcGetEventHandle as *const (),
+                )
+                .needs("cuIpcGetEventHandle"),
+                Entry::new(
+                    "cuIpcGetMemHandle",
+                    4010,
+                    false,
+                    "cuIpcGetMemHandle",
+                    cuIpcGetMemHandle as *const (),
+                )
+                .needs("cuIpcGetMemHandle"),
                 Entry::new(
                     "cuIpcOpenEventHandle",
                     4010,
@@ -10935,8 +12602,14 @@ macro_rules! driver_exports {
                     cuIpcOpenEventHandle as *const (),
                 )
                 .needs("cuIpcOpenEventHandle"),
-                Entry::new("cuIpcOpenMemHandle", 4010, false, "cuIpcOpenMemHandle", cuIpcOpenMemHandle as *const ())
-                    .needs("cuIpcOpenMemHandle"),
+                Entry::new(
+                    "cuIpcOpenMemHandle",
+                    4010,
+                    false,
+                    "cuIpcOpenMemHandle",
+                    cuIpcOpenMemHandle as *const (),
+                )
+                .needs("cuIpcOpenMemHandle"),
                 Entry::new(
                     "cuIpcOpenMemHandle",
                     11000,
@@ -10961,8 +12634,20 @@ macro_rules! driver_exports {
                     cuKernelGetFunction as *const (),
                 )
                 .needs("cuKernelGetFunction"),
-                Entry::new("cuKernelGetLibrary", 12050, false, "cuKernelGetLibrary", cuKernelGetLibrary as *const ()),
-                Entry::new("cuKernelGetName", 12030, false, "cuKernelGetName", cuKernelGetName as *const ()),
+                Entry::new(
+                    "cuKernelGetLibrary",
+                    12050,
+                    false,
+                    "cuKernelGetLibrary",
+                    cuKernelGetLibrary as *const (),
+                ),
+                Entry::new(
+                    "cuKernelGetName",
+                    12030,
+                    false,
+                    "cuKernelGetName",
+                    cuKernelGetName as *const (),
+                ),
                 Entry::new(
                     "cuKernelGetParamInfo",
                     12040,
@@ -10987,7 +12672,8 @@ macro_rules! driver_exports {
                     cuKernelSetCacheConfig as *const (),
                 )
                 .needs("cuKernelSetCacheConfig"),
-                Entry::new("cuLaunch", 2000, false, "cuLaunch", cuLaunch as *const ()).needs("cuLaunch"),
+                Entry::new("cuLaunch", 2000, false, "cuLaunch", cuLaunch as *const ())
+                    .needs("cuLaunch"),
                 Entry::new(
                     "cuLaunchCooperativeKernel",
                     9000,
@@ -11014,10 +12700,22 @@ macro_rules! driver_exports {
                 .needs("cuLaunchCooperativeKernelMultiDevice"),
                 Entry::new("cuLaunchGrid", 2000, false, "cuLaunchGrid", cuLaunchGrid as *const ())
                     .needs("cuLaunchGrid"),
-                Entry::new("cuLaunchGridAsync", 2000, false, "cuLaunchGridAsync", cuLaunchGridAsync as *const ())
-                    .needs("cuLaunchGridAsync"),
-                Entry::new("cuLaunchHostFunc", 10000, false, "cuLaunchHostFunc", cuLaunchHostFunc as *const ())
-                    .needs("cuLaunchHostFunc"),
+                Entry::new(
+                    "cuLaunchGridAsync",
+                    2000,
+                    false,
+                    "cuLaunchGridAsync",
+                    cuLaunchGridAsync as *const (),
+                )
+                .needs("cuLaunchGridAsync"),
+                Entry::new(
+                    "cuLaunchHostFunc",
+                    10000,
+                    false,
+                    "cuLaunchHostFunc",
+                    cuLaunchHostFunc as *const (),
+                )
+                .needs("cuLaunchHostFunc"),
                 Entry::new(
                     "cuLaunchHostFunc",
                     10000,
@@ -11026,12 +12724,30 @@ macro_rules! driver_exports {
                     cuLaunchHostFunc_ptsz as *const (),
                 )
                 .needs("cuLaunchHostFunc"),
-                Entry::new("cuLaunchKernel", 4000, false, "cuLaunchKernel", cuLaunchKernel as *const ())
-                    .needs("cuLaunchKernel"),
-                Entry::new("cuLaunchKernel", 7000, true, "cuLaunchKernel_ptsz", cuLaunchKernel_ptsz as *const ())
-                    .needs("cuLaunchKernel"),
-                Entry::new("cuLaunchKernelEx", 11060, false, "cuLaunchKernelEx", cuLaunchKernelEx as *const ())
-                    .needs("cuLaunchKernelEx"),
+                Entry::new(
+                    "cuLaunchKernel",
+                    4000,
+                    false,
+                    "cuLaunchKernel",
+                    cuLaunchKernel as *const (),
+                )
+                .needs("cuLaunchKernel"),
+                Entry::new(
+                    "cuLaunchKernel",
+                    7000,
+                    true,
+                    "cuLaunchKernel_ptsz",
+                    cuLaunchKernel_ptsz as *const (),
+                )
+                .needs("cuLaunchKernel"),
+                Entry::new(
+                    "cuLaunchKernelEx",
+                    11060,
+                    false,
+                    "cuLaunchKernelEx",
+                    cuLaunchKernelEx as *const (),
+                )
+                .needs("cuLaunchKernelEx"),
                 Entry::new(
                     "cuLaunchKernelEx",
                     11060,
@@ -11048,10 +12764,22 @@ macro_rules! driver_exports {
                     cuLibraryEnumerateKernels as *const (),
                 )
                 .needs("cuLibraryEnumerateKernels"),
-                Entry::new("cuLibraryGetGlobal", 12000, false, "cuLibraryGetGlobal", cuLibraryGetGlobal as *const ())
-                    .needs("cuLibraryGetGlobal"),
-                Entry::new("cuLibraryGetKernel", 12000, false, "cuLibraryGetKernel", cuLibraryGetKernel as *const ())
-                    .needs("cuLibraryGetKernel"),
+                Entry::new(
+                    "cuLibraryGetGlobal",
+                    12000,
+                    false,
+                    "cuLibraryGetGlobal",
+                    cuLibraryGetGlobal as *const (),
+                )
+                .needs("cuLibraryGetGlobal"),
+                Entry::new(
+                    "cuLibraryGetKernel",
+                    12000,
+                    false,
+                    "cuLibraryGetKernel",
+                    cuLibraryGetKernel as *const (),
+                )
+                .needs("cuLibraryGetKernel"),
                 Entry::new(
                     "cuLibraryGetKernelCount",
                     12040,
@@ -11068,8 +12796,14 @@ macro_rules! driver_exports {
                     cuLibraryGetManaged as *const (),
                 )
                 .needs("cuLibraryGetManaged"),
-                Entry::new("cuLibraryGetModule", 12000, false, "cuLibraryGetModule", cuLibraryGetModule as *const ())
-                    .needs("cuLibraryGetModule"),
+                Entry::new(
+                    "cuLibraryGetModule",
+                    12000,
+                    false,
+                    "cuLibraryGetModule",
+                    cuLibraryGetModule as *const (),
+                )
+                .needs("cuLibraryGetModule"),
                 Entry::new(
                     "cuLibraryGetUnifiedFunction",
                     12000,
@@ -11077,7 +12811,13 @@ macro_rules! driver_exports {
                     "cuLibraryGetUnifiedFunction",
                     cuLibraryGetUnifiedFunction as *const (),
                 ),
-                Entry::new("cuLibraryLoadData", 12000, false, "cuLibraryLoadData", cuLibraryLoadData as *const ()),
+                Entry::new(
+                    "cuLibraryLoadData",
+                    12000,
+                    false,
+                    "cuLibraryLoadData",
+                    cuLibraryLoadData as *const (),
+                ),
                 Entry::new(
                     "cuLibraryLoadFromFile",
                     12000,
@@ -11085,27 +12825,93 @@ macro_rules! driver_exports {
                     "cuLibraryLoadFromFile",
                     cuLibraryLoadFromFile as *const (),
                 ),
-                Entry::new("cuLibraryUnload", 12000, false, "cuLibraryUnload", cuLibraryUnload as *const ())
-                    .needs("cuLibraryUnload"),
-                Entry::new("cuLinkAddData", 5050, false, "cuLinkAddData", cuLinkAddData as *const ())
-                    .needs("cuLinkAddData"),
-                Entry::new("cuLinkAddData", 6050, false, "cuLinkAddData_v2", cuLinkAddData_v2 as *const ())
-                    .needs("cuLinkAddData_v2"),
-                Entry::new("cuLinkAddFile", 5050, false, "cuLinkAddFile", cuLinkAddFile as *const ())
-                    .needs("cuLinkAddFile"),
-                Entry::new("cuLinkAddFile", 6050, false, "cuLinkAddFile_v2", cuLinkAddFile_v2 as *const ())
-                    .needs("cuLinkAddFile_v2"),
-                Entry::new("cuLinkComplete", 5050, false, "cuLinkComplete", cuLinkComplete as *const ())
-                    .needs("cuLinkComplete"),
+                Entry::new(
+                    "cuLibraryUnload",
+                    12000,
+                    false,
+                    "cuLibraryUnload",
+                    cuLibraryUnload as *const (),
+                )
+                .needs("cuLibraryUnload"),
+                Entry::new(
+                    "cuLinkAddData",
+                    5050,
+                    false,
+                    "cuLinkAddData",
+                    cuLinkAddData as *const (),
+                )
+                .needs("cuLinkAddData"),
+                Entry::new(
+                    "cuLinkAddData",
+                    6050,
+                    false,
+                    "cuLinkAddData_v2",
+                    cuLinkAddData_v2 as *const (),
+                )
+                .needs("cuLinkAddData_v2"),
+                Entry::new(
+                    "cuLinkAddFile",
+                    5050,
+                    false,
+                    "cuLinkAddFile",
+                    cuLinkAddFile as *const (),
+                )
+                .needs("cuLinkAddFile"),
+                Entry::new(
+                    "cuLinkAddFile",
+                    6050,
+                    false,
+                    "cuLinkAddFile_v2",
+                    cuLinkAddFile_v2 as *const (),
+                )
+                .needs("cuLinkAddFile_v2"),
+                Entry::new(
+                    "cuLinkComplete",
+                    5050,
+                    false,
+                    "cuLinkComplete",
+                    cuLinkComplete as *const (),
+                )
+                .needs("cuLinkComplete"),
                 Entry::new("cuLinkCreate", 5050, false, "cuLinkCreate", cuLinkCreate as *const ())
                     .needs("cuLinkCreate"),
-                Entry::new("cuLinkCreate", 6050, false, "cuLinkCreate_v2", cuLinkCreate_v2 as *const ())
-                    .needs("cuLinkCreate_v2"),
-                Entry::new("cuLinkDestroy", 5050, false, "cuLinkDestroy", cuLinkDestroy as *const ())
-                    .needs("cuLinkDestroy"),
-                Entry::new("cuLogsCurrent", 12090, false, "cuLogsCurrent", cuLogsCurrent as *const ()),
-                Entry::new("cuLogsDumpToFile", 12090, false, "cuLogsDumpToFile", cuLogsDumpToFile as *const ()),
-                Entry::new("cuLogsDumpToMemory", 12090, false, "cuLogsDumpToMemory", cuLogsDumpToMemory as *const ()),
+                Entry::new(
+                    "cuLinkCreate",
+                    6050,
+                    false,
+                    "cuLinkCreate_v2",
+                    cuLinkCreate_v2 as *const (),
+                )
+                .needs("cuLinkCreate_v2"),
+                Entry::new(
+                    "cuLinkDestroy",
+                    5050,
+                    false,
+                    "cuLinkDestroy",
+                    cuLinkDestroy as *const (),
+                )
+                .needs("cuLinkDestroy"),
+                Entry::new(
+                    "cuLogsCurrent",
+                    12090,
+                    false,
+                    "cuLogsCurrent",
+                    cuLogsCurrent as *const (),
+                ),
+                Entry::new(
+                    "cuLogsDumpToFile",
+                    12090,
+                    false,
+                    "cuLogsDumpToFile",
+                    cuLogsDumpToFile as *const (),
+                ),
+                Entry::new(
+                    "cuLogsDumpToMemory",
+                    12090,
+                    false,
+                    "cuLogsDumpToMemory",
+                    cuLogsDumpToMemory as *const (),
+                ),
                 Entry::new(
                     "cuLogsRegisterCallback",
                     12090,
@@ -11120,8 +12926,14 @@ macro_rules! driver_exports {
                     "cuLogsUnregisterCallback",
                     cuLogsUnregisterCallback as *const (),
                 ),
-                Entry::new("cuMemAddressFree", 10020, false, "cuMemAddressFree", cuMemAddressFree as *const ())
-                    .needs("cuMemAddressFree"),
+                Entry::new(
+                    "cuMemAddressFree",
+                    10020,
+                    false,
+                    "cuMemAddressFree",
+                    cuMemAddressFree as *const (),
+                )
+                .needs("cuMemAddressFree"),
                 Entry::new(
                     "cuMemAddressReserve",
                     10020,
@@ -11131,14 +12943,33 @@ macro_rules! driver_exports {
                 )
                 .needs("cuMemAddressReserve"),
                 Entry::new("cuMemAdvise", 8000, false, "cuMemAdvise", cuMemAdvise as *const ()),
-                Entry::new("cuMemAdvise", 12020, false, "cuMemAdvise_v2", cuMemAdvise_v2 as *const ()),
-                Entry::new("cuMemAlloc", 2000, false, "cuMemAlloc", cuMemAlloc as *const ()).needs("cuMemAlloc"),
+                Entry::new(
+                    "cuMemAdvise",
+                    12020,
+                    false,
+                    "cuMemAdvise_v2",
+                    cuMemAdvise_v2 as *const (),
+                ),
+                Entry::new("cuMemAlloc", 2000, false, "cuMemAlloc", cuMemAlloc as *const ())
+                    .needs("cuMemAlloc"),
                 Entry::new("cuMemAlloc", 3020, false, "cuMemAlloc_v2", cuMemAlloc_v2 as *const ())
                     .needs("cuMemAlloc_v2"),
-                Entry::new("cuMemAllocAsync", 11020, false, "cuMemAllocAsync", cuMemAllocAsync as *const ())
-                    .needs("cuMemAllocAsync"),
-                Entry::new("cuMemAllocAsync", 11020, true, "cuMemAllocAsync_ptsz", cuMemAllocAsync_ptsz as *const ())
-                    .needs("cuMemAllocAsync"),
+                Entry::new(
+                    "cuMemAllocAsync",
+                    11020,
+                    false,
+                    "cuMemAllocAsync",
+                    cuMemAllocAsync as *const (),
+                )
+                .needs("cuMemAllocAsync"),
+                Entry::new(
+                    "cuMemAllocAsync",
+                    11020,
+                    true,
+                    "cuMemAllocAsync_ptsz",
+                    cuMemAllocAsync_ptsz as *const (),
+                )
+                .needs("cuMemAllocAsync"),
                 Entry::new(
                     "cuMemAllocFromPoolAsync",
                     11020,
@@ -11155,15 +12986,45 @@ macro_rules! driver_exports {
                     cuMemAllocFromPoolAsync_ptsz as *const (),
                 )
                 .needs("cuMemAllocFromPoolAsync"),
-                Entry::new("cuMemAllocHost", 2000, false, "cuMemAllocHost", cuMemAllocHost as *const ())
-                    .needs("cuMemAllocHost"),
-                Entry::new("cuMemAllocHost", 3020, false, "cuMemAllocHost_v2", cuMemAllocHost_v2 as *const ()),
-                Entry::new("cuMemAllocManaged", 6000, false, "cuMemAllocManaged", cuMemAllocManaged as *const ())
-                    .needs("cuMemAllocManaged"),
-                Entry::new("cuMemAllocPitch", 2000, false, "cuMemAllocPitch", cuMemAllocPitch as *const ())
-                    .needs("cuMemAllocPitch"),
-                Entry::new("cuMemAllocPitch", 3020, false, "cuMemAllocPitch_v2", cuMemAllocPitch_v2 as *const ())
-                    .needs("cuMemAllocPitch_v2"),
+                Entry::new(
+                    "cuMemAllocHost",
+                    2000,
+                    false,
+                    "cuMemAllocHost",
+                    cuMemAllocHost as *const (),
+                )
+                .needs("cuMemAllocHost"),
+                Entry::new(
+                    "cuMemAllocHost",
+                    3020,
+                    false,
+                    "cuMemAllocHost_v2",
+                    cuMemAllocHost_v2 as *const (),
+                ),
+                Entry::new(
+                    "cuMemAllocManaged",
+                    6000,
+                    false,
+                    "cuMemAllocManaged",
+                    cuMemAllocManaged as *const (),
+                )
+                .needs("cuMemAllocManaged"),
+                Entry::new(
+                    "cuMemAllocPitch",
+                    2000,
+                    false,
+                    "cuMemAllocPitch",
+                    cuMemAllocPitch as *const (),
+                )
+                .needs("cuMemAllocPitch"),
+                Entry::new(
+                    "cuMemAllocPitch",
+                    3020,
+                    false,
+                    "cuMemAllocPitch_v2",
+                    cuMemAllocPitch_v2 as *const (),
+                )
+                .needs("cuMemAllocPitch_v2"),
                 Entry::new(
                     "cuMemBatchDecompressAsync",
                     12060,
@@ -11180,7 +13041,8 @@ macro_rules! driver_exports {
                     cuMemBatchDecompressAsync_ptsz as *const (),
                 )
                 .needs("cuMemBatchDecompressAsync"),
-                Entry::new("cuMemCreate", 10020, false, "cuMemCreate", cuMemCreate as *const ()).needs("cuMemCreate"),
+                Entry::new("cuMemCreate", 10020, false, "cuMemCreate", cuMemCreate as *const ())
+                    .needs("cuMemCreate"),
                 Entry::new(
                     "cuMemDiscardAndPrefetchBatchAsync",
                     13000,
@@ -11221,14 +13083,40 @@ macro_rules! driver_exports {
                     cuMemExportToShareableHandle as *const (),
                 )
                 .needs("cuMemExportToShareableHandle"),
-                Entry::new("cuMemFree", 2000, false, "cuMemFree", cuMemFree as *const ()).needs("cuMemFree"),
-                Entry::new("cuMemFree", 3020, false, "cuMemFree_v2", cuMemFree_v2 as *const ()).needs("cuMemFree_v2"),
-                Entry::new("cuMemFreeAsync", 11020, false, "cuMemFreeAsync", cuMemFreeAsync as *const ())
-                    .needs("cuMemFreeAsync"),
-                Entry::new("cuMemFreeAsync", 11020, true, "cuMemFreeAsync_ptsz", cuMemFreeAsync_ptsz as *const ())
-                    .needs("cuMemFreeAsync"),
-                Entry::new("cuMemFreeHost", 2000, false, "cuMemFreeHost", cuMemFreeHost as *const ()),
-                Entry::new("cuMemGetAccess", 10020, false, "cuMemGetAccess", cuMemGetAccess as *const ()),
+                Entry::new("cuMemFree", 2000, false, "cuMemFree", cuMemFree as *const ())
+                    .needs("cuMemFree"),
+                Entry::new("cuMemFree", 3020, false, "cuMemFree_v2", cuMemFree_v2 as *const ())
+                    .needs("cuMemFree_v2"),
+                Entry::new(
+                    "cuMemFreeAsync",
+                    11020,
+                    false,
+                    "cuMemFreeAsync",
+                    cuMemFreeAsync as *const (),
+                )
+                .needs("cuMemFreeAsync"),
+                Entry::new(
+                    "cuMemFreeAsync",
+                    11020,
+                    true,
+                    "cuMemFreeAsync_ptsz",
+                    cuMemFreeAsync_ptsz as *const (),
+                )
+                .needs("cuMemFreeAsync"),
+                Entry::new(
+                    "cuMemFreeHost",
+                    2000,
+                    false,
+                    "cuMemFreeHost",
+                    cuMemFreeHost as *const (),
+                ),
+                Entry::new(
+                    "cuMemGetAccess",
+                    10020,
+                    false,
+                    "cuMemGetAccess",
+                    cuMemGetAccess as *const (),
+                ),
                 Entry::new(
                     "cuMemGetAddressRange",
                     2000,
@@ -11275,10 +13163,28 @@ macro_rules! driver_exports {
                 .needs("cuMemGetHandleForAddressRange"),
                 Entry::new("cuMemGetInfo", 2000, false, "cuMemGetInfo", cuMemGetInfo as *const ())
                     .needs("cuMemGetInfo"),
-                Entry::new("cuMemGetInfo", 3020, false, "cuMemGetInfo_v2", cuMemGetInfo_v2 as *const ())
-                    .needs("cuMemGetInfo_v2"),
-                Entry::new("cuMemGetMemPool", 13000, false, "cuMemGetMemPool", cuMemGetMemPool as *const ()),
-                Entry::new("cuMemHostAlloc", 2020, false, "cuMemHostAlloc", cuMemHostAlloc as *const ()),
+                Entry::new(
+                    "cuMemGetInfo",
+                    3020,
+                    false,
+                    "cuMemGetInfo_v2",
+                    cuMemGetInfo_v2 as *const (),
+                )
+                .needs("cuMemGetInfo_v2"),
+                Entry::new(
+                    "cuMemGetMemPool",
+                    13000,
+                    false,
+                    "cuMemGetMemPool",
+                    cuMemGetMemPool as *const (),
+                ),
+                Entry::new(
+                    "cuMemHostAlloc",
+                    2020,
+                    false,
+                    "cuMemHostAlloc",
+                    cuMemHostAlloc as *const (),
+                ),
                 Entry::new(
                     "cuMemHostGetDevicePointer",
                     2020,
@@ -11295,10 +13201,34 @@ macro_rules! driver_exports {
                     cuMemHostGetDevicePointer_v2 as *const (),
                 )
                 .needs("cuMemHostGetDevicePointer_v2"),
-                Entry::new("cuMemHostGetFlags", 2030, false, "cuMemHostGetFlags", cuMemHostGetFlags as *const ()),
-                Entry::new("cuMemHostRegister", 4000, false, "cuMemHostRegister", cuMemHostRegister as *const ()),
-                Entry::new("cuMemHostRegister", 6050, false, "cuMemHostRegister_v2", cuMemHostRegister_v2 as *const ()),
-                Entry::new("cuMemHostUnregister", 4000, false, "cuMemHostUnregister", cuMemHostUnregister as *const ()),
+                Entry::new(
+                    "cuMemHostGetFlags",
+                    2030,
+                    false,
+                    "cuMemHostGetFlags",
+                    cuMemHostGetFlags as *const (),
+                ),
+                Entry::new(
+                    "cuMemHostRegister",
+                    4000,
+                    false,
+                    "cuMemHostRegister",
+                    cuMemHostRegister as *const (),
+                ),
+                Entry::new(
+                    "cuMemHostRegister",
+                    6050,
+                    false,
+                    "cuMemHostRegister_v2",
+                    cuMemHostRegister_v2 as *const (),
+                ),
+                Entry::new(
+                    "cuMemHostUnregister",
+                    4000,
+                    false,
+                    "cuMemHostUnregister",
+                    cuMemHostUnregister as *const (),
+                ),
                 Entry::new(
                     "cuMemImportFromShareableHandle",
                     10020,
@@ -11307,9 +13237,16 @@ macro_rules! driver_exports {
                     cuMemImportFromShareableHandle as *const (),
                 )
                 .needs("cuMemImportFromShareableHandle"),
-                Entry::new("cuMemMap", 10020, false, "cuMemMap", cuMemMap as *const ()).needs("cuMemMap"),
-                Entry::new("cuMemMapArrayAsync", 11010, false, "cuMemMapArrayAsync", cuMemMapArrayAsync as *const ())
-                    .needs("cuMemMapArrayAsync"),
+                Entry::new("cuMemMap", 10020, false, "cuMemMap", cuMemMap as *const ())
+                    .needs("cuMemMap"),
+                Entry::new(
+                    "cuMemMapArrayAsync",
+                    11010,
+                    false,
+                    "cuMemMapArrayAsync",
+                    cuMemMapArrayAsync as *const (),
+                )
+                .needs("cuMemMapArrayAsync"),
                 Entry::new(
                     "cuMemMapArrayAsync",
                     11010,
@@ -11318,10 +13255,22 @@ macro_rules! driver_exports {
                     cuMemMapArrayAsync_ptsz as *const (),
                 )
                 .needs("cuMemMapArrayAsync"),
-                Entry::new("cuMemPoolCreate", 11020, false, "cuMemPoolCreate", cuMemPoolCreate as *const ())
-                    .needs("cuMemPoolCreate"),
-                Entry::new("cuMemPoolDestroy", 11020, false, "cuMemPoolDestroy", cuMemPoolDestroy as *const ())
-                    .needs("cuMemPoolDestroy"),
+                Entry::new(
+                    "cuMemPoolCreate",
+                    11020,
+                    false,
+                    "cuMemPoolCreate",
+                    cuMemPoolCreate as *const (),
+                )
+                .needs("cuMemPoolCreate"),
+                Entry::new(
+                    "cuMemPoolDestroy",
+                    11020,
+                    false,
+                    "cuMemPoolDestroy",
+                    cuMemPoolDestroy as *const (),
+                )
+                .needs("cuMemPoolDestroy"),
                 Entry::new(
                     "cuMemPoolExportPointer",
                     11020,
@@ -11338,8 +13287,14 @@ macro_rules! driver_exports {
                     cuMemPoolExportToShareableHandle as *const (),
                 )
                 .needs("cuMemPoolExportToShareableHandle"),
-                Entry::new("cuMemPoolGetAccess", 11020, false, "cuMemPoolGetAccess", cuMemPoolGetAccess as *const ())
-                    .needs("cuMemPoolGetAccess"),
+                Entry::new(
+                    "cuMemPoolGetAccess",
+                    11020,
+                    false,
+                    "cuMemPoolGetAccess",
+                    cuMemPoolGetAccess as *const (),
+                )
+                .needs("cuMemPoolGetAccess"),
                 Entry::new(
                     "cuMemPoolGetAttribute",
                     11020,
@@ -11364,8 +13319,14 @@ macro_rules! driver_exports {
                     cuMemPoolImportPointer as *const (),
                 )
                 .needs("cuMemPoolImportPointer"),
-                Entry::new("cuMemPoolSetAccess", 11020, false, "cuMemPoolSetAccess", cuMemPoolSetAccess as *const ())
-                    .needs("cuMemPoolSetAccess"),
+                Entry::new(
+                    "cuMemPoolSetAccess",
+                    11020,
+                    false,
+                    "cuMemPoolSetAccess",
+                    cuMemPoolSetAccess as *const (),
+                )
+                .needs("cuMemPoolSetAccess"),
                 Entry::new(
                     "cuMemPoolSetAttribute",
                     11020,
@@ -11374,10 +13335,22 @@ macro_rules! driver_exports {
                     cuMemPoolSetAttribute as *const (),
                 )
                 .needs("cuMemPoolSetAttribute"),
-                Entry::new("cuMemPoolTrimTo", 11020, false, "cuMemPoolTrimTo", cuMemPoolTrimTo as *const ())
-                    .needs("cuMemPoolTrimTo"),
-                Entry::new("cuMemPrefetchAsync", 8000, false, "cuMemPrefetchAsync", cuMemPrefetchAsync as *const ())
-                    .needs("cuMemPrefetchAsync"),
+                Entry::new(
+                    "cuMemPoolTrimTo",
+                    11020,
+                    false,
+                    "cuMemPoolTrimTo",
+                    cuMemPoolTrimTo as *const (),
+                )
+                .needs("cuMemPoolTrimTo"),
+                Entry::new(
+                    "cuMemPrefetchAsync",
+                    8000,
+                    false,
+                    "cuMemPrefetchAsync",
+                    cuMemPrefetchAsync as *const (),
+                )
+                .needs("cuMemPrefetchAsync"),
                 Entry::new(
                     "cuMemPrefetchAsync",
                     8000,
@@ -11441,21 +13414,55 @@ macro_rules! driver_exports {
                     "cuMemRetainAllocationHandle",
                     cuMemRetainAllocationHandle as *const (),
                 ),
-                Entry::new("cuMemSetAccess", 10020, false, "cuMemSetAccess", cuMemSetAccess as *const ())
-                    .needs("cuMemSetAccess"),
-                Entry::new("cuMemSetMemPool", 13000, false, "cuMemSetMemPool", cuMemSetMemPool as *const ()),
-                Entry::new("cuMemUnmap", 10020, false, "cuMemUnmap", cuMemUnmap as *const ()).needs("cuMemUnmap"),
-                Entry::new("cuMemcpy", 4000, false, "cuMemcpy", cuMemcpy as *const ()).needs("cuMemcpy"),
-                Entry::new("cuMemcpy", 7000, true, "cuMemcpy_ptds", cuMemcpy_ptds as *const ()).needs("cuMemcpy"),
-                Entry::new("cuMemcpy2D", 2000, false, "cuMemcpy2D", cuMemcpy2D as *const ()).needs("cuMemcpy2D"),
+                Entry::new(
+                    "cuMemSetAccess",
+                    10020,
+                    false,
+                    "cuMemSetAccess",
+                    cuMemSetAccess as *const (),
+                )
+                .needs("cuMemSetAccess"),
+                Entry::new(
+                    "cuMemSetMemPool",
+                    13000,
+                    false,
+                    "cuMemSetMemPool",
+                    cuMemSetMemPool as *const (),
+                ),
+                Entry::new("cuMemUnmap", 10020, false, "cuMemUnmap", cuMemUnmap as *const ())
+                    .needs("cuMemUnmap"),
+                Entry::new("cuMemcpy", 4000, false, "cuMemcpy", cuMemcpy as *const ())
+                    .needs("cuMemcpy"),
+                Entry::new("cuMemcpy", 7000, true, "cuMemcpy_ptds", cuMemcpy_ptds as *const ())
+                    .needs("cuMemcpy"),
+                Entry::new("cuMemcpy2D", 2000, false, "cuMemcpy2D", cuMemcpy2D as *const ())
+                    .needs("cuMemcpy2D"),
                 Entry::new("cuMemcpy2D", 3020, false, "cuMemcpy2D_v2", cuMemcpy2D_v2 as *const ())
                     .needs("cuMemcpy2D_v2"),
-                Entry::new("cuMemcpy2D", 7000, true, "cuMemcpy2D_v2_ptds", cuMemcpy2D_v2_ptds as *const ())
-                    .needs("cuMemcpy2D_v2"),
-                Entry::new("cuMemcpy2DAsync", 2000, false, "cuMemcpy2DAsync", cuMemcpy2DAsync as *const ())
-                    .needs("cuMemcpy2DAsync"),
-                Entry::new("cuMemcpy2DAsync", 3020, false, "cuMemcpy2DAsync_v2", cuMemcpy2DAsync_v2 as *const ())
-                    .needs("cuMemcpy2DAsync_v2"),
+                Entry::new(
+                    "cuMemcpy2D",
+                    7000,
+                    true,
+                    "cuMemcpy2D_v2_ptds",
+                    cuMemcpy2D_v2_ptds as *const (),
+                )
+                .needs("cuMemcpy2D_v2"),
+                Entry::new(
+                    "cuMemcpy2DAsync",
+                    2000,
+                    false,
+                    "cuMemcpy2DAsync",
+                    cuMemcpy2DAsync as *const (),
+                )
+                .needs("cuMemcpy2DAsync"),
+                Entry::new(
+                    "cuMemcpy2DAsync",
+                    3020,
+                    false,
+                    "cuMemcpy2DAsync_v2",
+                    cuMemcpy2DAsync_v2 as *const (),
+                )
+                .needs("cuMemcpy2DAsync_v2"),
                 Entry::new(
                     "cuMemcpy2DAsync",
                     7000,
@@ -11464,8 +13471,14 @@ macro_rules! driver_exports {
                     cuMemcpy2DAsync_v2_ptsz as *const (),
                 )
                 .needs("cuMemcpy2DAsync_v2"),
-                Entry::new("cuMemcpy2DUnaligned", 2000, false, "cuMemcpy2DUnaligned", cuMemcpy2DUnaligned as *const ())
-                    .needs("cuMemcpy2DUnaligned"),
+                Entry::new(
+                    "cuMemcpy2DUnaligned",
+                    2000,
+                    false,
+                    "cuMemcpy2DUnaligned",
+                    cuMemcpy2DUnaligned as *const (),
+                )
+                .needs("cuMemcpy2DUnaligned"),
                 Entry::new(
                     "cuMemcpy2DUnaligned",
                     3020,
@@ -11482,15 +13495,34 @@ macro_rules! driver_exports {
                     cuMemcpy2DUnaligned_v2_ptds as *const (),
                 )
                 .needs("cuMemcpy2DUnaligned_v2"),
-                Entry::new("cuMemcpy3D", 2000, false, "cuMemcpy3D", cuMemcpy3D as *const ()).needs("cuMemcpy3D"),
+                Entry::new("cuMemcpy3D", 2000, false, "cuMemcpy3D", cuMemcpy3D as *const ())
+                    .needs("cuMemcpy3D"),
                 Entry::new("cuMemcpy3D", 3020, false, "cuMemcpy3D_v2", cuMemcpy3D_v2 as *const ())
                     .needs("cuMemcpy3D_v2"),
-                Entry::new("cuMemcpy3D", 7000, true, "cuMemcpy3D_v2_ptds", cuMemcpy3D_v2_ptds as *const ())
-                    .needs("cuMemcpy3D_v2"),
-                Entry::new("cuMemcpy3DAsync", 2000, false, "cuMemcpy3DAsync", cuMemcpy3DAsync as *const ())
-                    .needs("cuMemcpy3DAsync"),
-                Entry::new("cuMemcpy3DAsync", 3020, false, "cuMemcpy3DAsync_v2", cuMemcpy3DAsync_v2 as *const ())
-                    .needs("cuMemcpy3DAsync_v2"),
+                Entry::new(
+                    "cuMemcpy3D",
+                    7000,
+                    true,
+                    "cuMemcpy3D_v2_ptds",
+                    cuMemcpy3D_v2_ptds as *const (),
+                )
+                .needs("cuMemcpy3D_v2"),
+                Entry::new(
+                    "cuMemcpy3DAsync",
+                    2000,
+                    false,
+                    "cuMemcpy3DAsync",
+                    cuMemcpy3DAsync as *const (),
+                )
+                .needs("cuMemcpy3DAsync"),
+                Entry::new(
+                    "cuMemcpy3DAsync",
+                    3020,
+                    false,
+                    "cuMemcpy3DAsync_v2",
+                    cuMemcpy3DAsync_v2 as *const (),
+                )
+                .needs("cuMemcpy3DAsync_v2"),
                 Entry::new(
                     "cuMemcpy3DAsync",
                     7000,
@@ -11531,12 +13563,30 @@ macro_rules! driver_exports {
                     cuMemcpy3DBatchAsync_v2_ptsz as *const (),
                 )
                 .needs("cuMemcpy3DBatchAsync_v2"),
-                Entry::new("cuMemcpy3DPeer", 4000, false, "cuMemcpy3DPeer", cuMemcpy3DPeer as *const ())
-                    .needs("cuMemcpy3DPeer"),
-                Entry::new("cuMemcpy3DPeer", 7000, true, "cuMemcpy3DPeer_ptds", cuMemcpy3DPeer_ptds as *const ())
-                    .needs("cuMemcpy3DPeer"),
-                Entry::new("cuMemcpy3DPeerAsync", 4000, false, "cuMemcpy3DPeerAsync", cuMemcpy3DPeerAsync as *const ())
-                    .needs("cuMemcpy3DPeerAsync"),
+                Entry::new(
+                    "cuMemcpy3DPeer",
+                    4000,
+                    false,
+                    "cuMemcpy3DPeer",
+                    cuMemcpy3DPeer as *const (),
+                )
+                .needs("cuMemcpy3DPeer"),
+                Entry::new(
+                    "cuMemcpy3DPeer",
+                    7000,
+                    true,
+                    "cuMemcpy3DPeer_ptds",
+                    cuMemcpy3DPeer_ptds as *const (),
+                )
+                .needs("cuMemcpy3DPeer"),
+                Entry::new(
+                    "cuMemcpy3DPeerAsync",
+                    4000,
+                    false,
+                    "cuMemcpy3DPeerAsync",
+                    cuMemcpy3DPeerAsync as *const (),
+                )
+                .needs("cuMemcpy3DPeerAsync"),
                 Entry::new(
                     "cuMemcpy3DPeerAsync",
                     7000,
@@ -11545,32 +13595,92 @@ macro_rules! driver_exports {
                     cuMemcpy3DPeerAsync_ptsz as *const (),
                 )
                 .needs("cuMemcpy3DPeerAsync"),
-                Entry::new("cuMemcpyAsync", 4000, false, "cuMemcpyAsync", cuMemcpyAsync as *const ())
-                    .needs("cuMemcpyAsync"),
-                Entry::new("cuMemcpyAsync", 7000, true, "cuMemcpyAsync_ptsz", cuMemcpyAsync_ptsz as *const ())
-                    .needs("cuMemcpyAsync"),
+                Entry::new(
+                    "cuMemcpyAsync",
+                    4000,
+                    false,
+                    "cuMemcpyAsync",
+                    cuMemcpyAsync as *const (),
+                )
+                .needs("cuMemcpyAsync"),
+                Entry::new(
+                    "cuMemcpyAsync",
+                    7000,
+                    true,
+                    "cuMemcpyAsync_ptsz",
+                    cuMemcpyAsync_ptsz as *const (),
+                )
+                .needs("cuMemcpyAsync"),
                 Entry::new("cuMemcpyAtoA", 2000, false, "cuMemcpyAtoA", cuMemcpyAtoA as *const ())
                     .needs("cuMemcpyAtoA"),
-                Entry::new("cuMemcpyAtoA", 3020, false, "cuMemcpyAtoA_v2", cuMemcpyAtoA_v2 as *const ())
-                    .needs("cuMemcpyAtoA_v2"),
-                Entry::new("cuMemcpyAtoA", 7000, true, "cuMemcpyAtoA_v2_ptds", cuMemcpyAtoA_v2_ptds as *const ())
-                    .needs("cuMemcpyAtoA_v2"),
+                Entry::new(
+                    "cuMemcpyAtoA",
+                    3020,
+                    false,
+                    "cuMemcpyAtoA_v2",
+                    cuMemcpyAtoA_v2 as *const (),
+                )
+                .needs("cuMemcpyAtoA_v2"),
+                Entry::new(
+                    "cuMemcpyAtoA",
+                    7000,
+                    true,
+                    "cuMemcpyAtoA_v2_ptds",
+                    cuMemcpyAtoA_v2_ptds as *const (),
+                )
+                .needs("cuMemcpyAtoA_v2"),
                 Entry::new("cuMemcpyAtoD", 2000, false, "cuMemcpyAtoD", cuMemcpyAtoD as *const ())
                     .needs("cuMemcpyAtoD"),
-                Entry::new("cuMemcpyAtoD", 3020, false, "cuMemcpyAtoD_v2", cuMemcpyAtoD_v2 as *const ())
-                    .needs("cuMemcpyAtoD_v2"),
-                Entry::new("cuMemcpyAtoD", 7000, true, "cuMemcpyAtoD_v2_ptds", cuMemcpyAtoD_v2_ptds as *const ())
-                    .needs("cuMemcpyAtoD_v2"),
+                Entry::new(
+                    "cuMemcpyAtoD",
+                    3020,
+                    false,
+                    "cuMemcpyAtoD_v2",
+                    cuMemcpyAtoD_v2 as *const (),
+                )
+                .needs("cuMemcpyAtoD_v2"),
+                Entry::new(
+                    "cuMemcpyAtoD",
+                    7000,
+                    true,
+                    "cuMemcpyAtoD_v2_ptds",
+                    cuMemcpyAtoD_v2_ptds as *const (),
+                )
+                .needs("cuMemcpyAtoD_v2"),
                 Entry::new("cuMemcpyAtoH", 2000, false, "cuMemcpyAtoH", cuMemcpyAtoH as *const ())
                     .needs("cuMemcpyAtoH"),
-                Entry::new("cuMemcpyAtoH", 3020, false, "cuMemcpyAtoH_v2", cuMemcpyAtoH_v2 as *const ())
-                    .needs("cuMemcpyAtoH_v2"),
-                Entry::new("cuMemcpyAtoH", 7000, true, "cuMemcpyAtoH_v2_ptds", cuMemcpyAtoH_v2_ptds as *const ())
-                    .needs("cuMemcpyAtoH_v2"),
-                Entry::new("cuMemcpyAtoHAsync", 2000, false, "cuMemcpyAtoHAsync", cuMemcpyAtoHAsync as *const ())
-                    .needs("cuMemcpyAtoHAsync"),
-                Entry::new("cuMemcpyAtoHAsync", 3020, false, "cuMemcpyAtoHAsync_v2", cuMemcpyAtoHAsync_v2 as *const ())
-                    .needs("cuMemcpyAtoHAsync_v2"),
+                Entry::new(
+                    "cuMemcpyAtoH",
+                    3020,
+                    false,
+                    "cuMemcpyAtoH_v2",
+                    cuMemcpyAtoH_v2 as *const (),
+                )
+                .needs("cuMemcpyAtoH_v2"),
+                Entry::new(
+                    "cuMemcpyAtoH",
+                    7000,
+                    true,
+                    "cuMemcpyAtoH_v2_ptds",
+                    cuMemcpyAtoH_v2_ptds as *const (),
+                )
+                .needs("cuMemcpyAtoH_v2"),
+                Entry::new(
+                    "cuMemcpyAtoHAsync",
+                    2000,
+                    false,
+                    "cuMemcpyAtoHAsync",
+                    cuMemcpyAtoHAsync as *const (),
+                )
+                .needs("cuMemcpyAtoHAsync"),
+                Entry::new(
+                    "cuMemcpyAtoHAsync",
+                    3020,
+                    false,
+                    "cuMemcpyAtoHAsync_v2",
+                    cuMemcpyAtoHAsync_v2 as *const (),
+                )
+                .needs("cuMemcpyAtoHAsync_v2"),
                 Entry::new(
                     "cuMemcpyAtoHAsync",
                     7000,
@@ -11579,8 +13689,14 @@ macro_rules! driver_exports {
                     cuMemcpyAtoHAsync_v2_ptsz as *const (),
                 )
                 .needs("cuMemcpyAtoHAsync_v2"),
-                Entry::new("cuMemcpyBatchAsync", 12080, false, "cuMemcpyBatchAsync", cuMemcpyBatchAsync as *const ())
-                    .needs("cuMemcpyBatchAsync"),
+                Entry::new(
+                    "cuMemcpyBatchAsync",
+                    12080,
+                    false,
+                    "cuMemcpyBatchAsync",
+                    cuMemcpyBatchAsync as *const (),
+                )
+                .needs("cuMemcpyBatchAsync"),
                 Entry::new(
                     "cuMemcpyBatchAsync",
                     12080,
@@ -11607,20 +13723,56 @@ macro_rules! driver_exports {
                 .needs("cuMemcpyBatchAsync_v2"),
                 Entry::new("cuMemcpyDtoA", 2000, false, "cuMemcpyDtoA", cuMemcpyDtoA as *const ())
                     .needs("cuMemcpyDtoA"),
-                Entry::new("cuMemcpyDtoA", 3020, false, "cuMemcpyDtoA_v2", cuMemcpyDtoA_v2 as *const ())
-                    .needs("cuMemcpyDtoA_v2"),
-                Entry::new("cuMemcpyDtoA", 7000, true, "cuMemcpyDtoA_v2_ptds", cuMemcpyDtoA_v2_ptds as *const ())
-                    .needs("cuMemcpyDtoA_v2"),
+                Entry::new(
+                    "cuMemcpyDtoA",
+                    3020,
+                    false,
+                    "cuMemcpyDtoA_v2",
+                    cuMemcpyDtoA_v2 as *const (),
+                )
+                .needs("cuMemcpyDtoA_v2"),
+                Entry::new(
+                    "cuMemcpyDtoA",
+                    7000,
+                    true,
+                    "cuMemcpyDtoA_v2_ptds",
+                    cuMemcpyDtoA_v2_ptds as *const (),
+                )
+                .needs("cuMemcpyDtoA_v2"),
                 Entry::new("cuMemcpyDtoD", 2000, false, "cuMemcpyDtoD", cuMemcpyDtoD as *const ())
                     .needs("cuMemcpyDtoD"),
-                Entry::new("cuMemcpyDtoD", 3020, false, "cuMemcpyDtoD_v2", cuMemcpyDtoD_v2 as *const ())
-                    .needs("cuMemcpyDtoD_v2"),
-                Entry::new("cuMemcpyDtoD", 7000, true, "cuMemcpyDtoD_v2_ptds", cuMemcpyDtoD_v2_ptds as *const ())
-                    .needs("cuMemcpyDtoD_v2"),
-                Entry::new("cuMemcpyDtoDAsync", 3000, false, "cuMemcpyDtoDAsync", cuMemcpyDtoDAsync as *const ())
-                    .needs("cuMemcpyDtoDAsync"),
-                Entry::new("cuMemcpyDtoDAsync", 3020, false, "cuMemcpyDtoDAsync_v2", cuMemcpyDtoDAsync_v2 as *const ())
-                    .needs("cuMemcpyDtoDAsync_v2"),
+                Entry::new(
+                    "cuMemcpyDtoD",
+                    3020,
+                    false,
+                    "cuMemcpyDtoD_v2",
+                    cuMemcpyDtoD_v2 as *const (),
+                )
+                .needs("cuMemcpyDtoD_v2"),
+                Entry::new(
+                    "cuMemcpyDtoD",
+                    7000,
+                    true,
+                    "cuMemcpyDtoD_v2_ptds",
+                    cuMemcpyDtoD_v2_ptds as *const (),
+                )
+                .needs("cuMemcpyDtoD_v2"),
+                Entry::new(
+                    "cuMemcpyDtoDAsync",
+                    3000,
+                    false,
+                    "cuMemcpyDtoDAsync",
+                    cuMemcpyDtoDAsync as *const (),
+                )
+                .needs("cuMemcpyDtoDAsync"),
+                Entry::new(
+                    "cuMemcpyDtoDAsync",
+                    3020,
+                    false,
+                    "cuMemcpyDtoDAsync_v2",
+                    cuMemcpyDtoDAsync_v2 as *const (),
+                )
+                .needs("cuMemcpyDtoDAsync_v2"),
                 Entry::new(
                     "cuMemcpyDtoDAsync",
                     7000,
@@ -11631,14 +13783,38 @@ macro_rules! driver_exports {
                 .needs("cuMemcpyDtoDAsync_v2"),
                 Entry::new("cuMemcpyDtoH", 2000, false, "cuMemcpyDtoH", cuMemcpyDtoH as *const ())
                     .needs("cuMemcpyDtoH"),
-                Entry::new("cuMemcpyDtoH", 3020, false, "cuMemcpyDtoH_v2", cuMemcpyDtoH_v2 as *const ())
-                    .needs("cuMemcpyDtoH_v2"),
-                Entry::new("cuMemcpyDtoH", 7000, true, "cuMemcpyDtoH_v2_ptds", cuMemcpyDtoH_v2_ptds as *const ())
-                    .needs("cuMemcpyDtoH_v2"),
-                Entry::new("cuMemcpyDtoHAsync", 2000, false, "cuMemcpyDtoHAsync", cuMemcpyDtoHAsync as *const ())
-                    .needs("cuMemcpyDtoHAsync"),
-                Entry::new("cuMemcpyDtoHAsync", 3020, false, "cuMemcpyDtoHAsync_v2", cuMemcpyDtoHAsync_v2 as *const ())
-                    .needs("cuMemcpyDtoHAsync_v2"),
+                Entry::new(
+                    "cuMemcpyDtoH",
+                    3020,
+                    false,
+                    "cuMemcpyDtoH_v2",
+                    cuMemcpyDtoH_v2 as *const (),
+                )
+                .needs("cuMemcpyDtoH_v2"),
+                Entry::new(
+                    "cuMemcpyDtoH",
+                    7000,
+                    true,
+                    "cuMemcpyDtoH_v2_ptds",
+                    cuMemcpyDtoH_v2_ptds as *const (),
+                )
+                .needs("cuMemcpyDtoH_v2"),
+                Entry::new(
+                    "cuMemcpyDtoHAsync",
+                    2000,
+                    false,
+                    "cuMemcpyDtoHAsync",
+                    cuMemcpyDtoHAsync as *const (),
+                )
+                .needs("cuMemcpyDtoHAsync"),
+                Entry::new(
+                    "cuMemcpyDtoHAsync",
+                    3020,
+                    false,
+                    "cuMemcpyDtoHAsync_v2",
+                    cuMemcpyDtoHAsync_v2 as *const (),
+                )
+                .needs("cuMemcpyDtoHAsync_v2"),
                 Entry::new(
                     "cuMemcpyDtoHAsync",
                     7000,
@@ -11649,14 +13825,38 @@ macro_rules! driver_exports {
                 .needs("cuMemcpyDtoHAsync_v2"),
                 Entry::new("cuMemcpyHtoA", 2000, false, "cuMemcpyHtoA", cuMemcpyHtoA as *const ())
                     .needs("cuMemcpyHtoA"),
-                Entry::new("cuMemcpyHtoA", 3020, false, "cuMemcpyHtoA_v2", cuMemcpyHtoA_v2 as *const ())
-                    .needs("cuMemcpyHtoA_v2"),
-                Entry::new("cuMemcpyHtoA", 7000, true, "cuMemcpyHtoA_v2_ptds", cuMemcpyHtoA_v2_ptds as *const ())
-                    .needs("cuMemcpyHtoA_v2"),
-                Entry::new("cuMemcpyHtoAAsync", 2000, false, "cuMemcpyHtoAAsync", cuMemcpyHtoAAsync as *const ())
-                    .needs("cuMemcpyHtoAAsync"),
-                Entry::new("cuMemcpyHtoAAsync", 3020, false, "cuMemcpyHtoAAsync_v2", cuMemcpyHtoAAsync_v2 as *const ())
-                    .needs("cuMemcpyHtoAAsync_v2"),
+                Entry::new(
+                    "cuMemcpyHtoA",
+                    3020,
+                    false,
+                    "cuMemcpyHtoA_v2",
+                    cuMemcpyHtoA_v2 as *const (),
+                )
+                .needs("cuMemcpyHtoA_v2"),
+                Entry::new(
+                    "cuMemcpyHtoA",
+                    7000,
+                    true,
+                    "cuMemcpyHtoA_v2_ptds",
+                    cuMemcpyHtoA_v2_ptds as *const (),
+                )
+                .needs("cuMemcpyHtoA_v2"),
+                Entry::new(
+                    "cuMemcpyHtoAAsync",
+                    2000,
+                    false,
+                    "cuMemcpyHtoAAsync",
+                    cuMemcpyHtoAAsync as *const (),
+                )
+                .needs("cuMemcpyHtoAAsync"),
+                Entry::new(
+                    "cuMemcpyHtoAAsync",
+                    3020,
+                    false,
+                    "cuMemcpyHtoAAsync_v2",
+                    cuMemcpyHtoAAsync_v2 as *const (),
+                )
+                .needs("cuMemcpyHtoAAsync_v2"),
                 Entry::new(
                     "cuMemcpyHtoAAsync",
                     7000,
@@ -11667,14 +13867,38 @@ macro_rules! driver_exports {
                 .needs("cuMemcpyHtoAAsync_v2"),
                 Entry::new("cuMemcpyHtoD", 2000, false, "cuMemcpyHtoD", cuMemcpyHtoD as *const ())
                     .needs("cuMemcpyHtoD"),
-                Entry::new("cuMemcpyHtoD", 3020, false, "cuMemcpyHtoD_v2", cuMemcpyHtoD_v2 as *const ())
-                    .needs("cuMemcpyHtoD_v2"),
-                Entry::new("cuMemcpyHtoD", 7000, true, "cuMemcpyHtoD_v2_ptds", cuMemcpyHtoD_v2_ptds as *const ())
-                    .needs("cuMemcpyHtoD_v2"),
-                Entry::new("cuMemcpyHtoDAsync", 2000, false, "cuMemcpyHtoDAsync", cuMemcpyHtoDAsync as *const ())
-                    .needs("cuMemcpyHtoDAsync"),
-                Entry::new("cuMemcpyHtoDAsync", 3020, false, "cuMemcpyHtoDAsync_v2", cuMemcpyHtoDAsync_v2 as *const ())
-                    .needs("cuMemcpyHtoDAsync_v2"),
+                Entry::new(
+                    "cuMemcpyHtoD",
+                    3020,
+                    false,
+                    "cuMemcpyHtoD_v2",
+                    cuMemcpyHtoD_v2 as *const (),
+                )
+                .needs("cuMemcpyHtoD_v2"),
+                Entry::new(
+                    "cuMemcpyHtoD",
+                    7000,
+                    true,
+                    "cuMemcpyHtoD_v2_ptds",
+                    cuMemcpyHtoD_v2_ptds as *const (),
+                )
+                .needs("cuMemcpyHtoD_v2"),
+                Entry::new(
+                    "cuMemcpyHtoDAsync",
+                    2000,
+                    false,
+                    "cuMemcpyHtoDAsync",
+                    cuMemcpyHtoDAsync as *const (),
+                )
+                .needs("cuMemcpyHtoDAsync"),
+                Entry::new(
+                    "cuMemcpyHtoDAsync",
+                    3020,
+                    false,
+                    "cuMemcpyHtoDAsync_v2",
+                    cuMemcpyHtoDAsync_v2 as *const (),
+                )
+                .needs("cuMemcpyHtoDAsync_v2"),
                 Entry::new(
                     "cuMemcpyHtoDAsync",
                     7000,
@@ -11685,10 +13909,22 @@ macro_rules! driver_exports {
                 .needs("cuMemcpyHtoDAsync_v2"),
                 Entry::new("cuMemcpyPeer", 4000, false, "cuMemcpyPeer", cuMemcpyPeer as *const ())
                     .needs("cuMemcpyPeer"),
-                Entry::new("cuMemcpyPeer", 7000, true, "cuMemcpyPeer_ptds", cuMemcpyPeer_ptds as *const ())
-                    .needs("cuMemcpyPeer"),
-                Entry::new("cuMemcpyPeerAsync", 4000, false, "cuMemcpyPeerAsync", cuMemcpyPeerAsync as *const ())
-                    .needs("cuMemcpyPeerAsync"),
+                Entry::new(
+                    "cuMemcpyPeer",
+                    7000,
+                    true,
+                    "cuMemcpyPeer_ptds",
+                    cuMemcpyPeer_ptds as *const (),
+                )
+                .needs("cuMemcpyPeer"),
+                Entry::new(
+                    "cuMemcpyPeerAsync",
+                    4000,
+                    false,
+                    "cuMemcpyPeerAsync",
+                    cuMemcpyPeerAsync as *const (),
+                )
+                .needs("cuMemcpyPeerAsync"),
                 Entry::new(
                     "cuMemcpyPeerAsync",
                     7000,
@@ -11697,23 +13933,72 @@ macro_rules! driver_exports {
                     cuMemcpyPeerAsync_ptsz as *const (),
                 )
                 .needs("cuMemcpyPeerAsync"),
-                Entry::new("cuMemsetD16", 2000, false, "cuMemsetD16", cuMemsetD16 as *const ()).needs("cuMemsetD16"),
-                Entry::new("cuMemsetD16", 3020, false, "cuMemsetD16_v2", cuMemsetD16_v2 as *const ())
-                    .needs("cuMemsetD16_v2"),
-                Entry::new("cuMemsetD16", 7000, true, "cuMemsetD16_v2_ptds", cuMemsetD16_v2_ptds as *const ())
-                    .needs("cuMemsetD16_v2"),
-                Entry::new("cuMemsetD16Async", 3020, false, "cuMemsetD16Async", cuMemsetD16Async as *const ())
-                    .needs("cuMemsetD16Async"),
-                Entry::new("cuMemsetD16Async", 7000, true, "cuMemsetD16Async_ptsz", cuMemsetD16Async_ptsz as *const ())
-                    .needs("cuMemsetD16Async"),
-                Entry::new("cuMemsetD2D16", 2000, false, "cuMemsetD2D16", cuMemsetD2D16 as *const ())
-                    .needs("cuMemsetD2D16"),
-                Entry::new("cuMemsetD2D16", 3020, false, "cuMemsetD2D16_v2", cuMemsetD2D16_v2 as *const ())
-                    .needs("cuMemsetD2D16_v2"),
-                Entry::new("cuMemsetD2D16", 7000, true, "cuMemsetD2D16_v2_ptds", cuMemsetD2D16_v2_ptds as *const ())
-                    .needs("cuMemsetD2D16_v2"),
-                Entry::new("cuMemsetD2D16Async", 3020, false, "cuMemsetD2D16Async", cuMemsetD2D16Async as *const ())
-                    .needs("cuMemsetD2D16Async"),
+                Entry::new("cuMemsetD16", 2000, false, "cuMemsetD16", cuMemsetD16 as *const ())
+                    .needs("cuMemsetD16"),
+                Entry::new(
+                    "cuMemsetD16",
+                    3020,
+                    false,
+                    "cuMemsetD16_v2",
+                    cuMemsetD16_v2 as *const (),
+                )
+                .needs("cuMemsetD16_v2"),
+                Entry::new(
+                    "cuMemsetD16",
+                    7000,
+                    true,
+                    "cuMemsetD16_v2_ptds",
+                    cuMemsetD16_v2_ptds as *const (),
+                )
+                .needs("cuMemsetD16_v2"),
+                Entry::new(
+                    "cuMemsetD16Async",
+                    3020,
+                    false,
+                    "cuMemsetD16Async",
+                    cuMemsetD16Async as *const (),
+                )
+                .needs("cuMemsetD16Async"),
+                Entry::new(
+                    "cuMemsetD16Async",
+                    7000,
+                    true,
+                    "cuMemsetD16Async_ptsz",
+                    cuMemsetD16Async_ptsz as *const (),
+                )
+                .needs("cuMemsetD16Async"),
+                Entry::new(
+                    "cuMemsetD2D16",
+                    2000,
+                    false,
+                    "cuMemsetD2D16",
+                    cuMemsetD2D16 as *const (),
+                )
+                .needs("cuMemsetD2D16"),
+                Entry::new(
+                    "cuMemsetD2D16",
+                    3020,
+                    false,
+                    "cuMemsetD2D16_v2",
+                    cuMemsetD2D16_v2 as *const (),
+                )
+                .needs("cuMemsetD2D16_v2"),
+                Entry::new(
+                    "cuMemsetD2D16",
+                    7000,
+                    true,
+                    "cuMemsetD2D16_v2_ptds",
+                    cuMemsetD2D16_v2_ptds as *const (),
+                )
+                .needs("cuMemsetD2D16_v2"),
+                Entry::new(
+                    "cuMemsetD2D16Async",
+                    3020,
+                    false,
+                    "cuMemsetD2D16Async",
+                    cuMemsetD2D16Async as *const (),
+                )
+                .needs("cuMemsetD2D16Async"),
                 Entry::new(
                     "cuMemsetD2D16Async",
                     7000,
@@ -11722,14 +14007,38 @@ macro_rules! driver_exports {
                     cuMemsetD2D16Async_ptsz as *const (),
                 )
                 .needs("cuMemsetD2D16Async"),
-                Entry::new("cuMemsetD2D32", 2000, false, "cuMemsetD2D32", cuMemsetD2D32 as *const ())
-                    .needs("cuMemsetD2D32"),
-                Entry::new("cuMemsetD2D32", 3020, false, "cuMemsetD2D32_v2", cuMemsetD2D32_v2 as *const ())
-                    .needs("cuMemsetD2D32_v2"),
-                Entry::new("cuMemsetD2D32", 7000, true, "cuMemsetD2D32_v2_ptds", cuMemsetD2D32_v2_ptds as *const ())
-                    .needs("cuMemsetD2D32_v2"),
-                Entry::new("cuMemsetD2D32Async", 3020, false, "cuMemsetD2D32Async", cuMemsetD2D32Async as *const ())
-                    .needs("cuMemsetD2D32Async"),
+                Entry::new(
+                    "cuMemsetD2D32",
+                    2000,
+                    false,
+                    "cuMemsetD2D32",
+                    cuMemsetD2D32 as *const (),
+                )
+                .needs("cuMemsetD2D32"),
+                Entry::new(
+                    "cuMemsetD2D32",
+                    3020,
+                    false,
+                    "cuMemsetD2D32_v2",
+                    cuMemsetD2D32_v2 as *const (),
+                )
+                .needs("cuMemsetD2D32_v2"),
+                Entry::new(
+                    "cuMemsetD2D32",
+                    7000,
+                    true,
+                    "cuMemsetD2D32_v2_ptds",
+                    cuMemsetD2D32_v2_ptds as *const (),
+                )
+                .needs("cuMemsetD2D32_v2"),
+                Entry::new(
+                    "cuMemsetD2D32Async",
+                    3020,
+                    false,
+                    "cuMemsetD2D32Async",
+                    cuMemsetD2D32Async as *const (),
+                )
+                .needs("cuMemsetD2D32Async"),
                 Entry::new(
                     "cuMemsetD2D32Async",
                     7000,
@@ -11740,12 +14049,30 @@ macro_rules! driver_exports {
                 .needs("cuMemsetD2D32Async"),
                 Entry::new("cuMemsetD2D8", 2000, false, "cuMemsetD2D8", cuMemsetD2D8 as *const ())
                     .needs("cuMemsetD2D8"),
-                Entry::new("cuMemsetD2D8", 3020, false, "cuMemsetD2D8_v2", cuMemsetD2D8_v2 as *const ())
-                    .needs("cuMemsetD2D8_v2"),
-                Entry::new("cuMemsetD2D8", 7000, true, "cuMemsetD2D8_v2_ptds", cuMemsetD2D8_v2_ptds as *const ())
-                    .needs("cuMemsetD2D8_v2"),
-                Entry::new("cuMemsetD2D8Async", 3020, false, "cuMemsetD2D8Async", cuMemsetD2D8Async as *const ())
-                    .needs("cuMemsetD2D8Async"),
+                Entry::new(
+                    "cuMemsetD2D8",
+                    3020,
+                    false,
+                    "cuMemsetD2D8_v2",
+                    cuMemsetD2D8_v2 as *const (),
+                )
+                .needs("cuMemsetD2D8_v2"),
+                Entry::new(
+                    "cuMemsetD2D8",
+                    7000,
+                    true,
+                    "cuMemsetD2D8_v2_ptds",
+                    cuMemsetD2D8_v2_ptds as *const (),
+                )
+                .needs("cuMemsetD2D8_v2"),
+                Entry::new(
+                    "cuMemsetD2D8Async",
+                    3020,
+                    false,
+                    "cuMemsetD2D8Async",
+                    cuMemsetD2D8Async as *const (),
+                )
+                .needs("cuMemsetD2D8Async"),
                 Entry::new(
                     "cuMemsetD2D8Async",
                     7000,
@@ -11754,24 +14081,68 @@ macro_rules! driver_exports {
                     cuMemsetD2D8Async_ptsz as *const (),
                 )
                 .needs("cuMemsetD2D8Async"),
-                Entry::new("cuMemsetD32", 2000, false, "cuMemsetD32", cuMemsetD32 as *const ()).needs("cuMemsetD32"),
-                Entry::new("cuMemsetD32", 3020, false, "cuMemsetD32_v2", cuMemsetD32_v2 as *const ())
-                    .needs("cuMemsetD32_v2"),
-                Entry::new("cuMemsetD32", 7000, true, "cuMemsetD32_v2_ptds", cuMemsetD32_v2_ptds as *const ())
-                    .needs("cuMemsetD32_v2"),
-                Entry::new("cuMemsetD32Async", 3020, false, "cuMemsetD32Async", cuMemsetD32Async as *const ())
-                    .needs("cuMemsetD32Async"),
-                Entry::new("cuMemsetD32Async", 7000, true, "cuMemsetD32Async_ptsz", cuMemsetD32Async_ptsz as *const ())
-                    .needs("cuMemsetD32Async"),
-                Entry::new("cuMemsetD8", 2000, false, "cuMemsetD8", cuMemsetD8 as *const ()).needs("cuMemsetD8"),
+                Entry::new("cuMemsetD32", 2000, false, "cuMemsetD32", cuMemsetD32 as *const ())
+                    .needs("cuMemsetD32"),
+                Entry::new(
+                    "cuMemsetD32",
+                    3020,
+                    false,
+                    "cuMemsetD32_v2",
+                    cuMemsetD32_v2 as *const (),
+                )
+                .needs("cuMemsetD32_v2"),
+                Entry::new(
+                    "cuMemsetD32",
+                    7000,
+                    true,
+                    "cuMemsetD32_v2_ptds",
+                    cuMemsetD32_v2_ptds as *const (),
+                )
+                .needs("cuMemsetD32_v2"),
+                Entry::new(
+                    "cuMemsetD32Async",
+                    3020,
+                    false,
+                    "cuMemsetD32Async",
+                    cuMemsetD32Async as *const (),
+                )
+                .needs("cuMemsetD32Async"),
+                Entry::new(
+                    "cuMemsetD32Async",
+                    7000,
+                    true,
+                    "cuMemsetD32Async_ptsz",
+                    cuMemsetD32Async_ptsz as *const (),
+                )
+                .needs("cuMemsetD32Async"),
+                Entry::new("cuMemsetD8", 2000, false, "cuMemsetD8", cuMemsetD8 as *const ())
+                    .needs("cuMemsetD8"),
                 Entry::new("cuMemsetD8", 3020, false, "cuMemsetD8_v2", cuMemsetD8_v2 as *const ())
                     .needs("cuMemsetD8_v2"),
-                Entry::new("cuMemsetD8", 7000, true, "cuMemsetD8_v2_ptds", cuMemsetD8_v2_ptds as *const ())
-                    .needs("cuMemsetD8_v2"),
-                Entry::new("cuMemsetD8Async", 3020, false, "cuMemsetD8Async", cuMemsetD8Async as *const ())
-                    .needs("cuMemsetD8Async"),
-                Entry::new("cuMemsetD8Async", 7000, true, "cuMemsetD8Async_ptsz", cuMemsetD8Async_ptsz as *const ())
-                    .needs("cuMemsetD8Async"),
+                Entry::new(
+                    "cuMemsetD8",
+                    7000,
+                    true,
+                    "cuMemsetD8_v2_ptds",
+                    cuMemsetD8_v2_ptds as *const (),
+                )
+                .needs("cuMemsetD8_v2"),
+                Entry::new(
+                    "cuMemsetD8Async",
+                    3020,
+                    false,
+                    "cuMemsetD8Async",
+                    cuMemsetD8Async as *const (),
+                )
+                .needs("cuMemsetD8Async"),
+                Entry::new(
+                    "cuMemsetD8Async",
+                    7000,
+                    true,
+                    "cuMemsetD8Async_ptsz",
+                    cuMemsetD8Async_ptsz as *const (),
+                )
+                .needs("cuMemsetD8Async"),
                 Entry::new(
                     "cuMipmappedArrayCreate",
                     5000,
@@ -11820,8 +14191,14 @@ macro_rules! driver_exports {
                     cuModuleEnumerateFunctions as *const (),
                 )
                 .needs("cuModuleEnumerateFunctions"),
-                Entry::new("cuModuleGetFunction", 2000, false, "cuModuleGetFunction", cuModuleGetFunction as *const ())
-                    .needs("cuModuleGetFunction"),
+                Entry::new(
+                    "cuModuleGetFunction",
+                    2000,
+                    false,
+                    "cuModuleGetFunction",
+                    cuModuleGetFunction as *const (),
+                )
+                .needs("cuModuleGetFunction"),
                 Entry::new(
                     "cuModuleGetFunctionCount",
                     12040,
@@ -11830,10 +14207,22 @@ macro_rules! driver_exports {
                     cuModuleGetFunctionCount as *const (),
                 )
                 .needs("cuModuleGetFunctionCount"),
-                Entry::new("cuModuleGetGlobal", 2000, false, "cuModuleGetGlobal", cuModuleGetGlobal as *const ())
-                    .needs("cuModuleGetGlobal"),
-                Entry::new("cuModuleGetGlobal", 3020, false, "cuModuleGetGlobal_v2", cuModuleGetGlobal_v2 as *const ())
-                    .needs("cuModuleGetGlobal_v2"),
+                Entry::new(
+                    "cuModuleGetGlobal",
+                    2000,
+                    false,
+                    "cuModuleGetGlobal",
+                    cuModuleGetGlobal as *const (),
+                )
+                .needs("cuModuleGetGlobal"),
+                Entry::new(
+                    "cuModuleGetGlobal",
+                    3020,
+                    false,
+                    "cuModuleGetGlobal_v2",
+                    cuModuleGetGlobal_v2 as *const (),
+                )
+                .needs("cuModuleGetGlobal_v2"),
                 Entry::new(
                     "cuModuleGetLoadingMode",
                     11070,
@@ -11841,16 +14230,40 @@ macro_rules! driver_exports {
                     "cuModuleGetLoadingMode",
                     cuModuleGetLoadingMode as *const (),
                 ),
-                Entry::new("cuModuleGetSurfRef", 3000, false, "cuModuleGetSurfRef", cuModuleGetSurfRef as *const ())
-                    .needs("cuModuleGetSurfRef"),
-                Entry::new("cuModuleGetTexRef", 2000, false, "cuModuleGetTexRef", cuModuleGetTexRef as *const ())
-                    .needs("cuModuleGetTexRef"),
+                Entry::new(
+                    "cuModuleGetSurfRef",
+                    3000,
+                    false,
+                    "cuModuleGetSurfRef",
+                    cuModuleGetSurfRef as *const (),
+                )
+                .needs("cuModuleGetSurfRef"),
+                Entry::new(
+                    "cuModuleGetTexRef",
+                    2000,
+                    false,
+                    "cuModuleGetTexRef",
+                    cuModuleGetTexRef as *const (),
+                )
+                .needs("cuModuleGetTexRef"),
                 Entry::new("cuModuleLoad", 2000, false, "cuModuleLoad", cuModuleLoad as *const ())
                     .needs("cuModuleLoad"),
-                Entry::new("cuModuleLoadData", 2000, false, "cuModuleLoadData", cuModuleLoadData as *const ())
-                    .needs("cuModuleLoadData"),
-                Entry::new("cuModuleLoadDataEx", 2010, false, "cuModuleLoadDataEx", cuModuleLoadDataEx as *const ())
-                    .needs("cuModuleLoadDataEx"),
+                Entry::new(
+                    "cuModuleLoadData",
+                    2000,
+                    false,
+                    "cuModuleLoadData",
+                    cuModuleLoadData as *const (),
+                )
+                .needs("cuModuleLoadData"),
+                Entry::new(
+                    "cuModuleLoadDataEx",
+                    2010,
+                    false,
+                    "cuModuleLoadDataEx",
+                    cuModuleLoadDataEx as *const (),
+                )
+                .needs("cuModuleLoadDataEx"),
                 Entry::new(
                     "cuModuleLoadFatBinary",
                     2000,
@@ -11859,8 +14272,14 @@ macro_rules! driver_exports {
                     cuModuleLoadFatBinary as *const (),
                 )
                 .needs("cuModuleLoadFatBinary"),
-                Entry::new("cuModuleUnload", 2000, false, "cuModuleUnload", cuModuleUnload as *const ())
-                    .needs("cuModuleUnload"),
+                Entry::new(
+                    "cuModuleUnload",
+                    2000,
+                    false,
+                    "cuModuleUnload",
+                    cuModuleUnload as *const (),
+                )
+                .needs("cuModuleUnload"),
                 Entry::new(
                     "cuMulticastAddDevice",
                     12010,
@@ -11877,10 +14296,22 @@ macro_rules! driver_exports {
                     cuMulticastBindAddr as *const (),
                 )
                 .needs("cuMulticastBindAddr"),
-                Entry::new("cuMulticastBindMem", 12010, false, "cuMulticastBindMem", cuMulticastBindMem as *const ())
-                    .needs("cuMulticastBindMem"),
-                Entry::new("cuMulticastCreate", 12010, false, "cuMulticastCreate", cuMulticastCreate as *const ())
-                    .needs("cuMulticastCreate"),
+                Entry::new(
+                    "cuMulticastBindMem",
+                    12010,
+                    false,
+                    "cuMulticastBindMem",
+                    cuMulticastBindMem as *const (),
+                )
+                .needs("cuMulticastBindMem"),
+                Entry::new(
+                    "cuMulticastCreate",
+                    12010,
+                    false,
+                    "cuMulticastCreate",
+                    cuMulticastCreate as *const (),
+                )
+                .needs("cuMulticastCreate"),
                 Entry::new(
                     "cuMulticastGetGranularity",
                     12010,
@@ -11889,8 +14320,14 @@ macro_rules! driver_exports {
                     cuMulticastGetGranularity as *const (),
                 )
                 .needs("cuMulticastGetGranularity"),
-                Entry::new("cuMulticastUnbind", 12010, false, "cuMulticastUnbind", cuMulticastUnbind as *const ())
-                    .needs("cuMulticastUnbind"),
+                Entry::new(
+                    "cuMulticastUnbind",
+                    12010,
+                    false,
+                    "cuMulticastUnbind",
+                    cuMulticastUnbind as *const (),
+                )
+                .needs("cuMulticastUnbind"),
                 Entry::new(
                     "cuOccupancyAvailableDynamicSMemPerBlock",
                     10020,
@@ -11947,8 +14384,20 @@ macro_rules! driver_exports {
                     cuOccupancyMaxPotentialClusterSize as *const (),
                 )
                 .needs("cuOccupancyMaxPotentialClusterSize"),
-                Entry::new("cuParamSetSize", 2000, false, "cuParamSetSize", cuParamSetSize as *const ()),
-                Entry::new("cuParamSetTexRef", 2000, false, "cuParamSetTexRef", cuParamSetTexRef as *const ()),
+                Entry::new(
+                    "cuParamSetSize",
+                    2000,
+                    false,
+                    "cuParamSetSize",
+                    cuParamSetSize as *const (),
+                ),
+                Entry::new(
+                    "cuParamSetTexRef",
+                    2000,
+                    false,
+                    "cuParamSetTexRef",
+                    cuParamSetTexRef as *const (),
+                ),
                 Entry::new("cuParamSetf", 2000, false, "cuParamSetf", cuParamSetf as *const ()),
                 Entry::new("cuParamSeti", 2000, false, "cuParamSeti", cuParamSeti as *const ()),
                 Entry::new("cuParamSetv", 2000, false, "cuParamSetv", cuParamSetv as *const ()),
@@ -11981,8 +14430,20 @@ macro_rules! driver_exports {
                     cuProfilerInitialize as *const (),
                 )
                 .needs("cuProfilerInitialize"),
-                Entry::new("cuProfilerStart", 4000, false, "cuProfilerStart", cuProfilerStart as *const ()),
-                Entry::new("cuProfilerStop", 4000, false, "cuProfilerStop", cuProfilerStop as *const ()),
+                Entry::new(
+                    "cuProfilerStart",
+                    4000,
+                    false,
+                    "cuProfilerStart",
+                    cuProfilerStart as *const (),
+                ),
+                Entry::new(
+                    "cuProfilerStop",
+                    4000,
+                    false,
+                    "cuProfilerStop",
+                    cuProfilerStop as *const (),
+                ),
                 Entry::new(
                     "cuSignalExternalSemaphoresAsync",
                     10000,
@@ -11999,8 +14460,14 @@ macro_rules! driver_exports {
                     cuSignalExternalSemaphoresAsync_ptsz as *const (),
                 )
                 .needs("cuSignalExternalSemaphoresAsync"),
-                Entry::new("cuStreamAddCallback", 5000, false, "cuStreamAddCallback", cuStreamAddCallback as *const ())
-                    .needs("cuStreamAddCallback"),
+                Entry::new(
+                    "cuStreamAddCallback",
+                    5000,
+                    false,
+                    "cuStreamAddCallback",
+                    cuStreamAddCallback as *const (),
+                )
+                .needs("cuStreamAddCallback"),
                 Entry::new(
                     "cuStreamAddCallback",
                     7000,
@@ -12023,8 +14490,14 @@ macro_rules! driver_exports {
                     "cuStreamAttachMemAsync_ptsz",
                     cuStreamAttachMemAsync_ptsz as *const (),
                 ),
-                Entry::new("cuStreamBatchMemOp", 8000, false, "cuStreamBatchMemOp", cuStreamBatchMemOp as *const ())
-                    .needs("cuStreamBatchMemOp"),
+                Entry::new(
+                    "cuStreamBatchMemOp",
+                    8000,
+                    false,
+                    "cuStreamBatchMemOp",
+                    cuStreamBatchMemOp as *const (),
+                )
+                .needs("cuStreamBatchMemOp"),
                 Entry::new(
                     "cuStreamBatchMemOp",
                     8000,
@@ -12107,8 +14580,14 @@ macro_rules! driver_exports {
                     cuStreamCopyAttributes_ptsz as *const (),
                 )
                 .needs("cuStreamCopyAttributes"),
-                Entry::new("cuStreamCreate", 2000, false, "cuStreamCreate", cuStreamCreate as *const ())
-                    .needs("cuStreamCreate"),
+                Entry::new(
+                    "cuStreamCreate",
+                    2000,
+                    false,
+                    "cuStreamCreate",
+                    cuStreamCreate as *const (),
+                )
+                .needs("cuStreamCreate"),
                 Entry::new(
                     "cuStreamCreateWithPriority",
                     5050,
@@ -12117,11 +14596,29 @@ macro_rules! driver_exports {
                     cuStreamCreateWithPriority as *const (),
                 )
                 .needs("cuStreamCreateWithPriority"),
-                Entry::new("cuStreamDestroy", 2000, false, "cuStreamDestroy", cuStreamDestroy as *const ())
-                    .needs("cuStreamDestroy"),
-                Entry::new("cuStreamDestroy", 4000, false, "cuStreamDestroy_v2", cuStreamDestroy_v2 as *const ())
-                    .needs("cuStreamDestroy_v2"),
-                Entry::new("cuStreamEndCapture", 10000, false, "cuStreamEndCapture", cuStreamEndCapture as *const ()),
+                Entry::new(
+                    "cuStreamDestroy",
+                    2000,
+                    false,
+                    "cuStreamDestroy",
+                    cuStreamDestroy as *const (),
+                )
+                .needs("cuStreamDestroy"),
+                Entry::new(
+                    "cuStreamDestroy",
+                    4000,
+                    false,
+                    "cuStreamDestroy_v2",
+                    cuStreamDestroy_v2 as *const (),
+                )
+                .needs("cuStreamDestroy_v2"),
+                Entry::new(
+                    "cuStreamEndCapture",
+                    10000,
+                    false,
+                    "cuStreamEndCapture",
+                    cuStreamEndCapture as *const (),
+                ),
                 Entry::new(
                     "cuStreamEndCapture",
                     10000,
@@ -12187,9 +14684,27 @@ macro_rules! driver_exports {
                     "cuStreamGetCaptureInfo_v3_ptsz",
                     cuStreamGetCaptureInfo_v3_ptsz as *const (),
                 ),
-                Entry::new("cuStreamGetCtx", 9020, false, "cuStreamGetCtx", cuStreamGetCtx as *const ()),
-                Entry::new("cuStreamGetCtx", 9020, true, "cuStreamGetCtx_ptsz", cuStreamGetCtx_ptsz as *const ()),
-                Entry::new("cuStreamGetCtx", 12050, false, "cuStreamGetCtx_v2", cuStreamGetCtx_v2 as *const ()),
+                Entry::new(
+                    "cuStreamGetCtx",
+                    9020,
+                    false,
+                    "cuStreamGetCtx",
+                    cuStreamGetCtx as *const (),
+                ),
+                Entry::new(
+                    "cuStreamGetCtx",
+                    9020,
+                    true,
+                    "cuStreamGetCtx_ptsz",
+                    cuStreamGetCtx_ptsz as *const (),
+                ),
+                Entry::new(
+                    "cuStreamGetCtx",
+                    12050,
+                    false,
+                    "cuStreamGetCtx_v2",
+                    cuStreamGetCtx_v2 as *const (),
+                ),
                 Entry::new(
                     "cuStreamGetCtx",
                     12050,
@@ -12197,7 +14712,13 @@ macro_rules! driver_exports {
                     "cuStreamGetCtx_v2_ptsz",
                     cuStreamGetCtx_v2_ptsz as *const (),
                 ),
-                Entry::new("cuStreamGetDevice", 12080, false, "cuStreamGetDevice", cuStreamGetDevice as *const ()),
+                Entry::new(
+                    "cuStreamGetDevice",
+                    12080,
+                    false,
+                    "cuStreamGetDevice",
+                    cuStreamGetDevice as *const (),
+                ),
                 Entry::new(
                     "cuStreamGetDevice",
                     12080,
@@ -12205,8 +14726,20 @@ macro_rules! driver_exports {
                     "cuStreamGetDevice_ptsz",
                     cuStreamGetDevice_ptsz as *const (),
                 ),
-                Entry::new("cuStreamGetFlags", 5050, false, "cuStreamGetFlags", cuStreamGetFlags as *const ()),
-                Entry::new("cuStreamGetFlags", 7000, true, "cuStreamGetFlags_ptsz", cuStreamGetFlags_ptsz as *const ()),
+                Entry::new(
+                    "cuStreamGetFlags",
+                    5050,
+                    false,
+                    "cuStreamGetFlags",
+                    cuStreamGetFlags as *const (),
+                ),
+                Entry::new(
+                    "cuStreamGetFlags",
+                    7000,
+                    true,
+                    "cuStreamGetFlags_ptsz",
+                    cuStreamGetFlags_ptsz as *const (),
+                ),
                 Entry::new(
                     "cuStreamGetGreenCtx",
                     12040,
@@ -12214,9 +14747,27 @@ macro_rules! driver_exports {
                     "cuStreamGetGreenCtx",
                     cuStreamGetGreenCtx as *const (),
                 ),
-                Entry::new("cuStreamGetId", 12000, false, "cuStreamGetId", cuStreamGetId as *const ()),
-                Entry::new("cuStreamGetId", 12000, true, "cuStreamGetId_ptsz", cuStreamGetId_ptsz as *const ()),
-                Entry::new("cuStreamGetPriority", 5050, false, "cuStreamGetPriority", cuStreamGetPriority as *const ()),
+                Entry::new(
+                    "cuStreamGetId",
+                    12000,
+                    false,
+                    "cuStreamGetId",
+                    cuStreamGetId as *const (),
+                ),
+                Entry::new(
+                    "cuStreamGetId",
+                    12000,
+                    true,
+                    "cuStreamGetId_ptsz",
+                    cuStreamGetId_ptsz as *const (),
+                ),
+                Entry::new(
+                    "cuStreamGetPriority",
+                    5050,
+                    false,
+                    "cuStreamGetPriority",
+                    cuStreamGetPriority as *const (),
+                ),
                 Entry::new(
                     "cuStreamGetPriority",
                     7000,
@@ -12238,10 +14789,22 @@ macro_rules! driver_exports {
                     "cuStreamIsCapturing_ptsz",
                     cuStreamIsCapturing_ptsz as *const (),
                 ),
-                Entry::new("cuStreamQuery", 2000, false, "cuStreamQuery", cuStreamQuery as *const ())
-                    .needs("cuStreamQuery"),
-                Entry::new("cuStreamQuery", 7000, true, "cuStreamQuery_ptsz", cuStreamQuery_ptsz as *const ())
-                    .needs("cuStreamQuery"),
+                Entry::new(
+                    "cuStreamQuery",
+                    2000,
+                    false,
+                    "cuStreamQuery",
+                    cuStreamQuery as *const (),
+                )
+                .needs("cuStreamQuery"),
+                Entry::new(
+                    "cuStreamQuery",
+                    7000,
+                    true,
+                    "cuStreamQuery_ptsz",
+                    cuStreamQuery_ptsz as *const (),
+                )
+                .needs("cuStreamQuery"),
                 Entry::new(
                     "cuStreamSetAttribute",
                     11000,
@@ -12258,8 +14821,14 @@ macro_rules! driver_exports {
                     cuStreamSetAttribute_ptsz as *const (),
                 )
                 .needs("cuStreamSetAttribute"),
-                Entry::new("cuStreamSynchronize", 2000, false, "cuStreamSynchronize", cuStreamSynchronize as *const ())
-                    .needs("cuStreamSynchronize"),
+                Entry::new(
+                    "cuStreamSynchronize",
+                    2000,
+                    false,
+                    "cuStreamSynchronize",
+                    cuStreamSynchronize as *const (),
+                )
+                .needs("cuStreamSynchronize"),
                 Entry::new(
                     "cuStreamSynchronize",
                     7000,
@@ -12296,8 +14865,14 @@ macro_rules! driver_exports {
                     "cuStreamUpdateCaptureDependencies_v2_ptsz",
                     cuStreamUpdateCaptureDependencies_v2_ptsz as *const (),
                 ),
-                Entry::new("cuStreamWaitEvent", 3020, false, "cuStreamWaitEvent", cuStreamWaitEvent as *const ())
-                    .needs("cuStreamWaitEvent"),
+                Entry::new(
+                    "cuStreamWaitEvent",
+                    3020,
+                    false,
+                    "cuStreamWaitEvent",
+                    cuStreamWaitEvent as *const (),
+                )
+                .needs("cuStreamWaitEvent"),
                 Entry::new(
                     "cuStreamWaitEvent",
                     7000,
@@ -12306,8 +14881,14 @@ macro_rules! driver_exports {
                     cuStreamWaitEvent_ptsz as *const (),
                 )
                 .needs("cuStreamWaitEvent"),
-                Entry::new("cuStreamWaitValue32", 8000, false, "cuStreamWaitValue32", cuStreamWaitValue32 as *const ())
-                    .needs("cuStreamWaitValue32"),
+                Entry::new(
+                    "cuStreamWaitValue32",
+                    8000,
+                    false,
+                    "cuStreamWaitValue32",
+                    cuStreamWaitValue32 as *const (),
+                )
+                .needs("cuStreamWaitValue32"),
                 Entry::new(
                     "cuStreamWaitValue32",
                     8000,
@@ -12332,8 +14913,14 @@ macro_rules! driver_exports {
                     cuStreamWaitValue32_v2_ptsz as *const (),
                 )
                 .needs("cuStreamWaitValue32_v2"),
-                Entry::new("cuStreamWaitValue64", 9000, false, "cuStreamWaitValue64", cuStreamWaitValue64 as *const ())
-                    .needs("cuStreamWaitValue64"),
+                Entry::new(
+                    "cuStreamWaitValue64",
+                    9000,
+                    false,
+                    "cuStreamWaitValue64",
+                    cuStreamWaitValue64 as *const (),
+                )
+                .needs("cuStreamWaitValue64"),
                 Entry::new(
                     "cuStreamWaitValue64",
                     9000,
@@ -12422,10 +15009,22 @@ macro_rules! driver_exports {
                     cuStreamWriteValue64_v2_ptsz as *const (),
                 )
                 .needs("cuStreamWriteValue64_v2"),
-                Entry::new("cuSurfObjectCreate", 5000, false, "cuSurfObjectCreate", cuSurfObjectCreate as *const ())
-                    .needs("cuSurfObjectCreate"),
-                Entry::new("cuSurfObjectDestroy", 5000, false, "cuSurfObjectDestroy", cuSurfObjectDestroy as *const ())
-                    .needs("cuSurfObjectDestroy"),
+                Entry::new(
+                    "cuSurfObjectCreate",
+                    5000,
+                    false,
+                    "cuSurfObjectCreate",
+                    cuSurfObjectCreate as *const (),
+                )
+                .needs("cuSurfObjectCreate"),
+                Entry::new(
+                    "cuSurfObjectDestroy",
+                    5000,
+                    false,
+                    "cuSurfObjectDestroy",
+                    cuSurfObjectDestroy as *const (),
+                )
+                .needs("cuSurfObjectDestroy"),
                 Entry::new(
                     "cuSurfObjectGetResourceDesc",
                     5000,
@@ -12433,9 +15032,21 @@ macro_rules! driver_exports {
                     "cuSurfObjectGetResourceDesc",
                     cuSurfObjectGetResourceDesc as *const (),
                 ),
-                Entry::new("cuSurfRefGetArray", 3000, false, "cuSurfRefGetArray", cuSurfRefGetArray as *const ()),
-                Entry::new("cuSurfRefSetArray", 3000, false, "cuSurfRefSetArray", cuSurfRefSetArray as *const ())
-                    .needs("cuSurfRefSetArray"),
+                Entry::new(
+                    "cuSurfRefGetArray",
+                    3000,
+                    false,
+                    "cuSurfRefGetArray",
+                    cuSurfRefGetArray as *const (),
+                ),
+                Entry::new(
+                    "cuSurfRefSetArray",
+                    3000,
+                    false,
+                    "cuSurfRefSetArray",
+                    cuSurfRefSetArray as *const (),
+                )
+                .needs("cuSurfRefSetArray"),
                 Entry::new(
                     "cuTensorMapEncodeIm2col",
                     12000,
@@ -12467,10 +15078,22 @@ macro_rules! driver_exports {
                     "cuTensorMapReplaceAddress",
                     cuTensorMapReplaceAddress as *const (),
                 ),
-                Entry::new("cuTexObjectCreate", 5000, false, "cuTexObjectCreate", cuTexObjectCreate as *const ())
-                    .needs("cuTexObjectCreate"),
-                Entry::new("cuTexObjectDestroy", 5000, false, "cuTexObjectDestroy", cuTexObjectDestroy as *const ())
-                    .needs("cuTexObjectDestroy"),
+                Entry::new(
+                    "cuTexObjectCreate",
+                    5000,
+                    false,
+                    "cuTexObjectCreate",
+                    cuTexObjectCreate as *const (),
+                )
+                .needs("cuTexObjectCreate"),
+                Entry::new(
+                    "cuTexObjectDestroy",
+                    5000,
+                    false,
+                    "cuTexObjectDestroy",
+                    cuTexObjectDestroy as *const (),
+                )
+                .needs("cuTexObjectDestroy"),
                 Entry::new(
                     "cuTexObjectGetResourceDesc",
                     5000,
@@ -12492,12 +15115,30 @@ macro_rules! driver_exports {
                     "cuTexObjectGetTextureDesc",
                     cuTexObjectGetTextureDesc as *const (),
                 ),
-                Entry::new("cuTexRefCreate", 2000, false, "cuTexRefCreate", cuTexRefCreate as *const ())
-                    .needs("cuTexRefCreate"),
-                Entry::new("cuTexRefDestroy", 2000, false, "cuTexRefDestroy", cuTexRefDestroy as *const ())
-                    .needs("cuTexRefDestroy"),
-                Entry::new("cuTexRefGetAddress", 2000, false, "cuTexRefGetAddress", cuTexRefGetAddress as *const ())
-                    .needs("cuTexRefGetAddress"),
+                Entry::new(
+                    "cuTexRefCreate",
+                    2000,
+                    false,
+                    "cuTexRefCreate",
+                    cuTexRefCreate as *const (),
+                )
+                .needs("cuTexRefCreate"),
+                Entry::new(
+                    "cuTexRefDestroy",
+                    2000,
+                    false,
+                    "cuTexRefDestroy",
+                    cuTexRefDestroy as *const (),
+                )
+                .needs("cuTexRefDestroy"),
+                Entry::new(
+                    "cuTexRefGetAddress",
+                    2000,
+                    false,
+                    "cuTexRefGetAddress",
+                    cuTexRefGetAddress as *const (),
+                )
+                .needs("cuTexRefGetAddress"),
                 Entry::new(
                     "cuTexRefGetAddress",
                     3020,
@@ -12514,7 +15155,13 @@ macro_rules! driver_exports {
                     cuTexRefGetAddressMode as *const (),
                 )
                 .needs("cuTexRefGetAddressMode"),
-                Entry::new("cuTexRefGetArray", 2000, false, "cuTexRefGetArray", cuTexRefGetArray as *const ()),
+                Entry::new(
+                    "cuTexRefGetArray",
+                    2000,
+                    false,
+                    "cuTexRefGetArray",
+                    cuTexRefGetArray as *const (),
+                ),
                 Entry::new(
                     "cuTexRefGetBorderColor",
                     8000,
@@ -12531,10 +15178,22 @@ macro_rules! driver_exports {
                     cuTexRefGetFilterMode as *const (),
                 )
                 .needs("cuTexRefGetFilterMode"),
-                Entry::new("cuTexRefGetFlags", 2000, false, "cuTexRefGetFlags", cuTexRefGetFlags as *const ())
-                    .needs("cuTexRefGetFlags"),
-                Entry::new("cuTexRefGetFormat", 2000, false, "cuTexRefGetFormat", cuTexRefGetFormat as *const ())
-                    .needs("cuTexRefGetFormat"),
+                Entry::new(
+                    "cuTexRefGetFlags",
+                    2000,
+                    false,
+                    "cuTexRefGetFlags",
+                    cuTexRefGetFlags as *const (),
+                )
+                .needs("cuTexRefGetFlags"),
+                Entry::new(
+                    "cuTexRefGetFormat",
+                    2000,
+                    false,
+                    "cuTexRefGetFormat",
+                    cuTexRefGetFormat as *const (),
+                )
+                .needs("cuTexRefGetFormat"),
                 Entry::new(
                     "cuTexRefGetMaxAnisotropy",
                     5000,
@@ -12574,8 +15233,14 @@ macro_rules! driver_exports {
                     "cuTexRefGetMipmappedArray",
                     cuTexRefGetMipmappedArray as *const (),
                 ),
-                Entry::new("cuTexRefSetAddress", 2000, false, "cuTexRefSetAddress", cuTexRefSetAddress as *const ())
-                    .needs("cuTexRefSetAddress"),
+                Entry::new(
+                    "cuTexRefSetAddress",
+                    2000,
+                    false,
+                    "cuTexRefSetAddress",
+                    cuTexRefSetAddress as *const (),
+                )
+                .needs("cuTexRefSetAddress"),
                 Entry::new(
                     "cuTexRefSetAddress",
                     3020,
@@ -12616,8 +15281,14 @@ macro_rules! driver_exports {
                     cuTexRefSetAddressMode as *const (),
                 )
                 .needs("cuTexRefSetAddressMode"),
-                Entry::new("cuTexRefSetArray", 2000, false, "cuTexRefSetArray", cuTexRefSetArray as *const ())
-                    .needs("cuTexRefSetArray"),
+                Entry::new(
+                    "cuTexRefSetArray",
+                    2000,
+                    false,
+                    "cuTexRefSetArray",
+                    cuTexRefSetArray as *const (),
+                )
+                .needs("cuTexRefSetArray"),
                 Entry::new(
                     "cuTexRefSetBorderColor",
                     8000,
@@ -12634,10 +15305,22 @@ macro_rules! driver_exports {
                     cuTexRefSetFilterMode as *const (),
                 )
                 .needs("cuTexRefSetFilterMode"),
-                Entry::new("cuTexRefSetFlags", 2000, false, "cuTexRefSetFlags", cuTexRefSetFlags as *const ())
-                    .needs("cuTexRefSetFlags"),
-                Entry::new("cuTexRefSetFormat", 2000, false, "cuTexRefSetFormat", cuTexRefSetFormat as *const ())
-                    .needs("cuTexRefSetFormat"),
+                Entry::new(
+                    "cuTexRefSetFlags",
+                    2000,
+                    false,
+                    "cuTexRefSetFlags",
+                    cuTexRefSetFlags as *const (),
+                )
+                .needs("cuTexRefSetFlags"),
+                Entry::new(
+                    "cuTexRefSetFormat",
+                    2000,
+                    false,
+                    "cuTexRefSetFormat",
+                    cuTexRefSetFormat as *const (),
+                )
+                .needs("cuTexRefSetFormat"),
                 Entry::new(
                     "cuTexRefSetMaxAnisotropy",
                     5000,
@@ -12685,7 +15368,13 @@ macro_rules! driver_exports {
                     "cuThreadExchangeStreamCaptureMode",
                     cuThreadExchangeStreamCaptureMode as *const (),
                 ),
-                Entry::new("cuUserObjectCreate", 11030, false, "cuUserObjectCreate", cuUserObjectCreate as *const ()),
+                Entry::new(
+                    "cuUserObjectCreate",
+                    11030,
+                    false,
+                    "cuUserObjectCreate",
+                    cuUserObjectCreate as *const (),
+                ),
                 Entry::new(
                     "cuUserObjectRelease",
                     11030,
@@ -12693,13 +15382,37 @@ macro_rules! driver_exports {
                     "cuUserObjectRelease",
                     cuUserObjectRelease as *const (),
                 ),
-                Entry::new("cuUserObjectRetain", 11030, false, "cuUserObjectRetain", cuUserObjectRetain as *const ()),
-                Entry::new("cuVDPAUCtxCreate", 3010, false, "cuVDPAUCtxCreate", cuVDPAUCtxCreate as *const ())
-                    .needs("cuVDPAUCtxCreate"),
-                Entry::new("cuVDPAUCtxCreate", 3020, false, "cuVDPAUCtxCreate_v2", cuVDPAUCtxCreate_v2 as *const ())
-                    .needs("cuVDPAUCtxCreate_v2"),
-                Entry::new("cuVDPAUGetDevice", 3010, false, "cuVDPAUGetDevice", cuVDPAUGetDevice as *const ())
-                    .needs("cuVDPAUGetDevice"),
+                Entry::new(
+                    "cuUserObjectRetain",
+                    11030,
+                    false,
+                    "cuUserObjectRetain",
+                    cuUserObjectRetain as *const (),
+                ),
+                Entry::new(
+                    "cuVDPAUCtxCreate",
+                    3010,
+                    false,
+                    "cuVDPAUCtxCreate",
+                    cuVDPAUCtxCreate as *const (),
+                )
+                .needs("cuVDPAUCtxCreate"),
+                Entry::new(
+                    "cuVDPAUCtxCreate",
+                    3020,
+                    false,
+                    "cuVDPAUCtxCreate_v2",
+                    cuVDPAUCtxCreate_v2 as *const (),
+                )
+                .needs("cuVDPAUCtxCreate_v2"),
+                Entry::new(
+                    "cuVDPAUGetDevice",
+                    3010,
+                    false,
+                    "cuVDPAUGetDevice",
+                    cuVDPAUGetDevice as *const (),
+                )
+                .needs("cuVDPAUGetDevice"),
                 Entry::new(
                     "cuWaitExternalSemaphoresAsync",
                     10000,

@@ -3,11 +3,12 @@
 #![allow(clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Devices,
-    Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools,
-    Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split,
-    SplitRequest, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
+    DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image,
+    Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind,
+    MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting,
+    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
+    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -176,18 +177,35 @@ impl Backend for Recorder {
     }
 
     fn checkpoint(&'static self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
-        self.outcome("checkpoint", format_args!("process: {process:?}, step: {step:?}, limit: {limit:?}"))
+        self.outcome(
+            "checkpoint",
+            format_args!("process: {process:?}, step: {step:?}, limit: {limit:?}"),
+        )
     }
 
     fn host_alloc(&'static self, ctx: ContextId, bytes: usize, flags: u32) -> Result<*mut u8> {
         self.outcome("host_alloc", format_args!("ctx: {ctx:?}, bytes: {bytes:?}, flags: {flags:?}"))
     }
 
-    unsafe fn host_free(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
-        self.outcome("host_free", format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}"))
+    unsafe fn host_free(
+        &'static self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
+        self.outcome(
+            "host_free",
+            format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}"),
+        )
     }
 
-    fn host_register(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()> {
+    fn host_register(
+        &'static self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+        flags: u32,
+    ) -> Result<()> {
         self.outcome(
             "host_register",
             format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}, flags: {flags:?}"),
@@ -195,7 +213,10 @@ impl Backend for Recorder {
     }
 
     fn host_unregister(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
-        self.outcome("host_unregister", format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}"))
+        self.outcome(
+            "host_unregister",
+            format_args!("ctx: {ctx:?}, memory: {memory:?}, bytes: {bytes:?}"),
+        )
     }
 
     fn host_device_address(&'static self, ctx: ContextId, memory: *mut u8) -> Result<DevicePtr> {
@@ -211,12 +232,7 @@ impl Backend for Recorder {
         stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
-        self.outcome(
-            "copy_to_device",
-            format_args!(
-                "ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, bytes: {bytes:?}, stream: {stream:?}, mode: {mode:?}"
-            ),
-        )
+        self.outcome("copy_to_device", format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, bytes: {bytes:?}, stream: {stream:?}, mode: {mode:?}"))
     }
 
     unsafe fn copy_to_host(
@@ -228,22 +244,25 @@ impl Backend for Recorder {
         stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
-        self.outcome(
-            "copy_to_host",
-            format_args!(
-                "ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, bytes: {bytes:?}, stream: {stream:?}, mode: {mode:?}"
-            ),
-        )
+        self.outcome("copy_to_host", format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, bytes: {bytes:?}, stream: {stream:?}, mode: {mode:?}"))
     }
 
     fn statistics(&'static self) -> Vec<(&'static str, String)> {
         self.answer("statistics", format_args!(""))
     }
 
-    fn context_open(&'static self, ctx: ContextId, device: DeviceId, flags: u32, primary: bool) -> Result<()> {
+    fn context_open(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        flags: u32,
+        primary: bool,
+    ) -> Result<()> {
         self.outcome(
             "context_open",
-            format_args!("ctx: {ctx:?}, device: {device:?}, flags: {flags:?}, primary: {primary:?}"),
+            format_args!(
+                "ctx: {ctx:?}, device: {device:?}, flags: {flags:?}, primary: {primary:?}"
+            ),
         )
     }
 
@@ -260,7 +279,10 @@ impl Backend for Recorder {
     }
 
     fn context_set_limit(&'static self, ctx: ContextId, limit: u32, value: u64) -> Result<()> {
-        self.outcome("context_set_limit", format_args!("ctx: {ctx:?}, limit: {limit:?}, value: {value:?}"))
+        self.outcome(
+            "context_set_limit",
+            format_args!("ctx: {ctx:?}, limit: {limit:?}, value: {value:?}"),
+        )
     }
 
     fn memory_info(&'static self, ctx: ContextId) -> Result<(u64, u64)> {
@@ -275,12 +297,28 @@ impl Backend for Recorder {
         self.outcome("memory_free", format_args!("ctx: {ctx:?}, address: {address:?}"))
     }
 
-    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
-        self.outcome("memory_alloc_async", format_args!("ctx: {ctx:?}, bytes: {bytes:?}, stream: {stream:?}"))
+    fn memory_alloc_async(
+        &'static self,
+        ctx: ContextId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr> {
+        self.outcome(
+            "memory_alloc_async",
+            format_args!("ctx: {ctx:?}, bytes: {bytes:?}, stream: {stream:?}"),
+        )
     }
 
-    fn memory_free_async(&'static self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
-        self.outcome("memory_free_async", format_args!("ctx: {ctx:?}, address: {address:?}, stream: {stream:?}"))
+    fn memory_free_async(
+        &'static self,
+        ctx: ContextId,
+        address: DevicePtr,
+        stream: StreamId,
+    ) -> Result<()> {
+        self.outcome(
+            "memory_free_async",
+            format_args!("ctx: {ctx:?}, address: {address:?}, stream: {stream:?}"),
+        )
     }
 
     fn copy_on_device(
@@ -293,7 +331,9 @@ impl Backend for Recorder {
     ) -> Result<()> {
         self.outcome(
             "copy_on_device",
-            format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, rect: {rect:?}, stream: {stream:?}"),
+            format_args!(
+                "ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, rect: {rect:?}, stream: {stream:?}"
+            ),
         )
     }
 
@@ -301,10 +341,18 @@ impl Backend for Recorder {
         self.outcome("fill", format_args!("ctx: {ctx:?}, fill: {fill:?}, stream: {stream:?}"))
     }
 
-    fn stream_create(&'static self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    fn stream_create(
+        &'static self,
+        ctx: ContextId,
+        stream: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()> {
         self.outcome(
             "stream_create",
-            format_args!("ctx: {ctx:?}, stream: {stream:?}, flags: {flags:?}, priority: {priority:?}"),
+            format_args!(
+                "ctx: {ctx:?}, stream: {stream:?}, flags: {flags:?}, priority: {priority:?}"
+            ),
         )
     }
 
@@ -320,7 +368,13 @@ impl Backend for Recorder {
         self.outcome("stream_query", format_args!("ctx: {ctx:?}, stream: {stream:?}"))
     }
 
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, flags: u32) -> Result<()> {
+    fn stream_wait_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        event: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
         self.outcome(
             "stream_wait_event",
             format_args!("ctx: {ctx:?}, stream: {stream:?}, event: {event:?}, flags: {flags:?}"),
@@ -352,14 +406,23 @@ impl Backend for Recorder {
     }
 
     fn event_create(&'static self, ctx: ContextId, event: ObjectId, flags: u32) -> Result<()> {
-        self.outcome("event_create", format_args!("ctx: {ctx:?}, event: {event:?}, flags: {flags:?}"))
+        self.outcome(
+            "event_create",
+            format_args!("ctx: {ctx:?}, event: {event:?}, flags: {flags:?}"),
+        )
     }
 
     fn event_destroy(&'static self, ctx: ContextId, event: ObjectId) -> Result<()> {
         self.outcome("event_destroy", format_args!("ctx: {ctx:?}, event: {event:?}"))
     }
 
-    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: StreamId, flags: u32) -> Result<()> {
+    fn event_record(
+        &'static self,
+        ctx: ContextId,
+        event: ObjectId,
+        stream: StreamId,
+        flags: u32,
+    ) -> Result<()> {
         self.outcome(
             "event_record",
             format_args!("ctx: {ctx:?}, event: {event:?}, stream: {stream:?}, flags: {flags:?}"),
@@ -378,8 +441,17 @@ impl Backend for Recorder {
         self.outcome("event_elapsed", format_args!("ctx: {ctx:?}, start: {start:?}, end: {end:?}"))
     }
 
-    fn module_load(&'static self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
-        self.outcome("module_load", format_args!("ctx: {ctx:?}, id: {id:?}, image: {image:?}, log: {log:?}"))
+    fn module_load(
+        &'static self,
+        ctx: ContextId,
+        id: ObjectId,
+        image: Image<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
+        self.outcome(
+            "module_load",
+            format_args!("ctx: {ctx:?}, id: {id:?}, image: {image:?}, log: {log:?}"),
+        )
     }
 
     fn module_unload(&'static self, ctx: ContextId, module: ObjectId) -> Result<()> {
@@ -399,12 +471,22 @@ impl Backend for Recorder {
     ) -> Result<KernelInfo> {
         self.outcome(
             "module_function",
-            format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}, function: {function:?}"),
+            format_args!(
+                "ctx: {ctx:?}, module: {module:?}, name: {name:?}, function: {function:?}"
+            ),
         )
     }
 
-    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)> {
-        self.outcome("module_global", format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}"))
+    fn module_global(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+    ) -> Result<(DevicePtr, u64, bool)> {
+        self.outcome(
+            "module_global",
+            format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}"),
+        )
     }
 
     fn function_set_attribute(
@@ -416,11 +498,18 @@ impl Backend for Recorder {
     ) -> Result<()> {
         self.outcome(
             "function_set_attribute",
-            format_args!("ctx: {ctx:?}, function: {function:?}, attribute: {attribute:?}, value: {value:?}"),
+            format_args!(
+                "ctx: {ctx:?}, function: {function:?}, attribute: {attribute:?}, value: {value:?}"
+            ),
         )
     }
 
-    fn function_set_cache_config(&'static self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
+    fn function_set_cache_config(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        config: u32,
+    ) -> Result<()> {
         self.outcome(
             "function_set_cache_config",
             format_args!("ctx: {ctx:?}, function: {function:?}, config: {config:?}"),
@@ -435,12 +524,7 @@ impl Backend for Recorder {
         shared: u64,
         flags: u32,
     ) -> Result<i32> {
-        self.outcome(
-            "occupancy",
-            format_args!(
-                "ctx: {ctx:?}, function: {function:?}, block: {block:?}, shared: {shared:?}, flags: {flags:?}"
-            ),
-        )
+        self.outcome("occupancy", format_args!("ctx: {ctx:?}, function: {function:?}, block: {block:?}, shared: {shared:?}, flags: {flags:?}"))
     }
 
     fn launch(&'static self, ctx: ContextId, launch: &Launch<'_>, stream: StreamId) -> Result<()> {
@@ -456,12 +540,22 @@ impl Backend for Recorder {
     ) -> Result<u64> {
         self.outcome(
             "occupancy_dynamic_shared",
-            format_args!("ctx: {ctx:?}, function: {function:?}, blocks: {blocks:?}, block: {block:?}"),
+            format_args!(
+                "ctx: {ctx:?}, function: {function:?}, blocks: {blocks:?}, block: {block:?}"
+            ),
         )
     }
 
-    fn occupancy_clusters(&'static self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
-        self.outcome("occupancy_clusters", format_args!("ctx: {ctx:?}, launch: {launch:?}, largest: {largest:?}"))
+    fn occupancy_clusters(
+        &'static self,
+        ctx: ContextId,
+        launch: &Launch<'_>,
+        largest: bool,
+    ) -> Result<i32> {
+        self.outcome(
+            "occupancy_clusters",
+            format_args!("ctx: {ctx:?}, launch: {launch:?}, largest: {largest:?}"),
+        )
     }
 
     fn tensor_map_tiled(&'static self, ctx: ContextId, map: &TiledMap<'_>) -> Result<[u8; 128]> {
@@ -476,7 +570,10 @@ impl Arrays for Recorder {
         array: ObjectId,
         descriptor: &ArrayDescriptor,
     ) -> Result<ArrayDescriptor> {
-        self.outcome("array_create", format_args!("ctx: {ctx:?}, array: {array:?}, descriptor: {descriptor:?}"))
+        self.outcome(
+            "array_create",
+            format_args!("ctx: {ctx:?}, array: {array:?}, descriptor: {descriptor:?}"),
+        )
     }
 
     fn array_destroy(&'static self, ctx: ContextId, array: ObjectId) -> Result<()> {
@@ -490,7 +587,10 @@ impl Arrays for Recorder {
         plane: u32,
         name: ObjectId,
     ) -> Result<ArrayDescriptor> {
-        self.outcome("array_plane", format_args!("ctx: {ctx:?}, array: {array:?}, plane: {plane:?}, name: {name:?}"))
+        self.outcome(
+            "array_plane",
+            format_args!("ctx: {ctx:?}, array: {array:?}, plane: {plane:?}, name: {name:?}"),
+        )
     }
 
     fn array_memory_requirements(
@@ -502,7 +602,9 @@ impl Arrays for Recorder {
     ) -> Result<(u64, u64)> {
         self.outcome(
             "array_memory_requirements",
-            format_args!("ctx: {ctx:?}, array: {array:?}, mipmapped: {mipmapped:?}, device: {device:?}"),
+            format_args!(
+                "ctx: {ctx:?}, array: {array:?}, mipmapped: {mipmapped:?}, device: {device:?}"
+            ),
         )
     }
 
@@ -527,7 +629,9 @@ impl Arrays for Recorder {
     ) -> Result<()> {
         self.outcome(
             "mipmap_create",
-            format_args!("ctx: {ctx:?}, mipmap: {mipmap:?}, descriptor: {descriptor:?}, levels: {levels:?}"),
+            format_args!(
+                "ctx: {ctx:?}, mipmap: {mipmap:?}, descriptor: {descriptor:?}, levels: {levels:?}"
+            ),
         )
     }
 
@@ -542,7 +646,10 @@ impl Arrays for Recorder {
         level: u32,
         name: ObjectId,
     ) -> Result<ArrayDescriptor> {
-        self.outcome("mipmap_level", format_args!("ctx: {ctx:?}, mipmap: {mipmap:?}, level: {level:?}, name: {name:?}"))
+        self.outcome(
+            "mipmap_level",
+            format_args!("ctx: {ctx:?}, mipmap: {mipmap:?}, level: {level:?}, name: {name:?}"),
+        )
     }
 
     fn texture_create(
@@ -554,7 +661,9 @@ impl Arrays for Recorder {
     ) -> Result<u64> {
         self.outcome(
             "texture_create",
-            format_args!("ctx: {ctx:?}, resource: {resource:?}, sampler: {sampler:?}, view: {view:?}"),
+            format_args!(
+                "ctx: {ctx:?}, resource: {resource:?}, sampler: {sampler:?}, view: {view:?}"
+            ),
         )
     }
 
@@ -572,14 +681,31 @@ impl Arrays for Recorder {
 }
 
 impl BoxCopies for Recorder {
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
-        self.outcome("copy_box", format_args!("ctx: {ctx:?}, copy: {copy:?}, stream: {stream:?}, mode: {mode:?}"))
+    unsafe fn copy_box(
+        &'static self,
+        ctx: ContextId,
+        copy: &BoxCopy,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()> {
+        self.outcome(
+            "copy_box",
+            format_args!("ctx: {ctx:?}, copy: {copy:?}, stream: {stream:?}, mode: {mode:?}"),
+        )
     }
 }
 
 impl Devices for Recorder {
-    fn texture_1d_width(&'static self, device: DeviceId, format: u32, channels: u32) -> Result<u64> {
-        self.outcome("texture_1d_width", format_args!("device: {device:?}, format: {format:?}, channels: {channels:?}"))
+    fn texture_1d_width(
+        &'static self,
+        device: DeviceId,
+        format: u32,
+        channels: u32,
+    ) -> Result<u64> {
+        self.outcome(
+            "texture_1d_width",
+            format_args!("device: {device:?}, format: {format:?}, channels: {channels:?}"),
+        )
     }
 }
 
@@ -588,7 +714,12 @@ impl Graphs for Recorder {
         self.outcome("graph_create", format_args!("ctx: {ctx:?}, graph: {graph:?}"))
     }
 
-    fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+    fn graph_edit(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        edits: Vec<GraphEdit>,
+    ) -> Result<()> {
         self.outcome("graph_edit", format_args!("ctx: {ctx:?}, graph: {graph:?}, edits: {edits:?}"))
     }
 
@@ -600,15 +731,16 @@ impl Graphs for Recorder {
         dependencies: Vec<Edge>,
         params: AllocateNode,
     ) -> Result<DevicePtr> {
-        self.outcome(
-            "graph_allocate",
-            format_args!(
-                "ctx: {ctx:?}, graph: {graph:?}, node: {node:?}, dependencies: {dependencies:?}, params: {params:?}"
-            ),
-        )
+        self.outcome("graph_allocate", format_args!("ctx: {ctx:?}, graph: {graph:?}, node: {node:?}, dependencies: {dependencies:?}, params: {params:?}"))
     }
 
-    fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
+    fn graph_condition(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        value: u32,
+        flags: u32,
+    ) -> Result<u64> {
         self.outcome(
             "graph_condition",
             format_args!("ctx: {ctx:?}, graph: {graph:?}, value: {value:?}, flags: {flags:?}"),
@@ -627,21 +759,41 @@ impl Graphs for Recorder {
         flags: u64,
         stream: StreamId,
     ) -> Result<Instantiated> {
+        self.outcome("graph_instantiate", format_args!("ctx: {ctx:?}, graph: {graph:?}, exec: {exec:?}, flags: {flags:?}, stream: {stream:?}"))
+    }
+
+    fn graph_exec_update(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        graph: ObjectId,
+    ) -> Result<Updated> {
         self.outcome(
-            "graph_instantiate",
-            format_args!("ctx: {ctx:?}, graph: {graph:?}, exec: {exec:?}, flags: {flags:?}, stream: {stream:?}"),
+            "graph_exec_update",
+            format_args!("ctx: {ctx:?}, exec: {exec:?}, graph: {graph:?}"),
         )
     }
 
-    fn graph_exec_update(&'static self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
-        self.outcome("graph_exec_update", format_args!("ctx: {ctx:?}, exec: {exec:?}, graph: {graph:?}"))
+    fn graph_exec_set(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        params: NodeParams,
+    ) -> Result<()> {
+        self.outcome(
+            "graph_exec_set",
+            format_args!("ctx: {ctx:?}, exec: {exec:?}, node: {node:?}, params: {params:?}"),
+        )
     }
 
-    fn graph_exec_set(&'static self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
-        self.outcome("graph_exec_set", format_args!("ctx: {ctx:?}, exec: {exec:?}, node: {node:?}, params: {params:?}"))
-    }
-
-    fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
+    fn graph_exec_enable(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        enabled: bool,
+    ) -> Result<()> {
         self.outcome(
             "graph_exec_enable",
             format_args!("ctx: {ctx:?}, exec: {exec:?}, node: {node:?}, enabled: {enabled:?}"),
@@ -649,11 +801,17 @@ impl Graphs for Recorder {
     }
 
     fn graph_upload(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
-        self.outcome("graph_upload", format_args!("ctx: {ctx:?}, exec: {exec:?}, stream: {stream:?}"))
+        self.outcome(
+            "graph_upload",
+            format_args!("ctx: {ctx:?}, exec: {exec:?}, stream: {stream:?}"),
+        )
     }
 
     fn graph_launch(&'static self, ctx: ContextId, exec: ObjectId, stream: StreamId) -> Result<()> {
-        self.outcome("graph_launch", format_args!("ctx: {ctx:?}, exec: {exec:?}, stream: {stream:?}"))
+        self.outcome(
+            "graph_launch",
+            format_args!("ctx: {ctx:?}, exec: {exec:?}, stream: {stream:?}"),
+        )
     }
 
     fn graph_exec_destroy(&'static self, ctx: ContextId, exec: ObjectId) -> Result<()> {
@@ -664,29 +822,61 @@ impl Graphs for Recorder {
         self.outcome("graph_memory_trim", format_args!("ctx: {ctx:?}, device: {device:?}"))
     }
 
-    fn graph_memory_get(&'static self, ctx: ContextId, device: DeviceId, attribute: u32) -> Result<u64> {
-        self.outcome("graph_memory_get", format_args!("ctx: {ctx:?}, device: {device:?}, attribute: {attribute:?}"))
+    fn graph_memory_get(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        attribute: u32,
+    ) -> Result<u64> {
+        self.outcome(
+            "graph_memory_get",
+            format_args!("ctx: {ctx:?}, device: {device:?}, attribute: {attribute:?}"),
+        )
     }
 
-    fn graph_memory_set(&'static self, ctx: ContextId, device: DeviceId, attribute: u32, value: u64) -> Result<()> {
+    fn graph_memory_set(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()> {
         self.outcome(
             "graph_memory_set",
-            format_args!("ctx: {ctx:?}, device: {device:?}, attribute: {attribute:?}, value: {value:?}"),
+            format_args!(
+                "ctx: {ctx:?}, device: {device:?}, attribute: {attribute:?}, value: {value:?}"
+            ),
         )
     }
 }
 
 impl GreenContexts for Recorder {
-    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
-        self.outcome("green_default_stream", format_args!("ctx: {ctx:?}, green: {green:?}, stream: {stream:?}"))
+    fn green_default_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+    ) -> Result<()> {
+        self.outcome(
+            "green_default_stream",
+            format_args!("ctx: {ctx:?}, green: {green:?}, stream: {stream:?}"),
+        )
     }
 
     fn device_resource(&'static self, device: DeviceId, kind: u32) -> Result<Share> {
         self.outcome("device_resource", format_args!("device: {device:?}, kind: {kind:?}"))
     }
 
-    fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
-        self.outcome("context_resource", format_args!("ctx: {ctx:?}, green: {green:?}, kind: {kind:?}"))
+    fn context_resource(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        kind: u32,
+    ) -> Result<Share> {
+        self.outcome(
+            "context_resource",
+            format_args!("ctx: {ctx:?}, green: {green:?}, kind: {kind:?}"),
+        )
     }
 
     fn resource_split(&'static self, request: SplitRequest<'_>) -> Result<Split> {
@@ -697,8 +887,17 @@ impl GreenContexts for Recorder {
         self.outcome("resource_describe", format_args!("desc: {desc:?}, resources: {resources:?}"))
     }
 
-    fn green_open(&'static self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()> {
-        self.outcome("green_open", format_args!("ctx: {ctx:?}, green: {green:?}, desc: {desc:?}, flags: {flags:?}"))
+    fn green_open(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        desc: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
+        self.outcome(
+            "green_open",
+            format_args!("ctx: {ctx:?}, green: {green:?}, desc: {desc:?}, flags: {flags:?}"),
+        )
     }
 
     fn green_close(&'static self, ctx: ContextId, green: ObjectId) -> Result<()> {
@@ -713,20 +912,31 @@ impl GreenContexts for Recorder {
         flags: u32,
         priority: i32,
     ) -> Result<()> {
+        self.outcome("green_stream", format_args!("ctx: {ctx:?}, green: {green:?}, stream: {stream:?}, flags: {flags:?}, priority: {priority:?}"))
+    }
+
+    fn context_record(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()> {
         self.outcome(
-            "green_stream",
-            format_args!(
-                "ctx: {ctx:?}, green: {green:?}, stream: {stream:?}, flags: {flags:?}, priority: {priority:?}"
-            ),
+            "context_record",
+            format_args!("ctx: {ctx:?}, green: {green:?}, event: {event:?}"),
         )
     }
 
-    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
-        self.outcome("context_record", format_args!("ctx: {ctx:?}, green: {green:?}, event: {event:?}"))
-    }
-
-    fn context_wait(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
-        self.outcome("context_wait", format_args!("ctx: {ctx:?}, green: {green:?}, event: {event:?}"))
+    fn context_wait(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()> {
+        self.outcome(
+            "context_wait",
+            format_args!("ctx: {ctx:?}, green: {green:?}, event: {event:?}"),
+        )
     }
 }
 
@@ -737,12 +947,28 @@ impl HostCalls for Recorder {
 }
 
 impl Sharing for Recorder {
-    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
-        self.outcome("share_memory", format_args!("ctx: {ctx:?}, address: {address:?}, bytes: {bytes:?}"))
+    fn share_memory(
+        &'static self,
+        ctx: ContextId,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
+        self.outcome(
+            "share_memory",
+            format_args!("ctx: {ctx:?}, address: {address:?}, bytes: {bytes:?}"),
+        )
     }
 
-    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)> {
-        self.outcome("open_memory", format_args!("ctx: {ctx:?}, token: {token:?}, flags: {flags:?}"))
+    fn open_memory(
+        &'static self,
+        ctx: ContextId,
+        token: &Token,
+        flags: u32,
+    ) -> Result<(DevicePtr, u64)> {
+        self.outcome(
+            "open_memory",
+            format_args!("ctx: {ctx:?}, token: {token:?}, flags: {flags:?}"),
+        )
     }
 
     fn close_memory(&'static self, ctx: ContextId, address: DevicePtr) -> Result<()> {
@@ -761,7 +987,11 @@ impl Sharing for Recorder {
         self.outcome("export_physical", format_args!("home: {home:?}, memory: {memory:?}"))
     }
 
-    fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
+    fn import_physical(
+        &'static self,
+        memory: ObjectId,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(u64, MemoryKind)> {
         self.outcome("import_physical", format_args!("memory: {memory:?}, fd: {fd:?}"))
     }
 
@@ -773,25 +1003,60 @@ impl Sharing for Recorder {
         self.outcome("import_pool", format_args!("pool: {pool:?}, fd: {fd:?}"))
     }
 
-    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<Token> {
-        self.outcome("share_pooled", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
+    fn share_pooled(
+        &'static self,
+        home: DeviceId,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
+        self.outcome(
+            "share_pooled",
+            format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"),
+        )
     }
 
-    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)> {
+    fn open_pooled(
+        &'static self,
+        ctx: ContextId,
+        pool: ObjectId,
+        token: &Token,
+    ) -> Result<(DevicePtr, u64)> {
         self.outcome("open_pooled", format_args!("ctx: {ctx:?}, pool: {pool:?}, token: {token:?}"))
     }
 }
 
 impl Linking for Recorder {
-    fn link_create(&'static self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
-        self.outcome("link_create", format_args!("ctx: {ctx:?}, link: {link:?}, options: {options:?}"))
+    fn link_create(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        options: &JitOptions,
+    ) -> Result<()> {
+        self.outcome(
+            "link_create",
+            format_args!("ctx: {ctx:?}, link: {link:?}, options: {options:?}"),
+        )
     }
 
-    fn link_add(&'static self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
-        self.outcome("link_add", format_args!("ctx: {ctx:?}, link: {link:?}, input: {input:?}, log: {log:?}"))
+    fn link_add(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        input: LinkInput<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
+        self.outcome(
+            "link_add",
+            format_args!("ctx: {ctx:?}, link: {link:?}, input: {input:?}, log: {log:?}"),
+        )
     }
 
-    fn link_complete(&'static self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
+    fn link_complete(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        log: &mut JitLog,
+    ) -> Result<Vec<u8>> {
         self.outcome("link_complete", format_args!("ctx: {ctx:?}, link: {link:?}, log: {log:?}"))
     }
 
@@ -813,12 +1078,7 @@ impl Managed for Recorder {
         to_host: bool,
         stream: StreamId,
     ) -> Result<()> {
-        self.outcome(
-            "managed_prefetch",
-            format_args!(
-                "ctx: {ctx:?}, address: {address:?}, bytes: {bytes:?}, to_host: {to_host:?}, stream: {stream:?}"
-            ),
-        )
+        self.outcome("managed_prefetch", format_args!("ctx: {ctx:?}, address: {address:?}, bytes: {bytes:?}, to_host: {to_host:?}, stream: {stream:?}"))
     }
 
     fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
@@ -836,11 +1096,22 @@ impl Peers for Recorder {
     }
 
     fn peer_attribute(&'static self, src: DeviceId, dst: DeviceId, attribute: u32) -> Result<i32> {
-        self.outcome("peer_attribute", format_args!("src: {src:?}, dst: {dst:?}, attribute: {attribute:?}"))
+        self.outcome(
+            "peer_attribute",
+            format_args!("src: {src:?}, dst: {dst:?}, attribute: {attribute:?}"),
+        )
     }
 
-    fn peer_atomics(&'static self, src: DeviceId, dst: DeviceId, operations: &[u32]) -> Result<Vec<u32>> {
-        self.outcome("peer_atomics", format_args!("src: {src:?}, dst: {dst:?}, operations: {operations:?}"))
+    fn peer_atomics(
+        &'static self,
+        src: DeviceId,
+        dst: DeviceId,
+        operations: &[u32],
+    ) -> Result<Vec<u32>> {
+        self.outcome(
+            "peer_atomics",
+            format_args!("src: {src:?}, dst: {dst:?}, operations: {operations:?}"),
+        )
     }
 }
 
@@ -861,27 +1132,63 @@ impl Pools for Recorder {
         self.outcome("pool_trim", format_args!("home: {home:?}, pool: {pool:?}, keep: {keep:?}"))
     }
 
-    fn pool_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32) -> Result<u64> {
-        self.outcome("pool_attribute", format_args!("home: {home:?}, pool: {pool:?}, attribute: {attribute:?}"))
-    }
-
-    fn pool_set_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    fn pool_attribute(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        attribute: u32,
+    ) -> Result<u64> {
         self.outcome(
-            "pool_set_attribute",
-            format_args!("home: {home:?}, pool: {pool:?}, attribute: {attribute:?}, value: {value:?}"),
+            "pool_attribute",
+            format_args!("home: {home:?}, pool: {pool:?}, attribute: {attribute:?}"),
         )
     }
 
-    fn pool_set_access(&'static self, home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()> {
-        self.outcome("pool_set_access", format_args!("home: {home:?}, pool: {pool:?}, access: {access:?}"))
+    fn pool_set_attribute(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()> {
+        self.outcome(
+            "pool_set_attribute",
+            format_args!(
+                "home: {home:?}, pool: {pool:?}, attribute: {attribute:?}, value: {value:?}"
+            ),
+        )
+    }
+
+    fn pool_set_access(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        access: &[(DeviceId, u32)],
+    ) -> Result<()> {
+        self.outcome(
+            "pool_set_access",
+            format_args!("home: {home:?}, pool: {pool:?}, access: {access:?}"),
+        )
     }
 
     fn pool_access(&'static self, home: DeviceId, pool: ObjectId, device: DeviceId) -> Result<u32> {
-        self.outcome("pool_access", format_args!("home: {home:?}, pool: {pool:?}, device: {device:?}"))
+        self.outcome(
+            "pool_access",
+            format_args!("home: {home:?}, pool: {pool:?}, device: {device:?}"),
+        )
     }
 
-    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
-        self.outcome("pool_alloc", format_args!("ctx: {ctx:?}, pool: {pool:?}, bytes: {bytes:?}, stream: {stream:?}"))
+    fn pool_alloc(
+        &'static self,
+        ctx: ContextId,
+        pool: ObjectId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr> {
+        self.outcome(
+            "pool_alloc",
+            format_args!("ctx: {ctx:?}, pool: {pool:?}, bytes: {bytes:?}, stream: {stream:?}"),
+        )
     }
 }
 
@@ -894,15 +1201,31 @@ impl References for Recorder {
         self.outcome("reference_destroy", format_args!("ctx: {ctx:?}, reference: {reference:?}"))
     }
 
-    fn reference_find(&'static self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn reference_find(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        reference: ObjectId,
+    ) -> Result<()> {
         self.outcome(
             "reference_find",
-            format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}, reference: {reference:?}"),
+            format_args!(
+                "ctx: {ctx:?}, module: {module:?}, name: {name:?}, reference: {reference:?}"
+            ),
         )
     }
 
-    fn reference_set(&'static self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64> {
-        self.outcome("reference_set", format_args!("ctx: {ctx:?}, reference: {reference:?}, setting: {setting:?}"))
+    fn reference_set(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        setting: &ReferenceSetting,
+    ) -> Result<u64> {
+        self.outcome(
+            "reference_set",
+            format_args!("ctx: {ctx:?}, reference: {reference:?}, setting: {setting:?}"),
+        )
     }
 
     fn reference_get(
@@ -911,7 +1234,10 @@ impl References for Recorder {
         reference: ObjectId,
         like: &ReferenceSetting,
     ) -> Result<ReferenceSetting> {
-        self.outcome("reference_get", format_args!("ctx: {ctx:?}, reference: {reference:?}, like: {like:?}"))
+        self.outcome(
+            "reference_get",
+            format_args!("ctx: {ctx:?}, reference: {reference:?}, like: {like:?}"),
+        )
     }
 
     fn surface_reference_find(
@@ -923,7 +1249,9 @@ impl References for Recorder {
     ) -> Result<()> {
         self.outcome(
             "surface_reference_find",
-            format_args!("ctx: {ctx:?}, module: {module:?}, name: {name:?}, reference: {reference:?}"),
+            format_args!(
+                "ctx: {ctx:?}, module: {module:?}, name: {name:?}, reference: {reference:?}"
+            ),
         )
     }
 
@@ -936,7 +1264,9 @@ impl References for Recorder {
     ) -> Result<()> {
         self.outcome(
             "surface_reference_set",
-            format_args!("ctx: {ctx:?}, reference: {reference:?}, array: {array:?}, flags: {flags:?}"),
+            format_args!(
+                "ctx: {ctx:?}, reference: {reference:?}, array: {array:?}, flags: {flags:?}"
+            ),
         )
     }
 }
@@ -951,20 +1281,46 @@ impl Streams for Recorder {
     ) -> Result<()> {
         self.outcome(
             "stream_set_attribute",
-            format_args!("ctx: {ctx:?}, stream: {stream:?}, attribute: {attribute:?}, value: {value:?}"),
+            format_args!(
+                "ctx: {ctx:?}, stream: {stream:?}, attribute: {attribute:?}, value: {value:?}"
+            ),
         )
     }
 
-    fn stream_attribute(&'static self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]> {
-        self.outcome("stream_attribute", format_args!("ctx: {ctx:?}, stream: {stream:?}, attribute: {attribute:?}"))
+    fn stream_attribute(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        attribute: u32,
+    ) -> Result<[u8; 64]> {
+        self.outcome(
+            "stream_attribute",
+            format_args!("ctx: {ctx:?}, stream: {stream:?}, attribute: {attribute:?}"),
+        )
     }
 
-    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()> {
-        self.outcome("stream_copy_attributes", format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}"))
+    fn stream_copy_attributes(
+        &'static self,
+        ctx: ContextId,
+        dst: StreamId,
+        src: StreamId,
+    ) -> Result<()> {
+        self.outcome(
+            "stream_copy_attributes",
+            format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}"),
+        )
     }
 
-    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
-        self.outcome("stream_batch", format_args!("ctx: {ctx:?}, stream: {stream:?}, operations: {operations:?}"))
+    fn stream_batch(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        operations: &[MemoryOperation],
+    ) -> Result<()> {
+        self.outcome(
+            "stream_batch",
+            format_args!("ctx: {ctx:?}, stream: {stream:?}, operations: {operations:?}"),
+        )
     }
 }
 
@@ -980,23 +1336,44 @@ impl VirtualMemory for Recorder {
     }
 
     fn vmm_part(&'static self, address: DevicePtr, bytes: u64, change: PartChange) -> Result<()> {
-        self.outcome("vmm_part", format_args!("address: {address:?}, bytes: {bytes:?}, change: {change:?}"))
+        self.outcome(
+            "vmm_part",
+            format_args!("address: {address:?}, bytes: {bytes:?}, change: {change:?}"),
+        )
     }
 
     fn vmm_granularity(&'static self, kind: MemoryKind, recommended: bool) -> Result<u64> {
-        self.outcome("vmm_granularity", format_args!("kind: {kind:?}, recommended: {recommended:?}"))
+        self.outcome(
+            "vmm_granularity",
+            format_args!("kind: {kind:?}, recommended: {recommended:?}"),
+        )
     }
 
-    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
-        self.outcome("vmm_reserve", format_args!("home: {home:?}, bytes: {bytes:?}, align: {align:?}, hint: {hint:?}"))
+    fn vmm_reserve(
+        &'static self,
+        home: DeviceId,
+        bytes: u64,
+        align: u64,
+        hint: DevicePtr,
+    ) -> Result<DevicePtr> {
+        self.outcome(
+            "vmm_reserve",
+            format_args!("home: {home:?}, bytes: {bytes:?}, align: {align:?}, hint: {hint:?}"),
+        )
     }
 
     fn vmm_free(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
-        self.outcome("vmm_free", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
+        self.outcome(
+            "vmm_free",
+            format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"),
+        )
     }
 
     fn vmm_create(&'static self, memory: ObjectId, bytes: u64, kind: MemoryKind) -> Result<()> {
-        self.outcome("vmm_create", format_args!("memory: {memory:?}, bytes: {bytes:?}, kind: {kind:?}"))
+        self.outcome(
+            "vmm_create",
+            format_args!("memory: {memory:?}, bytes: {bytes:?}, kind: {kind:?}"),
+        )
     }
 
     fn vmm_release(&'static self, home: DeviceId, memory: ObjectId) -> Result<()> {
@@ -1011,16 +1388,14 @@ impl VirtualMemory for Recorder {
         offset: u64,
         memory: ObjectId,
     ) -> Result<()> {
-        self.outcome(
-            "vmm_map",
-            format_args!(
-                "home: {home:?}, address: {address:?}, bytes: {bytes:?}, offset: {offset:?}, memory: {memory:?}"
-            ),
-        )
+        self.outcome("vmm_map", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}, offset: {offset:?}, memory: {memory:?}"))
     }
 
     fn vmm_unmap(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<()> {
-        self.outcome("vmm_unmap", format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"))
+        self.outcome(
+            "vmm_unmap",
+            format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}"),
+        )
     }
 
     fn vmm_set_access(
@@ -1032,7 +1407,9 @@ impl VirtualMemory for Recorder {
     ) -> Result<()> {
         self.outcome(
             "vmm_set_access",
-            format_args!("home: {home:?}, address: {address:?}, bytes: {bytes:?}, access: {access:?}"),
+            format_args!(
+                "home: {home:?}, address: {address:?}, bytes: {bytes:?}, access: {access:?}"
+            ),
         )
     }
 }

@@ -681,7 +681,9 @@ pub(crate) const SYMBOLS: [&str; 672] = [
 pub(crate) fn why_not(symbol: usize) -> Option<&'static str> {
     Some(match symbol {
         333 | 363 => "32-bit ABI of before CUDA 3.2",
-        77 => "NvSciSync ties devices of one embedded system together; the device is on another machine",
+        77 => {
+            "NvSciSync ties devices of one embedded system together; the device is on another machine"
+        }
         358 => "a dma-buf of device memory has a meaning only on the machine that has the device",
         519 | 520 | 521 | 522 | 523 | 524 => {
             "a multicast object binds GPUs through NVLink switches that other sessions use too; devices report that they have none (CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED is 0), and libraries then use peer access"
@@ -702,9 +704,9 @@ pub(crate) fn why_not(symbol: usize) -> Option<&'static str> {
         540 => {
             "profiling with a configuration file ended with CUDA 11, where NVIDIA's driver refuses it too; cuProfilerStart and cuProfilerStop are there"
         }
-        101 | 102 | 103 | 104 | 105 | 106 | 107 | 108 | 109 | 111 | 137 | 138 | 139 | 140 | 143 | 144 | 145 | 146
-        | 147 | 148 | 149 | 150 | 151 | 249 | 250 | 251 | 252 | 253 | 254 | 255 | 257 | 259 | 260 | 261 | 262 | 263
-        | 264 | 265 | 668 | 669 => {
+        101 | 102 | 103 | 104 | 105 | 106 | 107 | 108 | 109 | 111 | 137 | 138 | 139 | 140 | 143
+        | 144 | 145 | 146 | 147 | 148 | 149 | 150 | 151 | 249 | 250 | 251 | 252 | 253 | 254
+        | 255 | 257 | 259 | 260 | 261 | 262 | 263 | 264 | 265 | 668 | 669 => {
             "shares buffers with OpenGL, EGL or VDPAU on the machine of the program, while the device is on the server's; copy through host memory, as programs must with a second GPU"
         }
         12 | 13 | 14 | 15 | 16 | 17 => {

@@ -1,7 +1,8 @@
 //! Graphs and their nodes: making, connecting, destroying.
 
 use outboard_abi::{
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUgraphEdgeData, CUgraphNode,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUgraphEdgeData,
+    CUgraphNode,
 };
 use outboard_wire::graph::{HostNode, NodeParams};
 

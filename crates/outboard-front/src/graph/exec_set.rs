@@ -34,11 +34,15 @@ fn fits(old: &NodeParams, new: &NodeParams) -> bool {
     fn side(place: &Place) -> core::mem::Discriminant<Place> {
         core::mem::discriminant(place)
     }
-    let rows = |copy: &CopyNode| (copy.extent[1] > 1 || copy.extent[2] > 1, side(&copy.dst), side(&copy.src), copy.ctx);
+    let rows = |copy: &CopyNode| {
+        (copy.extent[1] > 1 || copy.extent[2] > 1, side(&copy.dst), side(&copy.src), copy.ctx)
+    };
     match (old, new) {
         (NodeParams::Kernel(old), NodeParams::Kernel(new)) => old.ctx == new.ctx,
         (NodeParams::Copy(old), NodeParams::Copy(new)) => rows(old) == rows(new),
-        (NodeParams::Fill(old), NodeParams::Fill(new)) => old.ctx == new.ctx && (old.height > 1) == (new.height > 1),
+        (NodeParams::Fill(old), NodeParams::Fill(new)) => {
+            old.ctx == new.ctx && (old.height > 1) == (new.height > 1)
+        }
         (old, new) => core::mem::discriminant(old) == core::mem::discriminant(new),
     }
 }

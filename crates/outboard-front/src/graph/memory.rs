@@ -1,7 +1,9 @@
-//! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are made.
+//! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are
+//! made.
 
 use outboard_abi::{
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationType_enum as Allocation, CUmemLocationType_enum as Location,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationType_enum as Allocation,
+    CUmemLocationType_enum as Location,
 };
 use outboard_wire::graph::{AllocateNode, Edge, NodeParams};
 
@@ -36,7 +38,10 @@ pub(crate) fn allocate<B: Backend>(
     // The nodes that it waits for must be there.
     flush(process, here, graph)?;
     let device = crate::state::device_id(process, device)?;
-    one_server(here.id.server(), access.iter().map(|(device, _)| device.server()).chain([device.server()]))?;
+    one_server(
+        here.id.server(),
+        access.iter().map(|(device, _)| device.server()).chain([device.server()]),
+    )?;
     let params = AllocateNode { device, bytes, access };
     let made = process.backend.graph_allocate(here.id, graph, node, edges.to_vec(), params.clone());
     let address = here.note(made)?;
@@ -53,8 +58,8 @@ pub(crate) fn allocate<B: Backend>(
 }
 
 impl Held {
-    /// A graph or an executable is gone. When it was the last, memory that it also freed goes with it; other memory stays the program's to
-    /// free.
+    /// A graph or an executable is gone. When it was the last, memory that it also freed goes with
+    /// it; other memory stays the program's to free.
     pub(crate) fn let_go(&mut self, front: &'static Front, allocates: &Allocates) {
         for (address, freed) in allocates {
             let Some(count) = self.0.get_mut(address) else { continue };
@@ -69,7 +74,8 @@ impl Held {
     }
 }
 
-/// Whether memory is of a graph or an executable that is still there: freeing it ends only what a launch has allocated.
+/// Whether memory is of a graph or an executable that is still there: freeing it ends only what a
+/// launch has allocated.
 pub(crate) fn is_owned(front: &'static Front, address: DevicePtr) -> bool {
     world(front).memory.0.contains_key(&address)
 }
@@ -88,7 +94,9 @@ pub(crate) fn add_allocation<B: Backend>(
     p: &mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> Result<u64> {
     let props = &p.poolProps;
-    require(props.allocType == Allocation::CU_MEM_ALLOCATION_TYPE_PINNED && props.handleTypes.0 == 0)?;
+    require(
+        props.allocType == Allocation::CU_MEM_ALLOCATION_TYPE_PINNED && props.handleTypes.0 == 0,
+    )?;
     require(props.location.type_ == Location::CU_MEM_LOCATION_TYPE_DEVICE)?;
     let (device, _) = crate::state::device(process, props.location.id)?;
     // SAFETY: the program gives that many.
@@ -107,7 +115,12 @@ pub(crate) fn add_allocation<B: Backend>(
     Ok(node)
 }
 
-pub(crate) fn add_free(front: &'static Front, graph: ObjectId, edges: &[Edge], address: DevicePtr) -> Result<u64> {
+pub(crate) fn add_free(
+    front: &'static Front,
+    graph: ObjectId,
+    edges: &[Edge],
+    address: DevicePtr,
+) -> Result<u64> {
     check_free(front, address)?;
     world(front).add(graph, edges, NodeParams::Free { address }, Given::Nothing)
 }

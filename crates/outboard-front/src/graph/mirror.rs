@@ -21,8 +21,14 @@ pub(crate) enum Step {
 }
 
 impl World {
-    /// Collects what a server must be told of a graph and of those inside it. True if there is anything.
-    pub(crate) fn flush(&mut self, server: ServerId, handle: ObjectId, steps: &mut Vec<Step>) -> bool {
+    /// Collects what a server must be told of a graph and of those inside it. True if there is
+    /// anything.
+    pub(crate) fn flush(
+        &mut self,
+        server: ServerId,
+        handle: ObjectId,
+        steps: &mut Vec<Step>,
+    ) -> bool {
         let Some(graph) = self.graphs.get_mut(&handle) else { return false };
         let news = Mirror { known: Some(server), ..Mirror::default() };
         let Mirror { known, fresh, log, mut changed } = std::mem::replace(&mut graph.mirror, news);
@@ -31,10 +37,13 @@ impl World {
             steps.push(Step::Create(handle));
         }
 
-        // Child graphs first: a node takes its graph along as it is, unless that has been moved there.
+        // Child graphs first: a node takes its graph along as it is, unless that has been moved
+        // there.
         let mut inside = false;
         for node in nodes {
-            let Some(NodeParams::Child { graph, moved }) = self.nodes.get(&node).map(|node| &node.params) else {
+            let Some(NodeParams::Child { graph, moved }) =
+                self.nodes.get(&node).map(|node| &node.params)
+            else {
                 continue;
             };
             let (graph, moved) = (*graph, *moved);
@@ -52,9 +61,13 @@ impl World {
             if let NodeParams::Conditional(node) = &found.params {
                 bodies.extend(node.bodies.iter().copied());
             }
-            let is_known = |edge: &&Edge| self.nodes.get(&edge.node).is_some_and(|first| first.sent);
-            let (dependencies, unknown): (Vec<&Edge>, Vec<&Edge>) = found.dependencies.iter().partition(is_known);
-            later.extend(unknown.into_iter().map(|from| GraphEdit::Connect { from: *from, to: node }));
+            let is_known =
+                |edge: &&Edge| self.nodes.get(&edge.node).is_some_and(|first| first.sent);
+            let (dependencies, unknown): (Vec<&Edge>, Vec<&Edge>) =
+                found.dependencies.iter().partition(is_known);
+            later.extend(
+                unknown.into_iter().map(|from| GraphEdit::Connect { from: *from, to: node }),
+            );
             let dependencies = dependencies.into_iter().copied().collect();
             edits.push(GraphEdit::Add { node, dependencies, params: found.params.clone() });
             if let Some(found) = self.nodes.get_mut(&node) {
@@ -101,7 +114,11 @@ fn batch(graph: ObjectId, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
 }
 
 /// Tells the device all that has changed in a graph, which stays with one server.
-pub(crate) fn flush<B: Backend>(process: &'static Process<B>, here: &Here, graph: ObjectId) -> Result<()> {
+pub(crate) fn flush<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    graph: ObjectId,
+) -> Result<()> {
     let mut steps = Vec::new();
     let server = here.id.server();
     {
@@ -121,7 +138,8 @@ pub(crate) fn flush<B: Backend>(process: &'static Process<B>, here: &Here, graph
 /// Lets servers forget graphs that are gone here.
 pub(crate) fn sweep<B: Backend>(process: &'static Process<B>, gone: Vec<(ServerId, ObjectId)>) {
     for (server, graph) in gone {
-        // Any context of the server will do: graphs are of none. Without one, the server has forgotten the graph.
+        // Any context of the server will do: graphs are of none. Without one, the server has
+        // forgotten the graph.
         if let Some(ctx) = context::any(process, server) {
             // Nobody can be told of a failure, and there is nothing left to fail.
             let _ = process.backend.graph_destroy(ctx, graph);
@@ -147,8 +165,9 @@ mod tests {
     fn told(world: &mut World, graph: ObjectId) -> Vec<GraphEdit> {
         let mut steps = Vec::new();
         world.flush(ServerId::FIRST, graph, &mut steps);
-        let edits =
-            steps.into_iter().filter_map(|step| if let Step::Edit(_, edits) = step { Some(edits) } else { None });
+        let edits = steps
+            .into_iter()
+            .filter_map(|step| if let Step::Edit(_, edits) = step { Some(edits) } else { None });
         edits.flatten().collect()
     }
 
@@ -164,7 +183,11 @@ mod tests {
         // Edges to nodes that are not known yet travel with those, or behind all of them.
         world.connect(graph, edge(a), c).unwrap();
         world.disconnect(graph, edge(a), b).unwrap();
-        let add = GraphEdit::Add { node: c, dependencies: vec![edge(b), edge(a)], params: NodeParams::Empty };
+        let add = GraphEdit::Add {
+            node: c,
+            dependencies: vec![edge(b), edge(a)],
+            params: NodeParams::Empty,
+        };
         assert_eq!(told(&mut world, graph), [add, GraphEdit::Disconnect { from: edge(a), to: b }]);
         let d = empty(&mut world, graph, &[c]);
         world.remove(front(), d);
@@ -192,7 +215,11 @@ mod tests {
         let node = world.handle();
         let copy = world.clone_graph(front(), inner, Role::Child(node)).unwrap();
         let params = NodeParams::Child { graph: copy, moved: false };
-        world.insert(node, super::super::model::Node::new(graph, params.clone(), Given::Nothing), &[]);
+        world.insert(
+            node,
+            super::super::model::Node::new(graph, params.clone(), Given::Nothing),
+            &[],
+        );
         assert_eq!(told(&mut world, graph).len(), 2);
         empty(&mut world, copy, &[]);
         let edits = told(&mut world, graph);
@@ -215,7 +242,11 @@ mod tests {
         assert!(world.is_within(inner, graph));
         assert_eq!(told(&mut world, graph).len(), 2);
         let second = empty(&mut world, inner, &[first]);
-        let add = GraphEdit::Add { node: second, dependencies: vec![edge(first)], params: NodeParams::Empty };
+        let add = GraphEdit::Add {
+            node: second,
+            dependencies: vec![edge(first)],
+            params: NodeParams::Empty,
+        };
         assert_eq!(told(&mut world, graph), [add]);
         world.drop_graph(front(), graph);
         assert!(world.nodes.is_empty() && world.gone.len() == 2);

@@ -1,7 +1,7 @@
 //! Graphs: nodes and edges, and executables made of them.
 //!
-//! The object model is here ([`model`]); questions about a graph and changes to it need no device. Before an executable is made or updated
-//! the device is told what has changed ([`mirror`]).
+//! The object model is here ([`model`]); questions about a graph and changes to it need no device.
+//! Before an executable is made or updated the device is told what has changed ([`mirror`]).
 
 pub(crate) mod build;
 pub(crate) mod exec;
@@ -37,12 +37,20 @@ pub(crate) unsafe fn named_edges<'a>(
 }
 
 /// Edges to nodes; without data, full dependencies.
-pub(crate) fn edges_of(nodes: &[CUgraphNode], data: Option<&[CUgraphEdgeData]>) -> Result<Vec<Edge>> {
+pub(crate) fn edges_of(
+    nodes: &[CUgraphNode],
+    data: Option<&[CUgraphEdgeData]>,
+) -> Result<Vec<Edge>> {
     let edges = nodes.iter().enumerate().map(|(index, node)| {
         let ports = match data.and_then(|data| data.get(index)) {
             None => [0; 3],
             Some(data) => {
-                require(data.reserved == [0; 5] && data.to_port == 0 && data.from_port <= 2 && data.type_ <= 1)?;
+                require(
+                    data.reserved == [0; 5]
+                        && data.to_port == 0
+                        && data.from_port <= 2
+                        && data.type_ <= 1,
+                )?;
                 [data.from_port, data.to_port, data.type_]
             }
         };
@@ -56,11 +64,17 @@ pub(crate) fn edge_data([from, to, kind]: [u8; 3]) -> [u8; 8] {
     [from, to, kind, 0, 0, 0, 0, 0]
 }
 
-/// Gives a list to a program that asks for its length (null `out`), or for as much of it as it has room for; what is left of the room is zeroed.
+/// Gives a list to a program that asks for its length (null `out`), or for as much of it as it has
+/// room for; what is left of the room is zeroed.
 ///
 /// # Safety
 /// `out` is null or has `*count` elements; `count` is null or valid.
-pub(crate) unsafe fn give<T: Copy>(list: &[T], zero: T, out: *mut T, count: *mut usize) -> Result<()> {
+pub(crate) unsafe fn give<T: Copy>(
+    list: &[T],
+    zero: T,
+    out: *mut T,
+    count: *mut usize,
+) -> Result<()> {
     require(!count.is_null())?;
     // SAFETY: not null, by the contract above valid.
     let room = unsafe { count.read() };

@@ -1,7 +1,8 @@
 //! The graphs of the process: nodes, what they do, and what waits for what.
 //!
-//! One lock guards them all, and the captures that build some of them. It is held for bookkeeping only; what the device must know is
-//! collected under it and sent by whoever asked ([`super::mirror`]).
+//! One lock guards them all, and the captures that build some of them. It is held for bookkeeping
+//! only; what the device must know is collected under it and sent by whoever asked
+//! ([`super::mirror`]).
 
 use std::collections::HashMap;
 
@@ -44,16 +45,20 @@ impl World {
     fn drop_inner(&mut self, front: &'static Front, params: &NodeParams) {
         match params {
             NodeParams::Child { graph, .. } => self.drop_graph(front, *graph),
-            NodeParams::Conditional(node) => node.bodies.iter().for_each(|body| self.drop_graph(front, *body)),
+            NodeParams::Conditional(node) => {
+                node.bodies.iter().for_each(|body| self.drop_graph(front, *body))
+            }
             _ => {}
         }
     }
 
-    /// Forgets a graph with all its nodes. Its user objects are the caller's to release, see [`super::object`].
+    /// Forgets a graph with all its nodes. Its user objects are the caller's to release, see
+    /// [`super::object`].
     pub(crate) fn drop_graph(&mut self, front: &'static Front, handle: ObjectId) {
         let Some(graph) = self.graphs.remove(&handle) else { return };
         super::object::release_all(front, &graph.objects);
-        let nodes: Vec<Node> = graph.nodes.iter().filter_map(|node| self.nodes.remove(node)).collect();
+        let nodes: Vec<Node> =
+            graph.nodes.iter().filter_map(|node| self.nodes.remove(node)).collect();
         self.memory.let_go(front, &crate::parts::graph::memory::allocated(nodes.iter()));
         nodes.iter().for_each(|node| self.drop_inner(front, &node.params));
         if let Some(server) = graph.mirror.known {
@@ -62,7 +67,12 @@ impl World {
     }
 
     /// Copies a graph: the copy's nodes remember theirs.
-    pub(crate) fn clone_graph(&mut self, front: &'static Front, original: ObjectId, role: Role) -> Result<ObjectId> {
+    pub(crate) fn clone_graph(
+        &mut self,
+        front: &'static Front,
+        original: ObjectId,
+        role: Role,
+    ) -> Result<ObjectId> {
         let nodes: Vec<u64> = self.graph(original)?.nodes.iter().copied().collect();
         let objects = self.graph(original)?.objects.clone();
         let copy = self.new_graph(role);
@@ -103,11 +113,17 @@ impl World {
     }
 
     /// Parameters for the copy of a node: graphs inside it are copied too.
-    fn clone_inner(&mut self, front: &'static Front, node: u64, params: NodeParams) -> Result<NodeParams> {
+    fn clone_inner(
+        &mut self,
+        front: &'static Front,
+        node: u64,
+        params: NodeParams,
+    ) -> Result<NodeParams> {
         Ok(match params {
-            NodeParams::Child { graph, .. } => {
-                NodeParams::Child { graph: self.clone_graph(front, graph, Role::Child(node))?, moved: false }
-            }
+            NodeParams::Child { graph, .. } => NodeParams::Child {
+                graph: self.clone_graph(front, graph, Role::Child(node))?,
+                moved: false,
+            },
             NodeParams::Conditional(_) | NodeParams::Allocate(_) | NodeParams::Free { .. } => {
                 return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
             }

@@ -68,7 +68,10 @@ pub(crate) fn copy_params(world: &World, node: CUgraphNode) -> Result<(CUDA_MEMC
     }
 }
 
-pub(crate) fn fill_params(world: &World, node: CUgraphNode) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext)> {
+pub(crate) fn fill_params(
+    world: &World,
+    node: CUgraphNode,
+) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext)> {
     let found = world.node(node as u64)?;
     match &found.params {
         NodeParams::Fill(fill) => Ok((params::fill_params(fill), context_of(&found.given))),

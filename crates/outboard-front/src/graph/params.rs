@@ -1,13 +1,18 @@
 //! What nodes do: from the structures of cuda.h and back.
 
 use outboard_abi::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUarray, CUcontext, CUfunction,
-    CUmemorytype as Kind, CUstreamBatchMemOpParams, CUstreamBatchMemOpType_enum as Operation,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUarray, CUcontext,
+    CUfunction, CUmemorytype as Kind, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpType_enum as Operation,
 };
-use outboard_wire::graph::{BatchNode, CopyNode, FillNode, KernelNode, MemoryOperation, NodeParams, Place, Rows};
+use outboard_wire::graph::{
+    BatchNode, CopyNode, FillNode, KernelNode, MemoryOperation, NodeParams, Place, Rows,
+};
 
 use super::model::{Given, INVALID, Plain};
-use crate::backend::{self, Backend, BoxCopy, ContextId, DevicePtr, Extent, Layout, Memory, Result};
+use crate::backend::{
+    self, Backend, BoxCopy, ContextId, DevicePtr, Extent, Layout, Memory, Result,
+};
 use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::copy::{Resolved, Sides, Structure};
@@ -16,7 +21,8 @@ use crate::process::{Front, Process};
 
 /// A structure of cuda.h that has only numbers and pointers, all zero.
 pub(crate) fn zeroed<T: Copy>() -> T {
-    // SAFETY: used for C structures of numbers, pointers and unions of them, for which zero is a value.
+    // SAFETY: used for C structures of numbers, pointers and unions of them, for which zero is a
+    // value.
     unsafe { core::mem::zeroed() }
 }
 
@@ -24,20 +30,35 @@ pub(crate) fn zeroed<T: Copy>() -> T {
 pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
     let mut c: CUDA_MEMCPY3D = zeroed();
     let extent = copy.extent;
-    (c.WidthInBytes, c.Height, c.Depth) = (extent.width as usize, extent.height as usize, extent.depth as usize);
-    let rows = |layout: Layout| (layout.pitch as usize, layout.slice.checked_div(layout.pitch).unwrap_or(0) as usize);
+    (c.WidthInBytes, c.Height, c.Depth) =
+        (extent.width as usize, extent.height as usize, extent.depth as usize);
+    let rows = |layout: Layout| {
+        (layout.pitch as usize, layout.slice.checked_div(layout.pitch).unwrap_or(0) as usize)
+    };
     let at = |(x, y, z): (u64, u64, u64)| (x as usize, y as usize, z as usize);
     (c.srcXInBytes, c.srcY, c.srcZ) = at(copy.src.at);
     (c.dstXInBytes, c.dstY, c.dstZ) = at(copy.dst.at);
     match copy.src.memory {
-        Memory::Host(address) => (c.srcMemoryType, c.srcHost) = (Kind::CU_MEMORYTYPE_HOST, address.pointer()),
-        Memory::Device(address) => (c.srcMemoryType, c.srcDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address.0),
-        Memory::Array(array) => (c.srcMemoryType, c.srcArray) = (Kind::CU_MEMORYTYPE_ARRAY, array.0 as CUarray),
+        Memory::Host(address) => {
+            (c.srcMemoryType, c.srcHost) = (Kind::CU_MEMORYTYPE_HOST, address.pointer())
+        }
+        Memory::Device(address) => {
+            (c.srcMemoryType, c.srcDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address.0)
+        }
+        Memory::Array(array) => {
+            (c.srcMemoryType, c.srcArray) = (Kind::CU_MEMORYTYPE_ARRAY, array.0 as CUarray)
+        }
     }
     match copy.dst.memory {
-        Memory::Host(address) => (c.dstMemoryType, c.dstHost) = (Kind::CU_MEMORYTYPE_HOST, address.pointer()),
-        Memory::Device(address) => (c.dstMemoryType, c.dstDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address.0),
-        Memory::Array(array) => (c.dstMemoryType, c.dstArray) = (Kind::CU_MEMORYTYPE_ARRAY, array.0 as CUarray),
+        Memory::Host(address) => {
+            (c.dstMemoryType, c.dstHost) = (Kind::CU_MEMORYTYPE_HOST, address.pointer())
+        }
+        Memory::Device(address) => {
+            (c.dstMemoryType, c.dstDevice) = (Kind::CU_MEMORYTYPE_DEVICE, address.0)
+        }
+        Memory::Array(array) => {
+            (c.dstMemoryType, c.dstArray) = (Kind::CU_MEMORYTYPE_ARRAY, array.0 as CUarray)
+        }
     }
     if !matches!(copy.src.memory, Memory::Array(_)) {
         (c.srcPitch, c.srcHeight) = rows(copy.src.layout);
@@ -49,7 +70,12 @@ pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
 }
 
 /// Where a side of a copy is, checked if it is on the device.
-fn place(front: &'static Front, ctx: ContextId, resolved: &Resolved, extent: Extent) -> Result<Place> {
+fn place(
+    front: &'static Front,
+    ctx: ContextId,
+    resolved: &Resolved,
+    extent: Extent,
+) -> Result<Place> {
     resolved.check(front, ctx, extent)?;
     let side = resolved.side;
     let Layout { pitch, slice } = side.layout;
@@ -57,7 +83,9 @@ fn place(front: &'static Front, ctx: ContextId, resolved: &Resolved, extent: Ext
     Ok(match side.memory {
         Memory::Host(address) => Place::Host(Rows { address, pitch, height }),
         Memory::Device(address) => Place::Device(Rows { address, pitch, height }),
-        Memory::Array(array) => Place::Array { array, at: [side.at.0, side.at.1, side.at.2], level: 0 },
+        Memory::Array(array) => {
+            Place::Array { array, at: [side.at.0, side.at.1, side.at.2], level: 0 }
+        }
     })
 }
 
@@ -65,7 +93,8 @@ fn place(front: &'static Front, ctx: ContextId, resolved: &Resolved, extent: Ext
 pub(crate) fn copy(front: &'static Front, ctx: ContextId, sides: &Sides) -> Result<CopyNode> {
     let extent = sides.extent;
     require(!extent.is_empty())?;
-    let (dst, src) = (place(front, ctx, &sides.dst, extent)?, place(front, ctx, &sides.src, extent)?);
+    let (dst, src) =
+        (place(front, ctx, &sides.dst, extent)?, place(front, ctx, &sides.src, extent)?);
     Ok(CopyNode { ctx, dst, src, extent: [extent.width, extent.height, extent.depth] })
 }
 
@@ -75,10 +104,17 @@ pub(crate) fn context(front: &'static Front, ctx: CUcontext) -> Result<Here> {
 }
 
 /// The parameters of a copy node.
-pub(crate) fn copy_node(front: &'static Front, c: &CUDA_MEMCPY3D, ctx: CUcontext) -> Result<(NodeParams, Given)> {
+pub(crate) fn copy_node(
+    front: &'static Front,
+    c: &CUDA_MEMCPY3D,
+    ctx: CUcontext,
+) -> Result<(NodeParams, Given)> {
     let here = context(front, ctx)?;
     let sides = c.describe(front)?.ok_or(INVALID)?.resolve(front, here.id)?;
-    Ok((NodeParams::Copy(copy(front, here.id, &sides)?), Given::Copy(Box::new(Plain(*c)), here.context.handle)))
+    Ok((
+        NodeParams::Copy(copy(front, here.id, &sides)?),
+        Given::Copy(Box::new(Plain(*c)), here.context.handle),
+    ))
 }
 
 /// The parameters of a fill node.
@@ -89,11 +125,13 @@ pub(crate) fn fill_node(
 ) -> Result<(NodeParams, Given)> {
     let here = context(front, ctx)?;
     require(matches!(p.elementSize, 1 | 2 | 4) && p.width > 0 && p.height > 0)?;
-    let (element, width, height, pitch) = (u64::from(p.elementSize), p.width as u64, p.height as u64, p.pitch as u64);
+    let (element, width, height, pitch) =
+        (u64::from(p.elementSize), p.width as u64, p.height as u64, p.pitch as u64);
     let row = width.checked_mul(element).ok_or(INVALID)?;
     require(p.dst.is_multiple_of(element))?;
     require(height == 1 || (pitch >= row && pitch.is_multiple_of(element)))?;
-    let bytes = pitch.checked_mul(height - 1).and_then(|above| above.checked_add(row)).ok_or(INVALID)?;
+    let bytes =
+        pitch.checked_mul(height - 1).and_then(|above| above.checked_add(row)).ok_or(INVALID)?;
     check_for(front, here.id, DevicePtr(p.dst), bytes)?;
     let node = FillNode {
         ctx: here.id,
@@ -136,14 +174,24 @@ pub(crate) unsafe fn kernel_node<B: Backend>(
         crate::library::function(process, named)?
     };
     let here = function.live()?;
-    let (grid, block) = ([p.gridDimX, p.gridDimY, p.gridDimZ], [p.blockDimX, p.blockDimY, p.blockDimZ]);
+    let (grid, block) =
+        ([p.gridDimX, p.gridDimY, p.gridDimZ], [p.blockDimX, p.blockDimY, p.blockDimZ]);
     let shape = crate::launch_check::Shape { grid, block, shared: p.sharedMemBytes };
     crate::launch_check::check(&shape, &function, here.limits()?)?;
     let gather = |params: &[u8]| Ok(params.to_vec());
     // SAFETY: by the contract above.
-    let params = unsafe { crate::launch_check::with_params(&function, p.kernelParams, p.extra, gather) }?;
+    let params =
+        unsafe { crate::launch_check::with_params(&function, p.kernelParams, p.extra, gather) }?;
     let function = function.id();
-    let node = KernelNode { ctx: here.id, function, grid, block, shared: p.sharedMemBytes, params, attributes };
+    let node = KernelNode {
+        ctx: here.id,
+        function,
+        grid,
+        block,
+        shared: p.sharedMemBytes,
+        params,
+        attributes,
+    };
     let given = Given::Kernel {
         function: p.func as u64,
         kernel: p.kern as u64,
@@ -173,7 +221,9 @@ pub(crate) fn batch(ctx: ContextId, operations: &[backend::MemoryOperation]) -> 
                 };
                 (kind, address, value, flags)
             }
-            backend::MemoryOperation::Flush => (Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, DevicePtr::NULL, 0, 0),
+            backend::MemoryOperation::Flush => {
+                (Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES, DevicePtr::NULL, 0, 0)
+            }
             backend::MemoryOperation::Barrier { flags } => {
                 (Operation::CU_STREAM_MEM_OP_BARRIER, DevicePtr::NULL, 0, flags)
             }
@@ -215,7 +265,10 @@ pub(crate) unsafe fn batch_node(
     require(count > 0)?;
     // SAFETY: by the contract above.
     let (list, given) = unsafe {
-        (crate::memory_operations::list(front, &here, operations, count, flags)?, slice(operations, count as usize)?)
+        (
+            crate::memory_operations::list(front, &here, operations, count, flags)?,
+            slice(operations, count as usize)?,
+        )
     };
     let given = Given::Batch(Plain(given.to_vec()), here.context.handle);
     Ok((NodeParams::Batch(batch(here.id, &list)), given))

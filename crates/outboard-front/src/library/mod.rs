@@ -1,4 +1,5 @@
-//! Libraries and kernels: images that belong to no context, loaded into each context that uses them.
+//! Libraries and kernels: images that belong to no context, loaded into each context that uses
+//! them.
 
 pub(crate) mod kernel;
 
@@ -21,11 +22,20 @@ pub(crate) use kernel::{function, function_in, in_context};
 
 impl Library {
     /// The library loaded into a context, now if it was not.
-    pub(crate) fn module<B: Backend>(&self, process: &'static Process<B>, here: &Here) -> Result<Arc<Module>> {
+    pub(crate) fn module<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        here: &Here,
+    ) -> Result<Arc<Module>> {
         self.load(process, here, &mut JitLog::default())
     }
 
-    fn load<B: Backend>(&self, process: &'static Process<B>, here: &Here, log: &mut JitLog) -> Result<Arc<Module>> {
+    fn load<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        here: &Here,
+        log: &mut JitLog,
+    ) -> Result<Arc<Module>> {
         let mut modules = self.modules.lock();
         if let Some(module) = modules.get(&here.id) {
             return Ok(module.clone());
@@ -68,7 +78,11 @@ pub(crate) fn library(front: &'static Front, library: CUlibrary) -> Result<Arc<L
 
 /// # Safety
 /// What `jit` was read from is still valid.
-pub(crate) unsafe fn add<B: Backend>(process: &'static Process<B>, parts: Parts, jit: &jit::Options) -> Result<u64> {
+pub(crate) unsafe fn add<B: Backend>(
+    process: &'static Process<B>,
+    parts: Parts,
+    jit: &jit::Options,
+) -> Result<u64> {
     let make = |handle| Library {
         handle,
         parts,
@@ -87,7 +101,8 @@ pub(crate) unsafe fn add<B: Backend>(process: &'static Process<B>, parts: Parts,
         if let Err(error) = loaded {
             process.libraries.table.remove(library.handle);
             if UNUSABLE.contains(&error) && here.device()?.is_software() {
-                // Runtimes load when a kernel is launched, and libraries that launch do not always look.
+                // Runtimes load when a kernel is launched, and libraries that launch do not always
+                // look.
                 here.owe(error);
                 say_once(process, &log.error);
             }

@@ -21,7 +21,9 @@ pub(super) fn of(error: CUresult) -> Option<&'static str> {
         CUresult::CUDA_ERROR_INVALID_DEVICE => {
             "there is no device with this number; cuDeviceGetCount tells how many there are"
         }
-        CUresult::CUDA_ERROR_INVALID_IMAGE => "the image is no fat binary, cubin or PTX, or it is damaged",
+        CUresult::CUDA_ERROR_INVALID_IMAGE => {
+            "the image is no fat binary, cubin or PTX, or it is damaged"
+        }
         CUresult::CUDA_ERROR_INVALID_CONTEXT => {
             "no context is current to this thread, or the handle is none; make one current with cuCtxSetCurrent"
         }
@@ -31,8 +33,12 @@ pub(super) fn of(error: CUresult) -> Option<&'static str> {
         CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
             "the PTX is newer than the driver; update the server's driver, or compile with an older toolkit"
         }
-        CUresult::CUDA_ERROR_FILE_NOT_FOUND => "the file cannot be read on this machine, whose files alone are read",
-        CUresult::CUDA_ERROR_INVALID_HANDLE => "an argument is no live object of its kind, or of another context",
+        CUresult::CUDA_ERROR_FILE_NOT_FOUND => {
+            "the file cannot be read on this machine, whose files alone are read"
+        }
+        CUresult::CUDA_ERROR_INVALID_HANDLE => {
+            "an argument is no live object of its kind, or of another context"
+        }
         CUresult::CUDA_ERROR_NOT_FOUND => "there is nothing of this name",
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS => {
             "a kernel accessed an address that is not allocated; the context can only be destroyed; run under compute-sanitizer where the device is"

@@ -59,7 +59,8 @@ impl Function {
 
     /// The current value of an attribute.
     pub(crate) fn attribute(&self, attribute: CUfunction_attribute) -> Result<i32> {
-        let value = self.attributes.get(attribute.0 as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let value =
+            self.attributes.get(attribute.0 as usize).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         Ok(value.load(Ordering::Relaxed))
     }
 

@@ -1,4 +1,5 @@
-//! Green contexts: shares of a device's multiprocessors, each with streams whose work keeps to it. They belong to the primary context of their
+//! Green contexts: shares of a device's multiprocessors, each with streams whose work keeps to it.
+//! They belong to the primary context of their
 
 use std::sync::atomic::AtomicBool;
 

@@ -1,4 +1,5 @@
-//! The linker: inputs go to the device's side one by one, and what they become comes back as an image.
+//! The linker: inputs go to the device's side one by one, and what they become comes back as an
+//! image.
 
 use parking_lot::Mutex;
 

@@ -17,7 +17,8 @@ pub(crate) struct Allocation {
     /// The context's handle, for `cuPointerGetAttribute`.
     pub(crate) context: u64,
     pub(crate) kind: Kind,
-    /// Whether synchronous operations on it always wait for the device: `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
+    /// Whether synchronous operations on it always wait for the device:
+    /// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`.
     pub(crate) synchronous: bool,
     /// Unique in the process, for `CU_POINTER_ATTRIBUTE_BUFFER_ID`.
     pub(crate) id: u64,
@@ -28,9 +29,11 @@ pub(crate) struct Allocation {
 pub(crate) enum Kind {
     /// Device memory.
     Device,
-    /// Device memory of a stream-ordered allocation, and the handle of its pool: 0 for the device's default one.
+    /// Device memory of a stream-ordered allocation, and the handle of its pool: 0 for the device's
+    /// default one.
     Pooled(u64),
-    /// Device memory that a graph allocates: it is known as long as the graph, whether a launch has it or not.
+    /// Device memory that a graph allocates: it is known as long as the graph, whether a launch has
+    /// it or not.
     Graph,
     /// Memory of another process.
     Opened,

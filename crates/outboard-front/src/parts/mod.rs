@@ -1,4 +1,5 @@
-//! What the front knows of a process: the parts of [`Front`](crate::process::Front), each without knowing of the whole.
+//! What the front knows of a process: the parts of [`Front`](crate::process::Front), each without
+//! knowing of the whole.
 
 pub(crate) mod array;
 pub(crate) mod capture;

@@ -13,7 +13,8 @@ pub(crate) struct Answers(ArcSwap<Vec<(Question, i64)>>);
 /// What can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// Blocks of so many threads, with so many bytes of dynamic shared memory, that fit on a multiprocessor.
+    /// Blocks of so many threads, with so many bytes of dynamic shared memory, that fit on a
+    /// multiprocessor.
     Blocks { block: u32, shared: u64, flags: u32 },
     /// Bytes of dynamic shared memory that so many blocks of so many threads can have.
     DynamicShared { blocks: i32, block: i32 },
@@ -21,14 +22,19 @@ pub(crate) enum Question {
     Clusters { shape: Box<Shape>, largest: bool },
 }
 
-/// What a launch looks like: grid, block, dynamic shared memory, whether it is cooperative, attributes.
+/// What a launch looks like: grid, block, dynamic shared memory, whether it is cooperative,
+/// attributes.
 pub(crate) type Shape = ([u32; 3], [u32; 3], u32, bool, Vec<(u32, [u8; 64])>);
 
 impl Answers {
     /// Answers that are kept; a search for the best block size asks a few dozen times.
     const MOST: usize = 64;
 
-    pub(crate) fn get(&self, question: &Question, ask: impl FnOnce() -> Result<i64>) -> Result<i64> {
+    pub(crate) fn get(
+        &self,
+        question: &Question,
+        ask: impl FnOnce() -> Result<i64>,
+    ) -> Result<i64> {
         let known = self.0.load();
         if let Some((_, answer)) = known.iter().find(|(asked, _)| asked == question) {
             return Ok(*answer);
@@ -60,7 +66,10 @@ mod tests {
         let blocks = |block, shared| Question::Blocks { block, shared, flags: 0 };
         assert_eq!(answers.get(&blocks(128, 0), || Ok(16)), Ok(16));
         assert_eq!(answers.get(&blocks(128, 0), || Ok(1)), Ok(16));
-        assert_eq!(answers.get(&blocks(128, 1), || Err(CUresult::CUDA_ERROR_INVALID_VALUE)).ok(), None);
+        assert_eq!(
+            answers.get(&blocks(128, 1), || Err(CUresult::CUDA_ERROR_INVALID_VALUE)).ok(),
+            None
+        );
         assert_eq!(answers.get(&blocks(128, 1), || Ok(8)), Ok(8), "errors are not kept");
         let clusters = |grid, largest| {
             let shape = Box::new(([grid, 1, 1], [128, 1, 1], 0, false, vec![(4, [1; 64])]));

@@ -1,4 +1,5 @@
-//! Texture and surface references, which kernels name in their image in place of getting an object as a parameter.
+//! Texture and surface references, which kernels name in their image in place of getting an object
+//! as a parameter.
 
 use parking_lot::Mutex;
 

@@ -17,7 +17,8 @@ pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
 pub(crate) struct State {
     pub(crate) ready: OnceLock<Ready>,
     pub(crate) init: Mutex<()>,
-    /// What a driver has found, and the process that asked it: a forked child shares no connection with its parent.
+    /// What a driver has found, and the process that asked it: a forked child shares no connection
+    /// with its parent.
     pub(crate) found: Mutex<Option<(u32, Platform)>>,
     pub(crate) interface: OnceLock<Interface>,
     /// The driver has been asked before `cuInit`.

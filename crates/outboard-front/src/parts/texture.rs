@@ -1,4 +1,5 @@
-//! Texture and surface objects. Their values are the device's; what they were made from is kept here.
+//! Texture and surface objects. Their values are the device's; what they were made from is kept
+//! here.
 
 use std::collections::HashMap;
 

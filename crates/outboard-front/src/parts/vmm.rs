@@ -58,9 +58,11 @@ pub(crate) struct Space {
 pub(crate) struct Vmm {
     pub(crate) memory: Table<Physical>,
     pub(crate) space: Mutex<Space>,
-    /// What granularities were asked for, minimal or recommended, and the answers in bytes: they do not change.
+    /// What granularities were asked for, minimal or recommended, and the answers in bytes: they do
+    /// not change.
     pub(crate) granularities: Mutex<Vec<((MemoryKind, bool), u64)>>,
-    /// Whether the process has asked for the table by which it cuts mappings into allocations: then it may share these as such.
+    /// Whether the process has asked for the table by which it cuts mappings into allocations: then
+    /// it may share these as such.
     pub(crate) is_cut: AtomicBool,
 }
 

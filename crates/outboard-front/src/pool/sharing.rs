@@ -15,7 +15,9 @@ pub(crate) fn descriptor(kind: CUmemAllocationHandleType, flags: c_ulonglong) ->
         CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => Ok(()),
         CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC
         | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_WIN32
-        | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_WIN32_KMT => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_WIN32_KMT => {
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }

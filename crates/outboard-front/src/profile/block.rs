@@ -53,7 +53,8 @@ pub(super) fn take() -> &'static Block {
     if let Some(block) = blocks.free.pop() {
         return block;
     }
-    let block: &'static Block = Box::leak(Box::new(Block(std::array::from_fn(|_| Counts::default()))));
+    let block: &'static Block =
+        Box::leak(Box::new(Block(std::array::from_fn(|_| Counts::default()))));
     blocks.all.push(block);
     block
 }

@@ -1,9 +1,12 @@
-//! The profile: what a process asked of the driver, what each function moved, and how long it waited.
+//! The profile: what a process asked of the driver, what each function moved, and how long it
+//! waited.
 //!
-//! It is kept while `OUTBOARD_PROFILE` names a file, written there as JSON when the process exits; `%p` in the name becomes the number of the
-//! process. (`OUTBOARD_STATS_FILE` is an older name of the variable.) While nobody wants it, a call pays for one load.
+//! It is kept while `OUTBOARD_PROFILE` names a file, written there as JSON when the process exits;
+//! `%p` in the name becomes the number of the process. (`OUTBOARD_STATS_FILE` is an older name of
+//! the variable.) While nobody wants it, a call pays for one load.
 //!
-//! Each thread counts in a block of its own, so counting is a few plain additions. A block is handed on when its thread ends, counts and all.
+//! Each thread counts in a block of its own, so counting is a few plain additions. A block is
+//! handed on when its thread ends, counts and all.
 
 mod block;
 mod write;
@@ -28,7 +31,8 @@ const ON: u8 = 2;
 
 /// Stands for the functions of private tables.
 pub(crate) const PRIVATE: usize = SYMBOLS.len();
-/// Stands for what happens outside any call: pages that move as the program touches them, copies that go on behind its back.
+/// Stands for what happens outside any call: pages that move as the program touches them, copies
+/// that go on behind its back.
 const BACKGROUND: usize = SYMBOLS.len() + 1;
 /// What is counted apart.
 const FUNCTIONS: usize = SYMBOLS.len() + 2;
@@ -89,7 +93,8 @@ pub(crate) fn is_off() -> bool {
     WANTED.load(Ordering::Relaxed) == OFF
 }
 
-/// The call that a thread was in when it entered another one: functions of the program that the driver calls make calls themselves.
+/// The call that a thread was in when it entered another one: functions of the program that the
+/// driver calls make calls themselves.
 pub(crate) struct Outer {
     function: usize,
     did: u8,
@@ -152,7 +157,8 @@ pub fn waited<T>(wait: impl FnOnce() -> T) -> T {
     if is_on() { timed(WAITED, wait) } else { wait() }
 }
 
-/// Runs what may have to wait until there is room, or for bytes to be gone: its time is lost, but there is no round trip.
+/// Runs what may have to wait until there is room, or for bytes to be gone: its time is lost, but
+/// there is no round trip.
 #[inline]
 pub fn stalled<T>(wait: impl FnOnce() -> T) -> T {
     if is_on() { timed(0, wait) } else { wait() }
@@ -268,7 +274,8 @@ mod tests {
 
     #[test]
     fn a_call_within_a_wait_counts_for_itself() {
-        let inner = || call(9, || waited(|| std::thread::sleep(std::time::Duration::from_millis(2))));
+        let inner =
+            || call(9, || waited(|| std::thread::sleep(std::time::Duration::from_millis(2))));
         let outer = || call(8, || waited(inner));
         assert_eq!(counted(9, || assert_eq!(counted(8, outer), [1, 0, 1, 0, 1])), [1, 0, 1, 0, 1]);
         assert!(block::sum(9).nanoseconds >= 2_000_000 && block::sum(9).longest >= 2_000_000);

@@ -18,7 +18,8 @@ pub(super) fn path() -> Option<OsString> {
 /// Name, how often, with which error.
 type Refused = (String, u64, CUresult);
 
-/// Writes the profile, if one is asked for. `gather` gives what the backend counts of its connection, as JSON values, and what was refused.
+/// Writes the profile, if one is asked for. `gather` gives what the backend counts of its
+/// connection, as JSON values, and what was refused.
 pub(crate) fn write(gather: impl FnOnce() -> (Vec<(&'static str, String)>, Vec<Refused>)) {
     if let Some(path) = path() {
         let (link, refused) = gather();
@@ -27,19 +28,28 @@ pub(crate) fn write(gather: impl FnOnce() -> (Vec<(&'static str, String)>, Vec<R
     }
 }
 
-/// The profile of this process. `link` is what the backend counts of its connection, as JSON values.
+/// The profile of this process. `link` is what the backend counts of its connection, as JSON
+/// values.
 fn json(link: &[(&'static str, String)], refused: Vec<Refused>) -> String {
     let all: Vec<(&str, Sum)> = (0..FUNCTIONS)
         .map(|function| (name(function), block::sum(function)))
-        .filter(|(_, sum)| sum.calls + sum.round_trips + sum.to_device + sum.from_device + sum.nanoseconds > 0)
+        .filter(|(_, sum)| {
+            sum.calls + sum.round_trips + sum.to_device + sum.from_device + sum.nanoseconds > 0
+        })
         .collect();
     let total = |of: fn(&Sum) -> u64| all.iter().map(|(_, sum)| of(sum)).sum::<u64>();
     let entered = total(|sum| sum.calls);
     let local = entered - total(|sum| sum.posted + sum.waited);
     let program = std::env::current_exe().ok();
-    let program = program.as_deref().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
-    let mut json = format!("{{\"process\": {}, \"program\": {}", std::process::id(), quoted(&program));
-    let _ = write!(json, ", \"entered\": {entered}, \"local\": {local}, \"lived\": {:.6}", lived().as_secs_f64());
+    let program =
+        program.as_deref().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
+    let mut json =
+        format!("{{\"process\": {}, \"program\": {}", std::process::id(), quoted(&program));
+    let _ = write!(
+        json,
+        ", \"entered\": {entered}, \"local\": {local}, \"lived\": {:.6}",
+        lived().as_secs_f64()
+    );
     for (name, value) in link {
         let _ = write!(json, ", \"{name}\": {value}");
     }

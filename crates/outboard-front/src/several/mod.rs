@@ -1,7 +1,9 @@
 //! Several servers as the devices of one process.
 //!
-//! A context, a device and what is made of them carry their server in their name. So nearly every method of a back end says which server it is for, and is
-//! passed on to that one; this is generated. What two servers would have to do together is refused, and the log of errors says why.
+//! A context, a device and what is made of them carry their server in their name. So nearly every
+//! method of a back end says which server it is for, and is passed on to that one; this is
+//! generated. What two servers would have to do together is refused, and the log of errors says
+//! why.
 
 mod generated {
     mod forward;
@@ -21,13 +23,15 @@ use crate::thread;
 
 /// A back end that can be one of several.
 pub trait Member: Backend {
-    /// The servers of the process, in the order in which it sees their devices: one device at each mention, what is left at the last.
+    /// The servers of the process, in the order in which it sees their devices: one device at each
+    /// mention, what is left at the last.
     fn list() -> Vec<ServerId>;
 
     /// The back end of a server that is not the first. It lives as long as the process.
     fn of_server(server: ServerId) -> &'static Self;
 
-    /// Refuses servers that have answered and turn out to be one, with a device that is in the list twice.
+    /// Refuses servers that have answered and turn out to be one, with a device that is in the list
+    /// twice.
     fn check_apart(_servers: &[(&'static Self, &Platform)]) -> Result<()> {
         Ok(())
     }
@@ -39,7 +43,8 @@ pub struct Several<S: 'static> {
     faults: OnceLock<&'static dyn Faults>,
     /// From the first question for devices on.
     others: OnceLock<Box<[&'static S]>>,
-    /// The platform that each server has told, by its place, and the process that it told: a server that has answered is not asked again when another fails.
+    /// The platform that each server has told, by its place, and the process that it told: a server
+    /// that has answered is not asked again when another fails.
     found: Mutex<BTreeMap<usize, (u32, Platform)>>,
 }
 
@@ -52,7 +57,12 @@ impl<S> fmt::Debug for Several<S> {
 impl<S> Several<S> {
     /// The first server; the others are made when the process asks for devices.
     pub const fn new(first: S) -> Several<S> {
-        Several { first, faults: OnceLock::new(), others: OnceLock::new(), found: Mutex::new(BTreeMap::new()) }
+        Several {
+            first,
+            faults: OnceLock::new(),
+            others: OnceLock::new(),
+            found: Mutex::new(BTreeMap::new()),
+        }
     }
 
     #[inline]
@@ -130,7 +140,11 @@ impl<S: Member> Several<S> {
     fn make_others(&'static self) -> Box<[&'static S]> {
         let most = S::list().into_iter().map(ServerId::place).max().unwrap_or(0);
         let others = (1..=most).filter_map(ServerId::new).map(S::of_server);
-        others.inspect(|server| self.faults.get().into_iter().for_each(|faults| server.attach(*faults))).collect()
+        others
+            .inspect(|server| {
+                self.faults.get().into_iter().for_each(|faults| server.attach(*faults))
+            })
+            .collect()
     }
 
     /// What each server says of its connection.
@@ -140,7 +154,8 @@ impl<S: Member> Several<S> {
         }
         let one = |server: &'static S| {
             let values = server.statistics();
-            let values: Vec<String> = values.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
+            let values: Vec<String> =
+                values.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
             format!("{{{}}}", values.join(", "))
         };
         vec![("servers", format!("[{}]", self.all().map(one).collect::<Vec<_>>().join(", ")))]
@@ -160,7 +175,10 @@ pub(crate) fn together(one: ContextId, other: ContextId) -> Result<()> {
 }
 
 /// Refuses what is about several servers.
-pub(crate) fn one_server(server: ServerId, others: impl IntoIterator<Item = ServerId>) -> Result<()> {
+pub(crate) fn one_server(
+    server: ServerId,
+    others: impl IntoIterator<Item = ServerId>,
+) -> Result<()> {
     match others.into_iter().find(|other| *other != server) {
         None => Ok(()),
         Some(other) => Err(refusal(server, other)),

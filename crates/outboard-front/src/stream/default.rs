@@ -58,9 +58,13 @@ pub(crate) fn resolve_default<B: Backend>(
     resolve(process, handle as CUstream)
 }
 
-/// What stands in for the default stream of a green context: the legacy stream itself is the primary context's.
+/// What stands in for the default stream of a green context: the legacy stream itself is the
+/// primary context's.
 #[inline]
-pub(super) fn of_green<B: Backend>(process: &'static Process<B>, here: &Here) -> Result<Option<u64>> {
+pub(super) fn of_green<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+) -> Result<Option<u64>> {
     let Some(green) = here.green() else { return Ok(None) };
     let mut known = green.default_stream.lock();
     if known.is_none() {
@@ -68,8 +72,11 @@ pub(super) fn of_green<B: Backend>(process: &'static Process<B>, here: &Here) ->
             let priority = AtomicI32::new(0);
             Object { handle, context: here.named(), id: here.id, flags: NON_BLOCKING, priority }
         };
-        let handle = process.streams.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?.handle;
-        if let Err(error) = process.backend.green_default_stream(here.id, green.id(), ObjectId(handle)) {
+        let handle =
+            process.streams.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?.handle;
+        if let Err(error) =
+            process.backend.green_default_stream(here.id, green.id(), ObjectId(handle))
+        {
             process.streams.table.remove(handle);
             return here.note(Err(error));
         }
@@ -83,7 +90,9 @@ pub(super) fn of_thread<B: Backend>(process: &'static Process<B>, here: &Here) -
     let place = here.green().map_or(u64::from(here.id.0), |green| green.handle);
     let front: &'static Front = process;
     let is_it = |default: &&Default| default.place == place && std::ptr::eq(default.front, front);
-    let known = OF_THREAD.try_with(|of_thread| of_thread.0.borrow().iter().find(is_it).map(|default| default.handle));
+    let known = OF_THREAD.try_with(|of_thread| {
+        of_thread.0.borrow().iter().find(is_it).map(|default| default.handle)
+    });
     match known {
         Ok(Some(handle)) => return Ok(handle),
         Ok(None) => {}
@@ -94,6 +103,7 @@ pub(super) fn of_thread<B: Backend>(process: &'static Process<B>, here: &Here) -
         let _ = destroy(process, orphan);
     }
     let handle = create(process, here, 0, 0)?;
-    let _ = OF_THREAD.try_with(|of_thread| of_thread.0.borrow_mut().push(Default { front, place, handle }));
+    let _ = OF_THREAD
+        .try_with(|of_thread| of_thread.0.borrow_mut().push(Default { front, place, handle }));
     Ok(handle)
 }

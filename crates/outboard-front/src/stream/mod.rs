@@ -22,19 +22,28 @@ pub(crate) const LEGACY: u64 = 1;
 pub(crate) const PER_THREAD: u64 = 2;
 
 /// As [`find`], for a call that never becomes part of a graph: a stream that captures is refused.
-pub(crate) fn resolve<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<(Here, StreamId)> {
+pub(crate) fn resolve<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+) -> Result<(Here, StreamId)> {
     let (here, stream) = find(process, stream)?;
     crate::capture::refuse(process, &here, stream)?;
     Ok((here, stream))
 }
 
 /// The context to work in and the stream there that a handle means.
-pub(crate) fn find<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<(Here, StreamId)> {
+pub(crate) fn find<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+) -> Result<(Here, StreamId)> {
     match stream as u64 {
         0 | LEGACY => {
             let here = context::current(process)?;
             let stream = default::of_green(process, &here)?;
-            Ok((here, stream.map_or(StreamId::LEGACY, |handle| StreamId::created(ObjectId(handle)))))
+            Ok((
+                here,
+                stream.map_or(StreamId::LEGACY, |handle| StreamId::created(ObjectId(handle))),
+            ))
         }
         PER_THREAD => {
             let here = context::current(process)?;
@@ -43,7 +52,11 @@ pub(crate) fn find<B: Backend>(process: &'static Process<B>, stream: CUstream) -
         }
         handle => {
             crate::state::ready(process)?;
-            let object = process.streams.table.look_again(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+            let object = process
+                .streams
+                .table
+                .look_again(handle)
+                .ok_or_else(|| not_found(Kind::Stream, handle))?;
             let here = object.context.live()?;
             Ok((here, StreamId::created(ObjectId(handle))))
         }
@@ -52,7 +65,10 @@ pub(crate) fn find<B: Backend>(process: &'static Process<B>, stream: CUstream) -
 
 /// Ends the handles of the streams of a green context that has ended.
 pub(crate) fn forget_green(front: &'static Front, green: u64) {
-    front.streams.table.remove_where(|object| object.context.green.as_ref().is_some_and(|of| of.handle == green));
+    front
+        .streams
+        .table
+        .remove_where(|object| object.context.green.as_ref().is_some_and(|of| of.handle == green));
 }
 
 /// The context of a stream as the program named it.
@@ -65,11 +81,21 @@ pub(crate) fn forget(front: &'static Front, id: ContextId) {
     front.streams.table.remove_where(|object| object.id == id);
 }
 
-pub(crate) fn create<B: Backend>(process: &'static Process<B>, here: &Here, flags: u32, priority: i32) -> Result<u64> {
+pub(crate) fn create<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    flags: u32,
+    priority: i32,
+) -> Result<u64> {
     let (least, greatest) = here.device()?.stream_priorities;
     let priority = priority.clamp(greatest, least);
-    let make =
-        |handle| Object { handle, context: here.named(), id: here.id, flags, priority: AtomicI32::new(priority) };
+    let make = |handle| Object {
+        handle,
+        context: here.named(),
+        id: here.id,
+        flags,
+        priority: AtomicI32::new(priority),
+    };
     let object = process.streams.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     let id = ObjectId(object.handle);
     let created = match here.green() {
@@ -84,20 +110,29 @@ pub(crate) fn create<B: Backend>(process: &'static Process<B>, here: &Here, flag
 }
 
 pub(crate) fn destroy<B: Backend>(process: &'static Process<B>, handle: u64) -> Result<()> {
-    let object = process.streams.table.remove(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+    let object =
+        process.streams.table.remove(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
     crate::capture::forget_stream(process, StreamId(handle));
-    // With a fault in the context there is nothing left to destroy, and that is what the call returns.
+    // With a fault in the context there is nothing left to destroy, and that is what the call
+    // returns.
     let here = object.context.live()?;
     here.note(process.backend.stream_destroy(here.id, ObjectId(handle)))
 }
 
 /// What the questions about a stream are answered from: its context, flags and priority.
-pub(crate) fn facts(front: &'static Front, stream: CUstream) -> Result<(&'static Context, u32, i32)> {
+pub(crate) fn facts(
+    front: &'static Front,
+    stream: CUstream,
+) -> Result<(&'static Context, u32, i32)> {
     crate::state::ready(front)?;
     match stream as u64 {
         0 | LEGACY | PER_THREAD => Ok((context::current(front)?.named(), 0, 0)),
         handle => {
-            let object = front.streams.table.look_again(handle).ok_or_else(|| not_found(Kind::Stream, handle))?;
+            let object = front
+                .streams
+                .table
+                .look_again(handle)
+                .ok_or_else(|| not_found(Kind::Stream, handle))?;
             Ok((object.context, object.flags, object.priority.load(Ordering::Relaxed)))
         }
     }

@@ -9,7 +9,12 @@ use crate::memory_operations::{WRITE_FLAGS, Word, check_wait};
 use crate::process::Process;
 use crate::stream::find;
 
-pub(crate) fn wait<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
+pub(crate) fn wait<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+    word: Word,
+    flags: u32,
+) -> Result<()> {
     let (here, stream) = find(process, stream)?;
     check_wait(&here, flags)?;
     let address = word.address(process, here.id)?;
@@ -17,10 +22,17 @@ pub(crate) fn wait<B: Backend>(process: &'static Process<B>, stream: CUstream, w
     if let Some(outcome) = capture::memory_operation(process, &here, stream, node) {
         return outcome;
     }
-    here.note(process.backend.stream_wait_value(here.id, stream, address, word.value, word.wide, flags))
+    here.note(
+        process.backend.stream_wait_value(here.id, stream, address, word.value, word.wide, flags),
+    )
 }
 
-pub(crate) fn write<B: Backend>(process: &'static Process<B>, stream: CUstream, word: Word, flags: u32) -> Result<()> {
+pub(crate) fn write<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+    word: Word,
+    flags: u32,
+) -> Result<()> {
     let (here, stream) = find(process, stream)?;
     require(flags & !WRITE_FLAGS == 0)?;
     let address = word.address(process, here.id)?;
@@ -28,5 +40,7 @@ pub(crate) fn write<B: Backend>(process: &'static Process<B>, stream: CUstream, 
     if let Some(outcome) = capture::memory_operation(process, &here, stream, node) {
         return outcome;
     }
-    here.note(process.backend.stream_write_value(here.id, stream, address, word.value, word.wide, flags))
+    here.note(
+        process.backend.stream_write_value(here.id, stream, address, word.value, word.wide, flags),
+    )
 }

@@ -1,4 +1,5 @@
-//! Captures: what is queued becomes a graph, and the back end hears of it when an executable is made.
+//! Captures: what is queued becomes a graph, and the back end hears of it when an executable is
+//! made.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -36,7 +37,8 @@ fn status(program: Program, stream: CUstream) -> Status {
 fn nodes(program: Program, graph: CUgraph) -> Vec<CUgraphNode> {
     let mut count = 64;
     let mut nodes = vec![null_mut(); count];
-    call!(program, cuGraphGetNodes, graph, nodes.as_mut_ptr(), &raw mut count).expect("it is a graph");
+    call!(program, cuGraphGetNodes, graph, nodes.as_mut_ptr(), &raw mut count)
+        .expect("it is a graph");
     nodes.truncate(count);
     nodes
 }
@@ -54,15 +56,20 @@ fn types(program: Program, nodes: &[CUgraphNode]) -> Vec<Type> {
 fn edges(program: Program, graph: CUgraph) -> Vec<(usize, usize)> {
     let mut count = 64;
     let (mut from, mut to) = (vec![null_mut(); count], vec![null_mut(); count]);
-    call!(program, cuGraphGetEdges, graph, from.as_mut_ptr(), to.as_mut_ptr(), &raw mut count).expect("it is a graph");
+    call!(program, cuGraphGetEdges, graph, from.as_mut_ptr(), to.as_mut_ptr(), &raw mut count)
+        .expect("it is a graph");
     let nodes = nodes(program, graph);
-    let place = |node: &CUgraphNode| nodes.iter().position(|known| known == node).expect("edges join its nodes");
-    let mut edges: Vec<_> = from.iter().zip(&to).take(count).map(|(from, to)| (place(from), place(to))).collect();
+    let place = |node: &CUgraphNode| {
+        nodes.iter().position(|known| known == node).expect("edges join its nodes")
+    };
+    let mut edges: Vec<_> =
+        from.iter().zip(&to).take(count).map(|(from, to)| (place(from), place(to))).collect();
     edges.sort_unstable();
     edges
 }
 
-/// Captures a kernel, then a fill in a second stream next to a copy in the first, which join before a host function.
+/// Captures a kernel, then a fill in a second stream next to a copy in the first, which join before
+/// a host function.
 fn capture_diamond(program: Program) -> CUgraph {
     let (first, second, memory, function) =
         (program.stream(), program.stream(), program.memory(256), program.function());
@@ -76,14 +83,22 @@ fn capture_diamond(program: Program) -> CUgraph {
         call!(program, cuStreamWaitEvent, second, fork, 0).expect("it is captured");
         call!(program, cuMemsetD8Async, memory, 1, 64, second).expect("it is captured");
         call!(program, cuEventRecord, join, second).expect("it is captured");
-        call!(program, cuMemcpyHtoDAsync_v2, memory + 128, source, 64, first).expect("it is captured");
+        call!(program, cuMemcpyHtoDAsync_v2, memory + 128, source, 64, first)
+            .expect("it is captured");
         call!(program, cuStreamWaitEvent, first, join, 0).expect("it is captured");
-        call!(program, cuLaunchHostFunc, first, Some(host_function), null_mut()).expect("it is captured");
-        assert_eq!([status(program, first), status(program, second)], [Status::CU_STREAM_CAPTURE_STATUS_ACTIVE; 2]);
+        call!(program, cuLaunchHostFunc, first, Some(host_function), null_mut())
+            .expect("it is captured");
+        assert_eq!(
+            [status(program, first), status(program, second)],
+            [Status::CU_STREAM_CAPTURE_STATUS_ACTIVE; 2]
+        );
         graph = end(program, first).expect("it is joined");
     });
     assert!(asked.is_empty(), "{asked:?}");
-    assert_eq!([status(program, first), status(program, second)], [Status::CU_STREAM_CAPTURE_STATUS_NONE; 2]);
+    assert_eq!(
+        [status(program, first), status(program, second)],
+        [Status::CU_STREAM_CAPTURE_STATUS_NONE; 2]
+    );
     graph
 }
 
@@ -113,7 +128,8 @@ fn the_back_end_is_told_once_and_in_order() {
         exec = ask!(program, cuGraphInstantiateWithFlags, graph, 0).expect("nothing fails");
         call!(program, cuGraphLaunch, exec, stream).expect("nothing fails");
     });
-    let methods: Vec<_> = asked.iter().map(|call| call.split('(').next().unwrap_or_default()).collect();
+    let methods: Vec<_> =
+        asked.iter().map(|call| call.split('(').next().unwrap_or_default()).collect();
     assert_eq!(methods, ["graph_create", "graph_edit", "graph_instantiate", "graph_launch"]);
     // Each node behind those that it waits for.
     let mut rest = asked[1].as_str();
@@ -132,7 +148,8 @@ fn the_back_end_is_told_once_and_in_order() {
     assert_eq!(end, ["graph_exec_destroy", "graph_destroy"]);
 }
 
-/// Mode of the capture, mode of the caller, whether it is another thread that calls: whether an allocation spoils the capture.
+/// Mode of the capture, mode of the caller, whether it is another thread that calls: whether an
+/// allocation spoils the capture.
 const MODES: [(Mode, Mode, bool, bool); 8] = [
     (GLOBAL, GLOBAL, false, true),
     (GLOBAL, GLOBAL, true, true),
@@ -153,7 +170,8 @@ fn an_unsafe_call_spoils_a_capture_as_the_modes_say() {
             begin(program, stream, of_capture);
             let allocate = move || {
                 let mut mode = of_caller;
-                call!(program, cuThreadExchangeStreamCaptureMode, &raw mut mode).expect("it is a mode");
+                call!(program, cuThreadExchangeStreamCaptureMode, &raw mut mode)
+                    .expect("it is a mode");
                 assert_eq!(mode, GLOBAL, "what a thread begins with");
                 ask!(program, cuMemAlloc_v2, 64).map(drop)
             };
@@ -163,7 +181,11 @@ fn an_unsafe_call_spoils_a_capture_as_the_modes_say() {
             };
             let mut outcome = Ok(());
             let asked = program.methods_of(|| {
-                outcome = if elsewhere { std::thread::spawn(in_thread).join().expect("it works") } else { allocate() };
+                outcome = if elsewhere {
+                    std::thread::spawn(in_thread).join().expect("it works")
+                } else {
+                    allocate()
+                };
             });
             let (wanted, at_end) = match spoils {
                 true => (
@@ -175,7 +197,11 @@ fn an_unsafe_call_spoils_a_capture_as_the_modes_say() {
             assert_eq!(outcome, wanted, "row {index}");
             assert_eq!(asked.len(), usize::from(!spoils), "row {index}: {asked:?}");
             assert_eq!(end(program, stream).map(drop), at_end, "row {index}");
-            assert_eq!(ask!(program, cuMemAlloc_v2, 64).map(drop), Ok(()), "row {index}: it is over");
+            assert_eq!(
+                ask!(program, cuMemAlloc_v2, 64).map(drop),
+                Ok(()),
+                "row {index}: it is over"
+            );
         };
         assert!(std::thread::spawn(run).join().is_ok(), "row {index}");
     }
@@ -189,17 +215,29 @@ fn a_question_to_a_stream_that_captures_spoils_it() {
         (|program, stream| call!(program, cuStreamSynchronize, stream), unsupported),
         (|program, stream| call!(program, cuStreamQuery, stream), unsupported),
         (|program, _| call!(program, cuCtxSynchronize), unsupported),
-        (|program, _| call!(program, cuStreamSynchronize, null_mut()), CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT),
+        (
+            |program, _| call!(program, cuStreamSynchronize, null_mut()),
+            CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+        ),
     ];
     let program = Program::current();
     for (index, (question, refusal)) in table.into_iter().enumerate() {
         let stream = program.stream();
         begin(program, stream, RELAXED);
-        let asked = program.methods_of(|| assert_eq!(question(program, stream), Err(refusal), "row {index}"));
+        let asked = program
+            .methods_of(|| assert_eq!(question(program, stream), Err(refusal), "row {index}"));
         assert!(asked.is_empty(), "row {index}: {asked:?}");
-        assert_eq!(status(program, stream), Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED, "row {index}");
+        assert_eq!(
+            status(program, stream),
+            Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED,
+            "row {index}"
+        );
         let before = program.process.counts();
-        assert_eq!(end(program, stream), Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED), "row {index}");
+        assert_eq!(
+            end(program, stream),
+            Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
+            "row {index}"
+        );
         assert_ne!(program.process.counts(), before, "the graph goes with it");
         assert_eq!(question(program, stream), Ok(()), "row {index}: it is over");
     }

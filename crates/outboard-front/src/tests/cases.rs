@@ -131,7 +131,8 @@ fn graph(program: Program) -> CUgraph {
 }
 
 fn executable(program: Program) -> CUgraphExec {
-    ask!(program, cuGraphInstantiateWithFlags, graph(program), 0).expect("the recorder makes executables")
+    ask!(program, cuGraphInstantiateWithFlags, graph(program), 0)
+        .expect("the recorder makes executables")
 }
 
 unsafe extern "C" fn host_function(_: *mut c_void) {}

@@ -1,10 +1,11 @@
-//! Copies between all kinds of memory: what is refused, and how often the map of allocations is asked.
+//! Copies between all kinds of memory: what is refused, and how often the map of allocations is
+//! asked.
 
 use core::ffi::c_void;
 
 use outboard_abi::{
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUarray_format, CUmemorytype as Type, CUresult,
-    CUstreamCaptureMode,
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUarray, CUarray_format,
+    CUmemorytype as Type, CUresult, CUstreamCaptureMode,
 };
 use proptest::prelude::*;
 
@@ -106,30 +107,50 @@ fn each_side_of_a_copy_is_looked_up_once() {
     kinds.extend([("pageable", pageable as u64), ("pinned", pinned as u64)]);
     for (name, memory) in kinds {
         let host = memory as *mut c_void;
-        look_ups(&format!("from {name}"), 2, &|| call!(program, cuMemcpyHtoD_v2, device, host, 64, LEGACY));
-        look_ups(&format!("to {name}"), 2, &|| call!(program, cuMemcpyDtoH_v2, host, device, 64, LEGACY));
-        look_ups(&format!("from {name}, later"), 2, &|| call!(program, cuMemcpyHtoDAsync_v2, device, host, 64, stream));
-        look_ups(&format!("to {name}, later"), 2, &|| call!(program, cuMemcpyDtoHAsync_v2, host, device, 64, stream));
+        look_ups(&format!("from {name}"), 2, &|| {
+            call!(program, cuMemcpyHtoD_v2, device, host, 64, LEGACY)
+        });
+        look_ups(&format!("to {name}"), 2, &|| {
+            call!(program, cuMemcpyDtoH_v2, host, device, 64, LEGACY)
+        });
+        look_ups(&format!("from {name}, later"), 2, &|| {
+            call!(program, cuMemcpyHtoDAsync_v2, device, host, 64, stream)
+        });
+        look_ups(&format!("to {name}, later"), 2, &|| {
+            call!(program, cuMemcpyDtoHAsync_v2, host, device, 64, stream)
+        });
         let (to, from) = (rows(device, memory), rows(memory, device));
-        look_ups(&format!("rows from {name}"), 2, &|| call!(program, cuMemcpy2D_v2, &raw const to, LEGACY));
-        look_ups(&format!("rows to {name}, later"), 2, &|| call!(program, cuMemcpy2DAsync_v2, &raw const from, stream));
+        look_ups(&format!("rows from {name}"), 2, &|| {
+            call!(program, cuMemcpy2D_v2, &raw const to, LEGACY)
+        });
+        look_ups(&format!("rows to {name}, later"), 2, &|| {
+            call!(program, cuMemcpy2DAsync_v2, &raw const from, stream)
+        });
         let (to, from) = (slices(device, memory), slices(memory, device));
         look_ups(&format!("slices from {name}, later"), 2, &|| {
             call!(program, cuMemcpy3DAsync_v2, &raw const to, stream)
         });
-        look_ups(&format!("slices to {name}"), 2, &|| call!(program, cuMemcpy3D_v2, &raw const from, LEGACY));
+        look_ups(&format!("slices to {name}"), 2, &|| {
+            call!(program, cuMemcpy3D_v2, &raw const from, LEGACY)
+        });
     }
     look_ups("to an array", 1, &|| call!(program, cuMemcpyDtoA_v2, array, 0, device, 64, LEGACY));
     look_ups("on the device", 2, &|| call!(program, cuMemcpyDtoD_v2, device, other, 64, LEGACY));
     let on_host = rows(pageable as u64, more.as_ptr() as u64);
     look_ups("on the host", 2, &|| call!(program, cuMemcpy2D_v2, &raw const on_host, LEGACY));
-    look_ups("within the first mapping", 2, &|| call!(program, cuMemcpyDtoD_v2, device, mapped, 16, LEGACY));
-    look_ups("into the next mapping", 3, &|| call!(program, cuMemcpyDtoD_v2, device, mapped, 17, LEGACY));
+    look_ups("within the first mapping", 2, &|| {
+        call!(program, cuMemcpyDtoD_v2, device, mapped, 16, LEGACY)
+    });
+    look_ups("into the next mapping", 3, &|| {
+        call!(program, cuMemcpyDtoD_v2, device, mapped, 17, LEGACY)
+    });
 
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     call!(program, cuStreamBeginCapture_v2, stream, mode).expect("it does not capture yet");
     look_ups("captured", 2, &|| call!(program, cuMemcpyHtoDAsync_v2, device, pinned, 64, stream));
-    look_ups("captured on the device", 2, &|| call!(program, cuMemcpyDtoDAsync_v2, device, managed, 64, stream));
+    look_ups("captured on the device", 2, &|| {
+        call!(program, cuMemcpyDtoDAsync_v2, device, managed, 64, stream)
+    });
 }
 
 #[test]
@@ -142,15 +163,19 @@ fn a_copy_of_any_shape_is_refused_if_a_side_is_not_there() {
     memory::insert_mapped(program.process, (0, place), DevicePtr(other), ROOM as u64, 1);
     memory::set_accessible(program.process, DevicePtr(other), true);
     let missing = Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    for (bad, error) in [(0, INVALID), (unknown, INVALID), (short, INVALID), (closed, INVALID), (other, missing)] {
+    for (bad, error) in
+        [(0, INVALID), (unknown, INVALID), (short, INVALID), (closed, INVALID), (other, missing)]
+    {
         for (dst, src) in [(good, bad), (bad, good), (bad, bad)] {
             let asked = program.methods_of(|| {
                 assert_eq!(call!(program, cuMemcpyDtoD_v2, dst, src, 16, LEGACY), error);
                 let mut c = rows(dst, src);
-                (c.dstMemoryType, c.srcMemoryType) = (Type::CU_MEMORYTYPE_DEVICE, Type::CU_MEMORYTYPE_DEVICE);
+                (c.dstMemoryType, c.srcMemoryType) =
+                    (Type::CU_MEMORYTYPE_DEVICE, Type::CU_MEMORYTYPE_DEVICE);
                 assert_eq!(call!(program, cuMemcpy2D_v2, &raw const c, LEGACY), error);
                 let mut c = slices(dst, src);
-                (c.dstMemoryType, c.srcMemoryType) = (Type::CU_MEMORYTYPE_DEVICE, Type::CU_MEMORYTYPE_DEVICE);
+                (c.dstMemoryType, c.srcMemoryType) =
+                    (Type::CU_MEMORYTYPE_DEVICE, Type::CU_MEMORYTYPE_DEVICE);
                 assert_eq!(call!(program, cuMemcpy3D_v2, &raw const c, LEGACY), error);
             });
             assert!(asked.is_empty(), "{dst:#x} from {src:#x}: {asked:?}");
@@ -170,7 +195,8 @@ proptest! {
     ) {
         let program = Program::current();
         let here = crate::context::current(program.process).expect("a context is current");
-        // By byte: which piece it is of, if any, and whether that is a mapping that may be used, or one that may not.
+        // By byte: which piece it is of, if any, and whether that is a mapping that may be used, or
+        // one that may not.
         let (base, mut model) = (1_u64 << 40, Vec::new());
         for (index, (gap, len, kind)) in pieces.into_iter().enumerate() {
             model.extend((0..gap).map(|_| None));

@@ -1,4 +1,5 @@
-//! What becomes of a call whose back end fails: it returns that failure, and leaves everything as it was.
+//! What becomes of a call whose back end fails: it returns that failure, and leaves everything as
+//! it was.
 
 use outboard_abi::CUresult;
 
@@ -10,11 +11,13 @@ use super::*;
 const FAILURE: CUresult = CUresult::CUDA_ERROR_SYSTEM_NOT_READY;
 const STICKY: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
 
-/// Runs a test of each case with a program of its own, in a thread of its own, and says which failed.
+/// Runs a test of each case with a program of its own, in a thread of its own, and says which
+/// failed.
 fn each(cases: &[Case], test: fn(Program, &Case)) {
     let mut failed = Vec::new();
     for case in cases {
-        let outcome = std::thread::scope(|scope| scope.spawn(|| test(Program::current(), case)).join());
+        let outcome =
+            std::thread::scope(|scope| scope.spawn(|| test(Program::current(), case)).join());
         if outcome.is_err() {
             failed.push(case.name);
         }
@@ -86,7 +89,8 @@ fn stays(program: Program, case: &Case) {
     }
     // With its context gone there is nothing left to unload.
     assert!(outcome == Err(STICKY) || case.name == "cuLibraryUnload", "{}", case.name);
-    let asked = program.asked_by(|| assert_eq!(call!(program, cuCtxSynchronize), Err(STICKY), "{}", case.name));
+    let asked = program
+        .asked_by(|| assert_eq!(call!(program, cuCtxSynchronize), Err(STICKY), "{}", case.name));
     assert!(asked.is_empty(), "{}: {asked:?}", case.name);
 }
 

@@ -1,4 +1,5 @@
-//! A forked child: it shares no connection with its parent, so that nothing works there and nobody is asked.
+//! A forked child: it shares no connection with its parent, so that nothing works there and nobody
+//! is asked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +11,8 @@ use super::*;
 
 /// Runs `check` in a child, which ends with its answer, and gives that.
 fn in_child(check: impl FnOnce() -> u8) -> i32 {
-    // SAFETY: the child uses what its only thread has, and ends without anything that would run at the end of a program.
+    // SAFETY: the child uses what its only thread has, and ends without anything that would run at
+    // the end of a program.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let answer = catch_unwind(AssertUnwindSafe(check)).unwrap_or(PANICKED);

@@ -2,7 +2,9 @@
 
 use core::ffi::c_void;
 
-use outboard_abi::{CUdevice_attribute as A, CUfunction_attribute as F, CUlimit, CUpointer_attribute, CUresult};
+use outboard_abi::{
+    CUdevice_attribute as A, CUfunction_attribute as F, CUlimit, CUpointer_attribute, CUresult,
+};
 
 use super::program::{Program, nothing};
 use super::*;
@@ -20,7 +22,8 @@ fn a_program_from_retain_to_release() {
     let (mut memory, mut stream, mut function, mut module) = (0, nothing(), nothing(), nothing());
     let setup = program.methods_of(|| {
         module = program.module();
-        function = ask!(program, cuModuleGetFunction, module, c"kernel".as_ptr()).expect("the recorder has any");
+        function = ask!(program, cuModuleGetFunction, module, c"kernel".as_ptr())
+            .expect("the recorder has any");
         stream = program.stream();
         memory = program.memory(64);
     });
@@ -28,9 +31,11 @@ fn a_program_from_retain_to_release() {
     assert_eq!(memory, 0x1000, "the recorder's first address");
 
     let work = program.asked_by(|| {
-        call!(program, cuMemcpyHtoDAsync_v2, memory, source.as_ptr().cast(), 64, stream).expect("nothing fails");
+        call!(program, cuMemcpyHtoDAsync_v2, memory, source.as_ptr().cast(), 64, stream)
+            .expect("nothing fails");
         program.launch(function, stream).expect("nothing fails");
-        call!(program, cuMemcpyDtoHAsync_v2, sink.as_mut_ptr().cast(), memory, 64, stream).expect("nothing fails");
+        call!(program, cuMemcpyDtoHAsync_v2, sink.as_mut_ptr().cast(), memory, 64, stream)
+            .expect("nothing fails");
         call!(program, cuStreamSynchronize, stream).expect("nothing fails");
     });
     let (stream_id, function_id) = (stream as u64, function as u64);
@@ -70,7 +75,9 @@ fn a_program_from_retain_to_release() {
             "context_close(ctx: ContextId(1))".to_owned(),
         ]
     );
-    assert!(program.process.counts().iter().all(|(part, count)| *part == "contexts" || *count == 0));
+    assert!(
+        program.process.counts().iter().all(|(part, count)| *part == "contexts" || *count == 0)
+    );
 }
 
 #[test]
@@ -107,9 +114,13 @@ fn what_the_platform_tells_is_not_asked() {
         assert_eq!(ask!(program, cuCtxGetStreamPriorityRange, &raw mut greatest), Ok(0));
         assert_eq!(greatest, -5);
         let (mut flags, mut active) = (1, 0);
-        call!(program, cuDevicePrimaryCtxGetState, 0, &raw mut flags, &raw mut active).expect("there is one");
+        call!(program, cuDevicePrimaryCtxGetState, 0, &raw mut flags, &raw mut active)
+            .expect("there is one");
         assert_eq!((flags, active), (0, 1));
-        assert_eq!(ask!(program, cuFuncGetAttribute, F::CU_FUNC_ATTRIBUTE_NUM_REGS, function), Ok(32));
+        assert_eq!(
+            ask!(program, cuFuncGetAttribute, F::CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+            Ok(32)
+        );
         let mut ordinal = -1;
         let of_device = CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
         let at = memory + 63;
@@ -135,12 +146,16 @@ fn what_was_answered_is_not_asked_again() {
     assert_eq!(limits, ["context_limit", "context_set_limit", "context_limit"]);
 
     let module = program.module();
-    let kernel = || ask!(program, cuModuleGetFunction, module, c"kernel".as_ptr()).expect("the recorder has any");
+    let kernel = || {
+        ask!(program, cuModuleGetFunction, module, c"kernel".as_ptr())
+            .expect("the recorder has any")
+    };
     let functions = program.methods_of(|| assert_eq!(kernel(), kernel()));
     assert_eq!(functions, ["module_function"]);
 
     let function = kernel();
-    let blocks = |threads| ask!(program, cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, 0);
+    let blocks =
+        |threads| ask!(program, cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, 0);
     let shared = F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     let occupancy = program.methods_of(|| {
         assert_eq!([blocks(32), blocks(32), blocks(64), blocks(32)], [Ok(4); 4]);
@@ -160,13 +175,25 @@ fn a_call_that_is_wrong_is_not_passed_on() {
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         assert_eq!(ask!(program, cuMemAlloc_v2, 0).map(drop), invalid);
         assert_eq!(call!(program, cuMemFree_v2, memory + 1), invalid);
-        let too_much = call!(program, cuMemcpyHtoD_v2, memory, host.as_ptr().cast(), 65, DefaultStream::Legacy);
+        let too_much = call!(
+            program,
+            cuMemcpyHtoD_v2,
+            memory,
+            host.as_ptr().cast(),
+            65,
+            DefaultStream::Legacy
+        );
         assert_eq!(too_much, invalid);
         assert_eq!(call!(program, cuMemsetD32_v2, memory, 0, 17, DefaultStream::Legacy), invalid);
-        let threads = |count| call!(program, cuLaunchKernel, function, 1, 1, 1, count, 1, 1, 0, stream, none, none);
+        let threads = |count| {
+            call!(program, cuLaunchKernel, function, 1, 1, 1, count, 1, 1, 0, stream, none, none)
+        };
         assert_eq!(threads(1025), invalid);
         assert_eq!(threads(32), invalid, "the kernel has a parameter");
-        assert_eq!(program.launch(core::ptr::null_mut(), stream), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(
+            program.launch(core::ptr::null_mut(), stream),
+            Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        );
         assert_eq!(ask!(program, cuStreamCreate, 2).map(drop), invalid);
         assert_eq!(ask!(program, cuEventCreate, 8).map(drop), invalid);
     });
@@ -181,9 +208,11 @@ fn a_small_synchronous_copy_waits_only_where_the_host_may_look() {
     let pinned = ask!(program, cuMemHostAlloc, 64, 0).expect("the recorder allocates");
     let legacy = DefaultStream::Legacy;
     let copies = program.methods_of(|| {
-        call!(program, cuMemcpyHtoD_v2, memory, pageable.as_ptr().cast(), 64, legacy).expect("nothing fails");
+        call!(program, cuMemcpyHtoD_v2, memory, pageable.as_ptr().cast(), 64, legacy)
+            .expect("nothing fails");
         call!(program, cuMemcpyHtoD_v2, memory, pinned, 64, legacy).expect("nothing fails");
-        call!(program, cuMemcpyDtoH_v2, pageable.as_mut_ptr().cast(), memory, 64, legacy).expect("nothing fails");
+        call!(program, cuMemcpyDtoH_v2, pageable.as_mut_ptr().cast(), memory, 64, legacy)
+            .expect("nothing fails");
     });
     assert_eq!(copies, ["copy_to_device", "copy_to_device", "stream_synchronize", "copy_to_host"]);
 }

@@ -23,19 +23,26 @@ fn mapping(program: Program) -> CUdeviceptr {
 fn parts_lie_in_mappings() {
     let program = Program::current();
     let at = mapping(program);
-    let change =
-        |address, bytes| crate::calls::vmm::change_part(program.process, DevicePtr(address), bytes, PartChange::Open);
+    let change = |address, bytes| {
+        crate::calls::vmm::change_part(program.process, DevicePtr(address), bytes, PartChange::Open)
+    };
     let asked = program.asked_by(|| assert_eq!(change(at + 512, GRANULE as u64 - 512), Ok(())));
-    assert_eq!(asked, ["vmm_part(address: DevicePtr(0x10000000200), bytes: 2096640, change: Open)"]);
+    assert_eq!(
+        asked,
+        ["vmm_part(address: DevicePtr(0x10000000200), bytes: 2096640, change: Open)"]
+    );
     let asked = program.asked_by(|| {
-        for (address, bytes) in [(at + 512, GRANULE as u64), (at - 1, 1), (at + GRANULE as u64, 1), (at, 0)] {
+        for (address, bytes) in
+            [(at + 512, GRANULE as u64), (at - 1, 1), (at + GRANULE as u64, 1), (at, 0)]
+        {
             assert_eq!(change(address, bytes), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
         }
     });
     assert!(asked.is_empty(), "{asked:?}");
 }
 
-/// A program may not share what is mapped, as natively; who cuts mappings into allocations may share those.
+/// A program may not share what is mapped, as natively; who cuts mappings into allocations may
+/// share those.
 #[test]
 fn only_who_cuts_mappings_shares_what_is_mapped() {
     let program = Program::current();

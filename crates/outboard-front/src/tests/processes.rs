@@ -17,13 +17,15 @@ struct Made {
     memory: u64,
 }
 
-/// Makes one of each after `before` others, so that the handles are not those of a program that makes fewer.
+/// Makes one of each after `before` others, so that the handles are not those of a program that
+/// makes fewer.
 fn make(program: Program, before: usize) -> Made {
     program.make_current(0);
     let mut made = None;
     for _ in 0..=before {
         made = Some(Made {
-            context: ask!(program, cuCtxCreate_v2, 0, 0).expect("the recorder opens contexts") as u64,
+            context: ask!(program, cuCtxCreate_v2, 0, 0).expect("the recorder opens contexts")
+                as u64,
             stream: program.stream() as u64,
             event: program.event() as u64,
             module: program.module() as u64,
@@ -48,7 +50,10 @@ fn use_foreign(program: Program, foreign: &Made) {
     assert_eq!(call!(program, cuModuleUnload, foreign.module as _), invalid_handle);
     assert_eq!(program.launch(foreign.function as _, core::ptr::null_mut()), invalid_handle);
     assert_eq!(call!(program, cuMemFree_v2, foreign.memory), invalid_value);
-    assert_eq!(call!(program, cuMemsetD32_v2, foreign.memory, 0, 16, DefaultStream::Legacy), invalid_value);
+    assert_eq!(
+        call!(program, cuMemsetD32_v2, foreign.memory, 0, 16, DefaultStream::Legacy),
+        invalid_value
+    );
 }
 
 /// One that gives addresses where others give none: a device has them of its own.
@@ -108,7 +113,11 @@ fn one_program_after_the_other_begins_afresh() {
     };
     let (first, second) = (run(Program::ready()), run(Program::ready()));
     let without_attach = |calls: &[String]| calls[1..].to_vec();
-    assert_eq!(without_attach(&first), without_attach(&second), "the second is asked what the first was");
+    assert_eq!(
+        without_attach(&first),
+        without_attach(&second),
+        "the second is asked what the first was"
+    );
     assert!(first.len() > 10, "{first:?}");
 }
 
@@ -126,7 +135,11 @@ fn a_fault_is_of_its_process() {
     let error = CUresult::CUDA_ERROR_ASSERT;
     faulty.process.fault(crate::backend::ContextId(1), error);
     assert_eq!(std::thread::spawn(work(faulty)).join().ok(), Some(Err(error)));
-    assert_eq!(std::thread::spawn(work(sound)).join().ok(), Some(Ok(())), "it has a context of that number too");
+    assert_eq!(
+        std::thread::spawn(work(sound)).join().ok(),
+        Some(Ok(())),
+        "it has a context of that number too"
+    );
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! What a test of the front begins with: a process of its own, over a recorder that knows two devices and one kernel.
+//! What a test of the front begins with: a process of its own, over a recorder that knows two
+//! devices and one kernel.
 
 use core::ffi::c_void;
 use std::sync::Once;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use outboard_abi::{
-    CUcontext, CUdevice_attribute as A, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute as F, CUmodule,
-    CUresult, CUstream,
+    CUcontext, CUdevice_attribute as A, CUdeviceptr, CUevent, CUfunction,
+    CUfunction_attribute as F, CUmodule, CUresult, CUstream,
 };
 use outboard_wire::platform::{Device, KernelInfo, Platform};
 
@@ -14,7 +15,8 @@ use super::*;
 use crate::backend::{DeviceId, Recorder, Result};
 use crate::process::Process;
 
-/// A process that the test plays the program of. What a thread has current belongs to one program: a second one needs a thread of its own.
+/// A process that the test plays the program of. What a thread has current belongs to one program:
+/// a second one needs a thread of its own.
 #[derive(Clone, Copy)]
 pub(super) struct Program {
     pub(super) process: &'static Process<Recorder>,
@@ -51,7 +53,8 @@ impl Program {
 
     /// Retains the primary context of a device, and makes it current.
     pub(super) fn make_current(self, device: i32) -> CUcontext {
-        let context = ask!(self, cuDevicePrimaryCtxRetain, device).expect("the recorder opens contexts");
+        let context =
+            ask!(self, cuDevicePrimaryCtxRetain, device).expect("the recorder opens contexts");
         call!(self, cuCtxSetCurrent, context).expect("it was retained");
         context
     }
@@ -74,7 +77,8 @@ impl Program {
 
     /// A kernel of a new module.
     pub(super) fn function(self) -> CUfunction {
-        ask!(self, cuModuleGetFunction, self.module(), c"kernel".as_ptr()).expect("a context is current")
+        ask!(self, cuModuleGetFunction, self.module(), c"kernel".as_ptr())
+            .expect("a context is current")
     }
 
     /// Launches a block of 32 threads, with 7 as the parameter.
@@ -82,7 +86,21 @@ impl Program {
         let mut parameter = 7_u64;
         let mut parameters = [(&raw mut parameter).cast::<c_void>()];
         let none = core::ptr::null_mut();
-        call!(self, cuLaunchKernel, function, 1, 1, 1, 32, 1, 1, 0, stream, parameters.as_mut_ptr(), none)
+        call!(
+            self,
+            cuLaunchKernel,
+            function,
+            1,
+            1,
+            1,
+            32,
+            1,
+            1,
+            0,
+            stream,
+            parameters.as_mut_ptr(),
+            none
+        )
     }
 
     /// What the back end is asked from now on, by `work`.
@@ -140,7 +158,8 @@ pub(super) fn nothing<T>() -> T {
 fn see_all_devices() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the front and the tests read the environment by the standard library alone, which takes a lock for it.
+        // SAFETY: the front and the tests read the environment by the standard library alone, which
+        // takes a lock for it.
         unsafe {
             std::env::remove_var("CUDA_VISIBLE_DEVICES");
             std::env::remove_var("CUDA_DEVICE_ORDER");

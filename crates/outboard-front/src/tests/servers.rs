@@ -3,7 +3,9 @@
 use core::ffi::c_void;
 use std::cell::RefCell;
 
-use outboard_abi::{CUdevice_P2PAttribute, CUmemAccessDesc, CUmemAllocationProp, CUmemLocationType, CUresult};
+use outboard_abi::{
+    CUdevice_P2PAttribute, CUmemAccessDesc, CUmemAllocationProp, CUmemLocationType, CUresult,
+};
 
 use super::program::{nothing, prepare};
 use super::*;
@@ -27,7 +29,8 @@ impl Member for Recorder {
     }
 }
 
-/// A process over two servers, each with two devices: 0 and 1 are the first one's, 2 and 3 the second one's.
+/// A process over two servers, each with two devices: 0 and 1 are the first one's, 2 and 3 the
+/// second one's.
 struct Machine {
     process: &'static Process<Several<Recorder>>,
     servers: [&'static Recorder; 2],
@@ -41,7 +44,8 @@ impl Machine {
         let second = Recorder::leak_apart(1);
         OTHERS.set(vec![second]);
         LIST.set(list.to_vec());
-        let several: &'static Several<Recorder> = Box::leak(Box::new(Several::new(Recorder::default())));
+        let several: &'static Several<Recorder> =
+            Box::leak(Box::new(Several::new(Recorder::default())));
         let servers = [several.first(), second];
         for (place, server) in servers.iter().enumerate() {
             prepare(server);
@@ -57,7 +61,8 @@ impl Machine {
     }
 
     fn make_current(&self, device: i32) {
-        let context = ask!(self, cuDevicePrimaryCtxRetain, device).expect("the recorders open contexts");
+        let context =
+            ask!(self, cuDevicePrimaryCtxRetain, device).expect("the recorders open contexts");
         call!(self, cuCtxSetCurrent, context).expect("it was retained");
     }
 
@@ -78,7 +83,10 @@ impl Machine {
         let asked = self.asked_by(|| assert_eq!(work(), REFUSED, "{what}"));
         assert_eq!(asked, [Vec::<&str>::new(), Vec::new()], "{what}");
         let reason = crate::logs::take_reason().expect(what);
-        assert!(reason.contains("servers 1 and 2") || reason.contains("servers 2 and 1"), "{what}: {reason}");
+        assert!(
+            reason.contains("servers 1 and 2") || reason.contains("servers 2 and 1"),
+            "{what}: {reason}"
+        );
     }
 }
 
@@ -120,7 +128,9 @@ fn a_server_that_fails_is_tried_again_and_the_others_are_not() {
         assert_eq!(call!(machine, cuInit, 0), Ok(()));
         assert_eq!(ask!(machine, cuDeviceGetCount), Ok(4));
         // The other one's session is there already.
-        let asked = |server: &Recorder| server.calls().iter().filter(|call| call.method == "platform").count();
+        let asked = |server: &Recorder| {
+            server.calls().iter().filter(|call| call.method == "platform").count()
+        };
         assert_eq!((asked(machine.servers[failing]), asked(machine.servers[1 - failing])), (2, 1));
     }
 }
@@ -139,7 +149,8 @@ fn work(machine: &Machine, device: i32) {
     let pool = ask!(machine, cuDeviceGetDefaultMemPool, device).expect("nothing fails");
     call!(machine, cuMemPoolTrimTo, pool, 0).expect("nothing fails");
     let mut property = property(device);
-    let physical = ask!(machine, cuMemCreate, 2 << 20, &raw const property, 0).expect("nothing fails");
+    let physical =
+        ask!(machine, cuMemCreate, 2 << 20, &raw const property, 0).expect("nothing fails");
     property.location.id = device;
     let address = ask!(machine, cuMemAddressReserve, 2 << 20, 0, 0, 0).expect("nothing fails");
     call!(machine, cuMemMap, address, 2 << 20, 0, physical, 0).expect("nothing fails");
@@ -171,14 +182,17 @@ fn work_goes_to_the_server_of_its_device_alone() {
     assert!(first.len() > 15 && nothing.is_empty(), "{first:?} {nothing:?}");
     let [nothing, second] = machine.asked_by(|| work(&machine, 3));
     assert_eq!((nothing, second), (Vec::new(), first), "the other server is asked for the same");
-    let opened =
-        |server: &Recorder| server.calls().iter().find(|call| call.method == "context_open").map(ToString::to_string);
+    let opened = |server: &Recorder| {
+        server.calls().iter().find(|call| call.method == "context_open").map(ToString::to_string)
+    };
     let [first, second] = machine.servers.map(|server| opened(server).expect("both have"));
     assert_eq!(first, "context_open(ctx: ContextId(1), device: 1, flags: 0, primary: true)");
     let second_context = 2 + (1 << 26);
     assert_eq!(
         second,
-        format!("context_open(ctx: ContextId({second_context}), device: 1 of server 1, flags: 0, primary: true)")
+        format!(
+            "context_open(ctx: ContextId({second_context}), device: 1 of server 1, flags: 0, primary: true)"
+        )
     );
 }
 
@@ -203,11 +217,13 @@ fn what_crosses_servers_is_refused_by_name() {
     let event = ask!(machine, cuEventCreate, 0).expect("nothing fails");
     call!(machine, cuEventRecord, event, core::ptr::null_mut()).expect("nothing fails");
     let there = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
-    let pooled = ask!(machine, cuMemAllocAsync, 4096, core::ptr::null_mut()).expect("nothing fails");
+    let pooled =
+        ask!(machine, cuMemAllocAsync, 4096, core::ptr::null_mut()).expect("nothing fails");
     let managed = ask!(machine, cuMemAllocManaged, 4096, 1).expect("nothing fails");
     let pool = ask!(machine, cuDeviceGetDefaultMemPool, 0).expect("nothing fails");
     let first_property = property(0);
-    let physical = ask!(machine, cuMemCreate, 2 << 20, &raw const first_property, 0).expect("nothing fails");
+    let physical =
+        ask!(machine, cuMemCreate, 2 << 20, &raw const first_property, 0).expect("nothing fails");
     let host = ask!(machine, cuMemHostAlloc, 4096, 0).expect("nothing fails");
     let graph = ask!(machine, cuGraphCreate, 0).expect("nothing fails");
     ask!(machine, cuGraphAddEmptyNode, graph, core::ptr::null(), 0).expect("nothing fails");
@@ -222,21 +238,38 @@ fn what_crosses_servers_is_refused_by_name() {
     let mut bytes = [0_u8; 64];
     let own = bytes.as_mut_ptr().cast::<c_void>();
     machine.refuses("an event", || call!(machine, cuStreamWaitEvent, stream, event, 0));
-    machine.refuses("the time between events", || ask!(machine, cuEventElapsedTime_v2, event, own_event).map(drop));
-    machine.refuses("a copy to the device", || call!(machine, cuMemcpyHtoD_v2, there, own, 64, DefaultStream::Legacy));
-    machine.refuses("a copy to the host", || call!(machine, cuMemcpyDtoHAsync_v2, own, there, 64, stream));
-    machine.refuses("a copy from there", || call!(machine, cuMemcpyDtoDAsync_v2, here, there, 64, stream));
-    machine.refuses("a copy to there", || call!(machine, cuMemcpyDtoDAsync_v2, there, here, 64, stream));
+    machine.refuses("the time between events", || {
+        ask!(machine, cuEventElapsedTime_v2, event, own_event).map(drop)
+    });
+    machine.refuses("a copy to the device", || {
+        call!(machine, cuMemcpyHtoD_v2, there, own, 64, DefaultStream::Legacy)
+    });
+    machine.refuses("a copy to the host", || {
+        call!(machine, cuMemcpyDtoHAsync_v2, own, there, 64, stream)
+    });
+    machine.refuses("a copy from there", || {
+        call!(machine, cuMemcpyDtoDAsync_v2, here, there, 64, stream)
+    });
+    machine.refuses("a copy to there", || {
+        call!(machine, cuMemcpyDtoDAsync_v2, there, here, 64, stream)
+    });
     machine.refuses("a copy of managed memory", || {
         call!(machine, cuMemcpyDtoH_v2, own, managed, 64, DefaultStream::Legacy)
     });
     machine.refuses("a fill", || call!(machine, cuMemsetD8Async, there, 1, 64, stream));
     machine.refuses("a free in order", || call!(machine, cuMemFreeAsync, pooled, stream));
-    machine.refuses("a pool", || ask!(machine, cuMemAllocFromPoolAsync, 64, pool, stream).map(drop));
-    machine.refuses("a word to wait for", || call!(machine, cuStreamWaitValue32_v2, stream, there, 1, 0));
-    machine.refuses("a word to write", || call!(machine, cuStreamWriteValue64_v2, stream, there, 1, 0));
+    machine
+        .refuses("a pool", || ask!(machine, cuMemAllocFromPoolAsync, 64, pool, stream).map(drop));
+    machine.refuses("a word to wait for", || {
+        call!(machine, cuStreamWaitValue32_v2, stream, there, 1, 0)
+    });
+    machine.refuses("a word to write", || {
+        call!(machine, cuStreamWriteValue64_v2, stream, there, 1, 0)
+    });
     machine.refuses("a mapping", || call!(machine, cuMemMap, range, 2 << 20, 0, physical, 0));
-    machine.refuses("page-locked memory", || ask!(machine, cuMemHostGetDevicePointer_v2, host, 0).map(drop));
+    machine.refuses("page-locked memory", || {
+        ask!(machine, cuMemHostGetDevicePointer_v2, host, 0).map(drop)
+    });
     machine.refuses("a launch of a graph", || call!(machine, cuGraphLaunch, exec, stream));
     machine.refuses("a graph", || ask!(machine, cuGraphInstantiateWithFlags, graph, 0).map(drop));
     // What needs no stream is the owner's own affair, as natively.
@@ -246,7 +279,10 @@ fn what_crosses_servers_is_refused_by_name() {
         call!(machine, cuGraphDestroy, graph).expect("it is there");
         call!(machine, cuMemRelease, physical).expect("it is there");
     });
-    assert_eq!(freed, [vec!["memory_free", "graph_exec_destroy", "graph_destroy", "vmm_release"], vec![]]);
+    assert_eq!(
+        freed,
+        [vec!["memory_free", "graph_exec_destroy", "graph_destroy", "vmm_release"], vec![]]
+    );
 }
 
 #[test]

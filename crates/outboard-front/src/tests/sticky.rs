@@ -12,7 +12,8 @@ const FAULT: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
 
 /// Calls that need the context that is current, or that of what they are given.
 fn in_context(program: Program) -> Vec<Box<dyn Fn() -> crate::backend::Result<()>>> {
-    let (stream, event, memory, function) = (program.stream(), program.event(), program.memory(64), program.function());
+    let (stream, event, memory, function) =
+        (program.stream(), program.event(), program.memory(64), program.function());
     vec![
         Box::new(move || call!(program, cuCtxSynchronize)),
         Box::new(move || ask!(program, cuMemAlloc_v2, 64).map(drop)),
@@ -99,13 +100,20 @@ fn a_reset_takes_the_fault_and_all_that_was_there() {
     let (stream, memory) = (program.stream(), program.memory(64));
     program.process.fault(ContextId(1), FAULT);
     assert_eq!(call!(program, cuCtxSynchronize), Err(FAULT));
-    let asked = program.asked_by(|| assert_eq!(call!(program, cuDevicePrimaryCtxReset_v2, 0), Ok(())));
+    let asked =
+        program.asked_by(|| assert_eq!(call!(program, cuDevicePrimaryCtxReset_v2, 0), Ok(())));
     assert_eq!(
         asked,
-        ["context_close(ctx: ContextId(1))", "context_open(ctx: ContextId(2), device: 0, flags: 0, primary: true)"]
+        [
+            "context_close(ctx: ContextId(1))",
+            "context_open(ctx: ContextId(2), device: 0, flags: 0, primary: true)"
+        ]
     );
     assert_eq!(call!(program, cuCtxSynchronize), Ok(()), "the same handle is a fresh context");
-    assert_eq!(call!(program, cuStreamSynchronize, stream), Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED));
+    assert_eq!(
+        call!(program, cuStreamSynchronize, stream),
+        Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    );
     assert_eq!(call!(program, cuMemFree_v2, memory), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
     program.process.fault(ContextId(1), FAULT);
     assert_eq!(call!(program, cuCtxSynchronize), Ok(()), "a fault of the old one comes too late");
@@ -117,8 +125,15 @@ fn a_reset_that_fails_is_mended_by_who_retains_the_context() {
         let check = move || {
             let program = Program::current();
             program.fail_next(method, CUresult::CUDA_ERROR_SYSTEM_NOT_READY);
-            assert_eq!(call!(program, cuDevicePrimaryCtxReset_v2, 0), Err(CUresult::CUDA_ERROR_SYSTEM_NOT_READY));
-            assert_eq!(call!(program, cuCtxSynchronize), Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED), "{method}");
+            assert_eq!(
+                call!(program, cuDevicePrimaryCtxReset_v2, 0),
+                Err(CUresult::CUDA_ERROR_SYSTEM_NOT_READY)
+            );
+            assert_eq!(
+                call!(program, cuCtxSynchronize),
+                Err(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED),
+                "{method}"
+            );
             program.make_current(0);
             assert_eq!(call!(program, cuCtxSynchronize), Ok(()), "{method}");
         };
@@ -127,8 +142,17 @@ fn a_reset_that_fails_is_mended_by_who_retains_the_context() {
 }
 
 /// What the end of a context leaves behind nothing of.
-const OF_CONTEXTS: [&str; 9] =
-    ["streams", "events", "memory", "arrays", "textures", "references", "modules", "functions", "peers"];
+const OF_CONTEXTS: [&str; 9] = [
+    "streams",
+    "events",
+    "memory",
+    "arrays",
+    "textures",
+    "references",
+    "modules",
+    "functions",
+    "peers",
+];
 
 #[test]
 fn a_context_takes_all_that_is_in_it_along() {
@@ -139,9 +163,12 @@ fn a_context_takes_all_that_is_in_it_along() {
             for device in 0..2 {
                 call!(program, cuDevicePrimaryCtxReset_v2, device).expect("nothing fails");
             }
-            let left: Vec<_> = program.process.counts().into_iter().filter(|(_, count)| *count > 0).collect();
+            let left: Vec<_> =
+                program.process.counts().into_iter().filter(|(_, count)| *count > 0).collect();
             // What is mapped is mapped in the process.
-            let may_stay = |part: &str| !OF_CONTEXTS.contains(&part) || (case.name == "cuMemMap" && part == "memory");
+            let may_stay = |part: &str| {
+                !OF_CONTEXTS.contains(&part) || (case.name == "cuMemMap" && part == "memory")
+            };
             assert!(left.iter().all(|(part, _)| may_stay(part)), "{}: {left:?}", case.name);
         };
         assert!(std::thread::scope(|scope| scope.spawn(run).join()).is_ok(), "{}", case.name);

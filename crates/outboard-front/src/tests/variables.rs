@@ -14,7 +14,8 @@ fn variable(program: Program, module: CUmodule, bytes: u64) -> CUdeviceptr {
     let mut found = 0_usize;
     let mut address = 0;
     let name = c"variable".as_ptr();
-    call!(program, cuModuleGetGlobal_v2, &raw mut address, &raw mut found, module, name).expect("it has any");
+    call!(program, cuModuleGetGlobal_v2, &raw mut address, &raw mut found, module, name)
+        .expect("it has any");
     assert_eq!(found as u64, bytes);
     address
 }
@@ -31,7 +32,9 @@ fn a_variable_is_there_as_long_as_its_module() {
     assert_eq!(fill(program, address, 64), Ok(()));
     assert_eq!(fill(program, address, 65), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
     call!(program, cuModuleUnload, module).expect("nothing fails");
-    let asked = program.asked_by(|| assert_eq!(fill(program, address, 64), Err(CUresult::CUDA_ERROR_INVALID_VALUE)));
+    let asked = program.asked_by(|| {
+        assert_eq!(fill(program, address, 64), Err(CUresult::CUDA_ERROR_INVALID_VALUE))
+    });
     assert!(asked.is_empty(), "{asked:?}");
 }
 

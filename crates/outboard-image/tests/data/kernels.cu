@@ -1,8 +1,10 @@
 // Source of the recorded images in this directory, compiled with CUDA 13.0:
-//   nvcc -fatbin --compress-mode=size  -gencode arch=compute_75,code=sm_75 -gencode arch=compute_75,code=compute_75
-//        -gencode arch=compute_90,code=compute_90 -gencode arch=compute_90a,code=sm_90a -o zstd.fatbin kernels.cu
-//   nvcc -fatbin --compress-mode=speed -gencode arch=compute_75,code=compute_75 -o lz4.fatbin kernels.cu
-//   nvcc -cubin -arch=sm_90 -DLARGE -o large.cubin kernels.cu
+//   nvcc -fatbin --compress-mode=size -gencode arch=compute_75,code=sm_75 -gencode
+//   arch=compute_75,code=compute_75
+//        -gencode arch=compute_90,code=compute_90 -gencode arch=compute_90a,code=sm_90a -o
+//        zstd.fatbin kernels.cu
+//   nvcc -fatbin --compress-mode=speed -gencode arch=compute_75,code=compute_75 -o lz4.fatbin
+//   kernels.cu nvcc -cubin -arch=sm_90 -DLARGE -o large.cubin kernels.cu
 #ifdef LARGE
 struct Block { char bytes[5000]; int last; };
 extern "C" __global__ void large(Block block, int *out) { *out = block.bytes[blockIdx.x] + block.last; }

@@ -1,5 +1,5 @@
-//! Sets of events. They can be made and waited for, as `nvidia-smi` does to see whether a GPU is well, but no device offers events, so that none
-//! ever comes.
+//! Sets of events. They can be made and waited for, as `nvidia-smi` does to see whether a GPU is
+//! well, but no device offers events, so that none ever comes.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_uint, c_ulonglong};

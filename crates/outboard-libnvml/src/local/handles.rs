@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use outboard_abi::CUdevice_attribute as Attribute;
 use outboard_abi::nvml::{
-    NVML_DEVICE_UUID_ASCII_LEN, NVML_DEVICE_UUID_BINARY_LEN, nvmlDevice_t, nvmlGpuTopologyLevel_t, nvmlReturn_t,
-    nvmlUUID_t, nvmlUUIDType_t,
+    NVML_DEVICE_UUID_ASCII_LEN, NVML_DEVICE_UUID_BINARY_LEN, nvmlDevice_t, nvmlGpuTopologyLevel_t,
+    nvmlReturn_t, nvmlUUID_t, nvmlUUIDType_t,
 };
 use outboard_nvml::find;
 use outboard_wire::platform::{Device, uuid_text};
@@ -27,7 +27,10 @@ pub(crate) unsafe fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Result<()> {
     unsafe { nvmlDeviceGetCount(count) }
 }
 
-pub(crate) unsafe fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvmlDevice_t) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetHandleByIndex(
+    index: c_uint,
+    device: *mut nvmlDevice_t,
+) -> Result<()> {
     let machine = session::machine()?;
     if index as usize >= machine.platform().devices.len() {
         return Err(INVALID);
@@ -36,7 +39,10 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvml
     unsafe { put(device, device::handle(index as usize)) }
 }
 
-pub(crate) unsafe fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut nvmlDevice_t) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetHandleByIndex_v2(
+    index: c_uint,
+    device: *mut nvmlDevice_t,
+) -> Result<()> {
     // SAFETY: the same contract.
     unsafe { nvmlDeviceGetHandleByIndex(index, device) }
 }
@@ -45,13 +51,20 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut n
 ///
 /// # Safety
 /// `device` is null or valid for a write.
-unsafe fn first(machine: &Machine, device: *mut nvmlDevice_t, wanted: impl FnMut(&Device) -> bool) -> Result<()> {
+unsafe fn first(
+    machine: &Machine,
+    device: *mut nvmlDevice_t,
+    wanted: impl FnMut(&Device) -> bool,
+) -> Result<()> {
     let index = machine.platform().devices.iter().position(wanted).ok_or(NOT_FOUND)?;
     // SAFETY: by the contract above.
     unsafe { put(device, device::handle(index)) }
 }
 
-pub(crate) unsafe fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut nvmlDevice_t) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetHandleByUUID(
+    uuid: *const c_char,
+    device: *mut nvmlDevice_t,
+) -> Result<()> {
     let machine = session::machine()?;
     // SAFETY: null or a string, by the contract.
     let uuid = unsafe { text(uuid) }?;
@@ -59,18 +72,24 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut
     unsafe { first(&machine, device, |known| uuid_text(&known.uuid).eq_ignore_ascii_case(uuid)) }
 }
 
-pub(crate) unsafe fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device: *mut nvmlDevice_t) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetHandleByUUIDV(
+    uuid: *const nvmlUUID_t,
+    device: *mut nvmlDevice_t,
+) -> Result<()> {
     let machine = session::machine()?;
     // SAFETY: null or valid, by the contract.
     let uuid = unsafe { uuid.as_ref() }.ok_or(INVALID)?;
     match nvmlUUIDType_t(uuid.type_) {
         nvmlUUIDType_t::NVML_UUID_TYPE_ASCII => {
             // SAFETY: the type says that it is text; any bytes are.
-            let bytes: [u8; NVML_DEVICE_UUID_ASCII_LEN as usize] = unsafe { uuid.value.str_ }.map(|byte| byte as u8);
+            let bytes: [u8; NVML_DEVICE_UUID_ASCII_LEN as usize] =
+                unsafe { uuid.value.str_ }.map(|byte| byte as u8);
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             // SAFETY: null or valid, by the contract.
             unsafe {
-                first(&machine, device, |known| uuid_text(&known.uuid).as_bytes().eq_ignore_ascii_case(&bytes[..end]))
+                first(&machine, device, |known| {
+                    uuid_text(&known.uuid).as_bytes().eq_ignore_ascii_case(&bytes[..end])
+                })
             }
         }
         nvmlUUIDType_t::NVML_UUID_TYPE_BINARY => {
@@ -83,7 +102,10 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_t, device:
     }
 }
 
-pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId(address: *const c_char, device: *mut nvmlDevice_t) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId(
+    address: *const c_char,
+    device: *mut nvmlDevice_t,
+) -> Result<()> {
     let machine = session::machine()?;
     // SAFETY: null or a string, by the contract.
     let wanted = parse_address(unsafe { text(address) }?).ok_or(INVALID)?;
@@ -91,7 +113,10 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId(address: *const c_char, devic
     unsafe { first(&machine, device, |known| pci_address(known) == Some(wanted)) }
 }
 
-pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId_v2(address: *const c_char, device: *mut nvmlDevice_t) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId_v2(
+    address: *const c_char,
+    device: *mut nvmlDevice_t,
+) -> Result<()> {
     // SAFETY: the same contract.
     unsafe { nvmlDeviceGetHandleByPciBusId(address, device) }
 }
@@ -99,7 +124,9 @@ pub(crate) unsafe fn nvmlDeviceGetHandleByPciBusId_v2(address: *const c_char, de
 /// Domain, bus and device of a PCI address, `[domain:]bus:device[.function]` in hexadecimal.
 fn parse_address(text: &str) -> Option<[u32; 3]> {
     let hexadecimal = |part: &str| {
-        let digits = !part.is_empty() && part.len() <= 8 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let digits = !part.is_empty()
+            && part.len() <= 8
+            && part.bytes().all(|byte| byte.is_ascii_hexdigit());
         if digits { u32::from_str_radix(part, 16).ok() } else { None }
     };
     let (place, function) = text.split_once('.').unwrap_or((text, "0"));
@@ -122,15 +149,21 @@ fn pci_address(device: &Device) -> Option<[u32; 3]> {
     ])
 }
 
-pub(crate) unsafe fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: *mut nvmlDevice_t) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetHandleBySerial(
+    serial: *const c_char,
+    device: *mut nvmlDevice_t,
+) -> Result<()> {
     let machine = session::machine()?;
     // SAFETY: null or a string, by the contract.
     let wanted = unsafe { text(serial) }?;
     let function = find("nvmlDeviceGetSerial").ok_or(INVALID)?;
     for index in 0..machine.platform().devices.len() {
         let mut serial = [0_u8; 64];
-        let arguments =
-            [Pointer(device::handle(index).cast()), Pointer(serial.as_mut_ptr().cast()), Number(serial.len() as u64)];
+        let arguments = [
+            Pointer(device::handle(index).cast()),
+            Pointer(serial.as_mut_ptr().cast()),
+            Number(serial.len() as u64),
+        ];
         // SAFETY: a device, and room for as many bytes as said.
         match unsafe { ask(&machine, function, &arguments) } {
             Ok(()) => {}
@@ -153,7 +186,11 @@ pub(crate) unsafe fn nvmlDeviceGetIndex(device: nvmlDevice_t, index: *mut c_uint
     unsafe { put(index, known) }
 }
 
-pub(crate) unsafe fn nvmlDeviceGetUUID(device: nvmlDevice_t, uuid: *mut c_char, length: c_uint) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetUUID(
+    device: nvmlDevice_t,
+    uuid: *mut c_char,
+    length: c_uint,
+) -> Result<()> {
     let machine = session::machine()?;
     let device = device::device(&machine, device)?;
     // SAFETY: null or as long as said, by the contract.
@@ -178,7 +215,8 @@ pub(crate) unsafe fn nvmlDeviceGetCudaComputeCapability(
     }
 }
 
-/// The devices of the session at this distance from one of them: others of the server are not to be seen.
+/// The devices of the session at this distance from one of them: others of the server are not to be
+/// seen.
 pub(crate) unsafe fn nvmlDeviceGetTopologyNearestGpus(
     device: nvmlDevice_t,
     level: nvmlGpuTopologyLevel_t,
@@ -193,8 +231,11 @@ pub(crate) unsafe fn nvmlDeviceGetTopologyNearestGpus(
     let mut near = Vec::new();
     for other in (0..machine.platform().devices.len()).filter(|other| *other != index) {
         let mut distance = nvmlGpuTopologyLevel_t(0);
-        let arguments =
-            [Pointer(device.cast()), Pointer(device::handle(other).cast()), Pointer((&raw mut distance).cast())];
+        let arguments = [
+            Pointer(device.cast()),
+            Pointer(device::handle(other).cast()),
+            Pointer((&raw mut distance).cast()),
+        ];
         // SAFETY: two devices, and room for the answer.
         unsafe { ask(&machine, ancestor, &arguments) }?;
         if distance == level {

@@ -20,7 +20,10 @@ pub(crate) unsafe fn nvmlUnitGetCount(count: *mut c_uint) -> Result<()> {
     unsafe { none(count) }
 }
 
-pub(crate) unsafe fn nvmlSystemGetHicVersion(count: *mut c_uint, _: *mut nvmlHwbcEntry_t) -> Result<()> {
+pub(crate) unsafe fn nvmlSystemGetHicVersion(
+    count: *mut c_uint,
+    _: *mut nvmlHwbcEntry_t,
+) -> Result<()> {
     // SAFETY: the same contract.
     unsafe { none(count) }
 }
@@ -36,7 +39,10 @@ pub(crate) unsafe fn nvmlGetBlacklistDeviceCount(count: *mut c_uint) -> Result<(
     unsafe { nvmlGetExcludedDeviceCount(count) }
 }
 
-pub(crate) unsafe fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, partition: *mut c_uint) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceIsMigDeviceHandle(
+    device: nvmlDevice_t,
+    partition: *mut c_uint,
+) -> Result<()> {
     let machine = session::machine()?;
     device::index(&machine, device)?;
     // SAFETY: null or valid, by the contract.
@@ -53,12 +59,18 @@ pub(crate) unsafe fn nvmlDeviceGetMigDeviceHandleByIndex(
     Err(NOT_FOUND)
 }
 
-pub(crate) unsafe fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(_: nvmlDevice_t, _: *mut nvmlDevice_t) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
+    _: nvmlDevice_t,
+    _: *mut nvmlDevice_t,
+) -> Result<()> {
     session::require_initialised()?;
     Err(INVALID)
 }
 
-pub(crate) unsafe fn nvmlDeviceGetSupportedEventTypes(device: nvmlDevice_t, types: *mut c_ulonglong) -> Result<()> {
+pub(crate) unsafe fn nvmlDeviceGetSupportedEventTypes(
+    device: nvmlDevice_t,
+    types: *mut c_ulonglong,
+) -> Result<()> {
     let machine = session::machine()?;
     device::index(&machine, device)?;
     // SAFETY: null or valid, by the contract.

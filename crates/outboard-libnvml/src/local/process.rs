@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_uint};
 use std::os::unix::ffi::OsStrExt;
 
 use outboard_abi::nvml::{
-    nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
-    nvmlProcessInfo_v2_t, nvmlReturn_t,
+    nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_t, nvmlProcessInfo_t,
+    nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlReturn_t,
 };
 use outboard_wire::Reader;
 use outboard_wire::messages::{NvmlProcesses, NvmlProcessesReply};
@@ -62,8 +62,10 @@ pub(crate) unsafe fn list_processes<T>(
     entry: impl Fn(u32, u64) -> T,
 ) -> Result<()> {
     let machine = session::machine()?;
-    let entries: Vec<T> =
-        processes(&machine, device)?.into_iter().map(|(process, bytes)| entry(process, bytes)).collect();
+    let entries: Vec<T> = processes(&machine, device)?
+        .into_iter()
+        .map(|(process, bytes)| entry(process, bytes))
+        .collect();
     // SAFETY: by the contract above.
     unsafe { list(&entries, count, out) }
 }
@@ -82,15 +84,23 @@ pub(crate) unsafe fn list_no_processes(device: nvmlDevice_t, count: *mut c_uint)
 /// A function that lists the processes of one kind; each release has its own structure for it.
 macro_rules! lists {
     ($name:ident, $kind:ident, $info:ty, |$process:ident, $bytes:ident| $entry:expr) => {
-        pub(crate) unsafe fn $name(device: nvmlDevice_t, count: *mut c_uint, infos: *mut $info) -> Result<()> {
+        pub(crate) unsafe fn $name(
+            device: nvmlDevice_t,
+            count: *mut c_uint,
+            infos: *mut $info,
+        ) -> Result<()> {
             let machine = session::machine()?;
-            let entries: Vec<$info> = $kind(&machine, device)?.into_iter().map(|($process, $bytes)| $entry).collect();
+            let entries: Vec<$info> =
+                $kind(&machine, device)?.into_iter().map(|($process, $bytes)| $entry).collect();
             // SAFETY: by the contract.
             unsafe { list(&entries, count, infos) }
         }
     };
     ($v1:ident, $v2:ident, $v3:ident, $kind:ident) => {
-        lists!($v1, $kind, nvmlProcessInfo_v1_t, |pid, bytes| nvmlProcessInfo_v1_t { pid, usedGpuMemory: bytes });
+        lists!($v1, $kind, nvmlProcessInfo_v1_t, |pid, bytes| nvmlProcessInfo_v1_t {
+            pid,
+            usedGpuMemory: bytes
+        });
         lists!($v2, $kind, nvmlProcessInfo_v2_t, |pid, bytes| nvmlProcessInfo_v2_t {
             pid,
             usedGpuMemory: bytes,
@@ -175,7 +185,11 @@ pub(crate) fn name_of(process: u32) -> Option<String> {
 }
 
 /// The processes that are listed are this machine's, and it knows their names.
-pub(crate) unsafe fn nvmlSystemGetProcessName(process: c_uint, name: *mut c_char, length: c_uint) -> Result<()> {
+pub(crate) unsafe fn nvmlSystemGetProcessName(
+    process: c_uint,
+    name: *mut c_char,
+    length: c_uint,
+) -> Result<()> {
     session::require_initialised()?;
     if name.is_null() || length == 0 {
         return Err(INVALID);

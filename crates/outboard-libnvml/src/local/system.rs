@@ -34,12 +34,16 @@ pub(crate) fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     error::text(result).as_ptr()
 }
 
-pub(crate) unsafe fn nvmlInternalGetExportTable(table: *mut *const c_void, uuid: *const c_void) -> Result<()> {
+pub(crate) unsafe fn nvmlInternalGetExportTable(
+    table: *mut *const c_void,
+    uuid: *const c_void,
+) -> Result<()> {
     if uuid.is_null() {
         return Err(INVALID);
     }
     // SAFETY: a UUID of 16 bytes, by the contract.
-    let found = tables::find(unsafe { &*uuid.cast::<[u8; 16]>() }).ok_or(nvmlReturn_t::NVML_ERROR_NOT_FOUND)?;
+    let found = tables::find(unsafe { &*uuid.cast::<[u8; 16]>() })
+        .ok_or(nvmlReturn_t::NVML_ERROR_NOT_FOUND)?;
     // SAFETY: null or valid, by the contract.
     unsafe { put(table, found) }
 }

@@ -45,7 +45,10 @@ impl Conversion {
             (true, false) => self.to_integer(a as u64),
             (false, true) => {
                 let format = Format::of(dst_ty);
-                let bits = format.encode(&Number::integer(value(src_ty, a)), self.round.unwrap_or(Round::NearestEven));
+                let bits = format.encode(
+                    &Number::integer(value(src_ty, a)),
+                    self.round.unwrap_or(Round::NearestEven),
+                );
                 u128::from(self.finish(format, bits))
             }
             (false, false) => u128::from(self.to_float(a)),
@@ -60,7 +63,8 @@ impl Conversion {
     fn to_integer(self, a: u64) -> u128 {
         let Conversion { dst_ty, src_ty, .. } = self;
         let number = Format::of(src_ty).decode(self.flush(src_ty, a));
-        let Some((negative, magnitude)) = number.to_integer(self.int_round.unwrap_or(Round::Zero)) else {
+        let Some((negative, magnitude)) = number.to_integer(self.int_round.unwrap_or(Round::Zero))
+        else {
             // NaN.
             let zero = src_ty != Type::F64 && dst_ty.size() < 8;
             return if zero { 0 } else { 1 << (dst_ty.bits() - 1) };
@@ -99,8 +103,12 @@ impl Conversion {
             let number = from.decode(a);
             let bits = match number {
                 Number::Finite { .. } => {
-                    let (negative, magnitude) = number.to_integer(round).unwrap_or((false, BigUint::ZERO));
-                    to.encode(&Number::Finite { negative, magnitude, exponent: 0 }, Round::NearestEven)
+                    let (negative, magnitude) =
+                        number.to_integer(round).unwrap_or((false, BigUint::ZERO));
+                    to.encode(
+                        &Number::Finite { negative, magnitude, exponent: 0 },
+                        Round::NearestEven,
+                    )
                 }
                 other => to.encode(&other, Round::NearestEven),
             };
@@ -153,7 +161,14 @@ fn saturated(format: Format, number: &Number, bits: u64) -> u64 {
 }
 
 /// `cvt` of two f32 values into one packed value; `a` becomes the upper lane.
-pub(super) fn pair(dst_ty: Type, round: Round, satfinite: bool, relu: bool, a: u64, b: u64) -> u128 {
+pub(super) fn pair(
+    dst_ty: Type,
+    round: Round,
+    satfinite: bool,
+    relu: bool,
+    a: u64,
+    b: u64,
+) -> u128 {
     let small = matches!(dst_ty, Type::E4m3x2 | Type::E5m2x2);
     let width = if small { 8 } else { 16 };
     let conversion = Conversion {
@@ -176,7 +191,8 @@ pub(super) fn pair(dst_ty: Type, round: Round, satfinite: bool, relu: bool, a: u
 /// `cvt.pack.sat`
 pub(super) fn pack(dst_ty: Type, src_ty: Type, a: u128, b: u128, c: Option<u128>) -> u128 {
     let (low, high) = range(dst_ty);
-    let clamp = |bits: u128| (value(src_ty, bits).clamp(low, high) as u128) & ((1 << dst_ty.bits()) - 1);
+    let clamp =
+        |bits: u128| (value(src_ty, bits).clamp(low, high) as u128) & ((1 << dst_ty.bits()) - 1);
     let width = dst_ty.bits();
     let pair = (clamp(a) << width) | clamp(b);
     match c {

@@ -5,7 +5,11 @@ use crate::ir::{CmpOp, FloatBinOp, FloatMods, FloatUnOp, Round, TestpOp};
 use crate::types::Type;
 
 /// Applies `lane` to each lane of a packed type, or once.
-pub(super) fn lanes<const N: usize>(ty: Type, values: [u128; N], mut lane: impl FnMut([u64; N]) -> u64) -> u128 {
+pub(super) fn lanes<const N: usize>(
+    ty: Type,
+    values: [u128; N],
+    mut lane: impl FnMut([u64; N]) -> u64,
+) -> u128 {
     let width = ty.lane().bits();
     let mask = (1u128 << width) - 1;
     let count = ty.bits() / width;
@@ -52,7 +56,11 @@ pub(super) fn binary(op: FloatBinOp, ty: Type, mods: FloatMods, a: u64, b: u64) 
 
 fn min_max(max: bool, format: Format, mods: FloatMods, a: u64, b: u64) -> u64 {
     let sign = format.is_negative(a) != format.is_negative(b);
-    let (a, b) = if mods.xorsign_abs { (format.with_sign(a, false), format.with_sign(b, false)) } else { (a, b) };
+    let (a, b) = if mods.xorsign_abs {
+        (format.with_sign(a, false), format.with_sign(b, false))
+    } else {
+        (a, b)
+    };
     let result = match (format.is_nan(a), format.is_nan(b)) {
         (true, true) => return format.nan(),
         (true, false) | (false, true) if mods.nan => return format.nan(),
@@ -106,7 +114,9 @@ fn by_machine(format: Format, a: u64, function: impl Fn(f64) -> f64) -> Number {
 
 /// How two patterns compare; `None` if one is NaN.
 fn order(format: Format, a: u64, b: u64) -> Option<std::cmp::Ordering> {
-    let wide = |bits: u64| f64::from_bits(Format::of(Type::F64).encode(&format.decode(bits), Round::NearestEven));
+    let wide = |bits: u64| {
+        f64::from_bits(Format::of(Type::F64).encode(&format.decode(bits), Round::NearestEven))
+    };
     wide(a).partial_cmp(&wide(b))
 }
 
@@ -114,7 +124,8 @@ pub(super) fn compare(cmp: CmpOp, ty: Type, ftz: bool, a: u64, b: u64) -> bool {
     let format = Format::of(ty);
     let mods = FloatMods { ftz, ..FloatMods::DEFAULT };
     let found = order(format, flushed(format, mods, a), flushed(format, mods, b));
-    let unordered = matches!(cmp, CmpOp::Equ | CmpOp::Neu | CmpOp::Ltu | CmpOp::Leu | CmpOp::Gtu | CmpOp::Geu);
+    let unordered =
+        matches!(cmp, CmpOp::Equ | CmpOp::Neu | CmpOp::Ltu | CmpOp::Leu | CmpOp::Gtu | CmpOp::Geu);
     match (cmp, found) {
         (CmpOp::Num, found) => found.is_some(),
         (CmpOp::Nan, found) => found.is_none(),

@@ -226,15 +226,24 @@ pub(super) fn lop3(lut: u8, a: u32, b: u32, c: u32) -> u32 {
 }
 
 /// Sum of products of `(width_a-bit, 8-bit)` elements, plus `c`.
-pub(super) fn dot(width: u32, hi: bool, a_signed: bool, b_signed: bool, a: u32, b: u32, c: u32) -> u32 {
+pub(super) fn dot(
+    width: u32,
+    hi: bool,
+    a_signed: bool,
+    b_signed: bool,
+    a: u32,
+    b: u32,
+    c: u32,
+) -> u32 {
     let element = |word: u32, index: u32, width: u32, signed: bool| {
         let bits = i64::from(word) >> (index * width) & ((1 << width) - 1);
         if signed && bits >> (width - 1) != 0 { bits - (1 << width) } else { bits }
     };
     let count = 32 / width;
     let first = if hi { count } else { 0 };
-    let sum: i64 =
-        (0..count).map(|index| element(a, index, width, a_signed) * element(b, first + index, 8, b_signed)).sum();
+    let sum: i64 = (0..count)
+        .map(|index| element(a, index, width, a_signed) * element(b, first + index, 8, b_signed))
+        .sum();
     c.wrapping_add(sum as u32)
 }
 

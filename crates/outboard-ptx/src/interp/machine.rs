@@ -2,8 +2,8 @@
 
 use super::world::{Stop, World};
 use crate::ir::{
-    Address, Base, BlockId, Body, CallArg, Callee, FuncId, Inst, Module, Op, Operand, PredOperand, Reg, Signature,
-    Symbol, VarId,
+    Address, Base, BlockId, Body, CallArg, Callee, FuncId, Inst, Module, Op, Operand, PredOperand,
+    Reg, Signature, Symbol, VarId,
 };
 use crate::types::Type;
 
@@ -106,7 +106,8 @@ impl<'m, 'w, W: World> Machine<'m, 'w, W> {
         let len = args.len().min(sig.params_size as usize);
         let at = (params - STACK) as usize;
         self.stack[at..at + len].copy_from_slice(&args[..len]);
-        let mut frame = Frame { body, sig, regs: vec![0; body.regs.len()], vars, params, rets, carry: false };
+        let mut frame =
+            Frame { body, sig, regs: vec![0; body.regs.len()], vars, params, rets, carry: false };
         self.depth += 1;
         let result = self.run(&mut frame);
         self.depth -= 1;
@@ -159,7 +160,8 @@ impl<'m, 'w, W: World> Machine<'m, 'w, W> {
             Callee::Indirect { reg, .. } => {
                 let wanted = frame.reg(*reg) as u64;
                 let functions = (0..self.module.functions.len() as u32).map(FuncId);
-                let mut found = functions.filter(|id| self.world.address(Symbol::Func(*id)) == wanted);
+                let mut found =
+                    functions.filter(|id| self.world.address(Symbol::Func(*id)) == wanted);
                 found.next().ok_or(Stop::Fault { addr: wanted, size: 0 })?
             }
         };

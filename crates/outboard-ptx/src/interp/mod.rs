@@ -1,8 +1,9 @@
 //! An interpreter of the verified program: the oracle for the compiler.
 //!
-//! It runs one thread, instruction by instruction, with arithmetic that is as plain as possible (integers in 128 bits,
-//! floating point in big integers rounded once). It is slow and meant for tests. Operations among threads are refused,
-//! except that a block of one thread passes its barriers.
+//! It runs one thread, instruction by instruction, with arithmetic that is as plain as possible
+//! (integers in 128 bits, floating point in big integers rounded once). It is slow and meant for
+//! tests. Operations among threads are refused, except that a block of one thread passes its
+//! barriers.
 //!
 //! ```
 //! use outboard_ptx::interp::{Flat, run};
@@ -20,8 +21,8 @@
 //! # Ok::<(), outboard_ptx::Error>(())
 //! ```
 //!
-//! What compiled code may do differently: the approximate functions (here nearly exact), the payload of NaNs, results that PTX
-//! leaves undefined.
+//! What compiled code may do differently: the approximate functions (here nearly exact), the
+//! payload of NaNs, results that PTX leaves undefined.
 
 mod convert;
 mod float;
@@ -37,13 +38,20 @@ pub use world::{Flat, Stop, World};
 
 use crate::ir::{FuncId, Module};
 
-/// Runs the kernel (or function without parameters in registers) `name` with the given parameter buffer, at most
-/// `steps` instructions.
+/// Runs the kernel (or function without parameters in registers) `name` with the given parameter
+/// buffer, at most `steps` instructions.
 ///
 /// # Errors
 ///
-/// Why it stopped, unless it returned or exited. A name that does not exist counts as [`Stop::NotScalar`].
-pub fn run(module: &Module, name: &str, params: &[u8], world: &mut impl World, steps: u64) -> Result<(), Stop> {
+/// Why it stopped, unless it returned or exited. A name that does not exist counts as
+/// [`Stop::NotScalar`].
+pub fn run(
+    module: &Module,
+    name: &str,
+    params: &[u8],
+    world: &mut impl World,
+    steps: u64,
+) -> Result<(), Stop> {
     let index = module.functions.iter().position(|function| function.name == name);
     let Some(index) = index else {
         return Err(Stop::NotScalar { line: 0, what: format!("'{name}', which does not exist,") });

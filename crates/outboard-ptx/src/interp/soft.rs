@@ -1,6 +1,7 @@
 //! Exact floating point: numbers as big integers times powers of two, rounded once at the end.
 //!
-//! Slow and plain on purpose. What compiled code does with machine instructions and tricks is compared with this.
+//! Slow and plain on purpose. What compiled code does with machine instructions and tricks is
+//! compared with this.
 
 mod number;
 
@@ -22,10 +23,13 @@ pub(super) struct Format {
 }
 
 impl Format {
-    pub(super) const E4M3: Format = Format { exponent_bits: 4, fraction_bits: 3, finite_only: true };
-    pub(super) const E5M2: Format = Format { exponent_bits: 5, fraction_bits: 2, finite_only: false };
+    pub(super) const E4M3: Format =
+        Format { exponent_bits: 4, fraction_bits: 3, finite_only: true };
+    pub(super) const E5M2: Format =
+        Format { exponent_bits: 5, fraction_bits: 2, finite_only: false };
     /// The fraction of tf32, with the exponent of f32.
-    pub(super) const TF32: Format = Format { exponent_bits: 8, fraction_bits: 10, finite_only: false };
+    pub(super) const TF32: Format =
+        Format { exponent_bits: 8, fraction_bits: 10, finite_only: false };
 
     /// The format of a scalar floating-point type.
     pub(super) fn of(ty: Type) -> Format {
@@ -137,7 +141,9 @@ impl Format {
                 self.nan()
             }
             Number::Infinity { negative } => self.infinity(*negative),
-            Number::Finite { negative, magnitude, exponent } => self.round(*negative, magnitude, *exponent, round),
+            Number::Finite { negative, magnitude, exponent } => {
+                self.round(*negative, magnitude, *exponent, round)
+            }
         }
     }
 
@@ -191,16 +197,28 @@ mod tests {
 
     /// Patterns of all kinds: any, near one another in size, at the ends of the range.
     fn pattern32() -> impl Strategy<Value = u32> {
-        let near = (any::<u32>(), 100u32..150).prop_map(|(bits, exponent)| bits & 0x807f_ffff | exponent << 23);
-        let edge =
-            (any::<bool>(), prop::sample::select(vec![0, 1, 0x007f_ffff, 0x0080_0000, 0x7f7f_ffff, 0x7f80_0000]))
-                .prop_map(|(negative, bits): (bool, u32)| bits | u32::from(negative) << 31);
+        let near = (any::<u32>(), 100u32..150)
+            .prop_map(|(bits, exponent)| bits & 0x807f_ffff | exponent << 23);
+        let edge = (
+            any::<bool>(),
+            prop::sample::select(vec![0, 1, 0x007f_ffff, 0x0080_0000, 0x7f7f_ffff, 0x7f80_0000]),
+        )
+            .prop_map(|(negative, bits): (bool, u32)| bits | u32::from(negative) << 31);
         prop_oneof![any::<u32>(), near.clone(), near, edge]
     }
 
     fn pattern64() -> impl Strategy<Value = u64> {
-        let near = (any::<u64>(), 960u64..1080).prop_map(|(bits, exponent)| bits & !(0x7ff << 52) | exponent << 52);
-        prop_oneof![any::<u64>(), near.clone(), near, Just(0), Just(1), Just(1 << 52), Just(0x7fef_ffff_ffff_ffff)]
+        let near = (any::<u64>(), 960u64..1080)
+            .prop_map(|(bits, exponent)| bits & !(0x7ff << 52) | exponent << 52);
+        prop_oneof![
+            any::<u64>(),
+            near.clone(),
+            near,
+            Just(0),
+            Just(1),
+            Just(1 << 52),
+            Just(0x7fef_ffff_ffff_ffff)
+        ]
     }
 
     proptest! {

@@ -6,7 +6,8 @@ use super::int::{self, Video};
 use super::machine::{Frame, Machine, Next, STACK, little_endian};
 use super::world::{Stop, World};
 use crate::ir::{
-    AtomOp, BarOp, BarRed, BoolOp, CmpOp, FloatBinOp, FloatMods, Inst, MulMode, Op, Operand, PredOperand, Reg,
+    AtomOp, BarOp, BarRed, BoolOp, CmpOp, FloatBinOp, FloatMods, Inst, MulMode, Op, Operand,
+    PredOperand, Reg,
 };
 use crate::types::{Space, Type};
 
@@ -22,7 +23,11 @@ fn combined(frame: &Frame<'_>, combine: Option<(BoolOp, PredOperand)>, value: bo
 
 /// A comparison of one lane.
 fn compare(cmp: CmpOp, ty: Type, ftz: bool, a: u128, b: u128) -> bool {
-    if ty.is_float() { float::compare(cmp, ty, ftz, a as u64, b as u64) } else { int::compare(cmp, ty, a, b) }
+    if ty.is_float() {
+        float::compare(cmp, ty, ftz, a as u64, b as u64)
+    } else {
+        int::compare(cmp, ty, a, b)
+    }
 }
 
 /// A value of type `ty` as a register of any width holds it: extended by the type's sign.
@@ -46,7 +51,9 @@ impl<'m, W: World> Machine<'m, '_, W> {
             Op::Exit => return Err(Stop::Exit),
             Op::Trap => return Err(Stop::Trap(inst.line)),
             Op::Call { .. } => self.call_inst(frame, inst)?,
-            Op::Ld { .. } | Op::St { .. } | Op::Atom { .. } | Op::CpAsync { .. } => self.memory(frame, &inst.op)?,
+            Op::Ld { .. } | Op::St { .. } | Op::Atom { .. } | Op::CpAsync { .. } => {
+                self.memory(frame, &inst.op)?
+            }
             op if integer(frame, op) || floating(frame, op) || movement(frame, op) => {}
             op => self.rest(frame, op, inst.line)?,
         }
@@ -168,7 +175,9 @@ fn integer(frame: &mut Frame<'_>, op: &Op) -> bool {
         }
         Op::IntUn { op, ty, dst, a } => (dst, int::unary(op, ty, frame.get(a))),
         Op::Shift { op, ty, dst, a, b } => (dst, int::shift(op, ty, frame.get(a), frame.get(b))),
-        Op::MulWide { ty, dst, a, b } => (dst, int::mul(MulMode::Wide, ty, frame.get(a), frame.get(b))),
+        Op::MulWide { ty, dst, a, b } => {
+            (dst, int::mul(MulMode::Wide, ty, frame.get(a), frame.get(b)))
+        }
         Op::Mad { mode, ty, sat, dst, a, b, c } => {
             (dst, int::mad(mode, ty, sat, frame.get(a), frame.get(b), frame.get(c)))
         }
@@ -188,22 +197,29 @@ fn integer(frame: &mut Frame<'_>, op: &Op) -> bool {
         }
         Op::MadCarry { mode, ty, carry_in, carry_out, dst, a, b, c } => {
             let product = int::mul(mode, ty, frame.get(a), frame.get(b));
-            let (value, out) = int::add_carry(false, ty, carry_in && frame.carry, product, frame.get(c));
+            let (value, out) =
+                int::add_carry(false, ty, carry_in && frame.carry, product, frame.get(c));
             if carry_out {
                 frame.carry = out;
             }
             (dst, value)
         }
-        Op::Sad { ty, dst, a, b, c } => (dst, int::sad(ty, frame.get(a), frame.get(b), frame.get(c))),
+        Op::Sad { ty, dst, a, b, c } => {
+            (dst, int::sad(ty, frame.get(a), frame.get(b), frame.get(c)))
+        }
         Op::Bfind { ty, shiftamt, dst, a } => (dst, int::bfind(ty, shiftamt, frame.get(a))),
         Op::Fns { dst, mask, base, offset } => {
             (dst, int::fns(word(frame, mask), word(frame, base), word(frame, offset) as i32).into())
         }
-        Op::Bfe { ty, dst, a, pos, len } => (dst, int::bfe(ty, frame.get(a), frame.get(pos), frame.get(len))),
+        Op::Bfe { ty, dst, a, pos, len } => {
+            (dst, int::bfe(ty, frame.get(a), frame.get(pos), frame.get(len)))
+        }
         Op::Bfi { ty, dst, a, b, pos, len } => {
             (dst, int::bfi(ty, frame.get(a), frame.get(b), frame.get(pos), frame.get(len)))
         }
-        Op::Bmsk { mode, dst, a, b } => (dst, int::bmsk(mode, word(frame, a), word(frame, b)).into()),
+        Op::Bmsk { mode, dst, a, b } => {
+            (dst, int::bmsk(mode, word(frame, a), word(frame, b)).into())
+        }
         Op::Szext { mode, ty, dst, a, b } => {
             (dst, int::szext(mode, ty.is_signed(), word(frame, a), word(frame, b)).into())
         }
@@ -222,14 +238,44 @@ fn integer(frame: &mut Frame<'_>, op: &Op) -> bool {
             let Some(dst) = dst else { return true };
             (dst, value.into())
         }
-        Op::Dp4a { a_signed, b_signed, dst, a, b, c } => {
-            (dst, int::dot(8, false, a_signed, b_signed, word(frame, a), word(frame, b), word(frame, c)).into())
-        }
-        Op::Dp2a { hi, a_signed, b_signed, dst, a, b, c } => {
-            (dst, int::dot(16, hi, a_signed, b_signed, word(frame, a), word(frame, b), word(frame, c)).into())
-        }
-        Op::Video { op, lanes, d_signed, a_signed, b_signed, sat, accumulate, mask, a_sel, b_sel, dst, a, b, c } => {
-            let video = Video { op, lanes, d_signed, a_signed, b_signed, sat, accumulate, mask, a_sel, b_sel };
+        Op::Dp4a { a_signed, b_signed, dst, a, b, c } => (
+            dst,
+            int::dot(8, false, a_signed, b_signed, word(frame, a), word(frame, b), word(frame, c))
+                .into(),
+        ),
+        Op::Dp2a { hi, a_signed, b_signed, dst, a, b, c } => (
+            dst,
+            int::dot(16, hi, a_signed, b_signed, word(frame, a), word(frame, b), word(frame, c))
+                .into(),
+        ),
+        Op::Video {
+            op,
+            lanes,
+            d_signed,
+            a_signed,
+            b_signed,
+            sat,
+            accumulate,
+            mask,
+            a_sel,
+            b_sel,
+            dst,
+            a,
+            b,
+            c,
+        } => {
+            let video = Video {
+                op,
+                lanes,
+                d_signed,
+                a_signed,
+                b_signed,
+                sat,
+                accumulate,
+                mask,
+                a_sel,
+                b_sel,
+            };
             (dst, video.apply(word(frame, a), word(frame, b), word(frame, c)).into())
         }
         _ => return false,
@@ -252,7 +298,9 @@ fn floating(frame: &mut Frame<'_>, op: &Op) -> bool {
             let inputs = [frame.get(a), frame.get(b), frame.get(c)];
             (dst, lanes(ty, inputs, |[a, b, c]| float::fma(ty.lane(), mods, a, b, c)))
         }
-        Op::Copysign { ty, dst, a, b } => (dst, float::copysign(ty, frame.get(a) as u64, frame.get(b) as u64).into()),
+        Op::Copysign { ty, dst, a, b } => {
+            (dst, float::copysign(ty, frame.get(a) as u64, frame.get(b) as u64).into())
+        }
         Op::Testp { op, ty, dst, a } => (dst, float::testp(op, ty, frame.get(a) as u64).into()),
         Op::Setp { cmp, ty, ftz, combine, p, q, a, b } => {
             let (a, b) = (frame.get(a), frame.get(b));
@@ -315,7 +363,8 @@ fn movement(frame: &mut Frame<'_>, op: &Op) -> bool {
         Op::Pack { ty, dst, parts } => {
             let width = ty.bits() / parts.len() as u32;
             let mask = (1u128 << width) - 1;
-            let value = parts.iter().rev().fold(0, |all, part| all << width | (frame.get(*part) & mask));
+            let value =
+                parts.iter().rev().fold(0, |all, part| all << width | (frame.get(*part) & mask));
             (*dst, value)
         }
         Op::Unpack { ty, parts, a } => {
@@ -359,7 +408,9 @@ fn movement(frame: &mut Frame<'_>, op: &Op) -> bool {
 /// The new value of an atomic operation other than compare-and-swap.
 fn atomic(op: AtomOp, ty: Type, old: u128, b: u128) -> u128 {
     let arithmetic = |int_op, float_op| match ty.is_float() {
-        true => lanes(ty, [old, b], |[old, b]| float::binary(float_op, ty.lane(), FloatMods::DEFAULT, old, b)),
+        true => lanes(ty, [old, b], |[old, b]| {
+            float::binary(float_op, ty.lane(), FloatMods::DEFAULT, old, b)
+        }),
         false => int::unsigned(ty, int::binary(int_op, ty, false, old, b)),
     };
     match op {

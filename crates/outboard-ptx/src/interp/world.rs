@@ -73,7 +73,8 @@ impl Flat {
             let start = (flat.globals[index] - Flat::BASE) as usize;
             flat.bytes[start..start + global.init.len()].copy_from_slice(&global.init);
             for reloc in &global.relocs {
-                let value = flat.address(reloc.target).wrapping_add_signed(reloc.addend) >> reloc.shift;
+                let value =
+                    flat.address(reloc.target).wrapping_add_signed(reloc.addend) >> reloc.shift;
                 let at = start + reloc.offset as usize;
                 let len = reloc.bytes as usize;
                 flat.bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);

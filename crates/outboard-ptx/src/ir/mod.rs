@@ -1,18 +1,20 @@
 //! The verified program: what the parser produces and a back end consumes.
 //!
-//! Everything here is resolved and checked: every register, symbol and label exists, operand widths agree with the
-//! instruction, and what the software device does not support has been refused. A back end may therefore match on
-//! [`Op`] by rule (operation × type × modifiers) without validating again.
+//! Everything here is resolved and checked: every register, symbol and label exists, operand widths
+//! agree with the instruction, and what the software device does not support has been refused. A
+//! back end may therefore match on [`Op`] by rule (operation × type × modifiers) without validating
+//! again.
 //!
 //! Conventions
-//! - A register has one declared type; only its width and whether it is a predicate matter. An instruction's own `ty`
-//!   says how to read the bits. Widths agree except where PTX lets them differ: the destination of [`Op::Ld`],
-//!   [`Op::Cvt`] and the source of [`Op::St`], [`Op::Cvt`] may be *wider* than the instruction's type. A loaded or
-//!   converted value is then sign-extended for signed types and zero-extended for all others; a stored or converted
-//!   source is truncated.
-//! - An immediate is the bit pattern of the operand in the width that the instruction reads, in the low bits.
-//! - The special register operands, `WARP_SZ` and symbols used as operands have been lowered to [`Op::MovSpecial`],
-//!   [`Operand::Imm`] and [`Op::MovAddr`] with a fresh register.
+//! - A register has one declared type; only its width and whether it is a predicate matter. An
+//!   instruction's own `ty` says how to read the bits. Widths agree except where PTX lets them
+//!   differ: the destination of [`Op::Ld`], [`Op::Cvt`] and the source of [`Op::St`], [`Op::Cvt`]
+//!   may be *wider* than the instruction's type. A loaded or converted value is then sign-extended
+//!   for signed types and zero-extended for all others; a stored or converted source is truncated.
+//! - An immediate is the bit pattern of the operand in the width that the instruction reads, in the
+//!   low bits.
+//! - The special register operands, `WARP_SZ` and symbols used as operands have been lowered to
+//!   [`Op::MovSpecial`], [`Operand::Imm`] and [`Op::MovAddr`] with a fresh register.
 //! - A guarded instruction does nothing in a thread whose guard does not hold.
 
 mod modifiers;
@@ -56,7 +58,8 @@ pub struct Module {
     pub version: (u32, u32),
     /// `.target sm_NN` as a number, for example 90. The suffixes `a` and `f` are dropped.
     pub target_sm: u32,
-    /// All variables in `.global`, `.const` and `.shared`, those declared inside functions included.
+    /// All variables in `.global`, `.const` and `.shared`, those declared inside functions
+    /// included.
     pub globals: Vec<Global>,
     /// All functions; one that is only declared has no [`Function::body`].
     pub functions: Vec<Function>,
@@ -86,13 +89,14 @@ pub struct Global {
     pub align: u32,
     /// Bytes. 0 for an array without size, see [`Global::is_dynamic_shared`].
     pub size: u64,
-    /// Initial contents, no longer than `size`; what lies behind is zero. Always empty for `.shared`.
+    /// Initial contents, no longer than `size`; what lies behind is zero. Always empty for
+    /// `.shared`.
     pub init: Vec<u8>,
     /// Addresses to be written into the initial contents once addresses are known.
     pub relocs: Vec<Reloc>,
-    /// For `.shared` variables: byte offset in the shared memory of a block. The same in each kernel that can reach
-    /// the variable; variables that no kernel uses together may overlap. Meaningless for dynamic shared memory, which
-    /// begins at [`Entry::static_shared`].
+    /// For `.shared` variables: byte offset in the shared memory of a block. The same in each
+    /// kernel that can reach the variable; variables that no kernel uses together may overlap.
+    /// Meaningless for dynamic shared memory, which begins at [`Entry::static_shared`].
     pub shared_offset: u32,
 }
 
@@ -103,11 +107,13 @@ impl Global {
     }
 }
 
-/// An address in an initialiser: `bytes` bytes at `offset` receive the low bytes of `(target + addend) >> shift`.
+/// An address in an initialiser: `bytes` bytes at `offset` receive the low bytes of
+/// `(target + addend) >> shift`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reloc {
     pub offset: u64,
-    /// 8 for whole 64-bit addresses, 4 in 32-bit modules, 1 for one byte cut out by a mask operator.
+    /// 8 for whole 64-bit addresses, 4 in 32-bit modules, 1 for one byte cut out by a mask
+    /// operator.
     pub bytes: u32,
     pub shift: u32,
     pub target: Symbol,
@@ -132,7 +138,8 @@ pub struct Function {
     /// `Some` for a kernel (`.entry`).
     pub entry: Option<Entry>,
     pub noreturn: bool,
-    /// `None` for a declaration. Known system calls (`vprintf`, `malloc`, `free`, `__assertfail`) are declared so.
+    /// `None` for a declaration. Known system calls (`vprintf`, `malloc`, `free`, `__assertfail`)
+    /// are declared so.
     pub body: Option<Body>,
     /// Line of the definition (or of the declaration) in the PTX text, from 1.
     pub line: u32,
@@ -149,8 +156,8 @@ pub struct Entry {
     pub max_nreg: Option<u32>,
     /// `.reqnctapercluster` or, lacking it, `.explicitcluster` with `.maxclusterrank`.
     pub req_cluster: Option<[u32; 3]>,
-    /// Bytes of static shared memory of all variables that this kernel and its callees can reach, rounded up so that
-    /// dynamic shared memory may begin here.
+    /// Bytes of static shared memory of all variables that this kernel and its callees can reach,
+    /// rounded up so that dynamic shared memory may begin here.
     pub static_shared: u32,
 }
 
@@ -159,7 +166,8 @@ pub struct Entry {
 pub struct Signature {
     pub params: Vec<Param>,
     pub rets: Vec<Param>,
-    /// Bytes of the argument area (for a kernel: of the parameter buffer), the end of the last parameter.
+    /// Bytes of the argument area (for a kernel: of the parameter buffer), the end of the last
+    /// parameter.
     pub params_size: u32,
     /// Bytes of the result area.
     pub rets_size: u32,
@@ -188,9 +196,10 @@ pub struct Body {
     pub frame_size: u32,
     /// Greatest alignment among `vars`, at least 1.
     pub frame_align: u32,
-    /// Blocks in program order, the first one entered first. Only the last instruction of a block may be a control
-    /// transfer (`Bra`, `BrxIdx`, `Ret`, `Exit`, `Trap`); without one, or when its guard does not hold, control passes
-    /// to the next block. Behind the last block stands an implicit `Ret`.
+    /// Blocks in program order, the first one entered first. Only the last instruction of a block
+    /// may be a control transfer (`Bra`, `BrxIdx`, `Ret`, `Exit`, `Trap`); without one, or when its
+    /// guard does not hold, control passes to the next block. Behind the last block stands an
+    /// implicit `Ret`.
     pub blocks: Vec<Block>,
 }
 
@@ -251,7 +260,8 @@ pub struct Address {
 pub enum Base {
     /// Absolute address: the offset alone.
     None,
-    /// A 64-bit register, or a 32-bit one (zero-extended) for `.shared`, `.local`, `.const` and `.param`.
+    /// A 64-bit register, or a 32-bit one (zero-extended) for `.shared`, `.local`, `.const` and
+    /// `.param`.
     Reg(Reg),
     Global(GlobalId),
     /// A variable in the frame.

@@ -95,9 +95,11 @@ pub struct FloatMods {
     pub sat: bool,
     /// Negative results become 0, NaN becomes the canonical NaN (fma of the 16-bit types).
     pub relu: bool,
-    /// `.nan` of min and max: a NaN operand gives the canonical NaN (otherwise the other operand wins).
+    /// `.nan` of min and max: a NaN operand gives the canonical NaN (otherwise the other operand
+    /// wins).
     pub nan: bool,
-    /// `.xorsign.abs` of min and max: the operation on magnitudes, with the exclusive or of the signs.
+    /// `.xorsign.abs` of min and max: the operation on magnitudes, with the exclusive or of the
+    /// signs.
     pub xorsign_abs: bool,
     /// `.oob` of fma: an out-of-bounds NaN pattern counts as 0.
     pub oob: bool,
@@ -141,7 +143,8 @@ pub enum WrapMode {
     Wrap,
 }
 
-/// Comparison operators. The integer forms `lo`, `ls`, `hi`, `hs` are `Lt`, `Le`, `Gt`, `Ge` on unsigned types.
+/// Comparison operators. The integer forms `lo`, `ls`, `hi`, `hs` are `Lt`, `Le`, `Gt`, `Ge` on
+/// unsigned types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CmpOp {
     Eq,

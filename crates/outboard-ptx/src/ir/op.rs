@@ -2,15 +2,17 @@
 
 use super::modifiers::*;
 use super::parts::{CallArg, Callee, MbarrierOp};
-use super::{Address, BlockId, Boundary, Fetch, Geometry, Operand, PredOperand, Query, Reg, SpecialReg};
+use super::{
+    Address, BlockId, Boundary, Fetch, Geometry, Operand, PredOperand, Query, Reg, SpecialReg,
+};
 use crate::types::{Space, Type};
 
 /// The operation of an instruction, by rule.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     // Integer arithmetic and logic.
-    /// `ty` is an integer type (or packed 16-bit integers for add, min, max); `And`, `Or`, `Xor` have `.bN` or
-    /// `.pred`. `sat` (add, sub, s32 only) clamps to the type's range.
+    /// `ty` is an integer type (or packed 16-bit integers for add, min, max); `And`, `Or`, `Xor`
+    /// have `.bN` or `.pred`. `sat` (add, sub, s32 only) clamps to the type's range.
     IntBin {
         op: IntBinOp,
         ty: Type,
@@ -41,7 +43,8 @@ pub enum Op {
         a: Operand,
         b: Operand,
     },
-    /// `a * b` as `mode` says, plus `c`. For `Wide`, `c` and `dst` are twice as wide as `ty`. `sat`: only `.hi.s32`.
+    /// `a * b` as `mode` says, plus `c`. For `Wide`, `c` and `dst` are twice as wide as `ty`.
+    /// `sat`: only `.hi.s32`.
     Mad {
         mode: MulMode,
         ty: Type,
@@ -69,9 +72,9 @@ pub enum Op {
         b: Operand,
         c: Operand,
     },
-    /// Addition or subtraction with the carry flag of the thread, which `carry_in` reads and `carry_out` sets. A
-    /// subtraction adds the complement, as hardware does: its flag is set when nothing was borrowed, which compilers rely
-    /// on when they read it with an addition.
+    /// Addition or subtraction with the carry flag of the thread, which `carry_in` reads and
+    /// `carry_out` sets. A subtraction adds the complement, as hardware does: its flag is set when
+    /// nothing was borrowed, which compilers rely on when they read it with an addition.
     AddCarry {
         sub: bool,
         ty: Type,
@@ -100,8 +103,8 @@ pub enum Op {
         b: Operand,
         c: Operand,
     },
-    /// Position of the highest non-sign bit (32-bit result, all ones if none), or with `shiftamt` the left shift that
-    /// brings it to the top.
+    /// Position of the highest non-sign bit (32-bit result, all ones if none), or with `shiftamt`
+    /// the left shift that brings it to the top.
     Bfind {
         ty: Type,
         shiftamt: bool,
@@ -147,7 +150,8 @@ pub enum Op {
         a: Operand,
         b: Operand,
     },
-    /// Funnel shift of `b:a` (`b` the upper word) by `c`; `left` gives the upper word, otherwise the lower.
+    /// Funnel shift of `b:a` (`b` the upper word) by `c`; `left` gives the upper word, otherwise
+    /// the lower.
     Shf {
         left: bool,
         mode: WrapMode,
@@ -182,7 +186,8 @@ pub enum Op {
         b: Operand,
         c: Operand,
     },
-    /// Dot product of the two half-words of `a` with the low (or `hi`: high) two bytes of `b`, plus `c`.
+    /// Dot product of the two half-words of `a` with the low (or `hi`: high) two bytes of `b`, plus
+    /// `c`.
     Dp2a {
         hi: bool,
         a_signed: bool,
@@ -192,8 +197,9 @@ pub enum Op {
         b: Operand,
         c: Operand,
     },
-    /// SIMD video operation on 2 or 4 lanes. Lanes of the result that `mask` leaves out come from `c`; with
-    /// `accumulate` the lane results that `mask` selects (not cut to the width of a lane) are added to `c` instead.
+    /// SIMD video operation on 2 or 4 lanes. Lanes of the result that `mask` leaves out come from
+    /// `c`; with `accumulate` the lane results that `mask` selects (not cut to the width of a lane)
+    /// are added to `c` instead.
     Video {
         op: VideoOp,
         lanes: u8,
@@ -253,8 +259,9 @@ pub enum Op {
     },
 
     // Comparison and selection.
-    /// `p` gets `a cmp b`, combined with `c` when given; `q` gets the complement of the comparison, combined likewise.
-    /// For packed types `p` is the result of the low lane and `q` of the high one.
+    /// `p` gets `a cmp b`, combined with `c` when given; `q` gets the complement of the comparison,
+    /// combined likewise. For packed types `p` is the result of the low lane and `q` of the high
+    /// one.
     Setp {
         cmp: CmpOp,
         ty: Type,
@@ -265,7 +272,8 @@ pub enum Op {
         a: Operand,
         b: Operand,
     },
-    /// As `Setp`, with true as all ones for integer and 1.0 for floating-point `dst_ty`; lane-wise for packed types.
+    /// As `Setp`, with true as all ones for integer and 1.0 for floating-point `dst_ty`; lane-wise
+    /// for packed types.
     Set {
         cmp: CmpOp,
         dst_ty: Type,
@@ -317,14 +325,16 @@ pub enum Op {
         dst: Reg,
         sreg: SpecialReg,
     },
-    /// Address of a symbol in its own space (see [`Op::Cvta`]); `dst` is 64 bits wide, or 32 where PTX allows it.
+    /// Address of a symbol in its own space (see [`Op::Cvta`]); `dst` is 64 bits wide, or 32 where
+    /// PTX allows it.
     MovAddr {
         dst: Reg,
         addr: Address,
     },
-    /// `round` rounds floating-point results; `int_round` (`rni`, `rzi`, `rmi`, `rpi`) rounds to an integral value,
-    /// both for integer results and for float-to-float conversions of the same type. Out of range values clamp. NaN to
-    /// integer gives 0, but only the top bit set when the source is f64 or the result 64 bits wide.
+    /// `round` rounds floating-point results; `int_round` (`rni`, `rzi`, `rmi`, `rpi`) rounds to an
+    /// integral value, both for integer results and for float-to-float conversions of the same
+    /// type. Out of range values clamp. NaN to integer gives 0, but only the top bit set when the
+    /// source is f64 or the result 64 bits wide.
     Cvt {
         dst_ty: Type,
         src_ty: Type,
@@ -348,8 +358,8 @@ pub enum Op {
         a: Operand,
         b: Operand,
     },
-    /// `cvt.pack.sat.dst_ty.src_ty`: saturates `a` and `b`; they become the low lanes (`b` lowest) and for types of 8
-    /// bits or less the lower bits of `c` move up.
+    /// `cvt.pack.sat.dst_ty.src_ty`: saturates `a` and `b`; they become the low lanes (`b` lowest)
+    /// and for types of 8 bits or less the lower bits of `c` move up.
     CvtPack {
         dst_ty: Type,
         src_ty: Type,
@@ -402,7 +412,8 @@ pub enum Op {
         b: Operand,
         c: Option<Operand>,
     },
-    /// `tex` and `tld4`. The coordinates, one for each of [`Geometry::coordinates`], have 32 bits each: integers for layers, `coord_ty` otherwise.
+    /// `tex` and `tld4`. The coordinates, one for each of [`Geometry::coordinates`], have 32 bits
+    /// each: integers for layers, `coord_ty` otherwise.
     Tex {
         fetch: Fetch,
         geometry: Geometry,
@@ -440,8 +451,9 @@ pub enum Op {
         dst: Reg,
         object: Operand,
     },
-    /// Copies `bytes` (4, 8 or 16) from global to shared memory; only the first `src_bytes` are read, the rest is
-    /// zeros. May be done at once: waiting for groups of copies has been lowered to nothing.
+    /// Copies `bytes` (4, 8 or 16) from global to shared memory; only the first `src_bytes` are
+    /// read, the rest is zeros. May be done at once: waiting for groups of copies has been lowered
+    /// to nothing.
     CpAsync {
         bytes: u32,
         src_bytes: Option<Operand>,
@@ -449,7 +461,8 @@ pub enum Op {
         dst: Address,
         src: Address,
     },
-    /// `space` is `Shared` or `Generic` (an address in shared memory all the same). `PendingCount` has no address.
+    /// `space` is `Shared` or `Generic` (an address in shared memory all the same). `PendingCount`
+    /// has no address.
     Mbarrier {
         op: MbarrierOp,
         space: Space,
@@ -488,14 +501,16 @@ pub enum Op {
         id: Operand,
         threads: Option<Operand>,
     },
-    /// `barrier.cluster`: a cluster is one block here, so arrive does nothing and wait is a block barrier.
+    /// `barrier.cluster`: a cluster is one block here, so arrive does nothing and wait is a block
+    /// barrier.
     ClusterArrive,
     ClusterWait,
     /// `bar.warp.sync`
     WarpSync {
         mask: Operand,
     },
-    /// `pred` tells whether the source lane was in range. Without `mask`: the legacy form, all active lanes.
+    /// `pred` tells whether the source lane was in range. Without `mask`: the legacy form, all
+    /// active lanes.
     Shfl {
         mode: ShflMode,
         dst: Option<Reg>,

@@ -32,8 +32,9 @@ pub enum MbarrierOp {
         count: Operand,
     },
     Inval,
-    /// `arrive` (and `arrive.noComplete`): the state token goes to `state`. `drop` also lowers the expected count of
-    /// the following phases. `expect_tx` adds to the pending transaction count before the arrival.
+    /// `arrive` (and `arrive.noComplete`): the state token goes to `state`. `drop` also lowers the
+    /// expected count of the following phases. `expect_tx` adds to the pending transaction count
+    /// before the arrival.
     Arrive {
         state: Option<Reg>,
         count: Operand,
@@ -48,7 +49,8 @@ pub enum MbarrierOp {
     CompleteTx {
         count: Operand,
     },
-    /// Tests whether the phase of the state token is complete; may wait a bounded time when `wait` is set.
+    /// Tests whether the phase of the state token is complete; may wait a bounded time when `wait`
+    /// is set.
     Test {
         dst: Reg,
         state: Operand,
@@ -65,8 +67,9 @@ pub enum MbarrierOp {
         dst: Reg,
         state: Operand,
     },
-    /// `cp.async.mbarrier.arrive`: arrives once the copies started by this thread are complete. When `noinc` is not
-    /// set, the pending count is raised first, so that the arrival does not count.
+    /// `cp.async.mbarrier.arrive`: arrives once the copies started by this thread are complete.
+    /// When `noinc` is not set, the pending count is raised first, so that the arrival does not
+    /// count.
     CpAsyncArrive {
         noinc: bool,
     },

@@ -66,9 +66,10 @@ impl SpecialReg {
     /// Natural type of the register.
     pub fn ty(self) -> Type {
         match self {
-            SpecialReg::GridId | SpecialReg::Clock64 | SpecialReg::GlobalTimer | SpecialReg::CurrentGraphExec => {
-                Type::U64
-            }
+            SpecialReg::GridId
+            | SpecialReg::Clock64
+            | SpecialReg::GlobalTimer
+            | SpecialReg::CurrentGraphExec => Type::U64,
             SpecialReg::IsExplicitCluster => Type::Pred,
             _ => Type::U32,
         }

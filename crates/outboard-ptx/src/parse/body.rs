@@ -40,9 +40,17 @@ impl<'s> Parser<'s, '_> {
                     self.directives()?;
                 }
                 Token::Dot(_) => match self.storage() {
-                    Some(storage) => stmts.push(Stmt::Variable(self.variable(line, storage, Linkage::Internal)?)),
+                    Some(storage) => stmts.push(Stmt::Variable(self.variable(
+                        line,
+                        storage,
+                        Linkage::Internal,
+                    )?)),
                     None if self.accept_dot("extern") => match self.storage() {
-                        Some(storage) => stmts.push(Stmt::Variable(self.variable(line, storage, Linkage::Extern)?)),
+                        Some(storage) => stmts.push(Stmt::Variable(self.variable(
+                            line,
+                            storage,
+                            Linkage::Extern,
+                        )?)),
                         None => return Err(self.expected("a variable")),
                     },
                     None => return Err(self.expected("an instruction or a declaration")),
@@ -62,9 +70,11 @@ impl<'s> Parser<'s, '_> {
         match self.peek() {
             Token::Dot("callprototype") => {
                 self.at += 1;
-                let rets = if self.peek() == Token::Punct('(') { self.params()? } else { Vec::new() };
+                let rets =
+                    if self.peek() == Token::Punct('(') { self.params()? } else { Vec::new() };
                 self.ident("'_'")?;
-                let params = if self.peek() == Token::Punct('(') { self.params()? } else { Vec::new() };
+                let params =
+                    if self.peek() == Token::Punct('(') { self.params()? } else { Vec::new() };
                 self.directives()?;
                 self.expect(';')?;
                 Ok(Stmt::Prototype { line, name, rets, params })

@@ -98,7 +98,8 @@ impl<'s> Parser<'s, '_> {
         while self.skip_passive() {}
         while !self.accept(')') {
             let line = self.line();
-            let Some(storage @ (Storage::Reg | Storage::Memory(Space::Param))) = self.storage() else {
+            let Some(storage @ (Storage::Reg | Storage::Memory(Space::Param))) = self.storage()
+            else {
                 return Err(self.expected("'.param' or '.reg'"));
             };
             let mut param = self.variable_head(line, storage, Linkage::Internal)?;
@@ -119,7 +120,12 @@ impl<'s> Parser<'s, '_> {
     }
 
     /// A whole declaration, to behind its semicolon. The state space has been read.
-    pub(super) fn variable(&mut self, line: u32, storage: Storage, linkage: Linkage) -> Result<Variable<'s>, Error> {
+    pub(super) fn variable(
+        &mut self,
+        line: u32,
+        storage: Storage,
+        linkage: Linkage,
+    ) -> Result<Variable<'s>, Error> {
         let mut variable = self.variable_head(line, storage, linkage)?;
         loop {
             let name = self.declarator()?;
@@ -133,7 +139,12 @@ impl<'s> Parser<'s, '_> {
     }
 
     /// Alignment, attributes, vector size and type, in any order.
-    fn variable_head(&mut self, line: u32, storage: Storage, linkage: Linkage) -> Result<Variable<'s>, Error> {
+    fn variable_head(
+        &mut self,
+        line: u32,
+        storage: Storage,
+        linkage: Linkage,
+    ) -> Result<Variable<'s>, Error> {
         let mut align = None;
         let mut managed = false;
         let mut vector = 1;
@@ -144,7 +155,9 @@ impl<'s> Parser<'s, '_> {
                     self.at += 1;
                     let bytes = self.small("the alignment")?;
                     if !bytes.is_power_of_two() || bytes > 1 << 20 {
-                        let kind = ErrorKind::Declaration(format!("alignment {bytes} is not a small power of two"));
+                        let kind = ErrorKind::Declaration(format!(
+                            "alignment {bytes} is not a small power of two"
+                        ));
                         return Err(kind.at(line));
                     }
                     align = Some(bytes);
@@ -162,7 +175,9 @@ impl<'s> Parser<'s, '_> {
                     }
                 }
                 // Handles of textures and surfaces: declared here, refused where they are used.
-                "texref" | "samplerref" | "surfref" => (ty, self.at) = (Some(Type::B64), self.at + 1),
+                "texref" | "samplerref" | "surfref" => {
+                    (ty, self.at) = (Some(Type::B64), self.at + 1)
+                }
                 _ => match Type::from_name(word) {
                     Some(found) if ty.is_none() => (ty, self.at) = (Some(found), self.at + 1),
                     _ => return Err(self.expected("a type or a name")),
@@ -171,7 +186,9 @@ impl<'s> Parser<'s, '_> {
         }
         let ty = ty.ok_or_else(|| self.expected("a type"))?;
         if ty == Type::Pred && storage != Storage::Reg {
-            return Err(ErrorKind::Declaration("'.pred' is a type of registers only".into()).at(line));
+            return Err(
+                ErrorKind::Declaration("'.pred' is a type of registers only".into()).at(line)
+            );
         }
         Ok(Variable { line, storage, linkage, managed, align, vector, ty, names: Vec::new() })
     }
@@ -197,7 +214,8 @@ impl<'s> Parser<'s, '_> {
                 continue;
             }
             let size = self.const_int()?;
-            let size = u64::try_from(size).map_err(|_| self.syntax("an array has a negative size"))?;
+            let size =
+                u64::try_from(size).map_err(|_| self.syntax("an array has a negative size"))?;
             dims.push(Some(size));
             self.expect(']')?;
         }
@@ -242,7 +260,8 @@ impl<'s> Parser<'s, '_> {
             // `0xff00(sym)`: one byte of an address.
             Token::Int(mask) if self.peek_at(1) == Token::Punct('(') => {
                 self.at += 2;
-                let generic = self.peek() == Token::Ident("generic") && self.peek_at(1) == Token::Punct('(');
+                let generic =
+                    self.peek() == Token::Ident("generic") && self.peek_at(1) == Token::Punct('(');
                 if generic {
                     self.at += 2;
                 }

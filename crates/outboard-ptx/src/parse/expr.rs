@@ -30,7 +30,8 @@ fn binary(token: Token<'_>) -> Option<(u8, [u8; 2])> {
     })
 }
 
-/// Precedence from which only sums and products are read: inside `<...>` and where `|` has another meaning.
+/// Precedence from which only sums and products are read: inside `<...>` and where `|` has another
+/// meaning.
 pub(super) const SUMS: u8 = 9;
 
 impl Parser<'_, '_> {
@@ -155,7 +156,9 @@ impl Parser<'_, '_> {
 
     fn apply_float(&self, op: [u8; 2], left: Const, right: Const) -> Result<Const, Error> {
         let (Const::F64(a), Const::F64(b)) = (left, right) else {
-            return Err(self.syntax("a constant expression mixes integers and floating-point numbers"));
+            return Err(
+                self.syntax("a constant expression mixes integers and floating-point numbers")
+            );
         };
         let (a, b) = (f64::from_bits(a), f64::from_bits(b));
         let value = match &op {

@@ -10,7 +10,8 @@ use crate::ir::Linkage;
 use crate::lexer::{Lexed, Token, lex};
 use crate::types::Space;
 
-/// Newest ISA version that is accepted. Minor versions of CUDA 13 add instructions, which are refused one by one.
+/// Newest ISA version that is accepted. Minor versions of CUDA 13 add instructions, which are
+/// refused one by one.
 const NEWEST_MAJOR: u32 = 9;
 
 /// Parses a whole module.
@@ -142,7 +143,8 @@ impl<'s> Parser<'s, '_> {
         }
     }
 
-    /// Skips debugging information and hints, which may stand anywhere. True if there was something to skip.
+    /// Skips debugging information and hints, which may stand anywhere. True if there was something
+    /// to skip.
     fn skip_passive(&mut self) -> bool {
         match self.peek() {
             Token::Dot("loc" | "file") => self.skip_line(),
@@ -208,7 +210,12 @@ impl<'s> Parser<'s, '_> {
                 }
                 (tenths as u32 / 10, tenths as u32 % 10)
             }
-            _ => return Err(ErrorKind::Syntax("a version such as 9.0 expected behind '.version'".into()).at(line)),
+            _ => {
+                return Err(ErrorKind::Syntax(
+                    "a version such as 9.0 expected behind '.version'".into(),
+                )
+                .at(line));
+            }
         };
         if major > NEWEST_MAJOR {
             return Err(ErrorKind::UnsupportedVersion(major, minor).at(line));
@@ -223,7 +230,9 @@ impl<'s> Parser<'s, '_> {
             if let Some(arch) = word.strip_prefix("sm_").or_else(|| word.strip_prefix("compute_")) {
                 let digits = arch.trim_end_matches(|c: char| c.is_ascii_alphabetic());
                 let number = digits.parse::<u32>().ok().filter(|&number| number < 10_000);
-                sm = Some(number.ok_or_else(|| self.syntax(format!("bad target '{}'", excerpt(word))))?);
+                sm = Some(
+                    number.ok_or_else(|| self.syntax(format!("bad target '{}'", excerpt(word))))?,
+                );
             }
             if !self.accept(',') {
                 break;
@@ -295,9 +304,18 @@ impl<'s> Parser<'s, '_> {
         Some(storage)
     }
 
-    fn function(&mut self, line: u32, linkage: Linkage, is_kernel: bool) -> Result<Function<'s>, Error> {
+    fn function(
+        &mut self,
+        line: u32,
+        linkage: Linkage,
+        is_kernel: bool,
+    ) -> Result<Function<'s>, Error> {
         let mut directives = self.directives()?;
-        let rets = if !is_kernel && self.peek() == Token::Punct('(') { self.params()? } else { Vec::new() };
+        let rets = if !is_kernel && self.peek() == Token::Punct('(') {
+            self.params()?
+        } else {
+            Vec::new()
+        };
         let name = self.ident("a function name")?;
         let params = if self.peek() == Token::Punct('(') { self.params()? } else { Vec::new() };
         directives.merge(&self.directives()?);

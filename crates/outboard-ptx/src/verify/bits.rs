@@ -140,7 +140,11 @@ pub(super) fn lop3<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done 
     let pred = match (combine, p, operands.get(5)) {
         (None, None, None) => None,
         (Some(op), Some(p), Some(q)) => Some((p, op, cx.pred(form, q)?)),
-        _ => return Err(form.operands_error("a predicate result needs '.and' or '.or' and a predicate operand")),
+        _ => {
+            return Err(form.operands_error(
+                "a predicate result needs '.and' or '.or' and a predicate operand",
+            ));
+        }
     };
     cx.emit(Op::Lop3 { lut: lut as u8, dst, a, b, c, pred });
     Ok(())

@@ -1,4 +1,5 @@
-//! Lowers a function body: scopes, registers, variables, labels, and the list of instructions cut into blocks.
+//! Lowers a function body: scopes, registers, variables, labels, and the list of instructions cut
+//! into blocks.
 
 mod declare;
 
@@ -10,8 +11,8 @@ use super::{Context, signature, table};
 use crate::ast::{self, Stmt};
 use crate::error::{ErrorKind, excerpt};
 use crate::ir::{
-    Address, Base, Block, BlockId, Body, FuncId, Guard, Inst, MemOrder, Op, Operand, Reg, Scope, Signature, Symbol,
-    Var, VarId,
+    Address, Base, Block, BlockId, Body, FuncId, Guard, Inst, MemOrder, Op, Operand, Reg, Scope,
+    Signature, Symbol, Var, VarId,
 };
 use crate::types::{Space, Type};
 
@@ -45,7 +46,8 @@ struct ScopeNames<'s> {
     ranges: Vec<Range<'s>>,
 }
 
-/// State while a body is lowered. The instruction rules use [`Lower::emit`] and the operand helpers.
+/// State while a body is lowered. The instruction rules use [`Lower::emit`] and the operand
+/// helpers.
 pub(super) struct Lower<'c, 's> {
     pub(super) cx: &'c mut Context<'s>,
     pub(super) regs: Vec<Type>,
@@ -65,7 +67,10 @@ pub(super) struct Lower<'c, 's> {
 type Failure = (ErrorKind, u32);
 
 /// Lowers the body of `function`.
-pub(super) fn lower<'s>(cx: &mut Context<'s>, function: &ast::Function<'s>) -> Result<Body, Failure> {
+pub(super) fn lower<'s>(
+    cx: &mut Context<'s>,
+    function: &ast::Function<'s>,
+) -> Result<Body, Failure> {
     let mut lower = Lower {
         cx,
         regs: Vec::new(),
@@ -178,20 +183,26 @@ impl<'s> Lower<'_, 's> {
                     self.scope(inner)?;
                     self.scopes.pop();
                 }
-                Stmt::Variable(variable) => self.variable(variable).map_err(|kind| (kind, variable.line))?,
+                Stmt::Variable(variable) => {
+                    self.variable(variable).map_err(|kind| (kind, variable.line))?
+                }
                 Stmt::Inst(inst) => self.inst(inst).map_err(|kind| (kind, inst.line))?,
                 Stmt::Prototype { line, name, rets, params } => {
                     let sig = signature(rets, params).map_err(|kind| (kind, *line))?;
-                    self.define(name, Name::Prototype(Rc::new(sig))).map_err(|kind| (kind, *line))?;
+                    self.define(name, Name::Prototype(Rc::new(sig)))
+                        .map_err(|kind| (kind, *line))?;
                 }
                 Stmt::BranchTargets { line, name, labels } => {
-                    let targets: Result<Rc<[u32]>, ErrorKind> = labels.iter().map(|label| self.label(label)).collect();
+                    let targets: Result<Rc<[u32]>, ErrorKind> =
+                        labels.iter().map(|label| self.label(label)).collect();
                     let targets = targets.map_err(|kind| (kind, *line))?;
-                    self.define(name, Name::BranchTargets(targets)).map_err(|kind| (kind, *line))?;
+                    self.define(name, Name::BranchTargets(targets))
+                        .map_err(|kind| (kind, *line))?;
                 }
                 Stmt::CallTargets { line, name, functions } => {
                     let sig = self.common_signature(functions).map_err(|kind| (kind, *line))?;
-                    self.define(name, Name::Prototype(Rc::new(sig))).map_err(|kind| (kind, *line))?;
+                    self.define(name, Name::Prototype(Rc::new(sig)))
+                        .map_err(|kind| (kind, *line))?;
                 }
             }
         }
@@ -202,11 +213,13 @@ impl<'s> Lower<'_, 's> {
     fn common_signature(&mut self, functions: &[&'s str]) -> Result<Signature, ErrorKind> {
         let mut common: Option<Signature> = None;
         for name in functions {
-            let Name::Func(id) = self.look_up(name)? else { return Err(ErrorKind::Undefined(excerpt(name))) };
+            let Name::Func(id) = self.look_up(name)? else {
+                return Err(ErrorKind::Undefined(excerpt(name)));
+            };
             let sig = &self.cx.functions[id.0 as usize].sig;
-            let same = common
-                .as_ref()
-                .is_none_or(|common| common.params_size == sig.params_size && common.rets_size == sig.rets_size);
+            let same = common.as_ref().is_none_or(|common| {
+                common.params_size == sig.params_size && common.rets_size == sig.rets_size
+            });
             if !same {
                 return Err(ErrorKind::Declaration(
                     "the functions of '.calltargets' differ in their parameters".into(),
@@ -230,7 +243,12 @@ impl<'s> Lower<'_, 's> {
         if let Some((name, negated)) = inst.guard {
             let reg = match self.look_up(name)? {
                 Name::Reg(reg) if self.regs[reg.0 as usize] == Type::Pred => reg,
-                _ => return Err(ErrorKind::Declaration(format!("'{}' is not a predicate register", excerpt(name)))),
+                _ => {
+                    return Err(ErrorKind::Declaration(format!(
+                        "'{}' is not a predicate register",
+                        excerpt(name)
+                    )));
+                }
             };
             self.guard = Some(Guard { reg, negated });
         }
@@ -268,7 +286,9 @@ impl<'s> Lower<'_, 's> {
         for inst in &mut insts {
             match &mut inst.op {
                 Op::Bra { target } => *target = block(*target),
-                Op::BrxIdx { targets, .. } => targets.iter_mut().for_each(|target| *target = block(*target)),
+                Op::BrxIdx { targets, .. } => {
+                    targets.iter_mut().for_each(|target| *target = block(*target))
+                }
                 _ => {}
             }
         }
@@ -294,7 +314,9 @@ impl ScopeNames<'_> {
                 continue;
             }
             let Ok(number) = number.parse::<u32>() else { continue };
-            if let Some(range) = self.ranges.iter().find(|range| range.prefix == prefix && number < range.count) {
+            if let Some(range) =
+                self.ranges.iter().find(|range| range.prefix == prefix && number < range.count)
+            {
                 return Some((range.ty, range.vector));
             }
         }

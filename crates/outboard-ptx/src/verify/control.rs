@@ -31,7 +31,9 @@ pub(super) fn brx<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
         return Err(form.operands_error("the name of a '.branchtargets' list is expected"));
     };
     let Name::BranchTargets(targets) = cx.look_up(name)? else {
-        return Err(form.operands_error(format!("'{}' is not a '.branchtargets' list", excerpt(name))));
+        return Err(
+            form.operands_error(format!("'{}' is not a '.branchtargets' list", excerpt(name)))
+        );
     };
     let targets = targets.iter().map(|&label| BlockId(label)).collect();
     cx.emit(Op::BrxIdx { index, targets });
@@ -81,7 +83,10 @@ pub(super) fn call<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done 
         Name::Func(id) => {
             let function = &cx.cx.functions[id.0 as usize];
             if function.entry.is_some() {
-                return Err(form.operands_error(format!("'{}' is a kernel and cannot be called", excerpt(name))));
+                return Err(form.operands_error(format!(
+                    "'{}' is a kernel and cannot be called",
+                    excerpt(name)
+                )));
             }
             (Callee::Direct(id), function.sig.clone())
         }
@@ -114,7 +119,9 @@ fn arguments<'s>(
     let what = if is_ret { "results" } else { "arguments" };
     if operands.len() != params.len() {
         let (want, found) = (params.len(), operands.len());
-        return Err(form.operands_error(format!("the function has {want} {what}, the call {found}")));
+        return Err(
+            form.operands_error(format!("the function has {want} {what}, the call {found}"))
+        );
     }
     let mut list = Vec::with_capacity(params.len());
     for (operand, param) in operands.iter().zip(params) {
@@ -134,7 +141,9 @@ fn argument<'s>(
         ast::Operand::Sink if is_ret => return Ok(CallArg::Unused),
         ast::Operand::Const(value) if !is_ret => {
             return match cx.imm(form, *value, param.ty)? {
-                crate::ir::Operand::Imm(bits) if param.size == param.ty.size() && param.size <= 8 => {
+                crate::ir::Operand::Imm(bits)
+                    if param.size == param.ty.size() && param.size <= 8 =>
+                {
                     Ok(CallArg::Imm(bits))
                 }
                 _ => Err(form.operands_error("a constant does not fit the parameter")),
@@ -144,7 +153,9 @@ fn argument<'s>(
             if let Ok(Name::Var(id)) = cx.look_up(name) {
                 if cx.var_space(id) != Space::Param || cx.var_size(id) < param.size {
                     let name = excerpt(name);
-                    return Err(form.operands_error(format!("'{name}' is not a '.param' as large as the parameter")));
+                    return Err(form.operands_error(format!(
+                        "'{name}' is not a '.param' as large as the parameter"
+                    )));
                 }
                 return Ok(CallArg::Var(id));
             }
@@ -156,7 +167,9 @@ fn argument<'s>(
         return scalar(form, cx.reg_ty(reg), param).map(|()| CallArg::Reg(reg));
     }
     match cx.src_moved(form, operand, param.ty)? {
-        crate::ir::Operand::Reg(reg) => scalar(form, cx.reg_ty(reg), param).map(|()| CallArg::Reg(reg)),
+        crate::ir::Operand::Reg(reg) => {
+            scalar(form, cx.reg_ty(reg), param).map(|()| CallArg::Reg(reg))
+        }
         crate::ir::Operand::Imm(bits) => Ok(CallArg::Imm(bits)),
     }
 }
@@ -166,5 +179,8 @@ fn scalar(form: &Form<'_, '_>, declared: Type, param: &Param) -> Done {
     if declared != Type::Pred && declared.size() == param.size {
         return Ok(());
     }
-    Err(form.operands_error(format!("a register of type {declared} does not fit a parameter of {} bytes", param.size)))
+    Err(form.operands_error(format!(
+        "a register of type {declared} does not fit a parameter of {} bytes",
+        param.size
+    )))
 }

@@ -112,18 +112,29 @@ pub(super) fn cvt<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
         let rounding = match (round, int_round) {
             (Some(_), Some(_)) => false,
             // From bf16 a rounding may be given although the conversion is exact.
-            (Some(_), None) => directed && dst_ty != src_ty && (dst_ty.size() <= src_ty.size() || src_ty == Type::BF16),
+            (Some(_), None) => {
+                directed
+                    && dst_ty != src_ty
+                    && (dst_ty.size() <= src_ty.size() || src_ty == Type::BF16)
+            }
             (None, Some(_)) => dst_ty == src_ty,
             (None, None) => dst_ty.size() >= src_ty.size() || halves,
         };
-        rounding && ftz_fits && (plain || (dst_ty.size() == 2 && src_ty == Type::F32 && round.is_some()))
+        rounding
+            && ftz_fits
+            && (plain || (dst_ty.size() == 2 && src_ty == Type::F32 && round.is_some()))
     } else {
         match (dst_ty, src_ty) {
             (Type::Tf32, Type::F32) => {
-                matches!(round, Some(Round::NearestAway | Round::NearestEven | Round::Zero)) && int_round.is_none()
+                matches!(round, Some(Round::NearestAway | Round::NearestEven | Round::Zero))
+                    && int_round.is_none()
             }
-            (Type::E4m3x2 | Type::E5m2x2, Type::F16x2) => round == Some(Round::NearestEven) && satfinite,
-            (Type::F16x2, Type::E4m3x2 | Type::E5m2x2) => round == Some(Round::NearestEven) && !satfinite,
+            (Type::E4m3x2 | Type::E5m2x2, Type::F16x2) => {
+                round == Some(Round::NearestEven) && satfinite
+            }
+            (Type::F16x2, Type::E4m3x2 | Type::E5m2x2) => {
+                round == Some(Round::NearestEven) && !satfinite
+            }
             _ => false,
         }
     };
@@ -133,7 +144,10 @@ pub(super) fn cvt<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
     }
     let [dst, a] = form.operands()?;
     // Between the 16-bit formats the rounding may be left out.
-    let halves = is_scalar_float(dst_ty) && is_scalar_float(src_ty) && dst_ty.size() == 2 && src_ty.size() == 2;
+    let halves = is_scalar_float(dst_ty)
+        && is_scalar_float(src_ty)
+        && dst_ty.size() == 2
+        && src_ty.size() == 2;
     let round = if halves && dst_ty != src_ty { round.or(Some(Round::NearestEven)) } else { round };
     let fit_of = |ty: Type| if int(ty) { Fit::Wider } else { Fit::SameWidth };
     let a = cx.src_fit(form, a, src_ty, fit_of(src_ty))?;

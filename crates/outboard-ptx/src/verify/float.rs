@@ -46,7 +46,13 @@ fn check(form: &Form<'_, '_>, ty: Type, mods: FloatMods) -> Done {
     if arithmetic && round && ftz && sat { Ok(()) } else { Err(form.unsupported()) }
 }
 
-fn binary<'s>(cx: &mut Lower<'_, 's>, form: &Form<'_, 's>, op: FloatBinOp, ty: Type, mods: FloatMods) -> Done {
+fn binary<'s>(
+    cx: &mut Lower<'_, 's>,
+    form: &Form<'_, 's>,
+    op: FloatBinOp,
+    ty: Type,
+    mods: FloatMods,
+) -> Done {
     let [dst, a, b] = form.operands()?;
     let (a, b) = (cx.src(form, a, ty)?, cx.src(form, b, ty)?);
     let dst = cx.dst(form, dst, ty)?;
@@ -175,7 +181,13 @@ pub(super) fn min_max<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Do
     Ok(())
 }
 
-fn un<'s>(cx: &mut Lower<'_, 's>, form: &Form<'_, 's>, op: FloatUnOp, ty: Type, mods: FloatMods) -> Done {
+fn un<'s>(
+    cx: &mut Lower<'_, 's>,
+    form: &Form<'_, 's>,
+    op: FloatUnOp,
+    ty: Type,
+    mods: FloatMods,
+) -> Done {
     let [dst, a] = form.operands()?;
     let a = cx.src(form, a, ty)?;
     let dst = cx.dst(form, dst, ty)?;
@@ -217,9 +229,10 @@ pub(super) fn unary<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done
         ("cos", true) => (FloatUnOp::CosApprox, ty == Type::F32),
         ("lg2", true) => (FloatUnOp::Lg2Approx, ty == Type::F32),
         // The bfloat forms always flush, those of f16 never.
-        ("ex2", true) => {
-            (FloatUnOp::Ex2Approx, ty == Type::F32 || (half && ftz == matches!(ty, Type::BF16 | Type::BF16x2)))
-        }
+        ("ex2", true) => (
+            FloatUnOp::Ex2Approx,
+            ty == Type::F32 || (half && ftz == matches!(ty, Type::BF16 | Type::BF16x2)),
+        ),
         _ => (FloatUnOp::TanhApprox, !ftz && (ty == Type::F32 || half)),
     };
     if !defined {

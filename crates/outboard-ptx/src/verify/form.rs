@@ -5,8 +5,8 @@ use crate::error::ErrorKind;
 use crate::ir::{CmpOp, MemOrder, Round, Scope};
 use crate::types::{Space, Type};
 
-/// A lowering step takes the modifiers it knows; [`Form::finish`] then refuses an instruction that has others, so no
-/// modifier is ever ignored by accident.
+/// A lowering step takes the modifiers it knows; [`Form::finish`] then refuses an instruction that
+/// has others, so no modifier is ever ignored by accident.
 pub(super) struct Form<'i, 's> {
     pub(super) inst: &'i Inst<'s>,
     /// Bit per modifier (the parser bounds their number).
@@ -49,7 +49,9 @@ impl<'i, 's> Form<'i, 's> {
 
     /// Takes the first modifier that is one of `choices` and gives what stands beside it.
     pub(super) fn choice<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
-        self.take(|modifier| choices.iter().find(|(name, _)| *name == modifier).map(|&(_, value)| value))
+        self.take(|modifier| {
+            choices.iter().find(|(name, _)| *name == modifier).map(|&(_, value)| value)
+        })
     }
 
     /// As [`Form::choice`], where one must be present.
@@ -84,7 +86,12 @@ impl<'i, 's> Form<'i, 's> {
     }
 
     pub(super) fn int_round(&mut self) -> Option<Round> {
-        self.choice(&[("rni", Round::NearestEven), ("rzi", Round::Zero), ("rmi", Round::Down), ("rpi", Round::Up)])
+        self.choice(&[
+            ("rni", Round::NearestEven),
+            ("rzi", Round::Zero),
+            ("rmi", Round::Down),
+            ("rpi", Round::Up),
+        ])
     }
 
     /// Takes a state space; `Generic` if none is named.
@@ -105,7 +112,12 @@ impl<'i, 's> Form<'i, 's> {
     }
 
     pub(super) fn scope(&mut self) -> Option<Scope> {
-        self.choice(&[("cta", Scope::Cta), ("cluster", Scope::Cluster), ("gpu", Scope::Gpu), ("sys", Scope::Sys)])
+        self.choice(&[
+            ("cta", Scope::Cta),
+            ("cluster", Scope::Cluster),
+            ("gpu", Scope::Gpu),
+            ("sys", Scope::Sys),
+        ])
     }
 
     pub(super) fn order(&mut self) -> Option<MemOrder> {
@@ -153,7 +165,10 @@ impl<'i, 's> Form<'i, 's> {
         while let Some(hint) = self.take(|modifier| {
             let passive = modifier.starts_with("L1::")
                 || modifier.starts_with("L2::")
-                || matches!(modifier, "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "nc" | "unified");
+                || matches!(
+                    modifier,
+                    "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "nc" | "unified"
+                );
             passive.then_some(modifier)
         }) {
             policy |= hint == "L2::cache_hint";
@@ -175,15 +190,20 @@ impl<'i, 's> Form<'i, 's> {
     /// Exactly `N` operands, after [`Form::finish`].
     pub(super) fn operands<const N: usize>(&self) -> Result<&'i [Operand<'s>; N], ErrorKind> {
         self.finish()?;
-        self.inst
-            .operands
-            .as_slice()
-            .try_into()
-            .map_err(|_| self.operands_error(format!("{N} operands expected, found {}", self.inst.operands.len())))
+        self.inst.operands.as_slice().try_into().map_err(|_| {
+            self.operands_error(format!(
+                "{N} operands expected, found {}",
+                self.inst.operands.len()
+            ))
+        })
     }
 
     /// `least` to `most` operands, after [`Form::finish`].
-    pub(super) fn operands_between(&self, least: usize, most: usize) -> Result<&'i [Operand<'s>], ErrorKind> {
+    pub(super) fn operands_between(
+        &self,
+        least: usize,
+        most: usize,
+    ) -> Result<&'i [Operand<'s>], ErrorKind> {
         self.finish()?;
         let found = self.inst.operands.len();
         if (least..=most).contains(&found) {

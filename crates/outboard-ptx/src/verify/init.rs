@@ -19,7 +19,8 @@ struct Contents<'c, 's> {
 }
 
 impl<'s> Context<'s> {
-    /// Fills in the initial contents of a declared variable, and with them the size of an array declared `[]`.
+    /// Fills in the initial contents of a declared variable, and with them the size of an array
+    /// declared `[]`.
     pub(super) fn initialise(
         &mut self,
         id: GlobalId,
@@ -42,14 +43,16 @@ impl<'s> Context<'s> {
         strides.reverse();
         let budget = MAX_INIT - self.init_bytes.min(MAX_INIT);
         let limit = if unsized_array { budget } else { self.globals[id.0 as usize].size };
-        let mut contents = Contents { cx: self, ty: variable.ty, bytes: Vec::new(), relocs: Vec::new(), limit };
+        let mut contents =
+            Contents { cx: self, ty: variable.ty, bytes: Vec::new(), relocs: Vec::new(), limit };
         if limit > budget {
             contents.limit = budget;
         }
         let end = contents.fill(init, 0, &strides).map_err(|kind| match kind {
-            ErrorKind::Declaration(reason) => {
-                ErrorKind::Declaration(format!("initialiser of '{}': {reason}", excerpt(declarator.name)))
-            }
+            ErrorKind::Declaration(reason) => ErrorKind::Declaration(format!(
+                "initialiser of '{}': {reason}",
+                excerpt(declarator.name)
+            )),
             other => other,
         })?;
         let Contents { bytes, relocs, .. } = contents;
@@ -65,7 +68,8 @@ impl<'s> Context<'s> {
 }
 
 impl Contents<'_, '_> {
-    /// Writes `init` at `offset`; `strides` are the bytes between the elements of each dimension left. Gives the end.
+    /// Writes `init` at `offset`; `strides` are the bytes between the elements of each dimension
+    /// left. Gives the end.
     fn fill(&mut self, init: &Init<'_>, offset: u64, strides: &[u64]) -> Result<u64, ErrorKind> {
         match init {
             Init::List(list) => {
@@ -73,7 +77,9 @@ impl Contents<'_, '_> {
                     // Braces around a scalar.
                     return match list.as_slice() {
                         [only] => self.fill(only, offset, strides),
-                        _ => Err(ErrorKind::Declaration("a list where one value is expected".into())),
+                        _ => {
+                            Err(ErrorKind::Declaration("a list where one value is expected".into()))
+                        }
                     };
                 };
                 let scalar = u64::from(self.ty.size());
@@ -94,23 +100,38 @@ impl Contents<'_, '_> {
                 Ok(offset + bytes.len() as u64)
             }
             Init::Value(value) => {
-                let bits = scalar_bits(*value, self.ty)
-                    .ok_or_else(|| ErrorKind::Declaration("a value does not fit the type".into()))?;
+                let bits = scalar_bits(*value, self.ty).ok_or_else(|| {
+                    ErrorKind::Declaration("a value does not fit the type".into())
+                })?;
                 let size = self.ty.size().min(8) as usize;
                 self.write(offset, &bits.to_le_bytes()[..size])?;
                 Ok(offset + u64::from(self.ty.size()))
             }
             Init::Symbol { name, addend, generic, mask } => {
-                let target = *self.cx.names.get(name).ok_or_else(|| ErrorKind::Undefined(excerpt(name)))?;
+                let target =
+                    *self.cx.names.get(name).ok_or_else(|| ErrorKind::Undefined(excerpt(name)))?;
                 let size = self.ty.size();
                 let (bytes, shift) = match mask {
                     None if size == 8 || size == 4 => (size, 0),
-                    Some(mask) if *mask != 0 && mask >> mask.trailing_zeros() == 0xff => (1, mask.trailing_zeros()),
-                    _ => return Err(ErrorKind::Declaration("an address does not fit the type".into())),
+                    Some(mask) if *mask != 0 && mask >> mask.trailing_zeros() == 0xff => {
+                        (1, mask.trailing_zeros())
+                    }
+                    _ => {
+                        return Err(ErrorKind::Declaration(
+                            "an address does not fit the type".into(),
+                        ));
+                    }
                 };
                 let global = matches!(target, Symbol::Global(_));
                 self.write(offset, &[0; 8][..size.min(8) as usize])?;
-                self.relocs.push(Reloc { offset, bytes, shift, target, addend: *addend, generic: *generic && global });
+                self.relocs.push(Reloc {
+                    offset,
+                    bytes,
+                    shift,
+                    target,
+                    addend: *addend,
+                    generic: *generic && global,
+                });
                 Ok(offset + u64::from(size))
             }
         }
@@ -119,7 +140,9 @@ impl Contents<'_, '_> {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), ErrorKind> {
         let end = offset.saturating_add(bytes.len() as u64);
         if end > self.limit {
-            return Err(ErrorKind::Declaration("too many values, or too much initialised data in all".into()));
+            return Err(ErrorKind::Declaration(
+                "too many values, or too much initialised data in all".into(),
+            ));
         }
         let (start, end) = (offset as usize, end as usize);
         if self.bytes.len() < end {
@@ -139,11 +162,21 @@ pub(super) fn scalar_bits(value: Const, ty: Type) -> Option<u64> {
         (Const::F32(bits), Type::F64 | Type::B64) => f64::from(f32::from_bits(bits)).to_bits(),
         (Const::F32(bits), Type::F32 | Type::B32 | Type::F16x2 | Type::BF16x2) => u64::from(bits),
         (Const::F64(bits), Type::F64 | Type::B64) => bits,
-        (Const::F64(bits), Type::F32 | Type::B32) => u64::from((f64::from_bits(bits) as f32).to_bits()),
-        (Const::F32(bits), Type::F16) => u64::from(half::f16::from_f32(f32::from_bits(bits)).to_bits()),
-        (Const::F64(bits), Type::F16) => u64::from(half::f16::from_f64(f64::from_bits(bits)).to_bits()),
-        (Const::F32(bits), Type::BF16) => u64::from(half::bf16::from_f32(f32::from_bits(bits)).to_bits()),
-        (Const::F64(bits), Type::BF16) => u64::from(half::bf16::from_f64(f64::from_bits(bits)).to_bits()),
+        (Const::F64(bits), Type::F32 | Type::B32) => {
+            u64::from((f64::from_bits(bits) as f32).to_bits())
+        }
+        (Const::F32(bits), Type::F16) => {
+            u64::from(half::f16::from_f32(f32::from_bits(bits)).to_bits())
+        }
+        (Const::F64(bits), Type::F16) => {
+            u64::from(half::f16::from_f64(f64::from_bits(bits)).to_bits())
+        }
+        (Const::F32(bits), Type::BF16) => {
+            u64::from(half::bf16::from_f32(f32::from_bits(bits)).to_bits())
+        }
+        (Const::F64(bits), Type::BF16) => {
+            u64::from(half::bf16::from_f64(f64::from_bits(bits)).to_bits())
+        }
         _ => return None,
     };
     let width = ty.bits().min(64);

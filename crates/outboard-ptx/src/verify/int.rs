@@ -10,7 +10,8 @@ use crate::types::Type;
 pub(super) type Done = Result<(), ErrorKind>;
 
 /// `.u16` to `.s64`
-pub(super) const SCALARS: &[Type] = &[Type::U16, Type::U32, Type::U64, Type::S16, Type::S32, Type::S64];
+pub(super) const SCALARS: &[Type] =
+    &[Type::U16, Type::U32, Type::U64, Type::S16, Type::S32, Type::S64];
 pub(super) const WORDS: &[Type] = &[Type::U32, Type::S32, Type::U64, Type::S64];
 pub(super) const U32_S32: &[Type] = &[Type::U32, Type::S32];
 
@@ -49,7 +50,13 @@ pub(super) fn add_sub<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Do
     binary(cx, form, op, ty, sat)
 }
 
-pub(super) fn binary<'s>(cx: &mut Lower<'_, 's>, form: &Form<'_, 's>, op: IntBinOp, ty: Type, sat: bool) -> Done {
+pub(super) fn binary<'s>(
+    cx: &mut Lower<'_, 's>,
+    form: &Form<'_, 's>,
+    op: IntBinOp,
+    ty: Type,
+    sat: bool,
+) -> Done {
     let [dst, a, b] = form.operands()?;
     let (a, b) = (cx.src(form, a, ty)?, cx.src(form, b, ty)?);
     let dst = cx.dst(form, dst, ty)?;
@@ -207,7 +214,14 @@ pub(super) fn min_max<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Do
     let dst = cx.dst(form, dst, ty)?;
     let inner = cx.new_reg(Type::B32);
     cx.emit(Op::IntBin { op, ty, sat: false, dst: inner, a, b });
-    cx.emit(Op::IntBin { op: IntBinOp::Max, ty, sat: false, dst, a: Operand::Reg(inner), b: Operand::Imm(0) });
+    cx.emit(Op::IntBin {
+        op: IntBinOp::Max,
+        ty,
+        sat: false,
+        dst,
+        a: Operand::Reg(inner),
+        b: Operand::Imm(0),
+    });
     Ok(())
 }
 
@@ -223,7 +237,13 @@ pub(super) fn unary<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done
     un(cx, form, op, ty, result.unwrap_or(ty))
 }
 
-fn un<'s>(cx: &mut Lower<'_, 's>, form: &Form<'_, 's>, op: IntUnOp, ty: Type, result: Type) -> Done {
+fn un<'s>(
+    cx: &mut Lower<'_, 's>,
+    form: &Form<'_, 's>,
+    op: IntUnOp,
+    ty: Type,
+    result: Type,
+) -> Done {
     let [dst, a] = form.operands()?;
     let a = cx.src(form, a, ty)?;
     let dst = cx.dst(form, dst, result)?;

@@ -1,8 +1,8 @@
 //! Where shared variables lie in the shared memory of a block.
 //!
-//! A device function is compiled once, so a variable it uses must have the same offset in every kernel that calls the
-//! function. Variables of kernels that never meet may overlap, so a module with many kernels needs no more shared
-//! memory than its greediest kernel.
+//! A device function is compiled once, so a variable it uses must have the same offset in every
+//! kernel that calls the function. Variables of kernels that never meet may overlap, so a module
+//! with many kernels needs no more shared memory than its greediest kernel.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,8 @@ pub(super) fn place_shared(globals: &mut [Global], functions: &mut [Function]) {
             }
         }
     }
-    let kernels: Vec<usize> = (0..functions.len()).filter(|&index| functions[index].entry.is_some()).collect();
+    let kernels: Vec<usize> =
+        (0..functions.len()).filter(|&index| functions[index].entry.is_some()).collect();
     // For each kernel the shared variables that it can reach, and for each variable its kernels.
     let mut reached = Vec::with_capacity(kernels.len());
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); globals.len()];
@@ -42,8 +43,11 @@ pub(super) fn place_shared(globals: &mut [Global], functions: &mut [Function]) {
         reached.push(vars);
     }
     // Variables of many kernels go first; each goes behind all that its kernels have so far.
-    let mut order: Vec<usize> = (0..globals.len()).filter(|&index| !users[index].is_empty()).collect();
-    order.sort_by_key(|&index| (std::cmp::Reverse(users[index].len()), std::cmp::Reverse(globals[index].align)));
+    let mut order: Vec<usize> =
+        (0..globals.len()).filter(|&index| !users[index].is_empty()).collect();
+    order.sort_by_key(|&index| {
+        (std::cmp::Reverse(users[index].len()), std::cmp::Reverse(globals[index].align))
+    });
     let mut ends = vec![0u64; kernels.len()];
     for index in order {
         let start = users[index].iter().map(|&slot| ends[slot]).max().unwrap_or(0);
@@ -62,7 +66,8 @@ pub(super) fn place_shared(globals: &mut [Global], functions: &mut [Function]) {
             .filter(|global| global.is_dynamic_shared())
             .map(|global| u64::from(global.align))
             .fold(DYNAMIC_ALIGN, u64::max);
-        let uses_dynamic = reached[slot].iter().any(|var| globals[var.0 as usize].is_dynamic_shared());
+        let uses_dynamic =
+            reached[slot].iter().any(|var| globals[var.0 as usize].is_dynamic_shared());
         let end = if uses_dynamic { ends[slot].next_multiple_of(align) } else { ends[slot] };
         if let Some(entry) = &mut functions[kernel].entry {
             // A kernel beyond 4 GiB can never be launched; the launch check sees the greatest size.
@@ -83,7 +88,8 @@ struct Uses {
 impl Uses {
     fn of(function: &Function) -> Uses {
         let mut uses = Uses::default();
-        let insts = function.body.iter().flat_map(|body| &body.blocks).flat_map(|block| &block.insts);
+        let insts =
+            function.body.iter().flat_map(|body| &body.blocks).flat_map(|block| &block.insts);
         for inst in insts {
             match &inst.op {
                 Op::Call { callee: Callee::Direct(id), .. } => {

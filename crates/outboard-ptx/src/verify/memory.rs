@@ -34,7 +34,10 @@ pub(super) fn ld<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
     let policy = form.cache_hints();
     let count = form.vector();
     let ty = form.ty()?;
-    let order_fits = matches!(order, MemOrder::Weak | MemOrder::Volatile | MemOrder::Relaxed | MemOrder::Acquire);
+    let order_fits = matches!(
+        order,
+        MemOrder::Weak | MemOrder::Volatile | MemOrder::Relaxed | MemOrder::Acquire
+    );
     if !loadable(ty) || !order_fits || count * ty.size() as usize > MAX_ACCESS {
         return Err(form.unsupported());
     }
@@ -54,8 +57,15 @@ pub(super) fn st<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
     let policy = form.cache_hints();
     let count = form.vector();
     let ty = form.ty()?;
-    let order_fits = matches!(order, MemOrder::Weak | MemOrder::Volatile | MemOrder::Relaxed | MemOrder::Release);
-    if !loadable(ty) || !order_fits || count * ty.size() as usize > MAX_ACCESS || space == Space::Const {
+    let order_fits = matches!(
+        order,
+        MemOrder::Weak | MemOrder::Volatile | MemOrder::Relaxed | MemOrder::Release
+    );
+    if !loadable(ty)
+        || !order_fits
+        || count * ty.size() as usize > MAX_ACCESS
+        || space == Space::Const
+    {
         return Err(form.unsupported());
     }
     let operands = form.operands_between(2, if policy { 3 } else { 2 })?;
@@ -72,8 +82,12 @@ pub(super) fn st<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
 fn atomic(op: AtomOp, ty: Type) -> bool {
     match op {
         AtomOp::And | AtomOp::Or | AtomOp::Xor => matches!(ty, Type::B32 | Type::B64),
-        AtomOp::Exch => matches!(ty, Type::B32 | Type::B64 | Type::U32 | Type::U64 | Type::S32 | Type::F32),
-        AtomOp::Cas => matches!(ty, Type::B16 | Type::B32 | Type::B64 | Type::U32 | Type::U64 | Type::S32),
+        AtomOp::Exch => {
+            matches!(ty, Type::B32 | Type::B64 | Type::U32 | Type::U64 | Type::S32 | Type::F32)
+        }
+        AtomOp::Cas => {
+            matches!(ty, Type::B16 | Type::B32 | Type::B64 | Type::U32 | Type::U64 | Type::S32)
+        }
         AtomOp::Inc | AtomOp::Dec => ty == Type::U32,
         AtomOp::Add => matches!(
             ty,
@@ -98,7 +112,8 @@ pub(super) fn atom<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done 
     let returns = form.inst.opcode == "atom";
     let (order, scope) = ordering(form, MemOrder::Relaxed);
     // Without a scope an atomic operation holds for the whole device.
-    let scope = if form.has("sys") || form.has("cta") || form.has("cluster") { scope } else { Scope::Gpu };
+    let scope =
+        if form.has("sys") || form.has("cta") || form.has("cluster") { scope } else { Scope::Gpu };
     let space = form.space();
     let policy = form.cache_hints();
     let op = form.one_of(&[
@@ -124,7 +139,8 @@ pub(super) fn atom<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done 
     }
     let fixed = usize::from(returns) + 2 + usize::from(op == AtomOp::Cas);
     let operands = form.operands_between(fixed, fixed + usize::from(policy))?;
-    let (dst, operands) = if returns { (Some(&operands[0]), &operands[1..]) } else { (None, operands) };
+    let (dst, operands) =
+        if returns { (Some(&operands[0]), &operands[1..]) } else { (None, operands) };
     let (space, mut addr) = cx.addr(form, &operands[0], space)?;
     let mut dsts = Vec::with_capacity(count);
     match dst {
@@ -155,8 +171,14 @@ pub(super) fn atom<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done 
     Ok(())
 }
 
-/// Copies registers that an earlier element's result would overwrite before a later element reads them.
-fn protect_inputs(cx: &mut Lower<'_, '_>, addr: &mut Address, values: &mut [Operand], dsts: &[Option<crate::ir::Reg>]) {
+/// Copies registers that an earlier element's result would overwrite before a later element reads
+/// them.
+fn protect_inputs(
+    cx: &mut Lower<'_, '_>,
+    addr: &mut Address,
+    values: &mut [Operand],
+    dsts: &[Option<crate::ir::Reg>],
+) {
     let mut copy = |reg| {
         if !dsts.contains(&Some(reg)) {
             return reg;

@@ -23,7 +23,9 @@ use std::collections::HashMap;
 
 use crate::ast;
 use crate::error::{Error, ErrorKind, FunctionName, excerpt};
-use crate::ir::{Entry, FuncId, Function, Global, GlobalId, Linkage, Module, Param, Signature, Symbol};
+use crate::ir::{
+    Entry, FuncId, Function, Global, GlobalId, Linkage, Module, Param, Signature, Symbol,
+};
 use crate::types::{Space, Type};
 
 pub(crate) use table::is_refused;
@@ -44,20 +46,30 @@ pub(super) struct Context<'s> {
 
 /// Checks `tree` and lowers it.
 pub(crate) fn verify(tree: &ast::Module<'_>) -> Result<Module, Error> {
-    let mut cx = Context { globals: Vec::new(), functions: Vec::new(), names: HashMap::new(), init_bytes: 0 };
-    // First all names, so that order does not matter; initialisers and bodies may then refer to any.
+    let mut cx = Context {
+        globals: Vec::new(),
+        functions: Vec::new(),
+        names: HashMap::new(),
+        init_bytes: 0,
+    };
+    // First all names, so that order does not matter; initialisers and bodies may then refer to
+    // any.
     let mut inits = Vec::new();
     let mut bodies: HashMap<FuncId, &ast::Function<'_>> = HashMap::new();
     for item in &tree.items {
         match item {
             ast::Item::Variable(variable) => {
                 for declarator in &variable.names {
-                    let id = cx.declare_global(variable, declarator).map_err(|kind| kind.at(variable.line))?;
+                    let id = cx
+                        .declare_global(variable, declarator)
+                        .map_err(|kind| kind.at(variable.line))?;
                     inits.push((id, variable, declarator));
                 }
             }
             ast::Item::Function(function) => {
-                let id = cx.declare_function(function).map_err(|kind| in_function(kind, function, function.line))?;
+                let id = cx
+                    .declare_function(function)
+                    .map_err(|kind| in_function(kind, function, function.line))?;
                 if function.body.is_some() && bodies.insert(id, function).is_some() {
                     return Err(ErrorKind::Redefined(excerpt(function.name)).at(function.line));
                 }
@@ -80,11 +92,17 @@ pub(crate) fn verify(tree: &ast::Module<'_>) -> Result<Module, Error> {
     for index in 0..cx.functions.len() {
         let id = FuncId(index as u32);
         let Some(function) = bodies.get(&id) else { continue };
-        let body = body::lower(&mut cx, function).map_err(|(kind, line)| in_function(kind, function, line))?;
+        let body = body::lower(&mut cx, function)
+            .map_err(|(kind, line)| in_function(kind, function, line))?;
         cx.functions[index].body = Some(body);
     }
     layout::place_shared(&mut cx.globals, &mut cx.functions);
-    Ok(Module { version: tree.version, target_sm: tree.target_sm, globals: cx.globals, functions: cx.functions })
+    Ok(Module {
+        version: tree.version,
+        target_sm: tree.target_sm,
+        globals: cx.globals,
+        functions: cx.functions,
+    })
 }
 
 fn in_function(kind: ErrorKind, function: &ast::Function<'_>, line: u32) -> Error {
@@ -92,8 +110,12 @@ fn in_function(kind: ErrorKind, function: &ast::Function<'_>, line: u32) -> Erro
     Error { line, function: Some(name), kind }
 }
 
-/// Bytes of a declared variable, arrays and vectors included. An array without size counts as empty.
-pub(super) fn size_of(variable: &ast::Variable<'_>, declarator: &ast::Declarator<'_>) -> Result<u64, ErrorKind> {
+/// Bytes of a declared variable, arrays and vectors included. An array without size counts as
+/// empty.
+pub(super) fn size_of(
+    variable: &ast::Variable<'_>,
+    declarator: &ast::Declarator<'_>,
+) -> Result<u64, ErrorKind> {
     let mut size = u64::from(variable.ty.size()) * u64::from(variable.vector);
     for dim in &declarator.dims {
         size = size.saturating_mul(dim.unwrap_or(0));
@@ -121,7 +143,9 @@ pub(super) fn lay_out(list: &[ast::Variable<'_>]) -> Result<(Vec<Param>, u32), E
             let offset = end.next_multiple_of(u64::from(align));
             end = offset + size;
             if end > MAX_PARAMS {
-                return Err(ErrorKind::Declaration("the parameters of a function are too large".into()));
+                return Err(ErrorKind::Declaration(
+                    "the parameters of a function are too large".into(),
+                ));
             }
             params.push(Param {
                 name: declarator.name.to_owned(),
@@ -136,14 +160,18 @@ pub(super) fn lay_out(list: &[ast::Variable<'_>]) -> Result<(Vec<Param>, u32), E
 }
 
 /// Layout of the parameters and results of a function or prototype.
-pub(super) fn signature(rets: &[ast::Variable<'_>], params: &[ast::Variable<'_>]) -> Result<Signature, ErrorKind> {
+pub(super) fn signature(
+    rets: &[ast::Variable<'_>],
+    params: &[ast::Variable<'_>],
+) -> Result<Signature, ErrorKind> {
     let (params, params_size) = lay_out(params)?;
     let (rets, rets_size) = lay_out(rets)?;
     Ok(Signature { params, rets, params_size, rets_size })
 }
 
 impl<'s> Context<'s> {
-    /// Adds a variable, without its initial contents. A second declaration completes an `.extern` one.
+    /// Adds a variable, without its initial contents. A second declaration completes an `.extern`
+    /// one.
     pub(super) fn declare_global(
         &mut self,
         variable: &ast::Variable<'s>,
@@ -180,14 +208,23 @@ impl<'s> Context<'s> {
         variable: &ast::Variable<'s>,
         declarator: &ast::Declarator<'s>,
     ) -> Result<GlobalId, ErrorKind> {
-        let ast::Storage::Memory(space @ (Space::Global | Space::Const | Space::Shared)) = variable.storage else {
-            return Err(ErrorKind::Declaration(format!("'{}' cannot be declared here", excerpt(declarator.name))));
+        let ast::Storage::Memory(space @ (Space::Global | Space::Const | Space::Shared)) =
+            variable.storage
+        else {
+            return Err(ErrorKind::Declaration(format!(
+                "'{}' cannot be declared here",
+                excerpt(declarator.name)
+            )));
         };
         if declarator.count.is_some() {
-            return Err(ErrorKind::Declaration("only registers may be declared as 'name<N>'".into()));
+            return Err(ErrorKind::Declaration(
+                "only registers may be declared as 'name<N>'".into(),
+            ));
         }
         if space == Space::Shared && declarator.init.is_some() {
-            return Err(ErrorKind::Declaration("a variable in '.shared' cannot have initial contents".into()));
+            return Err(ErrorKind::Declaration(
+                "a variable in '.shared' cannot have initial contents".into(),
+            ));
         }
         self.globals.push(Global {
             name: declarator.name.to_owned(),
@@ -203,7 +240,8 @@ impl<'s> Context<'s> {
         Ok(GlobalId((self.globals.len() - 1) as u32))
     }
 
-    /// Adds a function without its body. A declaration and a definition of one name are the same function.
+    /// Adds a function without its body. A declaration and a definition of one name are the same
+    /// function.
     fn declare_function(&mut self, function: &ast::Function<'s>) -> Result<FuncId, ErrorKind> {
         let sig = signature(&function.rets, &function.params)?;
         if sig.params.iter().chain(&sig.rets).any(|param| param.ty == Type::Pred) {
@@ -240,7 +278,8 @@ impl<'s> Context<'s> {
                     || old.sig.rets_size != new.sig.rets_size
                     || old.entry.is_some() != new.entry.is_some()
                 {
-                    let message = format!("the declarations of '{}' differ", excerpt(function.name));
+                    let message =
+                        format!("the declarations of '{}' differ", excerpt(function.name));
                     return Err(ErrorKind::Declaration(message));
                 }
                 if function.body.is_some() {

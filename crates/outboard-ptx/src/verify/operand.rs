@@ -1,4 +1,5 @@
-//! Operands: from names and constants to registers, immediates and addresses, with their widths checked.
+//! Operands: from names and constants to registers, immediates and addresses, with their widths
+//! checked.
 
 use super::body::{Lower, Name};
 use super::form::Form;
@@ -41,12 +42,19 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// The register `operand` names, of whatever type; a component of a vector register included.
-    pub(super) fn any_reg(&mut self, form: &Form<'_, 's>, operand: &ast::Operand<'s>) -> Result<Reg, ErrorKind> {
+    pub(super) fn any_reg(
+        &mut self,
+        form: &Form<'_, 's>,
+        operand: &ast::Operand<'s>,
+    ) -> Result<Reg, ErrorKind> {
         let ast::Operand::Name { name, suffix, addend: 0 } = operand else {
             return Err(form.operands_error("a register is expected"));
         };
         if special(name, *suffix).is_some() {
-            return Err(form.operands_error(format!("special register '{}' cannot stand here", excerpt(name))));
+            return Err(form.operands_error(format!(
+                "special register '{}' cannot stand here",
+                excerpt(name)
+            )));
         }
         match (self.look_up(name)?, suffix) {
             (Name::Reg(reg), None) => Ok(reg),
@@ -58,15 +66,28 @@ impl<'s> Lower<'_, 's> {
                     "w" | "a" => 3,
                     _ => usize::MAX,
                 };
-                regs.get(index)
-                    .copied()
-                    .ok_or_else(|| form.operands_error(format!("'{}' has no '.{}'", excerpt(name), excerpt(suffix))))
+                regs.get(index).copied().ok_or_else(|| {
+                    form.operands_error(format!(
+                        "'{}' has no '.{}'",
+                        excerpt(name),
+                        excerpt(suffix)
+                    ))
+                })
             }
-            _ => Err(form.operands_error(format!("'{}' is not a register that can stand here", excerpt(name)))),
+            _ => Err(form.operands_error(format!(
+                "'{}' is not a register that can stand here",
+                excerpt(name)
+            ))),
         }
     }
 
-    fn checked(&mut self, form: &Form<'_, 's>, reg: Reg, ty: Type, fit: Fit) -> Result<Reg, ErrorKind> {
+    fn checked(
+        &mut self,
+        form: &Form<'_, 's>,
+        reg: Reg,
+        ty: Type,
+        fit: Fit,
+    ) -> Result<Reg, ErrorKind> {
         let declared = self.reg_ty(reg);
         if fits(declared, ty, fit) {
             return Ok(reg);
@@ -75,7 +96,12 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// A destination register for `ty`.
-    pub(super) fn dst(&mut self, form: &Form<'_, 's>, operand: &ast::Operand<'s>, ty: Type) -> Result<Reg, ErrorKind> {
+    pub(super) fn dst(
+        &mut self,
+        form: &Form<'_, 's>,
+        operand: &ast::Operand<'s>,
+        ty: Type,
+    ) -> Result<Reg, ErrorKind> {
         self.dst_fit(form, operand, ty, Fit::Exact)
     }
 
@@ -147,7 +173,9 @@ impl<'s> Lower<'_, 's> {
                     && let Some(base) = self.symbol(name)?
                 {
                     if ty.size() != 8 && ty.size() != 4 {
-                        return Err(form.operands_error(format!("an address does not fit type {ty}")));
+                        return Err(
+                            form.operands_error(format!("an address does not fit type {ty}"))
+                        );
                     }
                     let dst = self.new_reg(if ty.size() == 8 { Type::B64 } else { Type::B32 });
                     self.emit_always(Op::MovAddr { dst, addr: Address { base, offset: *addend } });
@@ -161,13 +189,23 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// A constant as an immediate of type `ty`.
-    pub(super) fn imm(&self, form: &Form<'_, 's>, value: Const, ty: Type) -> Result<Operand, ErrorKind> {
+    pub(super) fn imm(
+        &self,
+        form: &Form<'_, 's>,
+        value: Const,
+        ty: Type,
+    ) -> Result<Operand, ErrorKind> {
         scalar_bits(value, ty)
             .map(Operand::Imm)
             .ok_or_else(|| form.operands_error(format!("a constant does not fit type {ty}")))
     }
 
-    fn special_src(&mut self, form: &Form<'_, 's>, sreg: SpecialReg, ty: Type) -> Result<Operand, ErrorKind> {
+    fn special_src(
+        &mut self,
+        form: &Form<'_, 's>,
+        sreg: SpecialReg,
+        ty: Type,
+    ) -> Result<Operand, ErrorKind> {
         let natural = sreg.ty();
         let dst = self.new_reg(natural);
         self.emit_always(Op::MovSpecial { dst, sreg });
@@ -200,7 +238,11 @@ impl<'s> Lower<'_, 's> {
     }
 
     /// A predicate source: `p`, `!p`, or a constant.
-    pub(super) fn pred(&mut self, form: &Form<'_, 's>, operand: &ast::Operand<'s>) -> Result<PredOperand, ErrorKind> {
+    pub(super) fn pred(
+        &mut self,
+        form: &Form<'_, 's>,
+        operand: &ast::Operand<'s>,
+    ) -> Result<PredOperand, ErrorKind> {
         if let ast::Operand::Not { name } = operand {
             let plain = ast::Operand::Name { name, suffix: None, addend: 0 };
             return Ok(PredOperand { value: self.src(form, &plain, Type::Pred)?, negated: true });
@@ -220,8 +262,8 @@ impl<'s> Lower<'_, 's> {
         }))
     }
 
-    /// An address operand of an access in `space`. An access without a state space to a variable takes the
-    /// variable's.
+    /// An address operand of an access in `space`. An access without a state space to a variable
+    /// takes the variable's.
     pub(super) fn addr(
         &mut self,
         form: &Form<'_, 's>,
@@ -241,7 +283,9 @@ impl<'s> Lower<'_, 's> {
             let narrow = !matches!(space, Space::Global | Space::Generic);
             let fits = declared.size() == 8 || (declared.size() == 4 && narrow);
             if !fits || declared.is_float() {
-                return Err(form.operands_error(format!("a register of type {declared} cannot be an address here")));
+                return Err(form.operands_error(format!(
+                    "a register of type {declared} cannot be an address here"
+                )));
             }
             return Ok((space, Address { base: Base::Reg(reg), offset: *offset }));
         };
@@ -253,7 +297,9 @@ impl<'s> Lower<'_, 's> {
         };
         if space != Space::Generic && space != home {
             let (name, home, space) = (excerpt(name), home.name(), space.name());
-            return Err(form.operands_error(format!("'{name}' lies in '.{home}', not in '.{space}'")));
+            return Err(
+                form.operands_error(format!("'{name}' lies in '.{home}', not in '.{space}'"))
+            );
         }
         Ok((home, Address { base, offset: *offset }))
     }
@@ -279,7 +325,8 @@ impl<'s> Lower<'_, 's> {
         self.dst_fit(form, operand, ty, Fit::SameWidth)
     }
 
-    /// The elements of a vector operand `{a, b}` or of a vector register; a lone operand is one element.
+    /// The elements of a vector operand `{a, b}` or of a vector register; a lone operand is one
+    /// element.
     pub(super) fn elements<'o>(
         &mut self,
         form: &Form<'_, 's>,
@@ -288,7 +335,9 @@ impl<'s> Lower<'_, 's> {
     ) -> Result<Vec<Element<'o, 's>>, ErrorKind> {
         let elements: Vec<Element<'o, 's>> = match operand {
             ast::Operand::Vector(list) => list.iter().map(Element::Operand).collect(),
-            ast::Operand::Name { name, suffix: None, addend: 0 } if count > 1 && special(name, None).is_none() => {
+            ast::Operand::Name { name, suffix: None, addend: 0 }
+                if count > 1 && special(name, None).is_none() =>
+            {
                 match self.look_up(name)? {
                     Name::VectorReg(regs) => regs.iter().map(|&reg| Element::Reg(reg)).collect(),
                     _ => vec![Element::Operand(operand)],
@@ -299,7 +348,8 @@ impl<'s> Lower<'_, 's> {
         if elements.len() == count {
             return Ok(elements);
         }
-        Err(form.operands_error(format!("{count} vector elements expected, found {}", elements.len())))
+        Err(form
+            .operands_error(format!("{count} vector elements expected, found {}", elements.len())))
     }
 
     pub(super) fn element_src(

@@ -54,7 +54,9 @@ pub(super) fn special(name: &str, suffix: Option<&str>) -> Option<SpecialReg> {
         "reserved_smem_offset_end" => SpecialReg::ReservedSmemOffsetEnd,
         "reserved_smem_offset_cap" => SpecialReg::ReservedSmemOffsetCap,
         _ => {
-            if let Some(index) = name.strip_prefix("envreg").and_then(|digits| digits.parse::<u8>().ok()) {
+            if let Some(index) =
+                name.strip_prefix("envreg").and_then(|digits| digits.parse::<u8>().ok())
+            {
                 return (index < 32).then_some(SpecialReg::EnvReg(index));
             }
             let index = name.strip_prefix("pm")?;

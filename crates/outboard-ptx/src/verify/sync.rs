@@ -1,4 +1,5 @@
-//! Barriers of blocks, memory barriers, `mbarrier`, and instructions that need no action on this device.
+//! Barriers of blocks, memory barriers, `mbarrier`, and instructions that need no action on this
+//! device.
 
 use super::body::Lower;
 use super::form::Form;
@@ -82,11 +83,14 @@ pub(super) fn fence<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done
         return emit_fence(cx, true, legacy.unwrap_or(Scope::Sys));
     }
     if form.flag("proxy") {
-        let kinds = ["alias", "async", "async.global", "async.shared::cta", "generic", "async::generic"];
+        let kinds =
+            ["alias", "async", "async.global", "async.shared::cta", "generic", "async::generic"];
         for kind in kinds {
             form.flag(kind);
         }
-        for order in ["acquire", "release", "sync_restrict::shared::cta", "sync_restrict::shared::cluster"] {
+        for order in
+            ["acquire", "release", "sync_restrict::shared::cta", "sync_restrict::shared::cluster"]
+        {
             form.flag(order);
         }
         form.space();
@@ -118,7 +122,11 @@ pub(super) fn nothing<'s>(_: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Don
         "setmaxnreg" => &["inc", "dec", "sync", "aligned", "u32"],
         _ => &["mask"],
     };
-    if form.inst.mods.iter().all(|modifier| known.contains(modifier)) { Ok(()) } else { Err(form.unsupported()) }
+    if form.inst.mods.iter().all(|modifier| known.contains(modifier)) {
+        Ok(())
+    } else {
+        Err(form.unsupported())
+    }
 }
 
 pub(super) fn nanosleep<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
@@ -168,7 +176,11 @@ pub(super) fn mbarrier<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> D
             let [addr, count] = form.operands()?;
             let count = cx.src(form, count, Type::U32)?;
             let expect = action == "expect_tx";
-            let op = if expect { MbarrierOp::ExpectTx { count } } else { MbarrierOp::CompleteTx { count } };
+            let op = if expect {
+                MbarrierOp::ExpectTx { count }
+            } else {
+                MbarrierOp::CompleteTx { count }
+            };
             emit(cx, op, addr, form)
         }
         "arrive" | "arrive_drop" => {
@@ -179,7 +191,9 @@ pub(super) fn mbarrier<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> D
                 ast::Operand::Sink => (None, &operands[1..]),
                 state => (Some(cx.dst_moved(form, state, Type::B64)?), &operands[1..]),
             };
-            let Some(addr) = rest.first() else { return Err(form.operands_error("an address is expected")) };
+            let Some(addr) = rest.first() else {
+                return Err(form.operands_error("an address is expected"));
+            };
             let value = match rest.get(1) {
                 Some(value) => Some(cx.src(form, value, Type::U32)?),
                 None => None,
@@ -198,7 +212,11 @@ pub(super) fn mbarrier<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> D
             let state = cx.src_moved(form, state, Type::B64)?;
             let dst = cx.dst(form, dst, Type::U32)?;
             let addr = Address { base: Base::None, offset: 0 };
-            cx.emit(Op::Mbarrier { op: MbarrierOp::PendingCount { dst, state }, space: Space::Shared, addr });
+            cx.emit(Op::Mbarrier {
+                op: MbarrierOp::PendingCount { dst, state },
+                space: Space::Shared,
+                addr,
+            });
             Ok(())
         }
         _ => {

@@ -7,7 +7,8 @@ use crate::ast::Inst;
 use crate::error::{ErrorKind, excerpt};
 
 /// Checks one instruction and emits what it means.
-pub(super) type Rule = for<'c, 'i, 's> fn(&mut Lower<'c, 's>, &mut Form<'i, 's>) -> Result<(), ErrorKind>;
+pub(super) type Rule =
+    for<'c, 'i, 's> fn(&mut Lower<'c, 's>, &mut Form<'i, 's>) -> Result<(), ErrorKind>;
 
 /// Opcodes of PTX that the software device does not have.
 const UNSUPPORTED: &[&str] = &[
@@ -56,8 +57,8 @@ fn find(opcode: &str) -> Option<Rule> {
         "lop3" => bits::lop3,
         "dp4a" => int::dp4a,
         "dp2a" => int::dp2a,
-        "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2" | "vset2" | "vadd4" | "vsub4" | "vavrg4"
-        | "vabsdiff4" | "vmin4" | "vmax4" | "vset4" => video::simd,
+        "vadd2" | "vsub2" | "vavrg2" | "vabsdiff2" | "vmin2" | "vmax2" | "vset2" | "vadd4"
+        | "vsub4" | "vavrg4" | "vabsdiff4" | "vmin4" | "vmax4" | "vset4" => video::simd,
         "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vset" => video::scalar,
         "fma" => float::fma,
         "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "ex2" | "lg2" | "tanh" => float::unary,
@@ -114,7 +115,8 @@ fn in_unsupported_family(inst: &Inst<'_>) -> bool {
     }
 }
 
-/// True for an instruction that will be refused whatever its operands are; they may then have a foreign syntax.
+/// True for an instruction that will be refused whatever its operands are; they may then have a
+/// foreign syntax.
 pub(crate) fn is_refused(inst: &Inst<'_>) -> bool {
     in_unsupported_family(inst) || find(inst.opcode).is_none()
 }
@@ -122,9 +124,13 @@ pub(crate) fn is_refused(inst: &Inst<'_>) -> bool {
 /// The rule of an instruction.
 pub(super) fn rule(inst: &Inst<'_>) -> Result<Rule, ErrorKind> {
     match find(inst.opcode) {
-        Some(_) if in_unsupported_family(inst) => Err(ErrorKind::UnsupportedInstruction(inst.form())),
+        Some(_) if in_unsupported_family(inst) => {
+            Err(ErrorKind::UnsupportedInstruction(inst.form()))
+        }
         Some(rule) => Ok(rule),
-        None if UNSUPPORTED.contains(&inst.opcode) => Err(ErrorKind::UnsupportedInstruction(inst.form())),
+        None if UNSUPPORTED.contains(&inst.opcode) => {
+            Err(ErrorKind::UnsupportedInstruction(inst.form()))
+        }
         None => Err(ErrorKind::Syntax(format!("unknown instruction '{}'", excerpt(inst.opcode)))),
     }
 }

@@ -41,7 +41,9 @@ impl<'s> Lower<'_, 's> {
             other => vec![other],
         };
         if !fits(list.len()) {
-            return Err(form.operands_error(format!("{wanted} coordinates expected, found {}", list.len())));
+            return Err(
+                form.operands_error(format!("{wanted} coordinates expected, found {}", list.len()))
+            );
         }
         let coords = list[..wanted].iter().map(|coord| self.src_moved(form, coord, Type::B32));
         Ok((object, coords.collect::<Result<_, _>>()?))
@@ -80,7 +82,8 @@ pub(super) fn tex<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done {
     let count = form.vector();
     let ty = form.ty_in(&[Type::F32, Type::S32, Type::U32])?;
     let coord_ty = form.ty_in(&[Type::F32, Type::S32])?;
-    if count != 4 || (coord_ty == Type::S32 && matches!(geometry, Geometry::Cube | Geometry::ACube)) {
+    if count != 4 || (coord_ty == Type::S32 && matches!(geometry, Geometry::Cube | Geometry::ACube))
+    {
         return Err(form.unsupported());
     }
     let fixed = 2 + usize::from(level);
@@ -109,7 +112,16 @@ pub(super) fn tld4<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done 
     let [dst, texel] = form.operands()?;
     let (object, coords) = cx.texel(form, texel, geometry)?;
     let dsts = cx.texel_dsts(form, dst, count, ty, Fit::SameWidth)?;
-    cx.emit(Op::Tex { fetch: Fetch::Gather(component), geometry, coord_ty, ty, dsts, object, coords, level: None });
+    cx.emit(Op::Tex {
+        fetch: Fetch::Gather(component),
+        geometry,
+        coord_ty,
+        ty,
+        dsts,
+        object,
+        coords,
+        level: None,
+    });
     Ok(())
 }
 
@@ -122,7 +134,8 @@ fn surface(form: &mut Form<'_, '_>) -> Result<(Geometry, Type, usize, Boundary),
     form.cache_hints();
     let count = form.vector();
     let ty = form.ty_in(&[Type::B8, Type::B16, Type::B32, Type::B64])?;
-    let boundaries = [("trap", Boundary::Trap), ("clamp", Boundary::Clamp), ("zero", Boundary::Zero)];
+    let boundaries =
+        [("trap", Boundary::Trap), ("clamp", Boundary::Clamp), ("zero", Boundary::Zero)];
     let boundary = form.choice(&boundaries).unwrap_or(Boundary::Trap);
     let flat = !matches!(geometry, Geometry::Cube | Geometry::ACube);
     if !flat || count > 4 || count * ty.size() as usize > 16 {

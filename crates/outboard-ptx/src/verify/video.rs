@@ -1,5 +1,5 @@
-//! Video instructions. The SIMD ones, on bytes or half-words of 32-bit words, are an operation of their own; the scalar
-//! ones are spelled out in 64-bit arithmetic.
+//! Video instructions. The SIMD ones, on bytes or half-words of 32-bit words, are an operation of
+//! their own; the scalar ones are spelled out in 64-bit arithmetic.
 
 use super::body::Lower;
 use super::form::Form;
@@ -37,14 +37,31 @@ pub(super) fn simd<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Done 
     let (a, b) = (cx.src(form, &a, Type::B32)?, cx.src(form, &b, Type::B32)?);
     let c = cx.src(form, c, Type::B32)?;
     let dst = cx.dst(form, &dst, Type::B32)?;
-    cx.emit(Op::Video { op, lanes, d_signed, a_signed, b_signed, sat, accumulate, mask, a_sel, b_sel, dst, a, b, c });
+    cx.emit(Op::Video {
+        op,
+        lanes,
+        d_signed,
+        a_signed,
+        b_signed,
+        sat,
+        accumulate,
+        mask,
+        a_sel,
+        b_sel,
+        dst,
+        a,
+        b,
+        c,
+    });
     Ok(())
 }
 
 /// An operand without its lane suffix, and the suffix.
 fn split<'s>(operand: &Operand<'s>) -> (Operand<'s>, Option<&'s str>) {
     match operand {
-        Operand::Name { name, suffix, addend } => (Operand::Name { name, suffix: None, addend: *addend }, *suffix),
+        Operand::Name { name, suffix, addend } => {
+            (Operand::Name { name, suffix: None, addend: *addend }, *suffix)
+        }
         Operand::Const(value) => (Operand::Const(*value), None),
         // Anything else fails as an operand.
         _ => (ast::Operand::Sink, None),
@@ -60,7 +77,8 @@ fn letter(lanes: u8) -> char {
 fn lane_mask(form: &Form<'_, '_>, suffix: Option<&str>, lanes: u8) -> Result<u8, ErrorKind> {
     let Some(suffix) = suffix else { return Ok((1 << lanes) - 1) };
     let bad = || form.operands_error("bad lane mask");
-    let digits = suffix.strip_prefix(letter(lanes)).filter(|digits| !digits.is_empty()).ok_or_else(bad)?;
+    let digits =
+        suffix.strip_prefix(letter(lanes)).filter(|digits| !digits.is_empty()).ok_or_else(bad)?;
     let mut mask = 0u8;
     for c in digits.chars() {
         let lane = c.to_digit(10).filter(|&lane| lane < u32::from(lanes)).ok_or_else(bad)?;
@@ -70,7 +88,12 @@ fn lane_mask(form: &Form<'_, '_>, suffix: Option<&str>, lanes: u8) -> Result<u8,
 }
 
 /// `.b7531`: the source of each lane, highest lane first; the default begins at `first`.
-fn selection(form: &Form<'_, '_>, suffix: Option<&str>, lanes: u8, first: u8) -> Result<[u8; 4], ErrorKind> {
+fn selection(
+    form: &Form<'_, '_>,
+    suffix: Option<&str>,
+    lanes: u8,
+    first: u8,
+) -> Result<[u8; 4], ErrorKind> {
     let mut from = [0u8; 4];
     let count = usize::from(lanes);
     let Some(suffix) = suffix else {
@@ -80,7 +103,10 @@ fn selection(form: &Form<'_, '_>, suffix: Option<&str>, lanes: u8, first: u8) ->
         return Ok(from);
     };
     let bad = || form.operands_error("bad lane selection");
-    let digits = suffix.strip_prefix(letter(lanes)).filter(|digits| digits.len() == count).ok_or_else(bad)?;
+    let digits = suffix
+        .strip_prefix(letter(lanes))
+        .filter(|digits| digits.len() == count)
+        .ok_or_else(bad)?;
     for (from, c) in from.iter_mut().zip(digits.chars().rev()) {
         let lane = c.to_digit(10).filter(|&lane| lane < 2 * u32::from(lanes)).ok_or_else(bad)?;
         *from = lane as u8;
@@ -131,11 +157,14 @@ pub(super) fn scalar<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Don
     let second = form
         .choice(&[("add", IntBinOp::Add), ("min", IntBinOp::Min), ("max", IntBinOp::Max)])
         .map_or(Second::None, Second::Op);
-    // Saturation and a second minimum or maximum are defined by the manual for all types, but GPUs follow it with signed
-    // ones only. What no GPU computes that way is left out.
+    // Saturation and a second minimum or maximum are defined by the manual for all types, but GPUs
+    // follow it with signed ones only. What no GPU computes that way is left out.
     let plain = [d_ty, a_ty, b_ty].iter().all(|ty| ty.is_signed());
     let bounds = matches!(second, Second::Op(IntBinOp::Min | IntBinOp::Max));
-    if (sat && !plain) || (bounds && !(plain && opcode != "vabsdiff")) || (compares.is_some() && (sat || bounds)) {
+    if (sat && !plain)
+        || (bounds && !(plain && opcode != "vabsdiff"))
+        || (compares.is_some() && (sat || bounds))
+    {
         return Err(form.unsupported());
     }
     let operands = form.operands_between(3, 4)?;
@@ -145,8 +174,12 @@ pub(super) fn scalar<'s>(cx: &mut Lower<'_, 's>, form: &mut Form<'_, 's>) -> Don
         return Err(form.unsupported());
     }
     // A third source is there exactly when something is done with it.
-    if c.is_some() != (dst_part.is_some() || second != Second::None) || (dst_part.is_some() && second != Second::None) {
-        return Err(form.operands_error("the third source belongs to a second operation or to a part of the result"));
+    if c.is_some() != (dst_part.is_some() || second != Second::None)
+        || (dst_part.is_some() && second != Second::None)
+    {
+        return Err(form.operands_error(
+            "the third source belongs to a second operation or to a part of the result",
+        ));
     }
     let a = extracted(cx, form, &operands[1], a_ty)?;
     let b = extracted(cx, form, &operands[2], b_ty)?;
@@ -205,7 +238,13 @@ fn extracted<'s>(
     let Part { pos, bits } = part(form, suffix)?.unwrap_or(WHOLE);
     let a = cx.src(form, &operand, Type::B32)?;
     let shifted = cx.new_reg(Type::B32);
-    cx.emit(Op::Shift { op: ShiftOp::Shr, ty: Type::B32, dst: shifted, a, b: ir::Operand::Imm(pos.into()) });
+    cx.emit(Op::Shift {
+        op: ShiftOp::Shr,
+        ty: Type::B32,
+        dst: shifted,
+        a,
+        b: ir::Operand::Imm(pos.into()),
+    });
     let src_ty = match (bits, ty.is_signed()) {
         (8, false) => Type::U8,
         (8, true) => Type::S8,
@@ -235,7 +274,12 @@ fn computed(cx: &mut Lower<'_, '_>, opcode: &str, wraps: bool, a: Reg, b: Reg) -
         "vabsdiff" => {
             let difference = binary(cx, IntBinOp::Sub, a, second);
             let dst = cx.new_reg(Type::S64);
-            cx.emit(Op::IntUn { op: IntUnOp::Abs, ty: Type::S64, dst, a: ir::Operand::Reg(difference) });
+            cx.emit(Op::IntUn {
+                op: IntUnOp::Abs,
+                ty: Type::S64,
+                dst,
+                a: ir::Operand::Reg(difference),
+            });
             dst
         }
         _ => {
@@ -246,8 +290,15 @@ fn computed(cx: &mut Lower<'_, '_>, opcode: &str, wraps: bool, a: Reg, b: Reg) -
             };
             let narrow = cx.new_reg(Type::B32);
             convert(cx, Type::U32, Type::U64, narrow, amount);
-            let (op, dst) = (if opcode == "vshl" { ShiftOp::Shl } else { ShiftOp::Shr }, cx.new_reg(Type::S64));
-            cx.emit(Op::Shift { op, ty: Type::S64, dst, a: ir::Operand::Reg(a), b: ir::Operand::Reg(narrow) });
+            let (op, dst) =
+                (if opcode == "vshl" { ShiftOp::Shl } else { ShiftOp::Shr }, cx.new_reg(Type::S64));
+            cx.emit(Op::Shift {
+                op,
+                ty: Type::S64,
+                dst,
+                a: ir::Operand::Reg(a),
+                b: ir::Operand::Reg(narrow),
+            });
             dst
         }
     }

@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Admin, Answer, Ask, LOOK, Listing, Reply, is_closed, unexpected};
 
-/// How long a server may take to say whether it becomes another release: to have that checked, and to let those who are at their beginning come through.
+/// How long a server may take to say whether it becomes another release: to have that checked, and
+/// to let those who are at their beginning come through.
 pub const DECISION: Duration = Duration::from_secs(120);
 /// How long the other release may take to answer.
 pub const ARRIVAL: Duration = Duration::from_secs(60);
 /// How long the old program may take to go, once it has said so.
 const LEAVING: Duration = Duration::from_secs(10);
-/// When the process has ended, how long another one is looked for that somebody may start in its place.
+/// When the process has ended, how long another one is looked for that somebody may start in its
+/// place.
 const RESTART: Duration = Duration::from_secs(5);
 /// How long workers are waited for that do not answer the new release at once.
 const LATE: Duration = Duration::from_secs(10);
@@ -74,20 +76,25 @@ pub enum UpgradeError {
 }
 
 impl Admin {
-    /// Has the server become the program that lies where its own lay. Takes no longer than [`DECISION`] and [`ARRIVAL`], and some seconds.
+    /// Has the server become the program that lies where its own lay. Takes no longer than
+    /// [`DECISION`] and [`ARRIVAL`], and some seconds.
     pub fn upgrade(mut self) -> Result<Upgraded, UpgradeError> {
         let lost = UpgradeError::Unanswered;
         self.stream.set_read_timeout(Some(DECISION)).map_err(lost)?;
         let becoming = match self.ask(Ask::Upgrade) {
             Ok(Answer::Becomes(becoming)) => becoming,
             Ok(other) => return Err(UpgradeError::Unanswered(unexpected(&other))),
-            Err(error) if error.kind() == io::ErrorKind::Other => return Err(UpgradeError::Stays(error.to_string())),
+            Err(error) if error.kind() == io::ErrorKind::Other => {
+                return Err(UpgradeError::Stays(error.to_string()));
+            }
             Err(error) => return Err(UpgradeError::Unanswered(error)),
         };
         let process = Process::open(becoming.process);
         self.stream.set_read_timeout(Some(LEAVING)).map_err(lost)?;
         match self.read::<Reply>() {
-            Ok(Reply { answer: Answer::Error(sentence), .. }) => return Err(UpgradeError::Stays(sentence)),
+            Ok(Reply { answer: Answer::Error(sentence), .. }) => {
+                return Err(UpgradeError::Stays(sentence));
+            }
             Ok(Reply { answer, .. }) => return Err(UpgradeError::Unanswered(unexpected(&answer))),
             Err(error) if is_closed(&error) => {}
             Err(error) => return Err(UpgradeError::Unanswered(error)),
@@ -119,14 +126,18 @@ impl Admin {
                         listing.process, listing.software
                     )));
                 }
-                Ok(listing) if listing.unanswered == 0 || begun.elapsed() > LATE => return Ok(listing),
+                Ok(listing) if listing.unanswered == 0 || begun.elapsed() > LATE => {
+                    return Ok(listing);
+                }
                 Ok(_) | Err(_) => {}
             }
             if ended.is_none() && process.has_ended() {
                 ended = Some(Instant::now());
             }
             if ended.is_some_and(|since| since.elapsed() > RESTART) {
-                return Err(UpgradeError::Lost(format!("{program} ended soon after the server had become it")));
+                return Err(UpgradeError::Lost(format!(
+                    "{program} ended soon after the server had become it"
+                )));
             }
             if begun.elapsed() > ARRIVAL {
                 let seconds = ARRIVAL.as_secs();

@@ -20,7 +20,8 @@ fn make() -> Result<(Certificate, KeyPair), rcgen::Error> {
     let mut params = CertificateParams::new([NAME.to_owned()])?;
     params.distinguished_name.push(DnType::CommonName, NAME);
     // Whoever pins a certificate says how long it is good.
-    (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(9999, 12, 31));
+    (params.not_before, params.not_after) =
+        (date_time_ymd(2020, 1, 1), date_time_ymd(9999, 12, 31));
     Ok((params.self_signed(&key)?, key))
 }
 
@@ -51,7 +52,8 @@ pub fn own(state: &Path) -> Result<(PathBuf, PathBuf), AuthError> {
     // A server and a command may be here at once.
     let _held = lock(&state.join("server.lock")).map_err(|error| failed(&error))?;
     if !is_there(state) {
-        let (text, made) = make().map_err(|error| failed(&error)).map(|(made, key)| (made.pem(), key))?;
+        let (text, made) =
+            make().map_err(|error| failed(&error)).map(|(made, key)| (made.pem(), key))?;
         write_secret(&key, made.serialize_pem().as_bytes()).map_err(|error| failed(&error))?;
         write_secret(&certificate, text.as_bytes()).map_err(|error| failed(&error))?;
     }
@@ -60,10 +62,16 @@ pub fn own(state: &Path) -> Result<(PathBuf, PathBuf), AuthError> {
 
 /// Certificates in a file in PEM, at least one.
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, AuthError> {
-    let failed = |error: &dyn std::fmt::Display| AuthError::file("the file of certificates", path, error);
+    let failed =
+        |error: &dyn std::fmt::Display| AuthError::file("the file of certificates", path, error);
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
-    if certificates.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(certificates) }
+    let certificates: Vec<_> =
+        certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
+    if certificates.is_empty() {
+        Err(failed(&"there is no certificate in it"))
+    } else {
+        Ok(certificates)
+    }
 }
 
 /// When the first of the certificates in a file expires that does, in seconds since 1970.
@@ -102,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_server_has_one_certificate_for_ever() {
-        let folder = std::env::temp_dir().join(format!("outboard-certificate-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("outboard-certificate-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         assert!(!is_there(&folder));
         let (certificate, key) = own(&folder).unwrap();

@@ -15,21 +15,32 @@ use crate::identity::{Identity, Limits};
 
 /// Checks the certificates of those who show one, against the authorities in a file.
 pub(super) fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, AuthError> {
-    let failed = |error: &dyn std::fmt::Display| AuthError::file("the file of authorities", authorities, error);
+    let failed = |error: &dyn std::fmt::Display| {
+        AuthError::file("the file of authorities", authorities, error)
+    };
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates(authorities)? {
         roots.add(certificate).map_err(|error| failed(&error))?;
     }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()));
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()));
     // Others may have a token, and are told in words if they have neither.
-    builder.allow_unauthenticated().build().map(|verifier| verifier as _).map_err(|error| failed(&error))
+    builder
+        .allow_unauthenticated()
+        .build()
+        .map(|verifier| verifier as _)
+        .map_err(|error| failed(&error))
 }
 
 /// Whom a certificate that was found good belongs to: its subject's common name.
 pub(super) fn identity(certificate: &[u8]) -> Option<Identity> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = parsed.subject().iter_common_name().next()?.as_str().ok()?;
-    is_owner(name).then(|| Identity { owner: name.to_owned(), token: None, limits: Limits::default() })
+    is_owner(name).then(|| Identity {
+        owner: name.to_owned(),
+        token: None,
+        limits: Limits::default(),
+    })
 }
 
 #[cfg(test)]
@@ -40,12 +51,18 @@ mod tests {
 
     #[test]
     fn the_common_name_is_the_owner() {
-        for (name, owner) in [("alice", Some("alice")), ("user:0", None), ("anonymous", None), ("a b", None)] {
+        for (name, owner) in
+            [("alice", Some("alice")), ("user:0", None), ("anonymous", None), ("a b", None)]
+        {
             let mut params = CertificateParams::default();
             params.distinguished_name = rcgen::DistinguishedName::new();
             params.distinguished_name.push(DnType::CommonName, name);
             let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-            assert_eq!(identity(made.der()).map(|identity| identity.owner), owner.map(str::to_owned), "{name}");
+            assert_eq!(
+                identity(made.der()).map(|identity| identity.owner),
+                owner.map(str::to_owned),
+                "{name}"
+            );
         }
         assert_eq!(identity(b"nonsense"), None);
     }

@@ -60,7 +60,8 @@ impl Gate {
         let public = !is_this_machine(address.ip());
         if let Some(state) = config.state.as_deref().filter(|state| state.exists()) {
             // Whoever can write there could put another key or other tokens in place.
-            super::own_folder(state).map_err(|error| AuthError::file("the folder", state, error))?;
+            super::own_folder(state)
+                .map_err(|error| AuthError::file("the folder", state, error))?;
         }
         let tokens = config.state.as_deref().map(Known::open);
         if let Some((tokens, state)) = tokens.as_ref().zip(config.state.as_deref())
@@ -103,17 +104,24 @@ impl Gate {
 
     /// Who a client is that says this.
     pub(crate) fn identify(&self, said: &Extensions, way: &Way) -> Result<Identity, Refusal> {
-        let malformed = |_| Refusal { code: RefusalCode::BadHello, sentence: "the token is malformed".to_owned() };
+        let malformed = |_| Refusal {
+            code: RefusalCode::BadHello,
+            sentence: "the token is malformed".to_owned(),
+        };
         if let Some(Token(token)) = said.get(TOKEN).map_err(malformed)? {
             return self.check(&token);
         }
         match way {
             Way::Local { user } => Ok(Identity::user(*user)),
-            Way::Secure { certificate: Some(certificate) } => clients::identity(certificate).ok_or_else(|| {
-                let sentence = "the certificate has no common name that could be the name of an owner";
-                Refusal { code: RefusalCode::NotAuthenticated, sentence: sentence.to_owned() }
-            }),
-            Way::Plain | Way::Secure { certificate: None } if !self.required => Ok(Identity::anonymous()),
+            Way::Secure { certificate: Some(certificate) } => clients::identity(certificate)
+                .ok_or_else(|| {
+                    let sentence =
+                        "the certificate has no common name that could be the name of an owner";
+                    Refusal { code: RefusalCode::NotAuthenticated, sentence: sentence.to_owned() }
+                }),
+            Way::Plain | Way::Secure { certificate: None } if !self.required => {
+                Ok(Identity::anonymous())
+            }
             Way::Plain | Way::Secure { certificate: None } => {
                 let sentence = "this server wants to know who its clients are: set OUTBOARD_TOKEN or OUTBOARD_TOKEN_FILE to a token, which \
                                 `outboard token create` makes on the server's machine";
@@ -152,7 +160,8 @@ impl Gate {
         }
     }
 
-    /// Whether a client that was away may have its session back: not if its token was revoked meanwhile.
+    /// Whether a client that was away may have its session back: not if its token was revoked
+    /// meanwhile.
     pub(crate) fn goes_on(&self, identity: &Identity) -> Result<(), Refusal> {
         let Some(tokens) = &self.tokens else { return Ok(()) };
         tokens.refresh();
@@ -166,13 +175,16 @@ impl Gate {
     }
 }
 
-/// What encrypts with the server's certificate; the one of its own making is made only if it is `wanted`.
+/// What encrypts with the server's certificate; the one of its own making is made only if it is
+/// `wanted`.
 fn acceptor(config: &Config, wanted: bool) -> Result<Option<TlsAcceptor>, AuthError> {
     let (certificate, key) = match (&config.certificate, &config.key, config.state.as_deref()) {
         (Some(certificate), Some(key), _) => (certificate.clone(), key.clone()),
         (Some(_), None, _) => return Err(AuthError::Half { given: "--tls-cert" }),
         (None, Some(_), _) => return Err(AuthError::Half { given: "--tls-key" }),
-        (None, None, Some(state)) if wanted || certificate::is_there(state) => certificate::own(state)?,
+        (None, None, Some(state)) if wanted || certificate::is_there(state) => {
+            certificate::own(state)?
+        }
         (None, None, _) => return Ok(None),
     };
     let clients = config.client_ca.as_deref().map(clients::verifier).transpose()?;
@@ -200,7 +212,8 @@ mod tests {
     }
 
     fn folder(name: &str) -> std::path::PathBuf {
-        let path = std::env::temp_dir().join(format!("outboard-gate-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("outboard-gate-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         path
     }
@@ -259,12 +272,16 @@ mod tests {
         let (token, record) = create(&state, "alice", None, Limits::default()).unwrap();
         let config = Config { state: Some(state.clone()), ..Config::default() };
         let (open_gate, shut) = (open(&config, LOOPBACK).unwrap(), open(&config, PUBLIC).unwrap());
-        let (nothing, mut shown, mut wrong) = (Extensions::default(), Extensions::default(), Extensions::default());
+        let (nothing, mut shown, mut wrong) =
+            (Extensions::default(), Extensions::default(), Extensions::default());
         shown.set(TOKEN, &Token(token));
         wrong.set(TOKEN, &Token("obt_wrong".into()));
         let secure = Way::Secure { certificate: None };
         assert_eq!(open_gate.identify(&nothing, &Way::Plain).unwrap(), Identity::anonymous());
-        assert_eq!(open_gate.identify(&nothing, &Way::Local { user: 7 }).unwrap(), Identity::user(7));
+        assert_eq!(
+            open_gate.identify(&nothing, &Way::Local { user: 7 }).unwrap(),
+            Identity::user(7)
+        );
         assert_eq!(shut.identify(&nothing, &Way::Local { user: 7 }).unwrap(), Identity::user(7));
         for way in [&Way::Plain, &secure] {
             let refused = shut.identify(&nothing, way).unwrap_err();
@@ -274,7 +291,10 @@ mod tests {
         for gate in [&open_gate, &shut] {
             for way in [&Way::Plain, &secure, &Way::Local { user: 7 }] {
                 let known = gate.identify(&shown, way).unwrap();
-                assert_eq!((known.owner.as_str(), known.token.as_deref()), ("alice", Some(record.id.as_str())));
+                assert_eq!(
+                    (known.owner.as_str(), known.token.as_deref()),
+                    ("alice", Some(record.id.as_str()))
+                );
                 assert_eq!(gate.identify(&wrong, way).unwrap_err().error(), Code::TokenNotAccepted);
             }
         }

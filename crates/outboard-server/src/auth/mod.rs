@@ -1,6 +1,7 @@
 //! Who may come in: tokens, certificates, and what is asked of whom.
 //!
-//! The supervisor asks [`Gate`] about each hello that starts something. Whoever shows a session's key is that session's owner and is not asked again.
+//! The supervisor asks [`Gate`] about each hello that starts something. Whoever shows a session's
+//! key is that session's owner and is not asked again.
 
 pub mod certificate;
 mod clients;
@@ -33,13 +34,15 @@ pub enum Tls {
 pub struct Config {
     /// Whether connections are encrypted.
     pub tls: Tls,
-    /// The server's certificate, in PEM. Without it, the server has one of its own making in its folder.
+    /// The server's certificate, in PEM. Without it, the server has one of its own making in its
+    /// folder.
     pub certificate: Option<PathBuf>,
     /// The key of that certificate, in PEM.
     pub key: Option<PathBuf>,
     /// Authorities whose certificates clients may show, in PEM.
     pub client_ca: Option<PathBuf>,
-    /// The folder where the server keeps its certificate and the tokens; without it, there are neither.
+    /// The folder where the server keeps its certificate and the tokens; without it, there are
+    /// neither.
     pub state: Option<PathBuf>,
     /// Whoever can connect may come in, wherever the server listens.
     pub allow_anonymous: bool,
@@ -76,7 +79,9 @@ pub enum AuthError {
         given: &'static str,
     },
     /// TLS is asked for, and there is no certificate.
-    #[error("connections are to be encrypted, and there is neither a certificate nor a folder to keep one in")]
+    #[error(
+        "connections are to be encrypted, and there is neither a certificate nor a folder to keep one in"
+    )]
     NoCertificate,
 }
 
@@ -90,18 +95,27 @@ impl AuthError {
         }
     }
 
-    fn file(what: &'static str, path: impl Into<PathBuf>, reason: impl std::fmt::Display) -> AuthError {
+    fn file(
+        what: &'static str,
+        path: impl Into<PathBuf>,
+        reason: impl std::fmt::Display,
+    ) -> AuthError {
         AuthError::File { what, path: path.into(), reason: reason.to_string() }
     }
 }
 
-/// Whether a server with these settings would come up at this address, as far as its clients are concerned.
+/// Whether a server with these settings would come up at this address, as far as its clients are
+/// concerned.
 pub fn check(config: &Config, address: std::net::SocketAddr) -> Result<(), AuthError> {
     gate::Gate::open(config, address).map(drop)
 }
 
-/// The folder for a server's own things unless it is told another: what systemd names, the user's folder for state, or the system's.
-pub fn usual_state_folder(variable: impl Fn(&str) -> Option<std::ffi::OsString>, is_root: bool) -> Option<PathBuf> {
+/// The folder for a server's own things unless it is told another: what systemd names, the user's
+/// folder for state, or the system's.
+pub fn usual_state_folder(
+    variable: impl Fn(&str) -> Option<std::ffi::OsString>,
+    is_root: bool,
+) -> Option<PathBuf> {
     let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(folder) = absolute("STATE_DIRECTORY") {
         return Some(folder);
@@ -115,13 +129,16 @@ pub fn usual_state_folder(variable: impl Fn(&str) -> Option<std::ffi::OsString>,
     absolute("HOME").map(|home| home.join(".local/state/outboard"))
 }
 
-/// Makes a folder that only this user can look into, or checks that nobody else can change one that is there.
+/// Makes a folder that only this user can look into, or checks that nobody else can change one that
+/// is there.
 pub(crate) fn own_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let found = std::fs::metadata(path)?;
     // Where nothing can be written, as where a cluster puts its secrets, the mode says nothing.
-    if is_ours(&found) && rustix::fs::statvfs(path)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+    if is_ours(&found)
+        && rustix::fs::statvfs(path)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)
+    {
         return Ok(());
     }
     is_own(&found, "folder")
@@ -139,7 +156,8 @@ fn is_ours(found: &Metadata) -> bool {
     found.uid() == 0 || found.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// What is in a file that nobody else may change. What is looked at is what is read, whatever the path leads to a moment later.
+/// What is in a file that nobody else may change. What is looked at is what is read, whatever the
+/// path leads to a moment later.
 pub(crate) fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     is_own(&file.metadata()?, "file")?;
@@ -148,13 +166,15 @@ pub(crate) fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is in a file that nobody else may even read; a group may, if the file is root's: so systems give a key to a service.
+/// What is in a file that nobody else may even read; a group may, if the file is root's: so systems
+/// give a key to a service.
 pub(crate) fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let found = file.metadata()?;
     let others = if found.uid() == 0 { 0o037 } else { 0o077 };
     if !is_ours(&found) || found.mode() & others != 0 {
-        let sentence = "others than its user can read it, and a key is to be secret: `chmod 600` it";
+        let sentence =
+            "others than its user can read it, and a key is to be secret: `chmod 600` it";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, sentence));
     }
     let mut bytes = Vec::new();
@@ -173,7 +193,12 @@ pub(crate) fn lock(path: &Path) -> io::Result<File> {
 pub(crate) fn write_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension(format!("unfinished-{}", std::process::id()));
     let write = || {
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&unfinished, path)
@@ -190,9 +215,13 @@ mod tests {
     #[test]
     fn the_folder_is_where_the_system_says() {
         let with = |set: &[(&str, &str)], root| {
-            usual_state_folder(|name| set.iter().find(|(of, _)| *of == name).map(|(_, value)| value.into()), root)
+            usual_state_folder(
+                |name| set.iter().find(|(of, _)| *of == name).map(|(_, value)| value.into()),
+                root,
+            )
         };
-        let all = [("STATE_DIRECTORY", "/var/lib/x"), ("XDG_STATE_HOME", "/state"), ("HOME", "/users/a")];
+        let all =
+            [("STATE_DIRECTORY", "/var/lib/x"), ("XDG_STATE_HOME", "/state"), ("HOME", "/users/a")];
         assert_eq!(with(&all, false), Some("/var/lib/x".into()));
         assert_eq!(with(&all[1..], true), Some("/state/outboard".into()));
         assert_eq!(with(&all[2..], false), Some("/users/a/.local/state/outboard".into()));
@@ -209,7 +238,9 @@ mod tests {
         assert_eq!(read_secret(&path).unwrap(), b"key");
         let is_root = rustix::process::geteuid().is_root();
         // A key of root's may be for a group.
-        for (mode, is_fine) in [(0o400, true), (0o640, is_root), (0o660, false), (0o604, false), (0o644, false)] {
+        for (mode, is_fine) in
+            [(0o400, true), (0o640, is_root), (0o660, false), (0o604, false), (0o644, false)]
+        {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(read_secret(&path).is_ok(), is_fine, "{mode:o}");
         }
@@ -220,7 +251,10 @@ mod tests {
         if is_root {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
             std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
-            assert!(read_own(&path).is_err() && read_secret(&path).is_err(), "it is somebody else's");
+            assert!(
+                read_own(&path).is_err() && read_secret(&path).is_err(),
+                "it is somebody else's"
+            );
         }
         std::fs::remove_file(&path).unwrap();
         let held = lock(&path).unwrap();

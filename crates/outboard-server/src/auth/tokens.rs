@@ -1,7 +1,8 @@
 //! Bearer tokens: made by `outboard token`, looked up by the running server.
 //!
-//! A token is 256 random bits. What is kept is its SHA-256: nobody finds 256 bits by trying, however fast the hash, so that a slow one, as
-//! passwords need, would protect nothing and let strangers keep the server busy.
+//! A token is 256 random bits. What is kept is its SHA-256: nobody finds 256 bits by trying,
+//! however fast the hash, so that a slow one, as passwords need, would protect nothing and let
+//! strangers keep the server busy.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -117,12 +118,15 @@ impl fmt::Display for State {
     }
 }
 
-/// Whether an owner can be called so. Names with a colon are those of users of the machine, one is everybody's, and what looks like the name of a
-/// token is one.
+/// Whether an owner can be called so. Names with a colon are those of users of the machine, one is
+/// everybody's, and what looks like the name of a token is one.
 pub fn is_owner(name: &str) -> bool {
     let fine = |letter: char| letter.is_alphanumeric() || "._-@+".contains(letter);
     let is_id = name.len() == 2 * ID_BYTES && name.bytes().all(|letter| letter.is_ascii_hexdigit());
-    name != Identity::ANONYMOUS && !is_id && (1..=64).contains(&name.chars().count()) && name.chars().all(fine)
+    name != Identity::ANONYMOUS
+        && !is_id
+        && (1..=64).contains(&name.chars().count())
+        && name.chars().all(fine)
 }
 
 fn hash(token: &str) -> [u8; 32] {
@@ -143,7 +147,9 @@ pub fn file(state: &Path) -> PathBuf {
 /// All tokens.
 pub fn list(state: &Path) -> Result<Vec<Record>, TokenError> {
     let path = file(state);
-    read(&path).map(|contents| contents.unwrap_or_default().tokens).map_err(|error| TokenError::File { path, error })
+    read(&path)
+        .map(|contents| contents.unwrap_or_default().tokens)
+        .map_err(|error| TokenError::File { path, error })
 }
 
 /// Makes a token; its text, which is kept nowhere.
@@ -202,7 +208,10 @@ fn now() -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-fn change<T>(state: &Path, change: impl FnOnce(&mut Contents) -> io::Result<T>) -> Result<T, TokenError> {
+fn change<T>(
+    state: &Path,
+    change: impl FnOnce(&mut Contents) -> io::Result<T>,
+) -> Result<T, TokenError> {
     let path = file(state);
     let attempt = || {
         own_folder(state)?;
@@ -256,7 +265,8 @@ fn decoded(hash: &str) -> Option<[u8; 32]> {
 pub(crate) struct Known {
     path: PathBuf,
     seen: RefCell<Seen>,
-    /// Whether the file has been read anew since this was last taken: whoever reads it, all must act on it.
+    /// Whether the file has been read anew since this was last taken: whoever reads it, all must
+    /// act on it.
     changed: Cell<bool>,
 }
 
@@ -281,7 +291,8 @@ fn stamp(path: &Path) -> Option<Stamp> {
 
 impl Known {
     pub(crate) fn open(state: &Path) -> Known {
-        let known = Known { path: file(state), seen: RefCell::default(), changed: Cell::new(false) };
+        let known =
+            Known { path: file(state), seen: RefCell::default(), changed: Cell::new(false) };
         known.read();
         known
     }
@@ -307,7 +318,9 @@ impl Known {
         seen.stamp = stamp;
         self.changed.set(true);
         let read = read.and_then(|contents| match contents {
-            None if seen.was_there => Err(io::Error::new(io::ErrorKind::NotFound, "the file is gone")),
+            None if seen.was_there => {
+                Err(io::Error::new(io::ErrorKind::NotFound, "the file is gone"))
+            }
             contents => {
                 seen.was_there |= contents.is_some();
                 Ok(contents.unwrap_or_default())
@@ -336,8 +349,8 @@ impl Known {
         !self.seen.borrow().tokens.is_empty()
     }
 
-    /// Whose token this is. All tokens are compared to the end whatever is found, and what is found is judged the same way whatever it is: how
-    /// long this takes says nothing.
+    /// Whose token this is. All tokens are compared to the end whatever is found, and what is found
+    /// is judged the same way whatever it is: how long this takes says nothing.
     pub(crate) fn check(&self, token: &str, now: Timestamp) -> Result<Identity, Unaccepted> {
         let presented = hash(token);
         let seen = self.seen.borrow();
@@ -353,7 +366,8 @@ impl Known {
         }
     }
 
-    /// Whether a session of this identity may start now, which it may not have been able to when it was asked who it is.
+    /// Whether a session of this identity may start now, which it may not have been able to when it
+    /// was asked who it is.
     pub(crate) fn may_start(&self, identity: &Identity, now: Timestamp) -> bool {
         let Some(token) = &identity.token else { return true };
         self.refresh();
@@ -362,11 +376,13 @@ impl Known {
         seen.problem.is_none() && seen.tokens.iter().any(|(_, record)| good(record))
     }
 
-    /// Whether sessions of this identity are to end: its token was revoked or is gone. One that has expired starts no more, and those that it
-    /// has started go on.
+    /// Whether sessions of this identity are to end: its token was revoked or is gone. One that has
+    /// expired starts no more, and those that it has started go on.
     pub(crate) fn is_over(&self, identity: &Identity) -> bool {
         let seen = self.seen.borrow();
-        let Some(token) = identity.token.as_ref().filter(|_| seen.problem.is_none()) else { return false };
+        let Some(token) = identity.token.as_ref().filter(|_| seen.problem.is_none()) else {
+            return false;
+        };
         !seen.tokens.iter().any(|(_, record)| record.id == *token && record.revoked.is_none())
     }
 }

@@ -9,8 +9,9 @@ use outboard_wire::codec::decode_all;
 use outboard_wire::{Decode, Encode, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
 
 /// A message is never longer.
@@ -22,7 +23,11 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Sends a message, and perhaps a descriptor with it. Doesn't wait for a receiver that is behind.
-pub(crate) fn send(to: BorrowedFd<'_>, message: &impl Encode, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(crate) fn send(
+    to: BorrowedFd<'_>,
+    message: &impl Encode,
+    with: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let mut writer = Writer::new();
     writer.put(message);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -38,7 +43,10 @@ pub(crate) fn send(to: BorrowedFd<'_>, message: &impl Encode, with: Option<Borro
 
 /// Whether what was not sent has no receiver any more.
 pub(crate) fn has_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected)
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected
+    )
 }
 
 /// As [`send`], but waits for a receiver that is behind, not longer than `patience`.
@@ -61,7 +69,10 @@ pub(crate) fn send_patiently(
         let mut room = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
         match poll(
             &mut room,
-            Some(&Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() }),
+            Some(&Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            }),
         ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -69,14 +80,23 @@ pub(crate) fn send_patiently(
     }
 }
 
-/// Receives the next message; `None` when the other end is closed. Waits unless the socket is non-blocking.
-pub(crate) fn receive<T: for<'a> Decode<'a>>(from: BorrowedFd<'_>) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+/// Receives the next message; `None` when the other end is closed. Waits unless the socket is
+/// non-blocking.
+pub(crate) fn receive<T: for<'a> Decode<'a>>(
+    from: BorrowedFd<'_>,
+) -> io::Result<Option<(T, Option<OwnedFd>)>> {
     let mut bytes = vec![0; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
-        match recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            // The other end was closed with messages unread. That is said once, before what still lies in this end's queue.
+        match recvmsg(
+            from,
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
+            // The other end was closed with messages unread. That is said once, before what still
+            // lies in this end's queue.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             result => break result?,
         }
@@ -91,7 +111,7 @@ pub(crate) fn receive<T: for<'a> Decode<'a>>(from: BorrowedFd<'_>) -> io::Result
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    let message =
-        decode_all(&bytes[..received.bytes]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let message = decode_all(&bytes[..received.bytes])
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     Ok(Some((message, descriptor)))
 }

@@ -90,7 +90,11 @@ fn messages_and_descriptors_arrive() {
         send(there.as_fd(), &message, None).unwrap();
         assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, message);
     }
-    for message in [ToWorker::Home { outlive: Some(9) }, ToWorker::Home { outlive: None }, ToWorker::Keep { tag: 2 }] {
+    for message in [
+        ToWorker::Home { outlive: Some(9) },
+        ToWorker::Home { outlive: None },
+        ToWorker::Keep { tag: 2 },
+    ] {
         send(here.as_fd(), &message, None).unwrap();
         assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, message);
     }

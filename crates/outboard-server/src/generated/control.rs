@@ -277,7 +277,11 @@ impl<'a> Decode<'a> for ToSupervisor {
                 payload: reader.bytes()?.to_vec(),
             },
             3 => ToSupervisor::Unshare { token: reader.get()? },
-            4 => ToSupervisor::Find { request: reader.get()?, token: reader.get()?, kind: reader.get()? },
+            4 => ToSupervisor::Find {
+                request: reader.get()?,
+                token: reader.get()?,
+                kind: reader.get()?,
+            },
             5 => ToSupervisor::Ready {
                 snapshot: reader.bytes()?.to_vec(),
                 contexts: reader.get()?,
@@ -287,7 +291,11 @@ impl<'a> Decode<'a> for ToSupervisor {
             32 => ToSupervisor::Orphan,
             33 => ToSupervisor::Kept { tag: reader.get()? },
             34 => ToSupervisor::Told,
-            40 => ToSupervisor::Spans { spans: reader.get()?, dropped: reader.get()?, last: reader.get()? },
+            40 => ToSupervisor::Spans {
+                spans: reader.get()?,
+                dropped: reader.get()?,
+                last: reader.get()?,
+            },
             50 => ToSupervisor::Quiet { quiet: reader.get()? },
             51 => ToSupervisor::Wake,
             52 => ToSupervisor::Room {
@@ -330,7 +338,12 @@ impl Encode for ContextMemory {
 
 impl<'a> Decode<'a> for ContextMemory {
     fn decode(reader: &mut Reader<'a>) -> Result<ContextMemory, DecodeError> {
-        Ok(ContextMemory { ordinal: reader.get()?, free: reader.get()?, total: reader.get()?, size: reader.get()? })
+        Ok(ContextMemory {
+            ordinal: reader.get()?,
+            free: reader.get()?,
+            total: reader.get()?,
+            size: reader.get()?,
+        })
     }
 }
 
@@ -448,7 +461,12 @@ impl Encode for SharedBlock {
 
 impl<'a> Decode<'a> for SharedBlock {
     fn decode(reader: &mut Reader<'a>) -> Result<SharedBlock, DecodeError> {
-        Ok(SharedBlock { bytes: reader.get()?, offset: reader.get()?, block: reader.get()?, device: reader.get()? })
+        Ok(SharedBlock {
+            bytes: reader.get()?,
+            offset: reader.get()?,
+            block: reader.get()?,
+            device: reader.get()?,
+        })
     }
 }
 
@@ -657,7 +675,12 @@ impl Encode for Warm {
 
 impl<'a> Decode<'a> for Warm {
     fn decode(reader: &mut Reader<'a>) -> Result<Warm, DecodeError> {
-        Ok(Warm { contexts: reader.get()?, measure: reader.get()?, supervisor: reader.get()?, window: reader.get()? })
+        Ok(Warm {
+            contexts: reader.get()?,
+            measure: reader.get()?,
+            supervisor: reader.get()?,
+            window: reader.get()?,
+        })
     }
 }
 

@@ -12,11 +12,19 @@ pub(crate) trait ArrayCommands {
     /// Does `array_destroy` and answers, at once or later.
     fn array_destroy(&mut self, message: ArrayDestroy, answer: Answer<ArrayDestroy>);
     /// Does `array_memory_requirements` and answers, at once or later.
-    fn array_memory_requirements(&mut self, message: ArrayMemoryRequirements, answer: Answer<ArrayMemoryRequirements>);
+    fn array_memory_requirements(
+        &mut self,
+        message: ArrayMemoryRequirements,
+        answer: Answer<ArrayMemoryRequirements>,
+    );
     /// Does `array_plane` and answers, at once or later.
     fn array_plane(&mut self, message: ArrayPlane, answer: Answer<ArrayPlane>);
     /// Does `array_sparse_properties` and answers, at once or later.
-    fn array_sparse_properties(&mut self, message: ArraySparseProperties, answer: Answer<ArraySparseProperties>);
+    fn array_sparse_properties(
+        &mut self,
+        message: ArraySparseProperties,
+        answer: Answer<ArraySparseProperties>,
+    );
     /// Does `mipmap_create` and answers, at once or later.
     fn mipmap_create(&mut self, message: MipmapCreate, answer: Answer<MipmapCreate>);
     /// Does `mipmap_destroy` and answers, at once or later.
@@ -36,7 +44,11 @@ pub(crate) trait ContextCommands {
     /// Does `context_set_limit` and answers, at once or later.
     fn context_set_limit(&mut self, message: ContextSetLimit, answer: Answer<ContextSetLimit>);
     /// Does `context_synchronize` and answers, at once or later.
-    fn context_synchronize(&mut self, message: ContextSynchronize, answer: Answer<ContextSynchronize>);
+    fn context_synchronize(
+        &mut self,
+        message: ContextSynchronize,
+        answer: Answer<ContextSynchronize>,
+    );
     /// Does `context_leave` and answers, at once or later.
     fn context_leave(&mut self, message: ContextLeave, answer: Answer<ContextLeave>);
 }
@@ -76,7 +88,11 @@ pub(crate) trait CopyCommands {
 /// What a worker does for the messages of api/wire/device.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait DeviceCommands {
     /// Does `device_texture_1d_width` and answers, at once or later.
-    fn device_texture_1d_width(&mut self, message: DeviceTexture1dWidth, answer: Answer<DeviceTexture1dWidth>);
+    fn device_texture_1d_width(
+        &mut self,
+        message: DeviceTexture1dWidth,
+        answer: Answer<DeviceTexture1dWidth>,
+    );
 }
 
 /// What a worker does for the messages of api/wire/event.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -196,7 +212,11 @@ pub(crate) trait LaunchCommands {
     /// Does `tensor_map_tiled` and answers, at once or later.
     fn tensor_map_tiled(&mut self, message: TensorMapTiled, answer: Answer<TensorMapTiled>);
     /// Does `occupancy_dynamic_shared` and answers, at once or later.
-    fn occupancy_dynamic_shared(&mut self, message: OccupancyDynamicShared, answer: Answer<OccupancyDynamicShared>);
+    fn occupancy_dynamic_shared(
+        &mut self,
+        message: OccupancyDynamicShared,
+        answer: Answer<OccupancyDynamicShared>,
+    );
 }
 
 /// What a worker does for the messages of api/wire/link.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -232,7 +252,11 @@ pub(crate) trait ManagedCommands {
     /// Does `wait_reading` and answers, at once or later.
     fn wait_reading(&mut self, message: WaitReading, answer: Answer<WaitReading>);
     /// Does `mapped_read_changed` and answers, at once or later.
-    fn mapped_read_changed(&mut self, message: MappedReadChanged, answer: Answer<MappedReadChanged>);
+    fn mapped_read_changed(
+        &mut self,
+        message: MappedReadChanged,
+        answer: Answer<MappedReadChanged>,
+    );
     /// Does `wait_comparing` and answers, at once or later.
     fn wait_comparing(&mut self, message: WaitComparing, answer: Answer<WaitComparing>);
     /// Does `mapped_file` and answers, at once or later.
@@ -266,7 +290,11 @@ pub(crate) trait ModuleCommands {
     /// Does `image_data`.
     fn image_data(&mut self, message: ImageData<'_>) -> Outcome;
     /// Does `module_function` and answers, at once or later.
-    fn module_function(&mut self, message: ModuleFunction<'_>, answer: Answer<ModuleFunction<'static>>);
+    fn module_function(
+        &mut self,
+        message: ModuleFunction<'_>,
+        answer: Answer<ModuleFunction<'static>>,
+    );
     /// Does `module_functions` and answers, at once or later.
     fn module_functions(&mut self, message: ModuleFunctions, answer: Answer<ModuleFunctions>);
     /// Does `module_global` and answers, at once or later.
@@ -334,7 +362,11 @@ pub(crate) trait ReferenceCommands {
     /// Does `reference_destroy` and answers, at once or later.
     fn reference_destroy(&mut self, message: ReferenceDestroy, answer: Answer<ReferenceDestroy>);
     /// Does `reference_find` and answers, at once or later.
-    fn reference_find(&mut self, message: ReferenceFind<'_>, answer: Answer<ReferenceFind<'static>>);
+    fn reference_find(
+        &mut self,
+        message: ReferenceFind<'_>,
+        answer: Answer<ReferenceFind<'static>>,
+    );
     /// Does `reference_get` and answers, at once or later.
     fn reference_get(&mut self, message: ReferenceGet, answer: Answer<ReferenceGet>);
     /// Does `reference_set` and answers, at once or later.
@@ -346,7 +378,11 @@ pub(crate) trait ReferenceCommands {
         answer: Answer<SurfaceReferenceFind<'static>>,
     );
     /// Does `surface_reference_set` and answers, at once or later.
-    fn surface_reference_set(&mut self, message: SurfaceReferenceSet, answer: Answer<SurfaceReferenceSet>);
+    fn surface_reference_set(
+        &mut self,
+        message: SurfaceReferenceSet,
+        answer: Answer<SurfaceReferenceSet>,
+    );
 }
 
 /// What a worker does for the messages of api/wire/stream.toml. Posted ones report failure to the caller, calls through their [`Answer`].
@@ -372,9 +408,17 @@ pub(crate) trait StreamCommands {
     /// Does `stream_batch`.
     fn stream_batch(&mut self, message: StreamBatch) -> Outcome;
     /// Does `stream_copy_attributes` and answers, at once or later.
-    fn stream_copy_attributes(&mut self, message: StreamCopyAttributes, answer: Answer<StreamCopyAttributes>);
+    fn stream_copy_attributes(
+        &mut self,
+        message: StreamCopyAttributes,
+        answer: Answer<StreamCopyAttributes>,
+    );
     /// Does `stream_set_attribute` and answers, at once or later.
-    fn stream_set_attribute(&mut self, message: StreamSetAttribute, answer: Answer<StreamSetAttribute>);
+    fn stream_set_attribute(
+        &mut self,
+        message: StreamSetAttribute,
+        answer: Answer<StreamSetAttribute>,
+    );
 }
 
 /// What a worker does for the messages of api/wire/tensormap.toml. Posted ones report failure to the caller, calls through their [`Answer`].

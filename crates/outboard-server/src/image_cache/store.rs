@@ -20,7 +20,8 @@ const UNFINISHED: &str = "unfinished-";
 const ABANDONED: Duration = Duration::from_secs(3600);
 /// Files may be as much ahead of the clock as clocks of machines differ that share the folder.
 const TOLERATED: Duration = Duration::from_secs(3600);
-/// Sessions that write at the same time do not know of each other: each looks again after it has written this share of the limit.
+/// Sessions that write at the same time do not know of each other: each looks again after it has
+/// written this share of the limit.
 const SHARE: u64 = 16;
 
 type Job = (String, Arc<Part>);
@@ -30,7 +31,8 @@ fn taken(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(LEAST).unwrap_or(u64::MAX).max(LEAST)
 }
 
-/// What a file takes that is there: its blocks, which are more than its bytes, or fewer where the file system compresses.
+/// What a file takes that is there: its blocks, which are more than its bytes, or fewer where the
+/// file system compresses.
 fn taken_by(metadata: &Metadata) -> u64 {
     taken(metadata.len()).max(metadata.blocks().saturating_mul(512))
 }
@@ -69,7 +71,8 @@ impl Store {
         let bytes = taken(image.len() as u64);
         {
             let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.off || bytes > self.limit || state.waiting.saturating_add(bytes) > MOST_WAITING {
+            if state.off || bytes > self.limit || state.waiting.saturating_add(bytes) > MOST_WAITING
+            {
                 return;
             }
             state.waiting += bytes;
@@ -101,7 +104,9 @@ impl Store {
             unseen: None,
             written: 0,
         };
-        std::thread::Builder::new().name("image-cache".into()).spawn(move || writer.run(&receiver))?;
+        std::thread::Builder::new()
+            .name("image-cache".into())
+            .spawn(move || writer.run(&receiver))?;
         Ok(sender)
     }
 }
@@ -141,7 +146,8 @@ impl Writer {
         for (name, image) in jobs {
             let bytes = taken(image.len() as u64);
             if !self.shared.is_off()
-                && let Err(error) = self.write(&name, image.bytes()).and_then(|()| self.make_room(bytes))
+                && let Err(error) =
+                    self.write(&name, image.bytes()).and_then(|()| self.make_room(bytes))
             {
                 self.shared.turn_off(&error);
             }
@@ -158,7 +164,8 @@ impl Writer {
             return Ok(());
         }
         self.written += 1;
-        let unfinished = self.folder.join(format!("{UNFINISHED}{}-{}", std::process::id(), self.written));
+        let unfinished =
+            self.folder.join(format!("{UNFINISHED}{}-{}", std::process::id(), self.written));
         let written = OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -185,7 +192,8 @@ impl Writer {
     }
 }
 
-/// Removes the files that have not been used for longest, until those that are left have room within the limit and some more can come.
+/// Removes the files that have not been used for longest, until those that are left have room
+/// within the limit and some more can come.
 fn trim(folder: &Path, limit: u64) -> io::Result<()> {
     let mut files = Vec::new();
     let now = SystemTime::now();
@@ -195,7 +203,8 @@ fn trim(folder: &Path, limit: u64) -> io::Result<()> {
         // Another session may remove it meanwhile.
         let Ok(metadata) = entry.metadata() else { continue };
         let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        // A clock that was put back leaves files of the future, of which nobody knows when they were used. They must not outlast all others.
+        // A clock that was put back leaves files of the future, of which nobody knows when they
+        // were used. They must not outlast all others.
         let of_the_future = used.duration_since(now).is_ok_and(|ahead| ahead > TOLERATED);
         if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
             if of_the_future || now.duration_since(used).is_ok_and(|age| age > ABANDONED) {

@@ -6,7 +6,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("outboard-image-cache-{}-{name}", std::process::id()));
+        let path = std::env::temp_dir()
+            .join(format!("outboard-image-cache-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         Folder(path)
     }
@@ -60,7 +61,11 @@ fn what_was_kept_is_found_by_any_later_session() {
     for (name, part) in &images {
         assert_eq!(cache.find(name).unwrap().bytes(), part.bytes());
     }
-    assert_eq!(fs::read_dir(folder.0.join(ONE_OWNER)).unwrap().count(), images.len(), "nothing unfinished stays");
+    assert_eq!(
+        fs::read_dir(folder.0.join(ONE_OWNER)).unwrap().count(),
+        images.len(),
+        "nothing unfinished stays"
+    );
 }
 
 #[test]
@@ -102,10 +107,16 @@ fn the_least_recently_used_go_first() {
     }
     let abandoned = folder.0.join(ONE_OWNER).join("unfinished-1-1");
     fs::write(&abandoned, b"half").unwrap();
-    File::options().write(true).open(&abandoned).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    File::options()
+        .write(true)
+        .open(&abandoned)
+        .unwrap()
+        .set_modified(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
     let cache = folder.open(8 * 4096);
     keep(&folder, &cache, &image(99, 1000), 0);
-    let left: Vec<usize> = (0..16).filter(|index| folder.file(&images[*index].0).exists()).collect();
+    let left: Vec<usize> =
+        (0..16).filter(|index| folder.file(&images[*index].0).exists()).collect();
     // With the new one seven blocks, which leaves some room below the limit.
     assert_eq!(left, [0, 11, 12, 13, 14, 15]);
     assert!(!abandoned.exists());
@@ -116,7 +127,8 @@ fn the_least_recently_used_go_first() {
     assert!(cache.find(&name).is_none() && cache.find(&images[15].0).is_some());
 }
 
-/// A file of a few bytes takes a block: many small images take no more of the disk than few large ones.
+/// A file of a few bytes takes a block: many small images take no more of the disk than few large
+/// ones.
 #[test]
 fn small_images_count_as_what_they_take() {
     use std::os::unix::fs::MetadataExt;
@@ -131,7 +143,11 @@ fn small_images_count_as_what_they_take() {
     cache.flush(PATIENCE);
     let files: Vec<_> = fs::read_dir(folder.0.join(ONE_OWNER)).unwrap().flatten().collect();
     let blocks: u64 = files.iter().map(|file| file.metadata().unwrap().blocks() * 512).sum();
-    assert!(blocks <= LIMIT && files.len() as u64 <= LIMIT / 4096, "{} files, {blocks} bytes", files.len());
+    assert!(
+        blocks <= LIMIT && files.len() as u64 <= LIMIT / 4096,
+        "{} files, {blocks} bytes",
+        files.len()
+    );
     assert!(files.len() > 100, "{} files", files.len());
 }
 
@@ -160,7 +176,8 @@ fn a_write_that_fails_is_the_last() {
     let cache = folder.open(1 << 20);
     let images = [image(1, 10), image(2, 10)];
     // In the way of the first file.
-    fs::write(folder.0.join(ONE_OWNER).join(format!("unfinished-{}-1", std::process::id())), b"").unwrap();
+    fs::write(folder.0.join(ONE_OWNER).join(format!("unfinished-{}-1", std::process::id())), b"")
+        .unwrap();
     for (name, part) in &images {
         cache.keep(name, Arc::clone(part));
         cache.flush(PATIENCE);

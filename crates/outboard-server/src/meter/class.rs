@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use outboard_wire::messages;
 
 /// Names of the classes, as [`Class`] numbers them.
-pub(crate) const CLASSES: [&str; 8] = ["launch", "copy", "memory", "module", "wait", "graph", "query", "other"];
+pub(crate) const CLASSES: [&str; 8] =
+    ["launch", "copy", "memory", "module", "wait", "graph", "query", "other"];
 
 /// What a command is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

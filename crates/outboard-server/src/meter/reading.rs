@@ -71,15 +71,18 @@ impl Reading {
         TRANSPORTS.get(self.transport as usize).copied().unwrap_or("other")
     }
 
-    /// Raises what only counts upwards to what `later` says: a worker that counts backwards is not followed.
+    /// Raises what only counts upwards to what `later` says: a worker that counts backwards is not
+    /// followed.
     pub(crate) fn raise_to(&mut self, later: &Reading) {
         each(&mut self.counters(), later, |own, other| *own = (*own).max(other));
         let (held, contexts) = (later.held, later.contexts);
-        (self.held, self.contexts, self.state, self.transport) = (held, contexts, later.state, later.transport);
+        (self.held, self.contexts, self.state, self.transport) =
+            (held, contexts, later.state, later.transport);
         (self.heard, self.peak) = (later.heard, later.peak);
     }
 
-    /// Adds what another session has counted, its memory included; of the most that each has held, the most.
+    /// Adds what another session has counted, its memory included; of the most that each has held,
+    /// the most.
     pub(crate) fn add(&mut self, other: &Reading) {
         each(&mut self.counters(), other, |own, other| *own = own.saturating_add(other));
         for (own, other) in self.held.iter_mut().zip(other.held) {
@@ -97,7 +100,8 @@ impl Reading {
 
     fn counters(&mut self) -> [&mut [u64]; 7] {
         let [into, from] = &mut self.bytes;
-        let (wait_ns, chained) = (std::slice::from_mut(&mut self.wait_ns), std::slice::from_mut(&mut self.chained));
+        let (wait_ns, chained) =
+            (std::slice::from_mut(&mut self.wait_ns), std::slice::from_mut(&mut self.chained));
         [&mut self.commands, into, from, &mut self.waits, wait_ns, &mut self.errors, chained]
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Width, SeccompCmpOp as Compare, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, sock_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Width, SeccompCmpOp as Compare,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
 /// Refused whatever their arguments.
@@ -23,7 +23,8 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_process_mrelease,
     libc::SYS_kcmp,
     libc::SYS_perf_event_open,
-    // Memory and messages of other processes by number: what shares memory here shares descriptors or files.
+    // Memory and messages of other processes by number: what shares memory here shares descriptors
+    // or files.
     libc::SYS_shmget,
     libc::SYS_shmat,
     libc::SYS_shmctl,
@@ -102,9 +103,11 @@ pub(super) fn refuse() -> Result<(), String> {
 }
 
 fn program() -> Result<BpfProgram, seccompiler::Error> {
-    let target: TargetArch = std::env::consts::ARCH.try_into().map_err(seccompiler::Error::Backend)?;
+    let target: TargetArch =
+        std::env::consts::ARCH.try_into().map_err(seccompiler::Error::Backend)?;
     let refused = || SeccompAction::Errno(libc::EPERM as u32);
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     let only = |condition| SeccompRule::new(vec![condition?]).map(|rule| vec![rule]);
     // Sockets are for the driver's own processes on this machine.
     let foreign = SeccompCondition::new(0, Width::Dword, Compare::Ne, libc::AF_UNIX as u64);
@@ -115,7 +118,9 @@ fn program() -> Result<BpfProgram, seccompiler::Error> {
     rules.insert(libc::SYS_clone, only(process)?);
     // Signals go to this process only, ...
     let own = u64::from(std::process::id());
-    for call in [libc::SYS_kill, libc::SYS_tgkill, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo] {
+    for call in
+        [libc::SYS_kill, libc::SYS_tgkill, libc::SYS_rt_sigqueueinfo, libc::SYS_rt_tgsigqueueinfo]
+    {
         rules.insert(call, only(SeccompCondition::new(0, Width::Dword, Compare::Ne, own))?);
     }
     // ... and limits, places in memory and priorities are those of whoever calls.
@@ -131,8 +136,9 @@ fn program() -> Result<BpfProgram, seccompiler::Error> {
     Ok(program)
 }
 
-/// The beginning of the filter: calls that it cannot judge do not exist. `clone3` has its flags in memory, and the C library does without it;
-/// numbers of the 32-bit form of x86-64 would be other calls by other names.
+/// The beginning of the filter: calls that it cannot judge do not exist. `clone3` has its flags in
+/// memory, and the C library does without it; numbers of the 32-bit form of x86-64 would be other
+/// calls by other names.
 fn unknown_calls() -> Vec<sock_filter> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
 /// The newest interface that is asked for; the system gives what it has of it.
 const NEWEST: ABI = ABI::V6;
 
-/// Libraries, their configuration, and what a driver and the C library ask about the machine. `/proc/self` is this process alone.
+/// Libraries, their configuration, and what a driver and the C library ask about the machine.
+/// `/proc/self` is this process alone.
 const READ: &[&str] = &[
     "/usr",
     "/lib",
@@ -52,10 +53,14 @@ pub(super) fn confine(reads: &[PathBuf], writes: &[PathBuf]) -> Result<(), Strin
         Ok(RulesetStatus::FullyEnforced) => Ok(()),
         Ok(RulesetStatus::PartiallyEnforced) => {
             // What is there is in force: files always are.
-            tracing::debug!("the system's Landlock is older than this program: files are confined, not all else");
+            tracing::debug!(
+                "the system's Landlock is older than this program: files are confined, not all else"
+            );
             Ok(())
         }
-        Ok(RulesetStatus::NotEnforced) => Err("the kernel has no Landlock, or it is switched off".to_owned()),
+        Ok(RulesetStatus::NotEnforced) => {
+            Err("the kernel has no Landlock, or it is switched off".to_owned())
+        }
         Err(error) => Err(error.to_string()),
     }
 }
@@ -89,7 +94,11 @@ fn rules(reads: &[PathBuf], writes: &[PathBuf]) -> Result<RulesetStatus, Ruleset
 }
 
 /// Allows what is below a folder, or a file; what is not there needs no rule.
-fn allow(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> Result<RulesetCreated, RulesetError> {
+fn allow(
+    rules: RulesetCreated,
+    path: &Path,
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
     let Ok(file) = PathFd::new(path) else { return Ok(rules) };
     let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
     rules.add_rule(PathBeneath::new(file, access))

@@ -1,15 +1,19 @@
 //! What a worker may do to the machine it runs on.
 //!
-//! A worker runs a driver library on a client's behalf: images that it compiles, kernels that it launches, structures that it parses are the
-//! client's. Should one of these take the process over, it must find nothing to take. Two steps, because threads that exist already keep
-//! the file rights they have:
+//! A worker runs a driver library on a client's behalf: images that it compiles, kernels that it
+//! launches, structures that it parses are the client's. Should one of these take the process over,
+//! it must find nothing to take. Two steps, because threads that exist already keep the file rights
+//! they have:
 //!
-//! 1. [`Sandbox::before_the_driver`], while the process has one thread: a user of its own if the server has one for it, none of root's
-//!    capabilities, no new privileges, no core files, and of the file system only what a driver needs, none of the network (Landlock).
-//! 2. [`Sandbox::before_the_client`], once the driver is up and before a byte of the client is read: system calls that no driver needs any
-//!    more are refused in every thread (seccomp): starting programs and processes, looking into others, network sockets, the system's settings.
+//! 1. [`Sandbox::before_the_driver`], while the process has one thread: a user of its own if the
+//!    server has one for it, none of root's capabilities, no new privileges, no core files, and of
+//!    the file system only what a driver needs, none of the network (Landlock).
+//! 2. [`Sandbox::before_the_client`], once the driver is up and before a byte of the client is
+//!    read: system calls that no driver needs any more are refused in every thread (seccomp):
+//!    starting programs and processes, looking into others, network sockets, the system's settings.
 //!
-//! Where the system lacks a layer the worker says so in the log and goes on, unless it is to be [`Mode::Strict`].
+//! Where the system lacks a layer the worker says so in the log and goes on, unless it is to be
+//! [`Mode::Strict`].
 
 mod calls;
 mod files;
@@ -50,7 +54,8 @@ impl FromStr for Mode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Mode, String> {
-        let named = [Mode::Off, Mode::On, Mode::Strict].into_iter().find(|mode| mode.name() == text);
+        let named =
+            [Mode::Off, Mode::On, Mode::Strict].into_iter().find(|mode| mode.name() == text);
         named.ok_or_else(|| format!("`{text}` is neither on, strict nor off"))
     }
 }
@@ -65,7 +70,11 @@ pub struct Incomplete {
 
 impl Incomplete {
     fn way_out(&self) -> &'static str {
-        if self.layer == Layer::User { "" } else { "; with --sandbox on, the server goes on without that layer" }
+        if self.layer == Layer::User {
+            ""
+        } else {
+            "; with --sandbox on, the server goes on without that layer"
+        }
     }
 }
 
@@ -102,7 +111,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox whose process reads `reads` (files, or folders with all they hold), and keeps files in `writes`.
+    /// A sandbox whose process reads `reads` (files, or folders with all they hold), and keeps
+    /// files in `writes`.
     pub fn new(mode: Mode, reads: Vec<PathBuf>, writes: Vec<PathBuf>) -> Sandbox {
         Sandbox { mode, reads, writes, user: None }
     }
@@ -122,7 +132,8 @@ impl Sandbox {
     pub fn before_the_driver(&self) -> Result<(), Incomplete> {
         if let Some(user) = &self.user {
             // Somebody has asked for it by name, so there is no going on without.
-            let incomplete = |error: io::Error| Incomplete { layer: Layer::User, problem: error.to_string() };
+            let incomplete =
+                |error: io::Error| Incomplete { layer: Layer::User, problem: error.to_string() };
             user.take_on().map_err(incomplete)?;
         }
         if self.mode == Mode::Off {
@@ -152,7 +163,8 @@ impl Sandbox {
     }
 }
 
-/// This process has no more rights than its user's files give it. No program that this process might start gets more rights than it has, and its memory is never written to a file.
+/// This process has no more rights than its user's files give it. No program that this process
+/// might start gets more rights than it has, and its memory is never written to a file.
 fn privileges() -> io::Result<()> {
     user::drop_capabilities()?;
     rustix::thread::set_no_new_privs(true)?;

@@ -18,23 +18,28 @@ pub struct User {
 }
 
 impl User {
-    /// The user of this name or number, as the system knows it. `Err` says why it will not do, in a sentence.
+    /// The user of this name or number, as the system knows it. `Err` says why it will not do, in a
+    /// sentence.
     pub fn named(text: &str) -> Result<User, String> {
         if !Uid::effective().is_root() {
-            return Err("only a server that root starts can give its workers another user".to_owned());
+            return Err(
+                "only a server that root starts can give its workers another user".to_owned()
+            );
         }
         let found = match text.parse() {
             Ok(id) => unistd::User::from_uid(Uid::from_raw(id)),
             Err(_) => unistd::User::from_name(text),
         };
-        let found = found.map_err(|error| format!("the users of this machine cannot be looked up: {error}"))?;
+        let found = found
+            .map_err(|error| format!("the users of this machine cannot be looked up: {error}"))?;
         let user = found.ok_or_else(|| {
             format!("this machine has no user `{text}`; `useradd --system --no-create-home {text}` makes one")
         })?;
         if user.uid.is_root() {
             return Err("workers are to be kept from root's rights: name another user".to_owned());
         }
-        let name = CString::new(user.name).map_err(|_| format!("the name of user `{text}` makes no sense"))?;
+        let name = CString::new(user.name)
+            .map_err(|_| format!("the name of user `{text}` makes no sense"))?;
         let groups = unistd::getgrouplist(&name, user.gid)
             .map_err(|error| format!("the groups of user `{text}` cannot be looked up: {error}"))?;
         let groups = groups.into_iter().map(Gid::as_raw).collect();
@@ -52,7 +57,8 @@ impl User {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let found = std::fs::symlink_metadata(path)?;
                 let fits = found.is_dir() && found.uid() == self.id;
-                let sentence = || format!("it is there and not a folder of the workers' user ({})", self.id);
+                let sentence =
+                    || format!("it is there and not a folder of the workers' user ({})", self.id);
                 if fits { Ok(()) } else { Err(io::Error::other(sentence())) }
             }
             Err(error) => Err(error),
@@ -76,7 +82,10 @@ impl User {
 pub(super) fn drop_capabilities() -> io::Result<()> {
     let none = CapabilitySet::empty();
     rustix::thread::clear_ambient_capability_set()?;
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )?;
     Ok(())
 }
 
@@ -94,7 +103,9 @@ impl FromStr for User {
     fn from_str(text: &str) -> Result<User, String> {
         let numbers: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
         match numbers.as_deref() {
-            Ok([id, group, groups @ ..]) => Ok(User { id: *id, group: *group, groups: groups.to_vec() }),
+            Ok([id, group, groups @ ..]) => {
+                Ok(User { id: *id, group: *group, groups: groups.to_vec() })
+            }
             _ => Err(format!("`{text}` is not USER:GROUP[:GROUP...]")),
         }
     }

@@ -20,8 +20,8 @@ use super::traces::LAST_SPANS;
 use super::upgrade::Step;
 use super::{Config, ServeError, Supervisor};
 use crate::admin::{
-    Answer, Ask, Held, Kept, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session, VERSION, Which,
-    beside, framed,
+    Answer, Ask, Held, Kept, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session,
+    VERSION, Which, beside, framed,
 };
 use crate::meter::{CLASSES, ERRORS, Reading, WAYS};
 use crate::number::Number;
@@ -41,12 +41,14 @@ impl Desk {
     pub(super) fn open(config: &Config, port: u16) -> Result<Option<Desk>, ServeError> {
         let opened = |path: &Path| {
             let folder = path.parent().unwrap_or(Path::new("/"));
-            local::make_folder(folder, Access::Owner).and_then(|()| Door::listen(path, Access::Owner))
+            local::make_folder(folder, Access::Owner)
+                .and_then(|()| Door::listen(path, Access::Owner))
         };
         let door = match (&config.admin, &config.socket) {
             (Socket::Off, _) => return Ok(None),
-            (Socket::At(path), _) => Door::listen(path, Access::Owner)
-                .map_err(|error| ServeError::Listen { address: path.display().to_string(), error })?,
+            (Socket::At(path), _) => Door::listen(path, Access::Owner).map_err(|error| {
+                ServeError::Listen { address: path.display().to_string(), error }
+            })?,
             (Socket::Usual, socket) => {
                 let path: PathBuf = match socket {
                     Socket::At(path) => beside(path),
@@ -123,7 +125,8 @@ async fn attend(supervisor: &Supervisor, mut stream: UnixStream) -> io::Result<(
     }
 }
 
-/// Has the server become another release. What it answers last is why that is not to be: there is nobody any more who could say that it is.
+/// Has the server become another release. What it answers last is why that is not to be: there is
+/// nobody any more who could say that it is.
 async fn upgrade(supervisor: &Supervisor, stream: &mut UnixStream) -> io::Result<()> {
     let mut steps = match supervisor.upgrades.ask() {
         Ok(steps) => steps,
@@ -189,7 +192,11 @@ fn listing(supervisor: &Supervisor) -> Listing {
 fn kept(supervisor: &Supervisor) -> Vec<Kept> {
     let mut all = Vec::new();
     supervisor.queue.each_kept(|client, devices, left| {
-        all.push(Kept { client: client.to_owned(), devices: devices.to_vec(), seconds: left.as_secs_f64() });
+        all.push(Kept {
+            client: client.to_owned(),
+            devices: devices.to_vec(),
+            seconds: left.as_secs_f64(),
+        });
     });
     all
 }
@@ -263,7 +270,9 @@ fn kill(supervisor: &Supervisor, which: &Which) -> Result<Vec<String>, String> {
             let session = find(supervisor, beginning)?;
             supervisor.sessions.end(ENDED, |other, _| other == session)
         }
-        Which::Owner(owner) => supervisor.sessions.end(ENDED, |_, about| about.identity.owner == *owner),
+        Which::Owner(owner) => {
+            supervisor.sessions.end(ENDED, |_, about| about.identity.owner == *owner)
+        }
         Which::All => supervisor.sessions.end(ENDED, |_, _| true),
     };
     for session in &ended {
@@ -276,7 +285,11 @@ fn kill(supervisor: &Supervisor, which: &Which) -> Result<Vec<String>, String> {
 const LONGEST_TRACE: f64 = 600.0;
 
 /// Has a session traced for a while.
-async fn trace(supervisor: &Supervisor, beginning: &str, seconds: f64) -> Result<serde_json::Value, String> {
+async fn trace(
+    supervisor: &Supervisor,
+    beginning: &str,
+    seconds: f64,
+) -> Result<serde_json::Value, String> {
     let session = find(supervisor, beginning)?;
     let time = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST_TRACE)).unwrap_or_default();
     let (sessions, traces) = (&supervisor.sessions, supervisor.sessions.traces());
@@ -300,7 +313,9 @@ async fn trace(supervisor: &Supervisor, beginning: &str, seconds: f64) -> Result
 fn find(supervisor: &Supervisor, beginning: &str) -> Result<u64, String> {
     let wanted = beginning.to_ascii_lowercase();
     if wanted.len() < SHORTEST {
-        let sentence = format!("`{beginning}` is too short: {SHORTEST} digits of a session's number are needed");
+        let sentence = format!(
+            "`{beginning}` is too short: {SHORTEST} digits of a session's number are needed"
+        );
         return Err(Code::NoSuchSession.end(&sentence));
     }
     let mut found = Vec::new();
@@ -312,8 +327,7 @@ fn find(supervisor: &Supervisor, beginning: &str) -> Result<u64, String> {
     match found[..] {
         [session] => Ok(session),
         [] => Err(Code::NoSuchSession.end(&format!("there is no session {beginning}"))),
-        _ => {
-            Err(Code::NoSuchSession.end(&format!("{} sessions begin with {beginning}; give more digits", found.len())))
-        }
+        _ => Err(Code::NoSuchSession
+            .end(&format!("{} sessions begin with {beginning}; give more digits", found.len()))),
     }
 }

@@ -6,7 +6,9 @@ mod purpose;
 use std::io;
 use std::time::Duration;
 
-use outboard_wire::handshake::{HELLO_LIMIT, HandshakeError, Hello, Preamble, Purpose, Refusal, RefusalCode, VERSION};
+use outboard_wire::handshake::{
+    HELLO_LIMIT, HandshakeError, Hello, Preamble, Purpose, Refusal, RefusalCode, VERSION,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -44,7 +46,8 @@ const BRIEFLY: Duration = Duration::from_millis(100);
 /// Who has not shown who it is learns so after this time.
 const NOT_AUTHENTICATED_AFTER: Duration = Duration::from_millis(100);
 
-/// Reads the hello and does what it asks for. `seat` is held until it is known who the client is, and while it is turned away.
+/// Reads the hello and does what it asks for. `seat` is held until it is known who the client is,
+/// and while it is turned away.
 pub(super) async fn admit(
     supervisor: &Supervisor,
     mut stream: impl Connection,
@@ -68,7 +71,10 @@ pub(super) async fn admit(
         )),
         Ok(hello) => hello,
         Err(_) => {
-            let refusal = Refusal { code: RefusalCode::BadHello, sentence: "the hello took too long".to_owned() };
+            let refusal = Refusal {
+                code: RefusalCode::BadHello,
+                sentence: "the hello took too long".to_owned(),
+            };
             note(supervisor, peer, &refusal);
             let _ = timeout(BRIEFLY, stream.write_all(&refusal.encode(VERSION))).await;
             return;
@@ -76,7 +82,8 @@ pub(super) async fn admit(
     };
     let heard = Instant::now();
     let mut seat = Some(seat);
-    let is_session = hello.as_ref().is_ok_and(|hello| matches!(hello.purpose, Purpose::Session { .. }));
+    let is_session =
+        hello.as_ref().is_ok_and(|hello| matches!(hello.purpose, Purpose::Session { .. }));
     let result = match hello {
         Ok(hello) => purpose::serve(supervisor, hello, &mut stream, peer, &mut seat).await,
         Err(failure) => Err(failure),
@@ -90,7 +97,9 @@ pub(super) async fn admit(
     }
     match result {
         Ok(()) => {}
-        Err(Failure::Broken(error)) => tracing::debug!(%peer, %error, "a connection came to nothing"),
+        Err(Failure::Broken(error)) => {
+            tracing::debug!(%peer, %error, "a connection came to nothing")
+        }
         Err(Failure::Refused(refusal) | Failure::Lost(refusal)) => {
             refuse_and_go(supervisor, stream, peer, seat, &refusal, heard).await;
         }
@@ -105,8 +114,8 @@ fn note(supervisor: &Supervisor, peer: Peer, refusal: &Refusal) {
     }
 }
 
-/// Tells a client whose hello was heard then that it is refused. Only as many as have seats are waited for, so that those who do not go are no more
-/// than that.
+/// Tells a client whose hello was heard then that it is refused. Only as many as have seats are
+/// waited for, so that those who do not go are no more than that.
 pub(super) async fn refuse_and_go(
     supervisor: &Supervisor,
     mut stream: impl Connection,
@@ -144,8 +153,8 @@ async fn read_hello(stream: &mut impl Connection) -> Result<Hello, Failure> {
     Ok(Hello::decode(&preamble, &body, VERSION)?)
 }
 
-/// Sends the refusal and makes sure it arrives: closing a socket with unread bytes would reset the connection and
-/// throw away what was sent.
+/// Sends the refusal and makes sure it arrives: closing a socket with unread bytes would reset the
+/// connection and throw away what was sent.
 async fn turn_away(stream: &mut impl Connection, refusal: &Refusal) -> io::Result<()> {
     stream.write_all(&refusal.encode(VERSION)).await?;
     stream.shutdown().await?;

@@ -1,7 +1,8 @@
 //! Sessions of an earlier supervisor, whose workers have gone on without it.
 //!
-//! Their workers wait at sockets that [`Records`] lists. Each tells what it was given to keep and what its session shares; whose session it is, and
-//! what it may have, was noted by the earlier supervisor and is not asked of the worker.
+//! Their workers wait at sockets that [`Records`] lists. Each tells what it was given to keep and
+//! what its session shares; whose session it is, and what it may have, was noted by the earlier
+//! supervisor and is not asked of the worker.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,7 +23,8 @@ use crate::board::Board;
 use crate::control::{ToSupervisor, kept};
 use crate::number::Number;
 
-/// How long a worker may take to tell its part, before clients are served without it. It is asked again later.
+/// How long a worker may take to tell its part, before clients are served without it. It is asked
+/// again later.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// When workers that have not answered are asked again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -64,7 +66,8 @@ impl Orphan {
     }
 }
 
-/// The table of sessions, with those that an earlier server has left; and how many more there are whose workers have not answered yet.
+/// The table of sessions, with those that an earlier server has left; and how many more there are
+/// whose workers have not answered yet.
 pub(super) async fn sessions(
     config: &Config,
     address: SocketAddr,
@@ -101,8 +104,12 @@ pub(super) async fn sessions(
     Ok((sessions, late))
 }
 
-/// All sessions that are noted, are not `known`, and whose workers answer; and how many others there are whose workers may answer later.
-pub(super) async fn collect(records: &Rc<Records>, known: impl Fn(u64) -> bool) -> (Vec<Orphan>, usize) {
+/// All sessions that are noted, are not `known`, and whose workers answer; and how many others
+/// there are whose workers may answer later.
+pub(super) async fn collect(
+    records: &Rc<Records>,
+    known: impl Fn(u64) -> bool,
+) -> (Vec<Orphan>, usize) {
     let mut asked = JoinSet::new();
     for (session, record) in records.all().into_iter().filter(|(session, _)| !known(*session)) {
         let records = Rc::clone(records);
@@ -139,7 +146,8 @@ pub(super) async fn collect(records: &Rc<Records>, known: impl Fn(u64) -> bool) 
 
 /// Has a worker tell its part.
 async fn ask(records: &Records, session: u64, record: Record) -> io::Result<Orphan> {
-    // Whoever answers was alive before, and so was it when its process was opened: the number means the same process.
+    // Whoever answers was alive before, and so was it when its process was opened: the number means
+    // the same process.
     let worker = Worker::adopt(record.worker, records.connect(session)?)?;
     let (kept, shared, held) = (Vec::new(), Vec::new(), HashMap::new());
     let mut orphan = Orphan { session, record, worker, kept, shared, held, suspended: false };
@@ -151,7 +159,9 @@ async fn ask(records: &Records, session: u64, record: Record) -> io::Result<Orph
     }
     loop {
         match orphan.worker.receive().await? {
-            Some((ToSupervisor::Kept { tag }, Some(descriptor))) if orphan.kept.len() < MOST_KEPT => {
+            Some((ToSupervisor::Kept { tag }, Some(descriptor)))
+                if orphan.kept.len() < MOST_KEPT =>
+            {
                 orphan.kept.push((tag, descriptor));
             }
             Some((ToSupervisor::Share { token, kind, payload, .. }, descriptor))
@@ -159,7 +169,9 @@ async fn ask(records: &Records, session: u64, record: Record) -> io::Result<Orph
             {
                 orphan.shared.push(Shared { token, kind, payload, descriptor });
             }
-            Some((ToSupervisor::Holds { device, bytes }, _)) if orphan.held.len() < MOST_DEVICES => {
+            Some((ToSupervisor::Holds { device, bytes }, _))
+                if orphan.held.len() < MOST_DEVICES =>
+            {
                 orphan.held.insert(device, bytes);
             }
             Some((ToSupervisor::Quiet { quiet }, _)) => orphan.suspended = quiet,

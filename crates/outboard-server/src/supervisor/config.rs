@@ -14,11 +14,13 @@ use crate::cgroup::Cgroup;
 pub struct Config {
     /// Where clients connect: `HOST:PORT`; port 0 takes any free one.
     pub listen: String,
-    /// Whether clients on this machine find a Unix socket, over which they can share memory with their worker.
+    /// Whether clients on this machine find a Unix socket, over which they can share memory with
+    /// their worker.
     pub socket: Socket,
     /// Who may connect to it.
     pub access: Access,
-    /// Whether administrators, who are the server's own user and root, find a socket to ask and order.
+    /// Whether administrators, who are the server's own user and root, find a socket to ask and
+    /// order.
     pub admin: Socket,
     /// How clients show who they are, and whether connections are encrypted.
     pub auth: auth::Config,
@@ -34,7 +36,8 @@ pub struct Config {
     pub hello_timeout: Duration,
     /// How long a worker may take to welcome its client.
     pub start_timeout: Duration,
-    /// Clients that may be at their hello at once, over TCP and by the socket each; those that have been silent the longest make room for more.
+    /// Clients that may be at their hello at once, over TCP and by the socket each; those that have
+    /// been silent the longest make room for more.
     pub max_hellos: usize,
     /// Workers at once, for sessions and for those who only ask; more are refused.
     pub max_sessions: usize,
@@ -104,8 +107,9 @@ impl Config {
     }
 }
 
-/// One TCP stream over loopback carries 6 GB/s, four 24, eight 40: as many as there are processors to serve them. On a long way what a stream carries
-/// is the window over the round trip, whatever the processors, so a few are offered anyway. Clients find out how many of them are worth it.
+/// One TCP stream over loopback carries 6 GB/s, four 24, eight 40: as many as there are processors
+/// to serve them. On a long way what a stream carries is the window over the round trip, whatever
+/// the processors, so a few are offered anyway. Clients find out how many of them are worth it.
 fn usual_lanes() -> u32 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).clamp(8, outboard_wire::limits::MAX_LANES) as u32
@@ -114,7 +118,8 @@ fn usual_lanes() -> u32 {
 impl WorkerCommand {
     /// Starts this program again, with these arguments.
     pub fn this_program<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> WorkerCommand {
-        // Unlike the path of the program, this names the same file even after an update has replaced it.
+        // Unlike the path of the program, this names the same file even after an update has
+        // replaced it.
         WorkerCommand {
             program: PathBuf::from("/proc/self/exe"),
             args: args.into_iter().map(Into::into).collect(),

@@ -1,4 +1,5 @@
-//! How the descriptors that this process may have are divided: every kind of guest has a part of its own, so that none takes those of another.
+//! How the descriptors that this process may have are divided: every kind of guest has a part of
+//! its own, so that none takes those of another.
 //!
 //! What is left when all parts are used up is what accepting a client and starting a worker need.
 
@@ -6,8 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Config;
 
-/// What this process has open by itself, and what it opens for a moment: standard streams, the runtime's, sockets that listen, files that are read, pipes to
-/// a process that starts.
+/// What this process has open by itself, and what it opens for a moment: standard streams, the
+/// runtime's, sockets that listen, files that are read, pipes to a process that starts.
 const OWN: usize = 36;
 /// A worker's socket, its process, its meter, and its client's connection until it is handed over.
 const OF_A_SESSION: usize = 4;
@@ -34,19 +35,24 @@ pub(super) struct Parts {
     pub(super) shared: usize,
 }
 
-/// Lets this process have as many descriptors as it may: the usual limit is lower than what the sessions need. How many that are.
+/// Lets this process have as many descriptors as it may: the usual limit is lower than what the
+/// sessions need. How many that are.
 pub(super) fn raise_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::debug!(%error, "the limit on open files stays as it is");
     }
-    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+    getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 impl Parts {
     /// Divides so many; `None` if they are too few to serve anybody.
     pub(super) fn of(limit: usize, config: &Config) -> Option<Parts> {
-        let rest = limit.saturating_sub(OWN).saturating_sub(OF_A_WARM_WORKER.saturating_mul(config.warm.most));
+        let rest = limit
+            .saturating_sub(OWN)
+            .saturating_sub(OF_A_WARM_WORKER.saturating_mul(config.warm.most));
         if rest < LEAST {
             return None;
         }
@@ -60,8 +66,12 @@ impl Parts {
             administrators: part(32, MOST_ADMINISTRATORS),
             shared: part(4, MOST_SHARED),
         };
-        let others =
-            parts.hellos + parts.local_hellos + parts.queue + parts.metrics + parts.administrators + parts.shared;
+        let others = parts.hellos
+            + parts.local_hellos
+            + parts.queue
+            + parts.metrics
+            + parts.administrators
+            + parts.shared;
         parts.sessions = (rest.saturating_sub(others) / OF_A_SESSION).min(config.max_sessions);
         (parts.sessions > 0).then_some(parts)
     }

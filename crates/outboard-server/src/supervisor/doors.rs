@@ -42,16 +42,28 @@ impl Doors {
         widen(&listener);
         let door = match inherited.unix {
             Some(socket) => Door::go_on(socket, config.access)?,
-            None => Door::open(&config.socket, config.access, port).map_err(|error| ServeError::Listen {
-                address: if let Socket::At(path) = &config.socket { path.display().to_string() } else { String::new() },
-                error,
+            None => Door::open(&config.socket, config.access, port).map_err(|error| {
+                ServeError::Listen {
+                    address: if let Socket::At(path) = &config.socket {
+                        path.display().to_string()
+                    } else {
+                        String::new()
+                    },
+                    error,
+                }
             })?,
         };
         Ok(Doors { listener, door })
     }
 
-    /// Has this process become the program that now lies where its own lay; returns only if that cannot be, with the reason.
-    pub(super) async fn upgrade(&self, supervisor: &Rc<Supervisor>, upgrades: u64, asker: &Asker) -> String {
+    /// Has this process become the program that now lies where its own lay; returns only if that
+    /// cannot be, with the reason.
+    pub(super) async fn upgrade(
+        &self,
+        supervisor: &Rc<Supervisor>,
+        upgrades: u64,
+        asker: &Asker,
+    ) -> String {
         let Some(program) = &supervisor.config.standing.program else {
             return "it does not know where its program lies".to_owned();
         };
@@ -65,7 +77,9 @@ impl Doors {
         };
         let records = supervisor.sessions.records();
         let notes = records.as_deref().map(Records::path);
-        if let Err(reason) = self.accept_while(supervisor, upgrade::check(program, address, notes)).await {
+        if let Err(reason) =
+            self.accept_while(supervisor, upgrade::check(program, address, notes)).await
+        {
             return reason;
         }
         notify::reloading();
@@ -83,7 +97,9 @@ impl Doors {
             }
             Err(_) => {
                 let seconds = upgrade::SETTLE.as_secs();
-                format!("sessions have been suspended or resumed for more than {seconds} seconds; ask again")
+                format!(
+                    "sessions have been suspended or resumed for more than {seconds} seconds; ask again"
+                )
             }
         };
         supervisor.drain.pause(false);
@@ -93,7 +109,11 @@ impl Doors {
     }
 
     /// Looks after clients that come until something else has happened.
-    pub(super) async fn accept_while<T>(&self, supervisor: &Rc<Supervisor>, until: impl Future<Output = T>) -> T {
+    pub(super) async fn accept_while<T>(
+        &self,
+        supervisor: &Rc<Supervisor>,
+        until: impl Future<Output = T>,
+    ) -> T {
         let mut until = std::pin::pin!(until);
         loop {
             tokio::select! {
@@ -107,13 +127,15 @@ impl Doors {
                 },
                 outcome = &mut until => break outcome,
             }
-            // Who has to make room for this one goes before the next one comes: a seat is a descriptor.
+            // Who has to make room for this one goes before the next one comes: a seat is a
+            // descriptor.
             yield_now().await;
         }
     }
 }
 
-/// Connections that may wait to be accepted: a client that finds no room there tries again after a second only.
+/// Connections that may wait to be accepted: a client that finds no room there tries again after a
+/// second only.
 const BACKLOG: i32 = 4096;
 
 /// Lets more connections wait than is usual.

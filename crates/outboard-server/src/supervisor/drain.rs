@@ -31,7 +31,8 @@ pub(super) enum Asked {
 
 impl Signals {
     pub(super) fn new() -> std::io::Result<Signals> {
-        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (terminate, interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Signals { terminate, interrupt, upgrade: signal(SignalKind::user_defined2())? })
     }
 
@@ -76,12 +77,18 @@ impl Drain {
         self.begun.get()
     }
 
-    /// Why a client that comes now for this purpose is turned away, if it is. Sessions that go on may open lanes until they end.
+    /// Why a client that comes now for this purpose is turned away, if it is. Sessions that go on
+    /// may open lanes until they end.
     pub(super) fn refusal(&self, purpose: &Purpose) -> Option<Refusal> {
-        let new = !matches!(purpose, Purpose::Lane { .. } | Purpose::Memory { .. } | Purpose::Resume { .. });
+        let new = !matches!(
+            purpose,
+            Purpose::Lane { .. } | Purpose::Memory { .. } | Purpose::Resume { .. }
+        );
         (self.begun.get() && new).then(|| Refusal {
             code: RefusalCode::Stopping,
-            sentence: "the server is stopping and takes no new sessions; try again once it runs again".to_owned(),
+            sentence:
+                "the server is stopping and takes no new sessions; try again once it runs again"
+                    .to_owned(),
         })
     }
 }
@@ -96,7 +103,8 @@ impl Drain {
     pub(super) fn refusal_in_queue(&self, purpose: &Purpose) -> Option<Refusal> {
         let upgraded = || Refusal {
             code: RefusalCode::Stopping,
-            sentence: "the server becomes another release, and its queue begins anew; try again".to_owned(),
+            sentence: "the server becomes another release, and its queue begins anew; try again"
+                .to_owned(),
         };
         self.refusal(purpose).or_else(|| self.paused.get().then(upgraded))
     }
@@ -145,11 +153,18 @@ mod tests {
     #[test]
     fn sessions_that_go_on_may_open_lanes() {
         let drain = Drain::default();
-        let (lane, session) = (Purpose::Lane { session: 1, key: 2 }, Purpose::Session { devices: Vec::new() });
+        let (lane, session) =
+            (Purpose::Lane { session: 1, key: 2 }, Purpose::Session { devices: Vec::new() });
         assert!(drain.refusal(&session).is_none());
         drain.begin();
-        assert_eq!(drain.refusal(&session).map(|refusal| refusal.code), Some(RefusalCode::Stopping));
-        assert_eq!(drain.refusal(&Purpose::Probe).map(|refusal| refusal.code), Some(RefusalCode::Stopping));
+        assert_eq!(
+            drain.refusal(&session).map(|refusal| refusal.code),
+            Some(RefusalCode::Stopping)
+        );
+        assert_eq!(
+            drain.refusal(&Purpose::Probe).map(|refusal| refusal.code),
+            Some(RefusalCode::Stopping)
+        );
         assert!(drain.refusal(&lane).is_none());
     }
 }

@@ -27,7 +27,9 @@ pub enum ServeError {
     #[error(transparent)]
     Metrics(#[from] MetricsError),
     /// The folder that was named for notes on sessions cannot be used.
-    #[error("cannot note sessions in {folder:?}: {error}; `outboard serve --records` names another folder, or none")]
+    #[error(
+        "cannot note sessions in {folder:?}: {error}; `outboard serve --records` names another folder, or none"
+    )]
     Records {
         /// The folder.
         folder: Folder,
@@ -57,7 +59,10 @@ pub enum ServeError {
 }
 
 fn elsewhere(place: Option<&Path>) -> String {
-    place.map_or_else(|| "nowhere (`--records none`)".to_owned(), |place| format!("in {}", place.display()))
+    place.map_or_else(
+        || "nowhere (`--records none`)".to_owned(),
+        |place| format!("in {}", place.display()),
+    )
 }
 
 impl ServeError {

@@ -1,5 +1,6 @@
-//! How the devices do, for the metrics. A worker without a client asks NVML: this process loads no library of a driver, and one that hangs must hold up
-//! nobody here. There is such a worker only while somebody reads metrics.
+//! How the devices do, for the metrics. A worker without a client asks NVML: this process loads no
+//! library of a driver, and one that hangs must hold up nobody here. There is such a worker only
+//! while somebody reads metrics.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
@@ -88,7 +89,11 @@ impl Gauges {
             this.changed.notify_waiters();
             if let Over::Failed(reason) = over {
                 let seconds = PAUSE.as_secs();
-                tracing::warn!(reason, seconds, "the metrics lack how the devices do; the next attempt waits");
+                tracing::warn!(
+                    reason,
+                    seconds,
+                    "the metrics lack how the devices do; the next attempt waits"
+                );
                 sleep(PAUSE).await;
             }
         }
@@ -113,8 +118,11 @@ impl Gauges {
     }
 
     async fn ask_worker(&self, supervisor: &Supervisor, worker: &Worker) -> Over {
-        let watch = Watch { supervisor: std::process::id(), platform: supervisor.warm.last_snapshot() };
-        if let Err(error) = worker.send(&ToWorker::Watch(watch), Some(supervisor.sessions.shared_board().as_fd())) {
+        let watch =
+            Watch { supervisor: std::process::id(), platform: supervisor.warm.last_snapshot() };
+        if let Err(error) =
+            worker.send(&ToWorker::Watch(watch), Some(supervisor.sessions.shared_board().as_fd()))
+        {
             return Over::Failed(error.to_string());
         }
         let mut patience = START;
@@ -124,13 +132,21 @@ impl Gauges {
             }
             match timeout(patience, worker.receive()).await {
                 Ok(Ok(Some((ToSupervisor::Gauges(devices), _)))) => self.take(devices),
-                Ok(Ok(Some((ToSupervisor::Failed { sentence, .. }, _)))) => return Over::Failed(sentence),
-                Ok(Ok(Some(_))) => return Over::Failed("its worker said what only one with a client says".to_owned()),
+                Ok(Ok(Some((ToSupervisor::Failed { sentence, .. }, _)))) => {
+                    return Over::Failed(sentence);
+                }
+                Ok(Ok(Some(_))) => {
+                    return Over::Failed(
+                        "its worker said what only one with a client says".to_owned(),
+                    );
+                }
                 Ok(Ok(None)) => return Over::Failed("its worker has ended".to_owned()),
                 Ok(Err(error)) => return Over::Failed(error.to_string()),
                 Err(_) => {
                     let seconds = patience.as_secs();
-                    return Over::Failed(format!("the library that knows has not answered for {seconds} seconds"));
+                    return Over::Failed(format!(
+                        "the library that knows has not answered for {seconds} seconds"
+                    ));
                 }
             }
             patience = ANSWER;

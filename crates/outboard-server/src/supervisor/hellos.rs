@@ -1,9 +1,10 @@
-//! Seats for clients that are at their hello, and for others that are waited for: only so many at once, and who has been silent the longest makes room for
-//! who comes.
+//! Seats for clients that are at their hello, and for others that are waited for: only so many at
+//! once, and who has been silent the longest makes room for who comes.
 //!
-//! Those on this machine have seats of their own, so that strangers do not keep them out. Where most of the seats are taken from, the first has to make
-//! room: one machine that opens thousands of connections stands in its own way. Where each comes from another address, every newcomer gets a seat, and those
-//! who came first have had the longest time to speak.
+//! Those on this machine have seats of their own, so that strangers do not keep them out. Where
+//! most of the seats are taken from, the first has to make room: one machine that opens thousands
+//! of connections stands in its own way. Where each comes from another address, every newcomer gets
+//! a seat, and those who came first have had the longest time to speak.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -22,10 +23,13 @@ pub(super) enum Origin {
     User(u32),
 }
 
-/// What stands for the machine with this address: whoever has one address of IPv6 has all of its network.
+/// What stands for the machine with this address: whoever has one address of IPv6 has all of its
+/// network.
 pub(super) fn machine(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
         address => address,
     }
 }
@@ -44,7 +48,8 @@ pub(super) struct Seats {
     taken: RefCell<AllTaken>,
 }
 
-/// The seats that are taken. Strangers come by the thousand, so that none of them is looked at in vain.
+/// The seats that are taken. Strangers come by the thousand, so that none of them is looked at in
+/// vain.
 #[derive(Default)]
 struct AllTaken {
     /// The longest first.
@@ -65,7 +70,8 @@ pub(super) struct Seat {
     taken: Rc<Taken>,
 }
 
-/// A client that means to speak does so with its first bytes; who has had this long can be sent away.
+/// A client that means to speak does so with its first bytes; who has had this long can be sent
+/// away.
 const FAIR: Duration = Duration::from_millis(100);
 /// One of so many seats is few for one place: several clients of a machine come at once.
 const FEW: usize = 32;
@@ -104,7 +110,8 @@ impl Seats {
         Some(Seat { seats: Rc::clone(self), taken })
     }
 
-    /// The same, and waits for a seat as long as it takes until one has been had for its time. `None` if all speak.
+    /// The same, and waits for a seat as long as it takes until one has been had for its time.
+    /// `None` if all speak.
     pub(super) async fn enter_or_wait(self: &Rc<Self>, from: Origin) -> Option<Seat> {
         let seat = self.enter(from);
         if seat.is_some() {
@@ -116,11 +123,12 @@ impl Seats {
 }
 
 impl AllTaken {
-    /// Which of those that are there makes room for one from there, if any is to: the longest of those from where most come, or of all if nowhere more than
-    /// a `few` come from.
+    /// Which of those that are there makes room for one from there, if any is to: the longest of
+    /// those from where most come, or of all if nowhere more than a `few` come from.
     fn next_to_go(&self, newcomer: Origin, fair: Duration, few: usize) -> Option<usize> {
         let most = *self.counts.values().max()?;
-        let is_crowd = |taken: &Rc<Taken>| most <= few || self.counts.get(&taken.from) == Some(&most);
+        let is_crowd =
+            |taken: &Rc<Taken>| most <= few || self.counts.get(&taken.from) == Some(&most);
         let at = self.order.iter().position(is_crowd)?;
         // Who comes from where there are fewer need not wait for the others to have had their time.
         let is_rarer = self.counts.get(&newcomer).is_none_or(|own| *own < most.max(few));
@@ -178,7 +186,9 @@ mod tests {
 
     fn is_wanted(seat: &Seat) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async { tokio::time::timeout(Duration::from_millis(1), seat.is_wanted()).await.is_ok() })
+        runtime.block_on(async {
+            tokio::time::timeout(Duration::from_millis(1), seat.is_wanted()).await.is_ok()
+        })
     }
 
     /// As if somebody had sat there for longer than is fair.
@@ -202,7 +212,8 @@ mod tests {
         drop((second, third));
         assert!(seat().is_some());
         assert!(
-            hellos.remote.taken.borrow().order.is_empty() && hellos.remote.taken.borrow().counts.is_empty(),
+            hellos.remote.taken.borrow().order.is_empty()
+                && hellos.remote.taken.borrow().counts.is_empty(),
             "seats are given back"
         );
     }
@@ -215,7 +226,10 @@ mod tests {
             let mut all = Vec::new();
             for number in 0..20 {
                 all.push(
-                    seats.enter_or_wait(machine(1)).await.unwrap_or_else(|| panic!("no seat for number {number}")),
+                    seats
+                        .enter_or_wait(machine(1))
+                        .await
+                        .unwrap_or_else(|| panic!("no seat for number {number}")),
                 );
             }
             assert_eq!(seats.taken.borrow().order.len(), 2);
@@ -246,7 +260,8 @@ mod tests {
     #[test]
     fn of_many_machines_the_first_makes_room_at_once() {
         let hellos = Hellos::new(4, 4);
-        let seats: Vec<Seat> = (0..4).map(|number| hellos.enter(machine(number)).unwrap()).collect();
+        let seats: Vec<Seat> =
+            (0..4).map(|number| hellos.enter(machine(number)).unwrap()).collect();
         for (number, seat) in (4..8).zip(&seats) {
             assert!(!is_wanted(seat));
             std::mem::forget(hellos.enter(machine(number)).unwrap());

@@ -1,7 +1,9 @@
-//! Sockets of servers that were killed: taken out of their folder by the next server, whatever its port is.
+//! Sockets of servers that were killed: taken out of their folder by the next server, whatever its
+//! port is.
 //!
-//! Whether a socket is anybody's the system knows by itself: to connect with one of another type does not reach whoever has it, and fails
-//! in another way than where there is nobody. A server that has bound its socket and does not listen yet has it, too.
+//! Whether a socket is anybody's the system knows by itself: to connect with one of another type
+//! does not reach whoever has it, and fails in another way than where there is nobody. A server
+//! that has bound its socket and does not listen yet has it, too.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -21,7 +23,8 @@ use super::local::check_folder;
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The folder's turn: while this lives, no other server takes a socket out of it to put its own there.
+/// The folder's turn: while this lives, no other server takes a socket out of it to put its own
+/// there.
 #[derive(Debug)]
 pub(super) struct Turn(File);
 
@@ -68,8 +71,9 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
     Ok(nobodys)
 }
 
-/// Removes what servers that were killed have left in the usual folder: their own sockets, and what was noted of sessions whose workers are no
-/// more, either. Sessions that wait for their server stay.
+/// Removes what servers that were killed have left in the usual folder: their own sockets, and what
+/// was noted of sessions whose workers are no more, either. Sessions that wait for their server
+/// stay.
 pub(super) fn sweep(folder: &Path) {
     // A folder that others can write to, or somebody else's, is not ours to clean.
     let Ok(turn) = check_folder(folder, 0o022).and_then(|()| Turn::wait(folder)) else { return };
@@ -95,7 +99,9 @@ fn sweep_sessions(folder: &Path) {
     let Ok(open) = File::open(folder) else { return };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some(session) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else { continue };
+        let Some(session) = name.to_str().and_then(|name| name.strip_suffix(".sock")) else {
+            continue;
+        };
         if is_nobodys(&open, &name) {
             // Its server may be about to do the same.
             let _ = fs::remove_file(folder.join(format!("{session}.json")));
@@ -123,17 +129,20 @@ mod tests {
 
     #[test]
     fn only_what_is_nobodys_is_removed() {
-        let folder = std::env::temp_dir().join(format!("outboard-left-over-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("outboard-left-over-{}", std::process::id()));
         let sessions = folder.join("127.0.0.1:9.sessions");
         DirBuilder::new().mode(0o700).recursive(true).create(&sessions).unwrap();
-        for name in ["1.sock", "1.admin.sock", "9.sock", "else.sock", "127.0.0.1:9.sessions/a.sock"] {
+        for name in ["1.sock", "1.admin.sock", "9.sock", "else.sock", "127.0.0.1:9.sessions/a.sock"]
+        {
             drop(UnixListener::bind(folder.join(name)).unwrap());
         }
         fs::write(folder.join("2.sock"), "no socket").unwrap();
         fs::write(sessions.join("a.json"), "").unwrap();
         let _serves = UnixListener::bind(folder.join("3.sock")).unwrap();
         // One that is just starting, and a worker that waits for its server.
-        let kind = |kind| socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let kind =
+            |kind| socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
         let (starts, waits) = (kind(SocketType::STREAM), kind(SocketType::SEQPACKET));
         bind(&starts, &SocketAddrUnix::new(folder.join("4.sock")).unwrap()).unwrap();
         bind(&waits, &SocketAddrUnix::new(sessions.join("b.sock")).unwrap()).unwrap();
@@ -144,7 +153,10 @@ mod tests {
         assert_eq!(names(&folder).len(), 8);
         drop(turn);
         sweep(&folder);
-        assert_eq!(names(&folder), ["127.0.0.1:9.sessions", "2.sock", "3.sock", "4.sock", "else.sock"]);
+        assert_eq!(
+            names(&folder),
+            ["127.0.0.1:9.sessions", "2.sock", "3.sock", "4.sock", "else.sock"]
+        );
         assert_eq!(names(&sessions), ["b.json", "b.sock"]);
         drop((starts, waits));
         sweep(&folder);

@@ -1,4 +1,5 @@
-//! The Unix socket for clients on this machine. Over it they may share memory with their worker, so not everybody may connect.
+//! The Unix socket for clients on this machine. Over it they may share memory with their worker, so
+//! not everybody may connect.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -42,18 +43,22 @@ pub(super) struct Door {
     access: Access,
 }
 
-/// Folders where a server that this user can administer may have its sockets; it takes the first if it is started as this process is.
+/// Folders where a server that this user can administer may have its sockets; it takes the first if
+/// it is started as this process is.
 pub fn usual_folders() -> Vec<PathBuf> {
     let given = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
-    let (system, own) =
-        (PathBuf::from("/run/outboard"), PathBuf::from(format!("/tmp/outboard-{}", geteuid().as_raw())));
+    let (system, own) = (
+        PathBuf::from("/run/outboard"),
+        PathBuf::from(format!("/tmp/outboard-{}", geteuid().as_raw())),
+    );
     let given = given.map(|folder| PathBuf::from(folder).join("outboard"));
     // The system's is root's, but a service's user may have it too.
     let [first, last] = if geteuid().is_root() { [system, own] } else { [own, system] };
     given.into_iter().chain([first, last]).collect()
 }
 
-/// The usual path: in the folder that the system gives a user or its services for the time they run.
+/// The usual path: in the folder that the system gives a user or its services for the time they
+/// run.
 pub fn usual(port: u16) -> PathBuf {
     usual_folders().swap_remove(0).join(format!("{port}.sock"))
 }
@@ -105,7 +110,10 @@ impl Door {
     }
 
     /// Goes on with a socket that is open already, where it is to be.
-    pub(super) fn go_on(listener: std::os::unix::net::UnixListener, access: Access) -> io::Result<Option<Door>> {
+    pub(super) fn go_on(
+        listener: std::os::unix::net::UnixListener,
+        access: Access,
+    ) -> io::Result<Option<Door>> {
         let address = listener.local_addr()?;
         let Some(path) = address.as_pathname().map(Path::to_owned) else { return Ok(None) };
         listener.set_nonblocking(true)?;
@@ -119,7 +127,10 @@ impl Door {
     pub(super) fn listen(path: &Path, access: Access) -> io::Result<Door> {
         let turn = Turn::wait(left_over::folder_of(path)).ok();
         let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && left_over::remove(path).unwrap_or(false) => {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && left_over::remove(path).unwrap_or(false) =>
+            {
                 UnixListener::bind(path)
             }
             outcome => outcome,
@@ -139,7 +150,8 @@ impl Door {
         &self.path
     }
 
-    /// What clients are told of it. A path that is no text, or relative, would mean nothing to them.
+    /// What clients are told of it. A path that is no text, or relative, would mean nothing to
+    /// them.
     pub(super) fn told(&self) -> Option<Local> {
         let path = std::fs::canonicalize(&self.path).ok()?.to_str()?.to_owned();
         Some(Local { host: outboard_transport::host::id(), user: geteuid().as_raw(), path })
@@ -150,10 +162,12 @@ impl Door {
         Ok(self.listener.accept().await?.0)
     }
 
-    /// Whether the client's user may connect. For groups and everybody, the file's permissions have seen to it.
+    /// Whether the client's user may connect. For groups and everybody, the file's permissions have
+    /// seen to it.
     pub(super) fn admits(&self, stream: &UnixStream) -> bool {
         let own = geteuid().as_raw();
-        self.access != Access::Owner || stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
+        self.access != Access::Owner
+            || stream.peer_cred().is_ok_and(|peer| peer.uid() == own || peer.uid() == 0)
     }
 }
 

@@ -1,4 +1,5 @@
-//! What monitoring systems read, in the text format of OpenMetrics. Names of owners are in it, so that it is not for everybody.
+//! What monitoring systems read, in the text format of OpenMetrics. Names of owners are in it, so
+//! that it is not for everybody.
 
 mod devices;
 mod http;
@@ -100,13 +101,22 @@ impl Snapshot {
         let used = |device: &usize| self.owners.values().any(|reading| reading.peak[*device] > 0);
         let devices: Vec<usize> = (0..crate::meter::DEVICES).filter(used).collect();
         self.owners.iter().flat_map(move |(owner, reading)| {
-            let row =
-                |device: usize| (vec![("owner", owner.clone()), ("device", device.to_string())], reading.held[device]);
+            let row = |device: usize| {
+                (
+                    vec![("owner", owner.clone()), ("device", device.to_string())],
+                    reading.held[device],
+                )
+            };
             devices.clone().into_iter().map(row).collect::<Vec<_>>()
         })
     }
 
-    fn named(&self, label: &'static str, names: &'static [&'static str], of: impl Fn(&Reading) -> Vec<u64>) -> Rows {
+    fn named(
+        &self,
+        label: &'static str,
+        names: &'static [&'static str],
+        of: impl Fn(&Reading) -> Vec<u64>,
+    ) -> Rows {
         let mut rows = Vec::new();
         for (owner, reading) in &self.owners {
             for (name, count) in names.iter().zip(of(reading)) {
@@ -121,8 +131,12 @@ impl Snapshot {
         for (owner, reading) in &self.owners {
             for (direction, ways) in DIRECTIONS.iter().zip(&reading.bytes) {
                 for (way, count) in WAYS.iter().zip(ways) {
-                    let labels = [("owner", owner.as_str()), ("direction", direction), ("way", way)];
-                    rows.push((labels.map(|(name, value)| (name, value.to_owned())).to_vec(), *count));
+                    let labels =
+                        [("owner", owner.as_str()), ("direction", direction), ("way", way)];
+                    rows.push((
+                        labels.map(|(name, value)| (name, value.to_owned())).to_vec(),
+                        *count,
+                    ));
                 }
             }
         }
@@ -137,16 +151,31 @@ type Rows = Vec<(Vec<(&'static str, String)>, u64)>;
 struct Pen<'a>(DescriptorEncoder<'a>);
 
 impl Pen<'_> {
-    fn begin<'s>(&'s mut self, name: &'s str, help: &str, kind: MetricType) -> Result<MetricEncoder<'s>, Error> {
+    fn begin<'s>(
+        &'s mut self,
+        name: &'s str,
+        help: &str,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, Error> {
         self.0.encode_descriptor(name, help, None, kind)
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: &impl EncodeCounterValue) -> Result<(), Error> {
+    fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: &impl EncodeCounterValue,
+    ) -> Result<(), Error> {
         let none: Option<&Exemplar<NoLabelSet, u64>> = None;
         self.begin(name, help, MetricType::Counter)?.encode_counter(value, none)
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: &impl EncodeGaugeValue) -> Result<(), Error> {
+    fn gauge(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: &impl EncodeGaugeValue,
+    ) -> Result<(), Error> {
         self.begin(name, help, MetricType::Gauge)?.encode_gauge(value)
     }
 
@@ -158,7 +187,9 @@ impl Pen<'_> {
     ) -> Result<(), Error> {
         let none: Option<&Exemplar<NoLabelSet, u64>> = None;
         let mut metric = self.begin(name, help, MetricType::Counter)?;
-        rows.into_iter().try_for_each(|(labels, count)| metric.encode_family(&labels)?.encode_counter(&count, none))
+        rows.into_iter().try_for_each(|(labels, count)| {
+            metric.encode_family(&labels)?.encode_counter(&count, none)
+        })
     }
 
     fn gauges(
@@ -168,7 +199,9 @@ impl Pen<'_> {
         rows: impl IntoIterator<Item = (Vec<(&'static str, String)>, u64)>,
     ) -> Result<(), Error> {
         let mut metric = self.begin(name, help, MetricType::Gauge)?;
-        rows.into_iter().try_for_each(|(labels, count)| metric.encode_family(&labels)?.encode_gauge(&(count as f64)))
+        rows.into_iter().try_for_each(|(labels, count)| {
+            metric.encode_family(&labels)?.encode_gauge(&(count as f64))
+        })
     }
 }
 
@@ -190,44 +223,78 @@ fn histogram(
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut pen = Pen(encoder);
-        let rows = self
-            .sessions
-            .iter()
-            .map(|((owner, state), count)| (vec![("owner", owner.clone()), ("state", (*state).to_owned())], *count));
+        let rows = self.sessions.iter().map(|((owner, state), count)| {
+            (vec![("owner", owner.clone()), ("state", (*state).to_owned())], *count)
+        });
         pen.gauges("outboard_sessions", "Sessions now", rows)?;
         pen.gauge("outboard_sessions_limit", "The most sessions at once", &self.most_sessions)?;
         let one = |label: &'static str, counts: &BTreeMap<&'static str, u64>| -> Rows {
             counts.iter().map(|(name, count)| (vec![(label, (*name).to_owned())], *count)).collect()
         };
-        pen.counters("outboard_session_starts", "Sessions that clients asked for", one("outcome", &self.starts))?;
+        pen.counters(
+            "outboard_session_starts",
+            "Sessions that clients asked for",
+            one("outcome", &self.starts),
+        )?;
         pen.counters("outboard_refusals", "Connections refused", one("code", &self.refusals))?;
         let commands = self.named("class", &CLASSES, |reading| reading.commands.to_vec());
         pen.counters("outboard_commands", "Commands that workers have taken", commands)?;
-        let chained = self.owners.iter().map(|(owner, reading)| (vec![("owner", owner.clone())], reading.chained));
-        pen.counters("outboard_chained_launches", "Launches that workers made with others, as one", chained)?;
+        let chained = self
+            .owners
+            .iter()
+            .map(|(owner, reading)| (vec![("owner", owner.clone())], reading.chained));
+        pen.counters(
+            "outboard_chained_launches",
+            "Launches that workers made with others, as one",
+            chained,
+        )?;
         pen.counters("outboard_bytes", "Bytes between clients and workers", self.bytes())?;
         let errors = self.named("kind", &ERRORS, |reading| reading.errors.to_vec());
         pen.counters("outboard_errors", "CUDA errors that clients were told", errors)?;
-        let mut waits = pen.begin("outboard_wait_seconds", "Waits for the device", MetricType::Histogram)?;
+        let mut waits =
+            pen.begin("outboard_wait_seconds", "Waits for the device", MetricType::Histogram)?;
         for (owner, reading) in &self.owners {
             let labels = [("owner", owner.as_str())];
             let bounds = WAIT_BOUNDS.iter().map(|ns| *ns as f64 / 1e9);
             let seconds = reading.wait_ns as f64 / 1e9;
             histogram(&mut waits.encode_family(&labels)?, bounds, &reading.waits, seconds)?;
         }
-        pen.gauges("outboard_device_memory_bytes", "Device memory that sessions hold", self.memory())?;
+        pen.gauges(
+            "outboard_device_memory_bytes",
+            "Device memory that sessions hold",
+            self.memory(),
+        )?;
         pen.gauge("outboard_warm_workers", "Workers that wait for a client", &self.warm)?;
-        pen.gauge("outboard_warm_workers_wanted", "Workers that are to wait for a client", &self.warm_wanted)?;
-        let memory = self.warm_memory.iter().map(|(device, bytes)| (vec![("device", device.to_string())], *bytes));
-        pen.gauges("outboard_warm_device_memory_bytes", "Device memory that waiting workers hold", memory)?;
+        pen.gauge(
+            "outboard_warm_workers_wanted",
+            "Workers that are to wait for a client",
+            &self.warm_wanted,
+        )?;
+        let memory = self
+            .warm_memory
+            .iter()
+            .map(|(device, bytes)| (vec![("device", device.to_string())], *bytes));
+        pen.gauges(
+            "outboard_warm_device_memory_bytes",
+            "Device memory that waiting workers hold",
+            memory,
+        )?;
         let help = "Memory of this machine that waiting workers hold";
         pen.gauge("outboard_warm_host_memory_bytes", help, &self.warm_host_memory)?;
-        pen.counters("outboard_workers_given", "Workers that clients were given", one("worker", &self.given))?;
+        pen.counters(
+            "outboard_workers_given",
+            "Workers that clients were given",
+            one("worker", &self.given),
+        )?;
         pen.gauge("outboard_queue_length", "Clients that wait for their place", &self.queued)?;
-        let mut queue =
-            pen.begin("outboard_queue_wait_seconds", "How long clients waited for their place", MetricType::Histogram)?;
+        let mut queue = pen.begin(
+            "outboard_queue_wait_seconds",
+            "How long clients waited for their place",
+            MetricType::Histogram,
+        )?;
         histogram(&mut queue, QUEUE_BOUNDS, &self.queue.counts, self.queue.seconds)?;
-        let about = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("protocol", VERSION.to_string())];
+        let about =
+            [("version", env!("CARGO_PKG_VERSION").to_owned()), ("protocol", VERSION.to_string())];
         pen.begin("outboard_build", "The server", MetricType::Info)?.encode_info(&about)?;
         if let Some(read) = &self.devices {
             devices::encode(read, &mut pen)?;
@@ -259,7 +326,10 @@ mod tests {
             memory: 1024,
             now,
         };
-        Read { when: std::time::Instant::now(), devices: vec![device(0, known), device(2, Gauges::default())] }
+        Read {
+            when: std::time::Instant::now(),
+            devices: vec![device(0, known), device(2, Gauges::default())],
+        }
     }
 
     #[test]
@@ -271,7 +341,8 @@ mod tests {
         reading.wait_ns = 1_500_000_000;
         (reading.held[1], reading.peak[1]) = (1 << 30, 1 << 31);
         let snapshot = Snapshot {
-            owners: [("a\"b\n".to_owned(), reading), ("idle".to_owned(), Reading::default())].into(),
+            owners: [("a\"b\n".to_owned(), reading), ("idle".to_owned(), Reading::default())]
+                .into(),
             sessions: [(("a\"b\n".to_owned(), "serving"), 2)].into(),
             most_sessions: 5,
             warm: 1,
@@ -323,10 +394,13 @@ mod tests {
         assert!(text.ends_with("# EOF\n"), "{text}");
         // Memory that nobody has held, and what NVML does not know, is left out.
         let named = |name: &str, device: &str| {
-            text.lines().any(|line| line.starts_with(name) && line.contains(&format!("device=\"{device}\"")))
+            text.lines().any(|line| {
+                line.starts_with(name) && line.contains(&format!("device=\"{device}\""))
+            })
         };
         assert!(!named("outboard_device_memory_bytes", "0"), "{text}");
-        for unit in ["memory_used_bytes", "utilization_ratio", "temperature_celsius", "power_watts"] {
+        for unit in ["memory_used_bytes", "utilization_ratio", "temperature_celsius", "power_watts"]
+        {
             assert!(!named(&format!("outboard_device_{unit}"), "2"), "{unit}: {text}");
         }
         names::check(&text);

@@ -1,7 +1,8 @@
 //! Accepts clients and starts a worker process for each.
 //!
-//! The supervisor reads one bounded message from a client, its hello, and hands the connection to a worker. It never
-//! loads a driver library. What it holds for a client is a table entry and a process.
+//! The supervisor reads one bounded message from a client, its hello, and hands the connection to a
+//! worker. It never loads a driver library. What it holds for a client is a table entry and a
+//! process.
 
 mod admin;
 mod admit;
@@ -58,8 +59,9 @@ use upgrade::{Asker, Coming, Counter, Inherited};
 pub use upgrade::{LISTENS_AT, could_serve};
 use warm::Warm;
 
-/// Serves until SIGTERM or SIGINT, lets sessions finish for [a while](standing::Config::drain), then stops all workers and returns. Must be called on the thread that lives as
-/// long as the process: workers die with the thread that started them.
+/// Serves until SIGTERM or SIGINT, lets sessions finish for [a while](standing::Config::drain),
+/// then stops all workers and returns. Must be called on the thread that lives as long as the
+/// process: workers die with the thread that started them.
 pub fn serve(config: Config) -> Result<(), ServeError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(config))
 }
@@ -92,7 +94,10 @@ struct Supervisor {
 impl Supervisor {
     /// How many sessions there may be at once. There are more workers: those for who only asks.
     fn most_sessions(&self) -> usize {
-        self.config.sharing.sessions.map_or(self.parts.sessions, |most| most.min(self.parts.sessions))
+        self.config
+            .sharing
+            .sessions
+            .map_or(self.parts.sessions, |most| most.min(self.parts.sessions))
     }
 
     /// How many workers there may be yet.
@@ -100,7 +105,8 @@ impl Supervisor {
         self.parts.sessions.saturating_sub(self.sessions.len())
     }
 
-    /// Why a client that comes now would not get a session, as far as that does not depend on the client.
+    /// Why a client that comes now would not get a session, as far as that does not depend on the
+    /// client.
     fn why_not_ready(&self) -> Option<&'static str> {
         if self.drain.has_begun() {
             return Some("the server is stopping");
@@ -110,7 +116,8 @@ impl Supervisor {
     }
 }
 
-/// Divides the descriptors, and with them how many sessions there can be and how many workers for those who only ask.
+/// Divides the descriptors, and with them how many sessions there can be and how many workers for
+/// those who only ask.
 fn divide(config: &mut Config) -> Result<(Parts, usize), ServeError> {
     let limit = descriptors::raise_limit();
     config.warm = config.warm.within(limit);
@@ -145,13 +152,17 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let local = door.as_ref().and_then(Door::told);
     let desk = unless_upgraded(upgrades, admin::Desk::open(&config, address.port()))?;
     left_over::sweep(&local::usual_folders().swap_remove(0));
-    let metrics = unless_upgraded(upgrades, metrics::Listener::open(&config.metrics).await.map_err(ServeError::from))?;
+    let metrics = unless_upgraded(
+        upgrades,
+        metrics::Listener::open(&config.metrics).await.map_err(ServeError::from),
+    )?;
     let tasks = tokio::task::LocalSet::new();
     // What is lent is not promised.
     let queue = sharing::Queue::new(&config.sharing, config.sharing.oversubscribe.is_none());
     let traces = Rc::new(traces::Traces::new(&config.traces));
     let shared = Descriptors { all: parts.shared, of_a_session: parts.shared_of_a_session() };
-    let (sessions, late) = tasks.run_until(adopt::sessions(&config, address, &queue, &traces, shared)).await?;
+    let (sessions, late) =
+        tasks.run_until(adopt::sessions(&config, address, &queue, &traces, shared)).await?;
     if upgrades > 0 {
         upgrade::reap();
     }
@@ -204,7 +215,13 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         match tasks.run_until(doors.accept_while(&supervisor, signals.next(&mut askers))).await {
             Asked::Stop(signal) => break signal,
             Asked::Upgrade(asker) => {
-                let upgrade = tasks.run_until(try_upgrade(&supervisor, &doors, upgrades + 1, &asker, &mut signals));
+                let upgrade = tasks.run_until(try_upgrade(
+                    &supervisor,
+                    &doors,
+                    upgrades + 1,
+                    &asker,
+                    &mut signals,
+                ));
                 if let Some(signal) = upgrade.await {
                     break signal;
                 }
@@ -219,7 +236,9 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let drained = drain::wait(&supervisor.sessions, config.standing.drain, &mut signals);
     // Who comes now is told that the server stops, and sessions may still open lanes.
     let (sessions, warm) = (&supervisor.sessions, &supervisor.warm);
-    tasks.run_until(async { tokio::join!(doors.accept_while(&supervisor, drained), warm.stop()) }).await;
+    tasks
+        .run_until(async { tokio::join!(doors.accept_while(&supervisor, drained), warm.stop()) })
+        .await;
     drop(doors);
     tasks.run_until(sessions.stop_all()).await;
     tasks.run_until(traces.finish()).await;
@@ -228,7 +247,10 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
 }
 
 /// What a server can do without is no reason to end for one that others use already.
-fn unless_upgraded<T>(upgrades: u64, opened: Result<Option<T>, ServeError>) -> Result<Option<T>, ServeError> {
+fn unless_upgraded<T>(
+    upgrades: u64,
+    opened: Result<Option<T>, ServeError>,
+) -> Result<Option<T>, ServeError> {
     match opened {
         Err(error) if upgrades > 0 => {
             tracing::error!(%error, code = %error.code(), "the server goes on without");
@@ -238,7 +260,8 @@ fn unless_upgraded<T>(upgrades: u64, opened: Result<Option<T>, ServeError>) -> R
     }
 }
 
-/// Becomes another release. Returns only if that is not to be: then perhaps because of a signal that stops the server.
+/// Becomes another release. Returns only if that is not to be: then perhaps because of a signal
+/// that stops the server.
 async fn try_upgrade(
     supervisor: &Rc<Supervisor>,
     doors: &Doors,
@@ -268,7 +291,8 @@ const REVOKE_EVERY: Duration = Duration::from_millis(500);
 
 /// Ends the sessions of tokens that are revoked. Never ends.
 async fn revoke(supervisor: Rc<Supervisor>) {
-    // The first look is for sessions of the server before, whose tokens may have been revoked meanwhile.
+    // The first look is for sessions of the server before, whose tokens may have been revoked
+    // meanwhile.
     let mut is_first = true;
     loop {
         tokio::time::sleep(REVOKE_EVERY).await;
@@ -290,7 +314,11 @@ async fn tell_left_out() {
     loop {
         tokio::time::sleep(LEFT_OUT_EVERY).await;
         for (kind, left_out) in STRANGERS.left_out() {
-            tracing::info!(kind, left_out, "lines were left out of this log: there were too many of their kind");
+            tracing::info!(
+                kind,
+                left_out,
+                "lines were left out of this log: there were too many of their kind"
+            );
         }
     }
 }

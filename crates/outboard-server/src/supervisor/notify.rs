@@ -17,7 +17,10 @@ pub(super) fn ready() {
 
 /// No new sessions from now on.
 pub(super) fn stopping(sessions: usize) {
-    tell(&[NotifyState::Stopping, NotifyState::Status(&format!("stopping: {sessions} sessions may finish"))]);
+    tell(&[
+        NotifyState::Stopping,
+        NotifyState::Status(&format!("stopping: {sessions} sessions may finish")),
+    ]);
 }
 
 /// Another release takes over.

@@ -42,15 +42,17 @@ impl Over {
 
     fn tell(&self, session: u64, is_its_client: impl Fn(&Ended) -> bool) -> Refusal {
         match self.0.iter().find(|ended| ended.session == session && is_its_client(ended)) {
-            Some(ended) => {
-                Refusal { code: RefusalCode::SessionOver, sentence: format!("the session was {}", ended.why) }
-            }
+            Some(ended) => Refusal {
+                code: RefusalCode::SessionOver,
+                sentence: format!("the session was {}", ended.why),
+            },
             None => no_session(),
         }
     }
 }
 
-/// One answer to a number that is not there and to a wrong key, so that it does not tell which sessions exist.
+/// One answer to a number that is not there and to a wrong key, so that it does not tell which
+/// sessions exist.
 pub(super) fn no_session() -> Refusal {
     let sentence = "the server has no such session, or it has another key".to_owned();
     Refusal { code: RefusalCode::NoSession, sentence }

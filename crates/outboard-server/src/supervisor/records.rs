@@ -1,8 +1,10 @@
-//! What the server notes of its sessions, so that the next server at the same address can go on with them.
+//! What the server notes of its sessions, so that the next server at the same address can go on
+//! with them.
 //!
-//! For each session there is a file, which says what the supervisor must know of it, and a socket, at which its worker waits for a supervisor when
-//! its own is gone. Both lie in a folder that only the server's user can look into: who can connect there is a supervisor, and what is
-//! written there was written by one. A worker is never asked what it may do.
+//! For each session there is a file, which says what the supervisor must know of it, and a socket,
+//! at which its worker waits for a supervisor when its own is gone. Both lie in a folder that only
+//! the server's user can look into: who can connect there is a supervisor, and what is written
+//! there was written by one. A worker is never asked what it may do.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +16,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +35,13 @@ use crate::number::Number;
 #[derive(Debug)]
 pub(super) struct Records {
     path: PathBuf,
-    /// The same, open: a socket's path may be 107 bytes long at most, and the way through this is short.
+    /// The same, open: a socket's path may be 107 bytes long at most, and the way through this is
+    /// short.
     folder: File,
 }
 
-/// What is noted of a session. Fields are only ever added, with a default: the reader may be of another release.
+/// What is noted of a session. Fields are only ever added, with a default: the reader may be of
+/// another release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// Number and key, in hexadecimal digits.
@@ -73,7 +79,8 @@ pub(super) struct Record {
     pub(super) meter: String,
 }
 
-/// Milliseconds of the system's clock that never steps; the same for all processes while the system runs.
+/// Milliseconds of the system's clock that never steps; the same for all processes while the system
+/// runs.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
@@ -108,7 +115,8 @@ impl Record {
     }
 
     pub(super) fn about(&self, place: Option<Rc<Place>>) -> About {
-        let (identity, holder, peer) = (self.identity.clone(), self.holder.clone(), self.peer.clone());
+        let (identity, holder, peer) =
+            (self.identity.clone(), self.holder.clone(), self.peer.clone());
         let asker = holder.clone();
         About { identity, holder, asker, peer, kind: self.kind, place, parent: None }
     }
@@ -137,7 +145,8 @@ fn home(session: u64) -> String {
     format!("{}.sock", Number(session))
 }
 
-/// The folder in which the server at this address notes its sessions with these settings, if it is to do so.
+/// The folder in which the server at this address notes its sessions with these settings, if it is
+/// to do so.
 pub(super) fn place(folder: &Folder, address: SocketAddr) -> Option<PathBuf> {
     let under = match folder {
         Folder::Off => return None,
@@ -189,7 +198,12 @@ impl Records {
         listen(&socket, BACKLOG)?;
         // Whole or not at all: the server may be killed while it writes.
         let unfinished = self.path.join(format!("{}.part", note(session)));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unfinished)?;
         file.write_all(&serde_json::to_vec(record)?)?;
         fs::rename(&unfinished, self.path.join(note(session)))?;
         Ok(socket)
@@ -208,9 +222,13 @@ impl Records {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let Some(number) = name.to_str().and_then(|name| name.strip_suffix(".json")) else { continue };
+            let Some(number) = name.to_str().and_then(|name| name.strip_suffix(".json")) else {
+                continue;
+            };
             let Ok(session) = u64::from_str_radix(number, 16) else { continue };
-            match read(&entry.path()).filter(|record| record.session() == Some(session) && record.key().is_some()) {
+            match read(&entry.path())
+                .filter(|record| record.session() == Some(session) && record.key().is_some())
+            {
                 Some(record) => all.push((session, record)),
                 None => {
                     tracing::warn!(file = %entry.path().display(), "what is noted of a session makes no sense; the session is left alone")
@@ -220,7 +238,8 @@ impl Records {
         all
     }
 
-    /// Connects to the worker of a session; an error of kind `ConnectionRefused` or `NotFound` says that there is none.
+    /// Connects to the worker of a session; an error of kind `ConnectionRefused` or `NotFound` says
+    /// that there is none.
     pub(super) fn connect(&self, session: u64) -> io::Result<OwnedFd> {
         let socket = Records::socket()?;
         // Else a worker that does not take connections would hold up the server.
@@ -229,12 +248,15 @@ impl Records {
         Ok(socket)
     }
 
-    /// Removes what is left of sessions that were never noted whole. For a server that has no session yet.
+    /// Removes what is left of sessions that were never noted whole. For a server that has no
+    /// session yet.
     pub(super) fn sweep(&self) {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let noted = |number: &str| self.path.join(format!("{number}.json")).exists();
-            if name.ends_with(".part") || name.strip_suffix(".sock").is_some_and(|number| !noted(number)) {
+            if name.ends_with(".part")
+                || name.strip_suffix(".sock").is_some_and(|number| !noted(number))
+            {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -299,7 +321,9 @@ mod tests {
         let record = Record::new(&start(), &about(), 77, "board".into());
         let socket = records.add(0xabc, &record).unwrap();
         assert_eq!((record.session(), record.key()), (Some(0xabc), Some(1 << 100)));
-        assert!(record.since() <= Instant::now() && record.since().elapsed() < Duration::from_secs(60));
+        assert!(
+            record.since() <= Instant::now() && record.since().elapsed() < Duration::from_secs(60)
+        );
 
         let other = Records::open(&at, "127.0.0.1:2".parse().unwrap()).unwrap().unwrap();
         assert!(other.all().is_empty(), "each address has a folder of its own");
@@ -334,11 +358,13 @@ mod tests {
     #[test]
     fn a_folder_that_others_can_look_into_is_not_used() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = std::env::temp_dir().join(format!("outboard-records-open-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("outboard-records-open-{}", std::process::id()));
         let path = folder.join("127.0.0.1:1.sessions");
         fs::create_dir_all(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        let error = Records::open(&Folder::At(folder.clone()), "127.0.0.1:1".parse().unwrap()).unwrap_err();
+        let error =
+            Records::open(&Folder::At(folder.clone()), "127.0.0.1:1".parse().unwrap()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         fs::remove_dir_all(folder).unwrap();
     }

@@ -11,8 +11,8 @@ use crate::control::Grace;
 pub struct Config {
     /// How long a session is kept whose client is not heard of any more; zero: not at all.
     pub grace: Duration,
-    /// How long a session is kept whose connection was closed without a goodbye: by the client's system, as its process was killed, or by
-    /// something between.
+    /// How long a session is kept whose connection was closed without a goodbye: by the client's
+    /// system, as its process was killed, or by something between.
     pub closed_grace: Duration,
     /// A peer that does not answer for so long is taken for gone.
     pub keepalive: Duration,
@@ -47,8 +47,9 @@ mod tests {
     fn the_shorter_time_counts() {
         let config = Config { grace: Duration::from_secs(20), ..Config::default() };
         let grace = |seconds| config.grace(Terms { grace: Duration::from_secs(seconds) });
-        let terms =
-            |silent, closed| Some(Grace { silent: Duration::from_secs(silent), closed: Duration::from_secs(closed) });
+        let terms = |silent, closed| {
+            Some(Grace { silent: Duration::from_secs(silent), closed: Duration::from_secs(closed) })
+        };
         assert_eq!(grace(60), terms(20, 5));
         assert_eq!(grace(3), terms(3, 3));
         assert_eq!(grace(0), None);

@@ -1,8 +1,9 @@
 //! Clients that come over TCP: whether they encrypt is seen by their first byte.
 //!
-//! A session that is encrypted is so twice: the supervisor, which alone has the server's key, hears the hello; then it sends the client on to the
-//! worker, which has a certificate for this session only. A further connection of such a session says hello in the clear, with a proof that
-//! the client has the session's key and nothing that is secret, and is the worker's from then on.
+//! A session that is encrypted is so twice: the supervisor, which alone has the server's key, hears
+//! the hello; then it sends the client on to the worker, which has a certificate for this session
+//! only. A further connection of such a session says hello in the clear, with a proof that the
+//! client has the session's key and nothing that is secret, and is the worker's from then on.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -49,7 +50,15 @@ impl Newcomer for Unknown {
         }
         let Some(acceptor) = supervisor.gate.acceptor() else {
             let refusal = not_encrypted("this server does not encrypt connections");
-            return admit::refuse_and_go(supervisor, self.0, peer, Some(seat), &refusal, Instant::now()).await;
+            return admit::refuse_and_go(
+                supervisor,
+                self.0,
+                peer,
+                Some(seat),
+                &refusal,
+                Instant::now(),
+            )
+            .await;
         };
         // An encrypted connection takes a few round trips.
         seat.has_spoken();
@@ -59,7 +68,9 @@ impl Newcomer for Unknown {
             () = seat.is_wanted() => return,
         };
         match accepted {
-            Ok(Ok(stream)) => admit::admit(supervisor, Encrypted(Box::new(stream)), peer, seat, deadline).await,
+            Ok(Ok(stream)) => {
+                admit::admit(supervisor, Encrypted(Box::new(stream)), peer, seat, deadline).await
+            }
             Ok(Err(error)) => {
                 if let Some(left_out) = STRANGERS.admits("no_encryption") {
                     tracing::info!(%peer, code = %Code::ServerNotTrusted, %error, left_out, "refused: no encrypted connection came about");
@@ -100,13 +111,21 @@ impl AsFd for Encrypted {
 }
 
 impl AsyncRead for Encrypted {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut *self.0).poll_read(cx, buffer)
     }
 }
 
 impl AsyncWrite for Encrypted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut *self.0).poll_write(cx, bytes)
     }
 
@@ -119,17 +138,27 @@ impl AsyncWrite for Encrypted {
     }
 }
 
-/// Checks that the hello may come this way. If it shows that the client has a session's key, puts the key where it belongs, and says that the
-/// connection is encrypted from there on.
-pub(super) fn look_at(supervisor: &Supervisor, hello: &mut Hello, way: &Way, peer: Peer) -> Result<bool, Refusal> {
-    let malformed = |_| Refusal { code: RefusalCode::BadHello, sentence: "the proof is malformed".to_owned() };
+/// Checks that the hello may come this way. If it shows that the client has a session's key, puts
+/// the key where it belongs, and says that the connection is encrypted from there on.
+pub(super) fn look_at(
+    supervisor: &Supervisor,
+    hello: &mut Hello,
+    way: &Way,
+    peer: Peer,
+) -> Result<bool, Refusal> {
+    let malformed =
+        |_| Refusal { code: RefusalCode::BadHello, sentence: "the proof is malformed".to_owned() };
     let proof: Option<Proof> = hello.more.get(PROOF).map_err(malformed)?;
     let purpose = hello.purpose.number();
     let Hello { purpose: about, more, .. } = hello;
     let keyed = about.keyed();
     match (way, keyed, proof) {
         (Way::Plain, Some((session, key)), Some(proof)) => {
-            *key = supervisor.sessions.proven(session, &proof, &proven(session, purpose, proof.nonce, more))?;
+            *key = supervisor.sessions.proven(
+                session,
+                &proof,
+                &proven(session, purpose, proof.nonce, more),
+            )?;
             Ok(true)
         }
         (Way::Plain, keyed, _) => {
@@ -147,7 +176,8 @@ pub(super) fn look_at(supervisor: &Supervisor, hello: &mut Hello, way: &Way, pee
             }
         }
         (Way::Secure { .. }, Some(_), _) => {
-            let sentence = "further connections of a session say hello in the clear, with a proof".to_owned();
+            let sentence =
+                "further connections of a session say hello in the clear, with a proof".to_owned();
             Err(Refusal { code: RefusalCode::BadHello, sentence })
         }
         _ => Ok(false),

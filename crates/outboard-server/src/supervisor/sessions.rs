@@ -92,18 +92,38 @@ impl Table {
 
 impl Sessions {
     /// None yet, and room for so many.
-    pub(super) fn new(most: usize, heritage: Heritage, traces: Rc<Traces>, lending: Lending) -> io::Result<Sessions> {
+    pub(super) fn new(
+        most: usize,
+        heritage: Heritage,
+        traces: Rc<Traces>,
+        lending: Lending,
+    ) -> io::Result<Sessions> {
         let Heritage { records, outlive, board, shared: most_shared } = heritage;
         let left = board.and_then(|board| {
-            Board::take_over(board, most).inspect_err(|error| tracing::warn!(%error, "there is a new board")).ok()
+            Board::take_over(board, most)
+                .inspect_err(|error| tracing::warn!(%error, "there is a new board"))
+                .ok()
         });
         let (board, shared) = left.map_or_else(|| Board::create(most), Ok)?;
-        let (sessions, shares, over) = (RefCell::default(), Shares::new(most_shared), RefCell::default());
+        let (sessions, shares, over) =
+            (RefCell::default(), Shares::new(most_shared), RefCell::default());
         let layout = Board::layout(most);
         let (totals, ended) = (RefCell::default(), Notify::new());
         let lending = Rc::new(lending);
-        let table =
-            Table { sessions, board, layout, shared, shares, over, totals, traces, records, outlive, ended, lending };
+        let table = Table {
+            sessions,
+            board,
+            layout,
+            shared,
+            shares,
+            over,
+            totals,
+            traces,
+            records,
+            outlive,
+            ended,
+            lending,
+        };
         Ok(Sessions { table: Rc::new(table) })
     }
 
@@ -116,7 +136,12 @@ impl Sessions {
 
     /// How many are sessions, and not of those who only ask.
     pub(super) fn serving(&self) -> usize {
-        self.table.sessions.borrow().values().filter(|entry| entry.about.kind == Kind::Session).count()
+        self.table
+            .sessions
+            .borrow()
+            .values()
+            .filter(|entry| entry.about.kind == Kind::Session)
+            .count()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -157,10 +182,16 @@ impl Sessions {
         if about.kind != Kind::Probe {
             self.settle(&worker, session, &record, &meter);
         }
-        // The last, after which the worker may welcome its client: from then on the session outlives this process.
+        // The last, after which the worker may welcome its client: from then on the session
+        // outlives this process.
         worker.send(&ToWorker::Meter, Some(meter.memory()))?;
         let (welcome, welcomed) = oneshot::channel();
-        self.attend(worker, session, Noted { record, about, meter, phase: Phase::Starting }, welcome);
+        self.attend(
+            worker,
+            session,
+            Noted { record, about, meter, phase: Phase::Starting },
+            welcome,
+        );
         Ok(welcomed)
     }
 
@@ -177,7 +208,9 @@ impl Sessions {
     fn adopt(&self, mut orphan: Orphan, queue: &Queue) -> io::Result<()> {
         let left = orphan.take_kept(kept::METER).filter(|_| orphan.record.meter == Meter::layout());
         let left = left.and_then(|memory| {
-            Meter::take_over(memory).inspect_err(|error| tracing::warn!(%error, "a session is no longer counted")).ok()
+            Meter::take_over(memory)
+                .inspect_err(|error| tracing::warn!(%error, "a session is no longer counted"))
+                .ok()
         });
         let meter = left.map_or_else(Meter::create, Ok)?;
         let Orphan { session, record, worker, shared, held, suspended, .. } = orphan;
@@ -192,7 +225,12 @@ impl Sessions {
         let (welcome, _) = oneshot::channel();
         let place = record.place.clone().map(|request| queue.take_over(request, record.began()));
         let about = record.about(place);
-        self.attend(worker, session, Noted { record, about, meter, phase: Phase::Serving }, welcome);
+        self.attend(
+            worker,
+            session,
+            Noted { record, about, meter, phase: Phase::Serving },
+            welcome,
+        );
         self.table.lending.take_over(session, held, suspended);
         Ok(())
     }
@@ -211,8 +249,15 @@ impl Sessions {
         }
     }
 
-    /// Puts a session into the table, and looks after its worker in a task of its own until it ends.
-    fn attend(&self, worker: Worker, session: u64, noted: Noted, welcome: oneshot::Sender<Result<(), Unwelcome>>) {
+    /// Puts a session into the table, and looks after its worker in a task of its own until it
+    /// ends.
+    fn attend(
+        &self,
+        worker: Worker,
+        session: u64,
+        noted: Noted,
+        welcome: oneshot::Sender<Result<(), Unwelcome>>,
+    ) {
         let Noted { record, about, meter, phase } = noted;
         let (further, further_in) = mpsc::channel(ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
@@ -267,7 +312,8 @@ impl Sessions {
         self.table.sessions.borrow().values().map(|entry| entry.client.clone()).collect()
     }
 
-    /// Waits until no session is being suspended or resumed, and holds that up as long as the result lives.
+    /// Waits until no session is being suspended or resumed, and holds that up as long as the
+    /// result lives.
     pub(super) async fn hold_lending(&self) -> impl Drop + '_ {
         self.table.lending.hold().await
     }
@@ -302,21 +348,33 @@ impl Sessions {
     /// The spans of a session that only the supervisor knows of, for whoever has asked.
     pub(super) fn close_trace(&self, session: u64) {
         if let Some(entry) = self.table.sessions.borrow().get(&session) {
-            self.table.traces.close(&entry.trail, &entry.whose(session), entry.dropped.get(), false);
+            self.table.traces.close(
+                &entry.trail,
+                &entry.whose(session),
+                entry.dropped.get(),
+                false,
+            );
         }
     }
 
     /// Looks at all sessions, in no order.
     pub(super) fn each(&self, mut look: impl FnMut(Shown<'_>)) {
-        self.table.sessions.borrow().iter().for_each(|(session, entry)| look(entry.shown(*session)));
+        self.table
+            .sessions
+            .borrow()
+            .iter()
+            .for_each(|(session, entry)| look(entry.shown(*session)));
     }
 }
 
 impl Table {
-    /// Has the clients of other sessions that have memory on a device give back what they only keep; whether there are any.
+    /// Has the clients of other sessions that have memory on a device give back what they only
+    /// keep; whether there are any.
     fn want_memory(&self, session: u64, device: u32) -> bool {
-        let holds = |shown: &board::Session| shown.held.get(device as usize).is_some_and(|held| *held > 0);
-        let workers: Vec<u32> = self.board.sessions().iter().filter(|shown| holds(shown)).map(|s| s.worker).collect();
+        let holds =
+            |shown: &board::Session| shown.held.get(device as usize).is_some_and(|held| *held > 0);
+        let workers: Vec<u32> =
+            self.board.sessions().iter().filter(|shown| holds(shown)).map(|s| s.worker).collect();
         let mut any = false;
         for (other, entry) in self.sessions.borrow().iter() {
             if *other != session && workers.contains(&entry.worker) {

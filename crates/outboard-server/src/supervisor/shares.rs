@@ -1,7 +1,8 @@
-//! What sessions share with each other: the driver's own handles, under tokens that cannot be guessed.
+//! What sessions share with each other: the driver's own handles, under tokens that cannot be
+//! guessed.
 //!
-//! A worker says what its client exports, under a token that it drew; the worker of any other session of this server that shows the token gets it. What
-//! a session has shared ends with it.
+//! A worker says what its client exports, under a token that it drew; the worker of any other
+//! session of this server that shows the token gets it. What a session has shared ends with it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -49,7 +50,8 @@ impl Shares {
         Shares { table: RefCell::default(), most }
     }
 
-    /// Keeps what a session shares; `false` if the token is taken, or the session or all of them have too many.
+    /// Keeps what a session shares; `false` if the token is taken, or the session or all of them
+    /// have too many.
     pub(super) fn add(
         &self,
         session: u64,
@@ -106,7 +108,11 @@ impl Shares {
     ) -> T {
         let table = self.table.borrow();
         let share = table.shares.get(&token).filter(|share| share.kind == kind);
-        show(share.map(|share| (share.payload.as_slice(), share.descriptor.as_ref().map(AsFd::as_fd))))
+        show(
+            share.map(|share| {
+                (share.payload.as_slice(), share.descriptor.as_ref().map(AsFd::as_fd))
+            }),
+        )
     }
 }
 
@@ -126,7 +132,10 @@ mod tests {
     fn tokens_end_with_their_session() {
         let shares = shares();
         assert!(shares.add(1, 10, 1, vec![5], None) && shares.add(2, 20, 1, vec![6], None));
-        assert!(!shares.add(2, 10, 1, vec![7], None), "a token of another session cannot be taken over");
+        assert!(
+            !shares.add(2, 10, 1, vec![7], None),
+            "a token of another session cannot be taken over"
+        );
         assert_eq!(found(&shares, 10, 1), Some(vec![5]));
         assert_eq!(found(&shares, 10, 2), None, "of another kind");
         assert_eq!(found(&shares, 11, 1), None);
@@ -142,10 +151,16 @@ mod tests {
         for token in 0..MOST_OF_A_SESSION as u128 {
             assert!(shares.add(1, token, 1, Vec::new(), None));
         }
-        assert!(!shares.add(1, u128::MAX, 1, Vec::new(), None) && shares.add(2, u128::MAX, 1, Vec::new(), None));
+        assert!(
+            !shares.add(1, u128::MAX, 1, Vec::new(), None)
+                && shares.add(2, u128::MAX, 1, Vec::new(), None)
+        );
         shares.remove(1, 5);
         assert!(shares.add(1, 5, 1, Vec::new(), None));
-        assert!(!shares.add(2, 6 << 64, 1, vec![0; LONGEST + 1], None), "what a worker says is short");
+        assert!(
+            !shares.add(2, 6 << 64, 1, vec![0; LONGEST + 1], None),
+            "what a worker says is short"
+        );
     }
 
     #[test]

@@ -10,11 +10,13 @@ pub use super::upgrade::Program;
 pub struct Config {
     /// How long sessions may go on after the server was asked to stop.
     pub drain: Duration,
-    /// Where it notes what the next server at its address needs to go on with its sessions, should it end in another way.
+    /// Where it notes what the next server at its address needs to go on with its sessions, should
+    /// it end in another way.
     pub records: Folder,
     /// What to become when an upgrade is asked for.
     pub program: Option<Program>,
-    /// For how long a session waits for that server; for ever, or as long as its client is there, without.
+    /// For how long a session waits for that server; for ever, or as long as its client is there,
+    /// without.
     pub outlive: Option<Duration>,
 }
 
@@ -31,6 +33,11 @@ pub enum Folder {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { drain: Duration::from_secs(30), records: Folder::Off, program: None, outlive: None }
+        Config {
+            drain: Duration::from_secs(30),
+            records: Folder::Off,
+            program: None,
+            outlive: None,
+        }
     }
 }

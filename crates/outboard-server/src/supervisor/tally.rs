@@ -37,7 +37,8 @@ pub(super) struct Tally {
     queue: Cell<QueueTimes>,
 }
 
-/// How long clients have waited for their place: how many up to each bound and longer, and all together.
+/// How long clients have waited for their place: how many up to each bound and longer, and all
+/// together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct QueueTimes {
     pub(super) counts: [u64; QUEUE_BOUNDS.len() + 1],
@@ -91,7 +92,8 @@ impl Tally {
     pub(super) fn waited(&self, time: Duration) {
         let mut times = self.queue.get();
         let seconds = time.as_secs_f64();
-        let bound = QUEUE_BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(QUEUE_BOUNDS.len());
+        let bound =
+            QUEUE_BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(QUEUE_BOUNDS.len());
         times.counts[bound] += 1;
         times.seconds += seconds;
         self.queue.set(times);
@@ -101,7 +103,9 @@ impl Tally {
         // All of them from the beginning: who looks at rates needs the zero.
         let all = [Outcome::Welcomed, Outcome::Refused, Outcome::Failed];
         let starts = self.starts.borrow();
-        all.into_iter().map(|outcome| (outcome.name(), starts.get(&outcome).copied().unwrap_or(0))).collect()
+        all.into_iter()
+            .map(|outcome| (outcome.name(), starts.get(&outcome).copied().unwrap_or(0)))
+            .collect()
     }
 
     pub(super) fn refusals(&self) -> BTreeMap<&'static str, u64> {
@@ -146,6 +150,9 @@ mod tests {
         tally.waited(Duration::from_millis(500));
         tally.waited(Duration::from_secs(7200));
         assert_eq!((tally.starts()["welcomed"], tally.refusals()["busy"]), (2, 1));
-        assert_eq!(tally.queue_times(), QueueTimes { counts: [0, 1, 0, 0, 0, 0, 1], seconds: 7200.5 });
+        assert_eq!(
+            tally.queue_times(),
+            QueueTimes { counts: [0, 1, 0, 0, 0, 0, 1], seconds: 7200.5 }
+        );
     }
 }

@@ -16,7 +16,8 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Counts what another session has done. An owner who is told apart once stays so: sums under a name must not shrink.
+    /// Counts what another session has done. An owner who is told apart once stays so: sums under a
+    /// name must not shrink.
     pub(super) fn add(&mut self, owner: &str, reading: &Reading) {
         self.of(owner).add(reading);
     }
@@ -64,6 +65,9 @@ mod tests {
         }
         totals.add("owner 3", &one);
         let owners = totals.into_owners();
-        assert_eq!((owners.len(), owners[OTHERS].wait_ns, owners["owner 3"].wait_ns), (OWNERS + 1, 10, 2));
+        assert_eq!(
+            (owners.len(), owners[OTHERS].wait_ns, owners["owner 3"].wait_ns),
+            (OWNERS + 1, 10, 2)
+        );
     }
 }

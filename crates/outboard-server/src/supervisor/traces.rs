@@ -1,4 +1,5 @@
-//! Traces: spans of sessions on their way to a collector, or to an administrator who has asked for those of one session.
+//! Traces: spans of sessions on their way to a collector, or to an administrator who has asked for
+//! those of one session.
 
 mod otlp;
 
@@ -133,7 +134,9 @@ impl Traces {
 
     /// Takes spans of a worker; `last` if no more come.
     pub(super) fn take(&self, trail: &Trail, whose: &Whose<'_>, spans: Vec<Span>, last: bool) {
-        let number = |span: u64| if span == trail.root { span } else { mixed(whose.session, span.wrapping_add(16)) };
+        let number = |span: u64| {
+            if span == trail.root { span } else { mixed(whose.session, span.wrapping_add(16)) }
+        };
         let own = |mut span: Span| {
             (span.id, span.parent) = (number(span.id), number(span.parent));
             span
@@ -236,7 +239,8 @@ impl Traces {
 
     /// The end of a trace that was asked for: what has come of it, as OTLP in JSON.
     pub(super) fn answer(&self, session: u64) -> serde_json::Value {
-        let spans = self.asked.borrow_mut().remove(&session).map(|asked| asked.spans).unwrap_or_default();
+        let spans =
+            self.asked.borrow_mut().remove(&session).map(|asked| asked.spans).unwrap_or_default();
         otlp::json(spans)
     }
 

@@ -1,7 +1,9 @@
-//! Becoming another release of this program in place: the same process goes on, with the sockets at which it listens.
+//! Becoming another release of this program in place: the same process goes on, with the sockets at
+//! which it listens.
 //!
-//! The supervisor runs the new program once with `--check`. If that succeeds it lets those who are at their hello come to their worker, and becomes the
-//! new program (execve), which takes the sessions over as after a restart. Meanwhile clients that connect wait in the queue of the
+//! The supervisor runs the new program once with `--check`. If that succeeds it lets those who are
+//! at their hello come to their worker, and becomes the new program (execve), which takes the
+//! sessions over as after a restart. Meanwhile clients that connect wait in the queue of the
 //! listening sockets. What goes wrong before the new program runs leaves the old one as it was.
 
 mod asked;
@@ -41,11 +43,14 @@ pub struct Program {
 const CHECK: Duration = Duration::from_secs(60);
 /// How long clients that are coming may take to get to their worker; who takes longer is cut off.
 pub(super) const SETTLE: Duration = Duration::from_secs(20);
-/// What the new program is told: the process, how often it has been another program, and the descriptors at which it listens.
+/// What the new program is told: the process, how often it has been another program, and the
+/// descriptors at which it listens.
 const VARIABLE: &str = "OUTBOARD_TAKES_OVER";
-/// What a program is told that is only to say whether it could serve: where the server listens, whatever its settings say.
+/// What a program is told that is only to say whether it could serve: where the server listens,
+/// whatever its settings say.
 pub const LISTENS_AT: &str = "OUTBOARD_CHECKS_FOR";
-/// And where the server notes its sessions, if it does: who is to take its place has to look for them there.
+/// And where the server notes its sessions, if it does: who is to take its place has to look for
+/// them there.
 const NOTES_IN: &str = "OUTBOARD_CHECKS_NOTES";
 /// Variables by which systemd passes on descriptors; they were for the first program only.
 const FOR_THE_FIRST: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
@@ -77,29 +82,43 @@ impl Coming {
     pub(super) async fn settle(&self) {
         let none = until(&self.changed, || self.count.get() == 0);
         if timeout(SETTLE, none).await.is_err() {
-            tracing::warn!(clients = self.count.get(), "clients that are still connecting are cut off");
+            tracing::warn!(
+                clients = self.count.get(),
+                "clients that are still connecting are cut off"
+            );
         }
     }
 }
 
-/// Has the new program say whether it could serve at the address that this one listens at, and go on with the sessions noted in the folder; the
-/// error is its reason.
-pub(super) async fn check(program: &Program, address: SocketAddr, notes: Option<&Path>) -> Result<(), String> {
+/// Has the new program say whether it could serve at the address that this one listens at, and go
+/// on with the sessions noted in the folder; the error is its reason.
+pub(super) async fn check(
+    program: &Program,
+    address: SocketAddr,
+    notes: Option<&Path>,
+) -> Result<(), String> {
     let arguments = program.check.get(1..).unwrap_or_default();
     let mut command = Command::new(&program.path);
     command.args(arguments).env_remove(VARIABLE).stdin(Stdio::null()).kill_on_drop(true);
     // What it says becomes part of a sentence.
-    command.env(LISTENS_AT, address.to_string()).envs([("OUTBOARD_LOG", "error"), ("NO_COLOR", "1")]);
+    command
+        .env(LISTENS_AT, address.to_string())
+        .envs([("OUTBOARD_LOG", "error"), ("NO_COLOR", "1")]);
     match notes {
         Some(folder) => command.env(NOTES_IN, folder),
         None => command.env_remove(NOTES_IN),
     };
     let output = match timeout(CHECK, command.output()).await {
         Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(format!("{} cannot be started: {error}", program.path.display())),
+        Ok(Err(error)) => {
+            return Err(format!("{} cannot be started: {error}", program.path.display()));
+        }
         Err(_) => {
             let seconds = CHECK.as_secs();
-            return Err(format!("{} --check takes longer than {seconds} seconds", program.path.display()));
+            return Err(format!(
+                "{} --check takes longer than {seconds} seconds",
+                program.path.display()
+            ));
         }
     };
     if output.status.success() {
@@ -108,7 +127,11 @@ pub(super) async fn check(program: &Program, address: SocketAddr, notes: Option<
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let said = said.strip_prefix("Error: ").unwrap_or(&said);
-    Err(format!("{} could not serve, as its --check says ({}): {said}", program.path.display(), output.status))
+    Err(format!(
+        "{} could not serve, as its --check says ({}): {said}",
+        program.path.display(),
+        output.status
+    ))
 }
 
 /// Whether this process runs that file already.
@@ -116,7 +139,8 @@ pub(super) fn is_running(path: &Path) -> bool {
     is_same(path, Path::new("/proc/self/exe"))
 }
 
-/// Whether a server with these settings could go on where another one listens, or begin: what can be known without doing it.
+/// Whether a server with these settings could go on where another one listens, or begin: what can
+/// be known without doing it.
 pub fn could_serve(config: &Config) -> Result<(), ServeError> {
     let told = std::env::var(LISTENS_AT).ok().and_then(|address| address.parse().ok());
     let resolved = || config.listen.to_socket_addrs().ok()?.next();
@@ -129,9 +153,13 @@ pub fn could_serve(config: &Config) -> Result<(), ServeError> {
     }
 }
 
-/// Whether a server with these settings would go on with what another one at its address notes in a folder. Sessions cannot follow it
-/// elsewhere: their workers wait at sockets there.
-fn would_find_sessions(config: &Config, address: SocketAddr, noted: &Path) -> Result<(), ServeError> {
+/// Whether a server with these settings would go on with what another one at its address notes in a
+/// folder. Sessions cannot follow it elsewhere: their workers wait at sockets there.
+fn would_find_sessions(
+    config: &Config,
+    address: SocketAddr,
+    noted: &Path,
+) -> Result<(), ServeError> {
     let place = records::place(&config.standing.records, address);
     if place.as_deref().is_some_and(|place| place == noted || is_same(place, noted)) {
         return Ok(());
@@ -159,7 +187,9 @@ impl Inherited {
     pub(super) fn take() -> Inherited {
         let own = std::process::id();
         let mut inherited = Inherited::default();
-        if let Some((upgrades, descriptors)) = std::env::var(VARIABLE).ok().and_then(|text| parse(&text, own)) {
+        if let Some((upgrades, descriptors)) =
+            std::env::var(VARIABLE).ok().and_then(|text| parse(&text, own))
+        {
             inherited.upgrades = upgrades;
             descriptors.into_iter().for_each(|descriptor| inherited.add(descriptor));
             return inherited;
@@ -183,12 +213,15 @@ impl Inherited {
             tracing::warn!(descriptor, "what was passed on is not a socket that listens");
             return;
         }
-        // SAFETY: it is open, as was just seen, and meant for this process alone, which takes it once.
+        // SAFETY: it is open, as was just seen, and meant for this process alone, which takes it
+        // once.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         match rustix::net::sockopt::socket_domain(&socket) {
             Ok(rustix::net::AddressFamily::UNIX) => self.unix = Some(socket.into()),
             Ok(_) => self.tcp = Some(socket.into()),
-            Err(error) => tracing::warn!(descriptor, %error, "a socket that was passed on cannot be used"),
+            Err(error) => {
+                tracing::warn!(descriptor, %error, "a socket that was passed on cannot be used")
+            }
         }
     }
 }
@@ -209,7 +242,8 @@ pub(super) fn take_signals() {
 }
 
 fn mask(how: libc::c_int) {
-    // SAFETY: a set of signals is filled before it is used; both calls only touch it and this thread's mask.
+    // SAFETY: a set of signals is filled before it is used; both calls only touch it and this
+    // thread's mask.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -221,7 +255,11 @@ fn mask(how: libc::c_int) {
 }
 
 /// Becomes the program. Returns only if that cannot be.
-pub(super) fn become_program(program: &Program, upgrades: u64, sockets: &[BorrowedFd<'_>]) -> io::Error {
+pub(super) fn become_program(
+    program: &Program,
+    upgrades: u64,
+    sockets: &[BorrowedFd<'_>],
+) -> io::Error {
     let outcome = prepare(program, upgrades, sockets).map(|(path, arguments, variables)| {
         let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
             texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
@@ -229,7 +267,8 @@ pub(super) fn become_program(program: &Program, upgrades: u64, sockets: &[Borrow
         let (arguments, variables) = (pointers(&arguments), pointers(&variables));
         // Until the new program handles them, signals wait.
         mask(libc::SIG_BLOCK);
-        // SAFETY: texts that end with zero, in lists that end with a null pointer; they live until the call returns, if it does.
+        // SAFETY: texts that end with zero, in lists that end with a null pointer; they live until
+        // the call returns, if it does.
         unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), variables.as_ptr()) };
         let error = io::Error::last_os_error();
         mask(libc::SIG_UNBLOCK);
@@ -257,11 +296,16 @@ fn prepare(program: &Program, upgrades: u64, sockets: &[BorrowedFd<'_>]) -> io::
             variables.push(text(&[name.as_bytes(), b"=", value.as_bytes()].concat())?);
         }
     }
-    let arguments = program.arguments.iter().map(|argument| text(argument.as_bytes())).collect::<io::Result<_>>()?;
+    let arguments = program
+        .arguments
+        .iter()
+        .map(|argument| text(argument.as_bytes()))
+        .collect::<io::Result<_>>()?;
     Ok((text(program.path.as_os_str().as_bytes())?, arguments, variables))
 }
 
-/// Has the system forget children that have ended and that nobody waits for: those of the program before. No others must be there yet.
+/// Has the system forget children that have ended and that nobody waits for: those of the program
+/// before. No others must be there yet.
 pub(super) fn reap() {
     while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
 }
@@ -305,8 +349,12 @@ mod tests {
         let failed = |said: Result<(), String>| said.unwrap_err();
         let sh = program("/bin/sh", &["sh", "-c", "echo no device >&2; exit 3"]);
         assert!(failed(check(&sh, here(), None).await).contains("(exit status: 3): no device"));
-        assert!(failed(check(&program("/nowhere", &["x"]), here(), None).await).contains("cannot be started"));
-        let told = "test $OUTBOARD_CHECKS_FOR = 127.0.0.1:9 && test $OUTBOARD_CHECKS_NOTES = /notes";
+        assert!(
+            failed(check(&program("/nowhere", &["x"]), here(), None).await)
+                .contains("cannot be started")
+        );
+        let told =
+            "test $OUTBOARD_CHECKS_FOR = 127.0.0.1:9 && test $OUTBOARD_CHECKS_NOTES = /notes";
         let told = program("/bin/sh", &["sh", "-c", told]);
         assert_eq!(check(&told, here(), Some(Path::new("/notes"))).await, Ok(()));
         assert!(check(&told, here(), None).await.is_err());
@@ -314,12 +362,19 @@ mod tests {
 
     #[test]
     fn a_server_that_would_look_for_sessions_elsewhere_may_not_take_over() {
-        let base = std::env::temp_dir().join(format!("outboard-other-records-{}", std::process::id()));
-        let (address, noted) = (SocketAddr::from(([127, 0, 0, 1], 9)), base.join("one/127.0.0.1:9.sessions"));
+        let base =
+            std::env::temp_dir().join(format!("outboard-other-records-{}", std::process::id()));
+        let (address, noted) =
+            (SocketAddr::from(([127, 0, 0, 1], 9)), base.join("one/127.0.0.1:9.sessions"));
         std::fs::create_dir_all(&noted).unwrap();
         std::os::unix::fs::symlink("one", base.join("same")).unwrap();
         let would = |records: Folder| {
-            let worker = WorkerCommand { program: PathBuf::new(), args: Vec::new(), env: Vec::new(), cgroup: None };
+            let worker = WorkerCommand {
+                program: PathBuf::new(),
+                args: Vec::new(),
+                env: Vec::new(),
+                cgroup: None,
+            };
             let mut config = Config::new("127.0.0.1:9", worker);
             config.standing.records = records;
             would_find_sessions(&config, address, &noted).map_err(|error| error.to_string())
@@ -327,7 +382,11 @@ mod tests {
         assert_eq!(would(Folder::At(base.join("one"))), Ok(()));
         assert_eq!(would(Folder::At(base.join("same"))), Ok(()));
         let error = would(Folder::At(base.join("two"))).unwrap_err();
-        assert!(error.contains("one/127.0.0.1:9.sessions") && error.contains("two/127.0.0.1:9.sessions"), "{error}");
+        assert!(
+            error.contains("one/127.0.0.1:9.sessions")
+                && error.contains("two/127.0.0.1:9.sessions"),
+            "{error}"
+        );
         assert!(would(Folder::Usual).is_err());
         assert!(would(Folder::Off).unwrap_err().contains("nowhere"));
         std::fs::remove_dir_all(base).unwrap();

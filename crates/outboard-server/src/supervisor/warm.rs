@@ -1,7 +1,9 @@
-//! Workers that wait for their client with the driver started: a session that is given one is spared most of a start-up.
+//! Workers that wait for their client with the driver started: a session that is given one is
+//! spared most of a start-up.
 //!
-//! As many are kept as sessions came at once, between bounds. One that is taken is replaced once the sessions that have just begun have had time for
-//! their own start, which a driver that starts beside them would slow down. One that ends by itself is replaced too, more and more slowly.
+//! As many are kept as sessions came at once, between bounds. One that is taken is replaced once
+//! the sessions that have just begun have had time for their own start, which a driver that starts
+//! beside them would slow down. One that ends by itself is replaced too, more and more slowly.
 
 mod bounds;
 mod demand;
@@ -32,7 +34,8 @@ use pace::Pace;
 pub(super) use windows::first_acceptable;
 use windows::{Windows, suitable};
 
-/// Drivers that are started at once while sessions come at once: on an H100 one after the other makes 3.2 a second, two at once 4.3, four and more 5.0.
+/// Drivers that are started at once while sessions come at once: on an H100 one after the other
+/// makes 3.2 a second, two at once 4.3, four and more 5.0.
 const STARTS: usize = 4;
 /// The same while sessions wait for drivers of their own, which every further one slows down.
 const STARTS_BESIDE_SESSIONS: usize = 2;
@@ -72,7 +75,8 @@ struct Waiting {
     number: u64,
     process: u32,
     ready: bool,
-    /// Where its driver is to place what it places; once it is ready, where it does, if it keeps to a window.
+    /// Where its driver is to place what it places; once it is ready, where it does, if it keeps to
+    /// a window.
     window: Option<Window>,
     /// Has the task hand over the worker.
     take: oneshot::Sender<oneshot::Sender<Worker>>,
@@ -155,7 +159,8 @@ impl Warm {
         self.waiting.borrow().iter().filter(|waiting| waiting.ready).count()
     }
 
-    /// How many are wanted, by what came and what there is room for, in a server that takes so many sessions yet.
+    /// How many are wanted, by what came and what there is room for, in a server that takes so many
+    /// sessions yet.
     pub(super) fn wanted(&self, sessions_left: usize) -> usize {
         let wanted = self.demand.borrow_mut().wanted(Instant::now());
         let room = self.memory.borrow().room(self.bounds).min(sessions_left);
@@ -173,10 +178,12 @@ impl Warm {
         self.waiting.borrow().iter().map(resident).sum()
     }
 
-    /// What a worker that is ready said of the platform; `None` if there is no such worker, so that nobody knows.
+    /// What a worker that is ready said of the platform; `None` if there is no such worker, so that
+    /// nobody knows.
     pub(super) fn snapshot(&self) -> Option<Vec<u8>> {
         let snapshot = self.snapshot.borrow();
-        let known = !snapshot.is_empty() && self.waiting.borrow().iter().any(|waiting| waiting.ready);
+        let known =
+            !snapshot.is_empty() && self.waiting.borrow().iter().any(|waiting| waiting.ready);
         known.then(|| snapshot.clone())
     }
 
@@ -193,7 +200,8 @@ impl Warm {
         Some(platform.devices.len()).filter(|count| *count > 0)
     }
 
-    /// Starts workers whenever there are fewer than wanted, and ends those that are not any more. Never ends.
+    /// Starts workers whenever there are fewer than wanted, and ends those that are not any more.
+    /// Never ends.
     pub(super) async fn keep(supervisor: Rc<Supervisor>) {
         let (this, config) = (&supervisor.warm, &supervisor.config);
         let order = Order { command: &config.worker, log_format: config.log_format };
@@ -263,7 +271,8 @@ impl Warm {
         if full { Pause::UntilChanged } else { Pause::No }
     }
 
-    /// A worker could not be started, or ended by itself: for now, fewer are enough. How many seconds the next one waits.
+    /// A worker could not be started, or ended by itself: for now, fewer are enough. How many
+    /// seconds the next one waits.
     fn failed(&self) -> u64 {
         self.demand.borrow_mut().forget();
         let mut failures = self.failures.borrow_mut();
@@ -276,9 +285,11 @@ impl Warm {
         let (take, taken) = oneshot::channel();
         let number = self.last.get() + 1;
         self.last.set(number);
-        let others: Vec<_> = self.waiting.borrow().iter().filter_map(|waiting| waiting.window).collect();
+        let others: Vec<_> =
+            self.waiting.borrow().iter().filter_map(|waiting| waiting.window).collect();
         let window = self.windows.next(&others);
-        let waiting = Waiting { number, process: worker.id(), ready: false, window: Some(window), take };
+        let waiting =
+            Waiting { number, process: worker.id(), ready: false, window: Some(window), take };
         self.waiting.borrow_mut().push_back(waiting);
         self.held.set(self.held.get() + 1);
         let this = Rc::clone(self);
@@ -289,7 +300,11 @@ impl Warm {
                 && !this.stopping.get()
             {
                 let seconds = this.failed();
-                tracing::warn!(reason, seconds, "a worker ended before it had a client; the next one waits");
+                tracing::warn!(
+                    reason,
+                    seconds,
+                    "a worker ended before it had a client; the next one waits"
+                );
             }
             this.held.set(this.held.get() - 1);
             this.changed.notify_waiters();
@@ -305,7 +320,12 @@ impl Warm {
     ) -> Option<String> {
         let started = Instant::now();
         let measure = self.memory.borrow().is_to_be_measured();
-        let wanted = Wanted { contexts: self.contexts.clone(), measure, supervisor: std::process::id(), window };
+        let wanted = Wanted {
+            contexts: self.contexts.clone(),
+            measure,
+            supervisor: std::process::id(),
+            window,
+        };
         if let Err(error) = worker.send(&ToWorker::Warm(wanted), None) {
             return Some(error.to_string());
         }
@@ -335,7 +355,8 @@ impl Warm {
                 },
                 asked = &mut taken => {
                     if let Ok(hand_over) = asked {
-                        // Whoever asked waits for it. Should it be gone, the worker ends with this value.
+                        // Whoever asked waits for it. Should it be gone, the worker ends with this
+                        // value.
                         let _ = hand_over.send(worker);
                     } else {
                         // The table has dropped it.
@@ -348,7 +369,8 @@ impl Warm {
             }
         };
         worker.kill();
-        let status = worker.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let status =
+            worker.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
         Some(reason.unwrap_or(status))
     }
 
@@ -365,7 +387,10 @@ impl Warm {
         self.waiting.borrow_mut().clear();
         let gone = until(&self.changed, || self.held.get() == 0);
         if timeout(STOP_GRACE, gone).await.is_err() {
-            tracing::warn!(workers = self.held.get(), "some workers without a client did not end in time");
+            tracing::warn!(
+                workers = self.held.get(),
+                "some workers without a client did not end in time"
+            );
         }
     }
 }

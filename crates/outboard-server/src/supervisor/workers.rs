@@ -8,7 +8,8 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, setsid, waitid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, setsid, waitid,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -72,15 +73,17 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Makes the process that follows lead a session and a process group of its own. A group within the supervisor's session would be hung up by the kernel
-/// if one of its processes is stopped when the supervisor ends.
+/// Makes the process that follows lead a session and a process group of its own. A group within the
+/// supervisor's session would be hung up by the kernel if one of its processes is stopped when the
+/// supervisor ends.
 fn leave_the_terminal() -> io::Result<()> {
     setsid()?;
     Ok(())
 }
 
-/// Makes the process that follows map memory from a third of its address space upwards, where its client maps from the top downwards. A driver
-/// takes device addresses from its own process's address space, and the client's program must be able to tell them from its own.
+/// Makes the process that follows map memory from a third of its address space upwards, where its
+/// client maps from the top downwards. A driver takes device addresses from its own process's
+/// address space, and the client's program must be able to tell them from its own.
 fn map_from_below() -> io::Result<()> {
     // SAFETY: asks for and sets flags of this process; 0xffffffff only asks.
     unsafe {
@@ -108,26 +111,36 @@ impl Worker {
             .stdout(Stdio::null())
             .kill_on_drop(true);
         // SAFETY: between fork and exec only system calls are made.
-        let child = unsafe { command.pre_exec(leave_the_terminal).pre_exec(map_from_below) }.spawn()?;
+        let child =
+            unsafe { command.pre_exec(leave_the_terminal).pre_exec(map_from_below) }.spawn()?;
         let id = child.id().ok_or_else(|| io::Error::other("the worker has ended already"))?;
-        // SAFETY: `ours` is an open descriptor that the AsyncFd owns; nothing takes it out or changes what it refers to.
+        // SAFETY: `ours` is an open descriptor that the AsyncFd owns; nothing takes it out or
+        // changes what it refers to.
         let control = unsafe { AsyncFd::register(ours) }.map_err(io::Error::from)?;
-        let group =
-            order.command.cgroup.as_ref().map(|cgroup| cgroup.place(id)).transpose().map_err(io::Error::other)?;
+        let group = order
+            .command
+            .cgroup
+            .as_ref()
+            .map(|cgroup| cgroup.place(id))
+            .transpose()
+            .map_err(io::Error::other)?;
         Ok(Worker { process: Handle::Child(child), id, control, _group: group })
     }
 
-    /// Takes over a process that an earlier supervisor has started, by a socket that it has accepted.
+    /// Takes over a process that an earlier supervisor has started, by a socket that it has
+    /// accepted.
     pub(super) fn adopt(id: u32, control: OwnedFd) -> io::Result<Worker> {
         rustix::io::ioctl_fionbio(&control, true)?;
         let pid = Pid::from_raw(id.cast_signed()).ok_or(io::ErrorKind::InvalidData)?;
         let process = pidfd_open(pid, PidfdFlags::empty())?;
-        // SAFETY: an open descriptor that the AsyncFd owns; nothing takes it out or changes what it refers to.
-        let process =
-            unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }.map_err(io::Error::from)?;
+        // SAFETY: an open descriptor that the AsyncFd owns; nothing takes it out or changes what it
+        // refers to.
+        let process = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }
+            .map_err(io::Error::from)?;
         // SAFETY: as above.
         let control = unsafe { AsyncFd::register(control) }.map_err(io::Error::from)?;
-        // Its control group stays as it was, and is removed with those of other workers that have ended.
+        // Its control group stays as it was, and is removed with those of other workers that have
+        // ended.
         Ok(Worker { process: Handle::Adopted(process), id, control, _group: None })
     }
 
@@ -136,11 +149,17 @@ impl Worker {
     }
 
     /// Sends a message with a descriptor, and waits for a worker that is behind.
-    pub(super) async fn deliver(&self, message: &ToWorker, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) async fn deliver(
+        &self,
+        message: &ToWorker,
+        descriptor: BorrowedFd<'_>,
+    ) -> io::Result<()> {
         let deadline = Instant::now() + DELIVERY;
         loop {
             match self.send(message, Some(descriptor)) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline =>
+                {
                     tokio::time::sleep(DELIVERY_PAUSE).await;
                 }
                 outcome => return outcome,
@@ -149,7 +168,11 @@ impl Worker {
     }
 
     /// Sends a message, and perhaps a descriptor with it.
-    pub(super) fn send(&self, message: &ToWorker, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub(super) fn send(
+        &self,
+        message: &ToWorker,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         control::send(self.control.get_ref().as_fd(), message, descriptor)
     }
 
@@ -157,7 +180,9 @@ impl Worker {
     pub(super) async fn receive(&self) -> io::Result<Option<(ToSupervisor, Option<OwnedFd>)>> {
         loop {
             let mut ready = self.control.readable().await?;
-            match ready.try_io(|control| control::receive::<ToSupervisor>(control.get_ref().as_fd())) {
+            match ready
+                .try_io(|control| control::receive::<ToSupervisor>(control.get_ref().as_fd()))
+            {
                 Ok(result) => return result,
                 Err(_would_block) => {}
             }
@@ -178,7 +203,8 @@ impl Worker {
 
     /// Kills the process and what it may have started.
     pub(super) fn kill(&self) {
-        // Unlike a number, a descriptor never comes to mean another process. It may be gone already.
+        // Unlike a number, a descriptor never comes to mean another process. It may be gone
+        // already.
         if let Handle::Adopted(process) = &self.process
             && pidfd_send_signal(process.get_ref(), Signal::KILL).is_err()
         {
@@ -190,9 +216,12 @@ impl Worker {
     }
 }
 
-/// How a process has ended, if this process is its parent: it is, if it has become another program since.
+/// How a process has ended, if this process is its parent: it is, if it has become another program
+/// since.
 fn reap(process: BorrowedFd<'_>) -> Ended {
-    let Ok(Some(status)) = waitid(WaitId::PidFd(process), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) else {
+    let Ok(Some(status)) =
+        waitid(WaitId::PidFd(process), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)
+    else {
         return Ended::Unseen;
     };
     let raw = match (status.exit_status(), status.terminating_signal()) {

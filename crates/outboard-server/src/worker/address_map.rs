@@ -1,9 +1,12 @@
-//! The worker's addresses: all but those of the session's window are kept from the driver, so that what it places lies there.
+//! The worker's addresses: all but those of the session's window are kept from the driver, so that
+//! what it places lies there.
 //!
-//! A driver takes addresses of devices from the address space of its own process, where the system puts what is mapped without an address in the first
-//! gap from a third of it upwards (the supervisor sees to that). What is occupied here before the driver is loaded leaves the window as that gap. What this
-//! process maps itself from then on, stacks of threads and the heap among it, comes to lie there, too, as nobody could tell it from the driver's. Only page-locked
-//! memory of the client has addresses of its own, in what is occupied.
+//! A driver takes addresses of devices from the address space of its own process, where the system
+//! puts what is mapped without an address in the first gap from a third of it upwards (the
+//! supervisor sees to that). What is occupied here before the driver is loaded leaves the window as
+//! that gap. What this process maps itself from then on, stacks of threads and the heap among it,
+//! comes to lie there, too, as nobody could tell it from the driver's. Only page-locked memory of
+//! the client has addresses of its own, in what is occupied.
 
 use std::io;
 use std::ops::Range;
@@ -13,19 +16,22 @@ use outboard_driver::{Table, call};
 use outboard_transport::reserved::{Reserved, gaps};
 use outboard_wire::window::Window;
 
-/// From here on, addresses are occupied before the driver is loaded. Below, NVIDIA's needs some that it names: from 0x200000000 to 0x301000000, seen of
-/// release 580.
+/// From here on, addresses are occupied before the driver is loaded. Below, NVIDIA's needs some
+/// that it names: from 0x200000000 to 0x301000000, seen of release 580.
 const BEFORE_THE_DRIVER: u64 = 0x4_2000_0000;
-/// From here on, once it has started: it would use what is left of those for reservations of programs.
+/// From here on, once it has started: it would use what is left of those for reservations of
+/// programs.
 const ONCE_IT_HAS_STARTED: u64 = 0x2_0000_0000;
 /// Above this is the stack of the main thread, to which the system gives what it needs.
 const HIGHEST: u64 = 0x7ff0_0000_0000;
 /// How often gaps are looked for: to occupy them may take memory, which leaves new ones.
 const TRIES: usize = 8;
-/// Bytes of the reservation by which a driver shows where it places things; all of NVIDIA's take multiples of this.
+/// Bytes of the reservation by which a driver shows where it places things; all of NVIDIA's take
+/// multiples of this.
 const TRIAL: usize = 2 << 20;
 
-/// Occupies all addresses but those of a window and some that the driver names. The process has one thread still.
+/// Occupies all addresses but those of a window and some that the driver names. The process has one
+/// thread still.
 pub(super) fn occupy(window: Window) -> io::Result<Arc<Reserved>> {
     let reserved = Reserved::new();
     let outcome = occupy_from(BEFORE_THE_DRIVER, &reserved, window);
@@ -64,7 +70,8 @@ fn free_outside(maps: &str, lowest: u64, window: Window) -> Vec<Range<u64>> {
     [lowest..start, end..HIGHEST].iter().flat_map(|part| gaps(maps, part)).collect()
 }
 
-/// Whether the driver places what it places in the window, by a reservation, for which no context is needed.
+/// Whether the driver places what it places in the window, by a reservation, for which no context
+/// is needed.
 pub(super) fn is_kept_to(table: &Table, window: Window) -> bool {
     let mut address = 0;
     if call!(table, cuMemAddressReserve(&raw mut address, TRIAL, 0, 0, 0)).is_err() {

@@ -19,8 +19,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) replier: &'a Replier,
 }
 
-/// The duty to answer one call. It may move to the thread that waits; dropped without an answer, it answers with an error, so that
-/// no client waits for ever.
+/// The duty to answer one call. It may move to the thread that waits; dropped without an answer, it
+/// answers with an error, so that no client waits for ever.
 pub(crate) struct Answer<M> {
     seq: u64,
     replier: Option<Replier>,

@@ -1,8 +1,8 @@
-//! How many objects of each kind a session may have: each costs the worker a thread, a descriptor, a mapping, or memory of the driver's that no quota
-//! counts.
+//! How many objects of each kind a session may have: each costs the worker a thread, a descriptor,
+//! a mapping, or memory of the driver's that no quota counts.
 //!
-//! Far more than programs have; who asks for more is refused as by a device without memory. `docs/limits.md` has the same numbers, and a test
-//! compares.
+//! Far more than programs have; who asks for more is refused as by a device without memory.
+//! `docs/limits.md` has the same numbers, and a test compares.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -150,7 +150,9 @@ mod tests {
 
     #[test]
     fn the_page_says_how_many() {
-        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md")).unwrap();
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md"))
+                .unwrap();
         for (kind, name) in Kind::ALL {
             let row = format!("| {name} | {} |", grouped(kind.most()));
             assert!(page.contains(&row), "docs/limits.md lacks: {row}");

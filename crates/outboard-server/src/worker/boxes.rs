@@ -61,11 +61,13 @@ impl Placed {
         }
     }
 
-    /// Bytes from row to row and rows from slice to slice, as the driver wants them: also where a box has but one of them.
+    /// Bytes from row to row and rows from slice to slice, as the driver wants them: also where a
+    /// box has but one of them.
     fn shape(&self, extent: Extent) -> Result<(usize, usize), CUresult> {
         let Layout { pitch, slice } = self.region.layout;
         let pitch = if extent.height == 1 && extent.depth == 1 { extent.width } else { pitch };
-        let rows = if extent.depth == 1 { extent.height } else { slice.checked_div(pitch).unwrap_or(0) };
+        let rows =
+            if extent.depth == 1 { extent.height } else { slice.checked_div(pitch).unwrap_or(0) };
         let whole = extent.depth == 1 || rows.checked_mul(pitch) == Some(slice);
         if pitch < extent.width || rows < extent.height || !whole {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -92,7 +94,15 @@ fn side(placed: &Placed, extent: Extent) -> Result<Side, CUresult> {
         Kind::Array(array) => {
             let at = (x as usize, y as usize, z as usize);
             let kind = CUmemorytype::CU_MEMORYTYPE_ARRAY;
-            Side { kind, host: HostPtr::NULL, device: DevicePtr::NULL, array: array.get(), at, pitch: 0, rows: 0 }
+            Side {
+                kind,
+                host: HostPtr::NULL,
+                device: DevicePtr::NULL,
+                array: array.get(),
+                at,
+                pitch: 0,
+                rows: 0,
+            }
         }
         Kind::Host => {
             let (pitch, rows) = placed.shape(extent)?;
@@ -167,8 +177,11 @@ mod tests {
     use super::*;
 
     fn shape(pitch: u64, slice: u64, extent: Extent) -> Option<(usize, usize)> {
-        let region =
-            Region { storage: Storage::Linear(DevicePtr(0x1000)), layout: Layout { pitch, slice }, at: (0, 0, 0) };
+        let region = Region {
+            storage: Storage::Linear(DevicePtr(0x1000)),
+            layout: Layout { pitch, slice },
+            at: (0, 0, 0),
+        };
         Placed::device(region).shape(extent).ok()
     }
 

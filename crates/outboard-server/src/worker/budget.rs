@@ -1,7 +1,8 @@
 //! What the session holds of each device's memory, and how much it may.
 //!
-//! A session with a limit sees a smaller device: what does not fit is refused as that device would, and memory counts until the driver has taken
-//! it back, not until the client has said that it needs it no longer. Pools are asked what they hold, since only they know what they keep.
+//! A session with a limit sees a smaller device: what does not fit is refused as that device would,
+//! and memory counts until the driver has taken it back, not until the client has said that it
+//! needs it no longer. Pools are asked what they hold, since only they know what they keep.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -112,21 +113,27 @@ pub(crate) fn taken(bytes: u64) -> u64 {
 pub(crate) fn array_bytes(format: u32, channels: u32, extent: [u64; 3], levels: u32) -> u64 {
     let element = match Format(format) {
         Format::CU_AD_FORMAT_UNSIGNED_INT8 | Format::CU_AD_FORMAT_SIGNED_INT8 => 1,
-        Format::CU_AD_FORMAT_UNSIGNED_INT16 | Format::CU_AD_FORMAT_SIGNED_INT16 | Format::CU_AD_FORMAT_HALF => 2,
+        Format::CU_AD_FORMAT_UNSIGNED_INT16
+        | Format::CU_AD_FORMAT_SIGNED_INT16
+        | Format::CU_AD_FORMAT_HALF => 2,
         // Those that are packed or compressed take less.
         _ => 4,
     };
     let pixel = u64::from(channels.max(1)) * element;
     let first = extent.iter().fold(pixel, |bytes, side| bytes.saturating_mul((*side).max(1)));
     // Each level has at most half of the one before, in one dimension.
-    let all = (0..levels.clamp(1, 32)).fold(0, |sum: u64, level| sum.saturating_add(first >> level));
+    let all =
+        (0..levels.clamp(1, 32)).fold(0, |sum: u64, level| sum.saturating_add(first >> level));
     taken(all)
 }
 
 impl Budget {
     /// For devices with ordinals below `devices`.
     pub(crate) fn new(limit: Option<u64>, devices: u32) -> Budget {
-        let held = Held { devices: (0..devices).map(|_| AtomicU64::new(0)).collect(), changed: Default::default() };
+        let held = Held {
+            devices: (0..devices).map(|_| AtomicU64::new(0)).collect(),
+            changed: Default::default(),
+        };
         Budget { limit, pinned: Arc::default(), held: Arc::new(held), charges: HashMap::new() }
     }
 
@@ -141,7 +148,8 @@ impl Budget {
 
     /// Counts memory from now on, if it fits beside the `others` that the account does not know.
     pub(crate) fn charge(&self, device: u32, bytes: u64, others: u64) -> Result<Charge, CUresult> {
-        let held = self.held.devices.get(device as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+        let held =
+            self.held.devices.get(device as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
         let most = self.limit.unwrap_or(u64::MAX).saturating_sub(others);
         let add = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
         let added = held.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
@@ -150,7 +158,8 @@ impl Budget {
         Ok(Charge { held: Arc::clone(&self.held), device, bytes })
     }
 
-    /// Counts page-locked memory from now on, for which `charge` has been made, if the machine has so much to spare.
+    /// Counts page-locked memory from now on, for which `charge` has been made, if the machine has
+    /// so much to spare.
     pub(crate) fn pin(&self, bytes: u64, charge: Charge) -> Result<Pinned, CUresult> {
         let add = |all: u64| all.checked_add(bytes).filter(|sum| *sum <= most_pinned());
         let added = self.pinned.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
@@ -179,7 +188,8 @@ impl Budget {
         self.charges.get(&(ctx, what)).map_or(0, |charge| charge.bytes)
     }
 
-    /// The charge of a thing that is about to go; it is to be dropped once the driver has taken the memory back.
+    /// The charge of a thing that is about to go; it is to be dropped once the driver has taken the
+    /// memory back.
     #[must_use]
     pub(crate) fn release(&mut self, ctx: ContextId, what: What) -> Option<Charge> {
         self.charges.remove(&(ctx, what))
@@ -201,7 +211,11 @@ mod tests {
         let mut budget = Budget::new(Some(100), 2);
         let first = budget.charge(0, 60, 0).unwrap();
         assert_eq!(budget.charge(0, 41, 0).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
-        assert_eq!(budget.charge(0, 40, 1).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY), "others count");
+        assert_eq!(
+            budget.charge(0, 40, 1).err(),
+            Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
+            "others count"
+        );
         assert_eq!(budget.charge(0, u64::MAX, 0).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         assert!(budget.charge(0, 1, u64::MAX).is_err());
         budget.keep(ContextId(1), What::At(DevicePtr(0x1000)), first);
@@ -212,7 +226,10 @@ mod tests {
         assert_eq!(budget.held(0), 60, "until the driver has it");
         drop(going);
         assert!(budget.charge(0, 100, 0).is_ok());
-        assert!(budget.release(ContextId(2), What::Array(ObjectId(7))).is_none(), "another context's");
+        assert!(
+            budget.release(ContextId(2), What::Array(ObjectId(7))).is_none(),
+            "another context's"
+        );
         drop(budget.release_all(ContextId(1)));
         assert_eq!((budget.held(0), budget.held(1)), (0, 0));
         assert!(budget.charge(2, 1, 0).is_err(), "no such device");
@@ -232,7 +249,10 @@ mod tests {
 
     #[test]
     fn sizes_are_what_devices_take() {
-        assert_eq!((taken(1), taken(513), taken(1 << 20), taken((2 << 20) + 1)), (512, 1024, 2 << 20, 4 << 20));
+        assert_eq!(
+            (taken(1), taken(513), taken(1 << 20), taken((2 << 20) + 1)),
+            (512, 1024, 2 << 20, 4 << 20)
+        );
         assert_eq!(taken(u64::MAX), u64::MAX);
         let float = Format::CU_AD_FORMAT_FLOAT.0;
         assert_eq!(array_bytes(float, 4, [1024, 1024, 0], 1), 16 << 20);

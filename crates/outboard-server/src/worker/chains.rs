@@ -1,9 +1,11 @@
 //! Launches in a row, made as one.
 //!
-//! A launch takes the driver some 3 µs, whereas it launches a graph of sixteen kernels in a row, with all of their parameters set anew, in about as much. So
-//! while more commands are at hand than have been carried out, launches that follow each other in a stream are held back until there are a few,
-//! and a row of kernels that has come several times is made a graph, a *chain*: the next time only its parameters are set. Nothing is held back
-//! when there is no further command at hand, or the next one is not such a launch. Decision 29 says what a chain must not change.
+//! A launch takes the driver some 3 µs, whereas it launches a graph of sixteen kernels in a row,
+//! with all of their parameters set anew, in about as much. So while more commands are at hand than
+//! have been carried out, launches that follow each other in a stream are held back until there are
+//! a few, and a row of kernels that has come several times is made a graph, a *chain*: the next
+//! time only its parameters are set. Nothing is held back when there is no further command at hand,
+//! or the next one is not such a launch. Decision 29 says what a chain must not change.
 
 use std::hash::{Hash, Hasher};
 
@@ -32,7 +34,8 @@ const NEVER: u32 = u32::MAX / 2;
 const COUNTED: usize = 4096;
 /// Chains of a session. Each takes 128 KiB of device memory (an H200 with driver 580).
 const CHAINS: usize = 32;
-/// To make a chain takes as long as some fifty launches: beyond the first of them, each must be paid for by so many uses of others.
+/// To make a chain takes as long as some fifty launches: beyond the first of them, each must be
+/// paid for by so many uses of others.
 const USES: u64 = 16;
 const FREELY: u64 = 16;
 
@@ -79,7 +82,10 @@ impl Held {
 }
 
 /// The parameters of each of several kernels.
-fn each<'a>(kernels: &'a [Kernel], mut params: &'a [u8]) -> impl Iterator<Item = (&'a Kernel, &'a [u8])> {
+fn each<'a>(
+    kernels: &'a [Kernel],
+    mut params: &'a [u8],
+) -> impl Iterator<Item = (&'a Kernel, &'a [u8])> {
     kernels.iter().map(move |kernel| {
         let (own, rest) = params.split_at(kernel.params);
         params = rest;
@@ -106,7 +112,8 @@ pub(super) struct Chains {
     held: Held,
     counts: FxHashMap<(Place, u64), u32>,
     made: FxHashMap<(Place, u64), Chain>,
-    /// Streams that kernels in a graph would not be in as they are: with a priority, or with attributes.
+    /// Streams that kernels in a graph would not be in as they are: with a priority, or with
+    /// attributes.
     special: FxHashSet<Place>,
     builds: u64,
     uses: u64,
@@ -114,7 +121,10 @@ pub(super) struct Chains {
 
 impl Chains {
     pub(super) fn from_env() -> Chains {
-        Chains { off: std::env::var_os(VARIABLE).is_some_and(|value| value == "off"), ..Chains::default() }
+        Chains {
+            off: std::env::var_os(VARIABLE).is_some_and(|value| value == "off"),
+            ..Chains::default()
+        }
     }
 
     /// Whether nothing is held back.
@@ -162,10 +172,13 @@ impl Chains {
 
     /// A function is about to change in a way that graphs may not notice.
     pub(super) fn forget_function(&mut self, table: &Table, function: CUfunction) {
-        self.forget(table, |_, chain| chain.kernels.iter().any(|kernel| kernel.function == function as usize));
+        self.forget(table, |_, chain| {
+            chain.kernels.iter().any(|kernel| kernel.function == function as usize)
+        });
     }
 
-    /// Functions are about to end, and what comes after them may have their handles; or memory is wanted. Whether there was any chain.
+    /// Functions are about to end, and what comes after them may have their handles; or memory is
+    /// wanted. Whether there was any chain.
     pub(super) fn forget_all(&mut self, table: &Table) -> bool {
         let any = !self.made.is_empty();
         self.counts.clear();
@@ -195,7 +208,8 @@ impl Chains {
         held.kernels.push(kernel);
         held.params.extend_from_slice(params);
         let count = held.kernels.len();
-        count == MOST || (count >= FEWEST && before.is_some_and(|before| ends_row(before, kernel.function)))
+        count == MOST
+            || (count >= FEWEST && before.is_some_and(|before| ends_row(before, kernel.function)))
     }
 
     /// Makes what is held back, as a chain or one by one; what failed.
@@ -206,7 +220,10 @@ impl Chains {
             && !self.make_chain(table, place, stream.get(), &held)
         {
             for (kernel, params) in each(&held.kernels, &held.params) {
-                failed.extend(launch_plain(table, kernel.function(), &kernel.shape, stream.get(), params).err());
+                failed.extend(
+                    launch_plain(table, kernel.function(), &kernel.shape, stream.get(), params)
+                        .err(),
+                );
             }
         }
         held.clear();
@@ -215,7 +232,8 @@ impl Chains {
         failed
     }
 
-    /// Makes what is held back as a chain, if there is one for it or it is time to make one. If not, or if that fails, nothing has been launched.
+    /// Makes what is held back as a chain, if there is one for it or it is time to make one. If
+    /// not, or if that fails, nothing has been launched.
     fn make_chain(&mut self, table: &Table, place: Place, stream: CUstream, held: &Held) -> bool {
         if held.kernels.len() < FEWEST {
             return false;
@@ -224,8 +242,15 @@ impl Chains {
         if !self.made.contains_key(&name) && !self.build(table, name, held) {
             return false;
         }
-        let Some(chain) = self.made.get_mut(&name).filter(|chain| chain.kernels == held.kernels) else { return false };
-        if chain.set(table, &held.params).and_then(|()| call!(table, cuGraphLaunch(chain.exec.get(), stream))).is_ok() {
+        let Some(chain) = self.made.get_mut(&name).filter(|chain| chain.kernels == held.kernels)
+        else {
+            return false;
+        };
+        if chain
+            .set(table, &held.params)
+            .and_then(|()| call!(table, cuGraphLaunch(chain.exec.get(), stream)))
+            .is_ok()
+        {
             crate::meter::page().chained(held.kernels.len());
             self.uses += 1;
             chain.used = self.uses;
@@ -251,7 +276,8 @@ impl Chains {
         *count = NEVER;
         self.builds += 1;
         if self.made.len() >= CHAINS
-            && let Some(oldest) = self.made.iter().min_by_key(|(_, chain)| chain.used).map(|(name, _)| *name)
+            && let Some(oldest) =
+                self.made.iter().min_by_key(|(_, chain)| chain.used).map(|(name, _)| *name)
             && let Some(chain) = self.made.remove(&oldest)
         {
             chain.end(table);
@@ -264,8 +290,8 @@ impl Chains {
     }
 }
 
-/// Whether a row of kernels ends with two that follow each other. That the content decides makes the same rows of a program that does the same again, wherever the
-/// first of them began.
+/// Whether a row of kernels ends with two that follow each other. That the content decides makes
+/// the same rows of a program that does the same again, wherever the first of them began.
 #[inline]
 fn ends_row(before: usize, function: usize) -> bool {
     before != function && {
@@ -282,7 +308,10 @@ impl Chain {
         let mut nodes: Vec<Handle<CUgraphNode_st>> = Vec::with_capacity(held.kernels.len());
         let added = each(&held.kernels, &held.params).try_for_each(|(kernel, params)| {
             let before = nodes.last().map(|node| node.get());
-            let (before, count) = (before.as_ref().map_or(core::ptr::null(), core::ptr::from_ref), nodes.len().min(1));
+            let (before, count) = (
+                before.as_ref().map_or(core::ptr::null(), core::ptr::from_ref),
+                nodes.len().min(1),
+            );
             let mut node = core::ptr::null_mut();
             with_node(kernel.function(), &kernel.shape, params, |params| {
                 call!(table, cuGraphAddKernelNode_v2(&raw mut node, graph, before, count, params))
@@ -291,13 +320,21 @@ impl Chain {
             Ok(())
         });
         let mut exec = core::ptr::null_mut();
-        let made = added.and_then(|()| call!(table, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)));
+        let made =
+            added.and_then(|()| call!(table, cuGraphInstantiateWithFlags(&raw mut exec, graph, 0)));
         if let Err(error) = made {
             let _ = call!(table, cuGraphDestroy(graph));
             return Err(error);
         }
         let (graph, exec) = (Handle::new(graph), Handle::new(exec));
-        Ok(Chain { kernels: held.kernels.clone(), nodes, graph, exec, params: held.params.clone(), used: 0 })
+        Ok(Chain {
+            kernels: held.kernels.clone(),
+            nodes,
+            graph,
+            exec,
+            params: held.params.clone(),
+            used: 0,
+        })
     }
 
     /// Gives the kernels their parameters.
@@ -305,7 +342,8 @@ impl Chain {
         if self.params == params {
             return Ok(());
         }
-        let nodes = each(&self.kernels, params).zip(each(&self.kernels, &self.params)).zip(&self.nodes);
+        let nodes =
+            each(&self.kernels, params).zip(each(&self.kernels, &self.params)).zip(&self.nodes);
         for (((kernel, new), (_, old)), node) in nodes {
             if new != old {
                 let exec = self.exec.get();

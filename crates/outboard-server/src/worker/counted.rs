@@ -1,4 +1,5 @@
-//! A worker without a supervisor, a client that reads, and a device: for counting what its commands cost.
+//! A worker without a supervisor, a client that reads, and a device: for counting what its commands
+//! cost.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -37,7 +38,12 @@ impl Stream for Nowhere {
         Ok(buffers.iter().map(|buffer| buffer.len()).sum())
     }
 
-    fn wait(&self, _interest: Interest, _waker: Option<&Waker>, _timeout: Option<Duration>) -> io::Result<Readiness> {
+    fn wait(
+        &self,
+        _interest: Interest,
+        _waker: Option<&Waker>,
+        _timeout: Option<Duration>,
+    ) -> io::Result<Readiness> {
         Ok(Readiness::default())
     }
 
@@ -63,12 +69,20 @@ impl Stream for Nowhere {
 }
 
 impl Counted {
-    /// A worker for one device, whose driver is the table. It catches this process's standard output.
+    /// A worker for one device, whose driver is the table. It catches this process's standard
+    /// output.
     pub fn new(table: &'static Table) -> Result<Counted, Refusal> {
-        let failed = |error: io::Error| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
+        let failed = |error: io::Error| Refusal {
+            code: RefusalCode::WorkerFailed,
+            sentence: error.to_string(),
+        };
         let device = Device { name: "none".to_owned(), total_memory: 1 << 40, ..Device::default() };
-        let platform =
-            Platform { driver_version: 13_000, driver_name: String::new(), devices: vec![device], lacks: Vec::new() };
+        let platform = Platform {
+            driver_version: 13_000,
+            driver_name: String::new(),
+            devices: vec![device],
+            lacks: Vec::new(),
+        };
         // SAFETY: no library is loaded: the table is there.
         let setup = unsafe { Setup::new("", "none") };
         let output = Output::catch().map_err(failed)?;

@@ -9,14 +9,16 @@ use super::bounds::Kind;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that has had nothing to do for so long ends. Whoever has been answered may ask again before the thread that answered is back, so that on a busy
-/// machine there is one more now and then.
+/// A thread that has had nothing to do for so long ends. Whoever has been answered may ask again
+/// before the thread that answered is back, so that on a busy machine there is one more now and
+/// then.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often who must wait for a thread looks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A pool that grows by a thread whenever all are busy, as each job waits for something, perhaps for another job's end; and shrinks when they are idle.
+/// A pool that grows by a thread whenever all are busy, as each job waits for something, perhaps
+/// for another job's end; and shrinks when they are idle.
 #[derive(Clone)]
 pub(crate) struct Helpers {
     idle: Arc<Mutex<Idle>>,
@@ -24,7 +26,8 @@ pub(crate) struct Helpers {
     patience: Duration,
 }
 
-/// Ways to idle threads, by the numbers of these. The last one is used first, so that those that are not needed stay idle.
+/// Ways to idle threads, by the numbers of these. The last one is used first, so that those that
+/// are not needed stay idle.
 #[derive(Default)]
 struct Idle {
     threads: Vec<(u64, Sender<Job>)>,
@@ -40,7 +43,8 @@ impl Helpers {
         Helpers { idle: Arc::default(), busy: Arc::default(), patience: PATIENCE }
     }
 
-    /// As [`Helpers::run`], for what a client asks for: once a session has as many such threads as it may, this one waits until a job is done.
+    /// As [`Helpers::run`], for what a client asks for: once a session has as many such threads as
+    /// it may, this one waits until a job is done.
     pub(crate) fn run_in_turn(&self, job: impl FnOnce() + Send + 'static) {
         while Kind::Helper.room(self.busy.load(Ordering::Acquire)).is_err() {
             std::thread::sleep(PAUSE);
@@ -70,7 +74,8 @@ impl Helpers {
         let (sender, jobs) = channel::<Job>();
         let (idle, patience) = (Arc::clone(&self.idle), self.patience);
         let helper = Helper { number, idle, sender, jobs, patience };
-        let spawned = std::thread::Builder::new().name("waiter".into()).spawn(move || helper.work(job));
+        let spawned =
+            std::thread::Builder::new().name("waiter".into()).spawn(move || helper.work(job));
         if let Err(error) = spawned {
             // The job's answer is dropped with it, which answers with an error.
             tracing::error!(%error, "no thread to wait for the device");

@@ -1,6 +1,8 @@
 //! Memory of devices as the session's limit sees it: what the account knows, and what pools hold.
 
-use outboard_abi::{CUgraphMem_attribute_enum as GraphMemory, CUmemPool_attribute as Pools, CUmemoryPool, CUresult};
+use outboard_abi::{
+    CUgraphMem_attribute_enum as GraphMemory, CUmemPool_attribute as Pools, CUmemoryPool, CUresult,
+};
 use outboard_driver::{Table, call};
 use outboard_wire::{ContextId, DevicePtr};
 
@@ -15,7 +17,8 @@ type Pool = Handle<outboard_abi::CUmemPoolHandle_st>;
 /// How long a request that does not fit waits for work that may give memory back.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// How long other clients have to give back what they only keep, mostly a connection's way there and back: pauses between tries, in milliseconds.
+/// How long other clients have to give back what they only keep, mostly a connection's way there
+/// and back: pauses between tries, in milliseconds.
 const GIVING: [u64; 4] = [5, 20, 75, 200];
 
 /// Bytes for output or for `malloc` in kernels that a context has without asking.
@@ -64,14 +67,18 @@ impl Worker {
         let mut bytes = 0u64;
         if self.graphs.has_allocated {
             let attribute = GraphMemory::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
-            let _ = call!(self.table, cuDeviceGetGraphMemAttribute(device as i32, attribute, (&raw mut bytes).cast()));
+            let _ = call!(
+                self.table,
+                cuDeviceGetGraphMemAttribute(device as i32, attribute, (&raw mut bytes).cast())
+            );
         }
         bytes
     }
 
     /// What the account does not know of.
     fn held_elsewhere(&self, device: u32) -> u64 {
-        let pools: u64 = self.pools_of(device).into_iter().map(|pool| reserved(self.table, pool)).sum();
+        let pools: u64 =
+            self.pools_of(device).into_iter().map(|pool| reserved(self.table, pool)).sum();
         pools.saturating_add(self.held_by_graphs(device))
     }
 
@@ -97,7 +104,8 @@ impl Worker {
             let _ = call!(self.table, cuMemPoolTrimTo(pool, 0));
         }
         let table = self.table;
-        let is_empty = |(pool, of): &mut (Pool, u32)| *of == device && reserved(table, pool.get()) == 0;
+        let is_empty =
+            |(pool, of): &mut (Pool, u32)| *of == device && reserved(table, pool.get()) == 0;
         for (pool, _) in self.ended_pools.extract_if(.., is_empty) {
             let _ = call!(table, cuMemPoolDestroy(pool.get()));
         }
@@ -106,7 +114,8 @@ impl Worker {
         }
     }
 
-    /// Waits for what the context at hand has under way, within reason: the dispatcher does nothing else meanwhile.
+    /// Waits for what the context at hand has under way, within reason: the dispatcher does nothing
+    /// else meanwhile.
     fn settle(&mut self) {
         let until = std::time::Instant::now() + PATIENCE;
         while std::time::Instant::now() < until {
@@ -158,11 +167,13 @@ impl Worker {
         self.replier.as_ref().is_some_and(|replier| replier.registry().lends())
     }
 
-    /// Asks for room for so many more bytes of a device, if memory is lent. `failed`: the driver has just refused them.
+    /// Asks for room for so many more bytes of a device, if memory is lent. `failed`: the driver
+    /// has just refused them.
     fn ask_for_room(&mut self, device: u32, more: u64, failed: bool) -> Outcome {
         let full = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let registry = self.replier.as_ref().map(|replier| replier.registry());
-        let Some((registry, granted)) = registry.and_then(|registry| Some((registry, registry.granted(device)?)))
+        let Some((registry, granted)) =
+            registry.and_then(|registry| Some((registry, registry.granted(device)?)))
         else {
             return if failed { full } else { Ok(()) };
         };
@@ -176,7 +187,10 @@ impl Worker {
 
     /// Tells the supervisor of memory that is not needed any more.
     pub(super) fn give_back_grants(&mut self) {
-        let Some(replier) = self.replier.as_ref().filter(|_| self.lends() && self.budget.has_changed(Looker::Grants))
+        let Some(replier) = self
+            .replier
+            .as_ref()
+            .filter(|_| self.lends() && self.budget.has_changed(Looker::Grants))
         else {
             return;
         };
@@ -201,12 +215,15 @@ impl Worker {
                 self.ask_for_room(device, bytes, true)?;
                 allocate(self)
             }
-            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => self.allocate_once_others_have_given(device, allocate),
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
+                self.allocate_once_others_have_given(device, allocate)
+            }
             outcome => outcome,
         }
     }
 
-    /// Allocates from a driver that has no room, with what other sessions only keep given back, if there are any.
+    /// Allocates from a driver that has no room, with what other sessions only keep given back, if
+    /// there are any.
     fn allocate_once_others_have_given<T>(
         &mut self,
         device: u32,
@@ -227,7 +244,8 @@ impl Worker {
         outcome
     }
 
-    /// Memory of a device, of which `bytes` are asked for: the driver's, if the session may have it.
+    /// Memory of a device, of which `bytes` are asked for: the driver's, if the session may have
+    /// it.
     pub(super) fn hold<T>(
         &mut self,
         device: u32,
@@ -237,7 +255,8 @@ impl Worker {
         Kind::Allocation.room(self.allocations.len())?;
         let bytes = taken(bytes);
         self.with_room(device, |worker| {
-            let others = if worker.budget.limit().is_some() { worker.held_elsewhere(device) } else { 0 };
+            let others =
+                if worker.budget.limit().is_some() { worker.held_elsewhere(device) } else { 0 };
             // Asked for before it counts, so that it is not counted twice.
             worker.ask_for_room(device, bytes, false)?;
             let charge = worker.budget.charge(device, bytes, others)?;
@@ -245,8 +264,8 @@ impl Worker {
         })
     }
 
-    /// Page-locked memory of this machine. It counts with what the session holds of the device at hand: on the software device it is the same memory,
-    /// and beside a GPU the scarcer one.
+    /// Page-locked memory of this machine. It counts with what the session holds of the device at
+    /// hand: on the software device it is the same memory, and beside a GPU the scarcer one.
     pub(super) fn hold_pinned(&mut self, bytes: u64) -> Result<Pinned, CUresult> {
         let device = self.device_here()?;
         let ((), charge) = self.hold(device, bytes, |_| Ok(()))?;
@@ -281,13 +300,17 @@ impl Worker {
         })
     }
 
-    /// Before a graph is launched that allocates so much on a device: whether that is the session's to have.
+    /// Before a graph is launched that allocates so much on a device: whether that is the session's
+    /// to have.
     pub(super) fn check_graph(&mut self, device: u32, bytes: u64) -> Outcome {
         let Some(limit) = self.budget.limit() else { return Ok(()) };
         self.with_room(device, |worker| {
             let mut used = 0u64;
             let attribute = GraphMemory::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT;
-            let _ = call!(worker.table, cuDeviceGetGraphMemAttribute(device as i32, attribute, (&raw mut used).cast()));
+            let _ = call!(
+                worker.table,
+                cuDeviceGetGraphMemAttribute(device as i32, attribute, (&raw mut used).cast())
+            );
             // What earlier launches have left behind is used again.
             let more = bytes.saturating_sub(worker.held_by_graphs(device).saturating_sub(used));
             let fits = worker.held(device).checked_add(more).is_some_and(|sum| sum <= limit);
@@ -295,13 +318,15 @@ impl Worker {
         })
     }
 
-    /// Ends a pool. The driver keeps what is in it until the last allocation is freed; as long as that counts, the pool must be there to be asked.
+    /// Ends a pool. The driver keeps what is in it until the last allocation is freed; as long as
+    /// that counts, the pool must be there to be asked.
     pub(super) fn end_pool(&mut self, pool: Pool, device: u32) -> Outcome {
         if self.budget.limit().is_none() || reserved(self.table, pool.get()) == 0 {
             return call!(self.table, cuMemPoolDestroy(pool.get()));
         }
         let (attribute, mut keep) = (Pools::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0u64);
-        let _ = call!(self.table, cuMemPoolSetAttribute(pool.get(), attribute, (&raw mut keep).cast()));
+        let _ =
+            call!(self.table, cuMemPoolSetAttribute(pool.get(), attribute, (&raw mut keep).cast()));
         self.ended_pools.push((pool, device));
         Ok(())
     }
@@ -310,18 +335,22 @@ impl Worker {
     pub(super) fn limit_bytes(&self, device: u32, limit: u32, value: u64) -> u64 {
         use outboard_abi::CUlimit_enum as L;
         match L(limit) {
-            L::CU_LIMIT_PRINTF_FIFO_SIZE | L::CU_LIMIT_MALLOC_HEAP_SIZE => value.saturating_sub(USUAL),
+            L::CU_LIMIT_PRINTF_FIFO_SIZE | L::CU_LIMIT_MALLOC_HEAP_SIZE => {
+                value.saturating_sub(USUAL)
+            }
             L::CU_LIMIT_STACK_SIZE => self.stack_bytes(device, value),
             _ => 0,
         }
     }
 
-    /// What a device sets aside if each thread has so much local memory, beyond what every context has.
+    /// What a device sets aside if each thread has so much local memory, beyond what every context
+    /// has.
     pub(super) fn stack_bytes(&self, device: u32, each: u64) -> u64 {
         use outboard_abi::CUdevice_attribute as A;
         let known = self.platform.devices.iter().find(|known| known.id.ordinal() == device);
-        let attribute =
-            |attribute: A| known.and_then(|device| device.attribute(attribute.0)).unwrap_or(0).max(0) as u64;
+        let attribute = |attribute: A| {
+            known.and_then(|device| device.attribute(attribute.0)).unwrap_or(0).max(0) as u64
+        };
         let threads = attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
             * attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
         each.saturating_sub(USUAL_STACK).saturating_mul(threads)

@@ -1,4 +1,5 @@
-//! Functions of the client's program in the driver's streams: a function of ours stands for each, and asks the client to call it.
+//! Functions of the client's program in the driver's streams: a function of ours stands for each,
+//! and asks the client to call it.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -28,7 +29,11 @@ pub(crate) struct HostFunction {
 
 impl Worker {
     /// What stands for a function of the client's program.
-    pub(crate) fn host_function(&self, number: u64, always: bool) -> Result<Box<HostFunction>, CUresult> {
+    pub(crate) fn host_function(
+        &self,
+        number: u64,
+        always: bool,
+    ) -> Result<Box<HostFunction>, CUresult> {
         let replier = self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
         Ok(Box::new(HostFunction { number, ctx: self.ctx, always, replier, output, copies }))

@@ -12,7 +12,8 @@ use super::modules::MAX_IMAGE;
 use super::part::Part;
 use crate::image_cache::ImageCache;
 
-/// How long the end of a session waits for images that are still being written: its client has gone.
+/// How long the end of a session waits for images that are still being written: its client has
+/// gone.
 const FLUSH: Duration = Duration::from_millis(250);
 
 /// The session's way to images by name.
@@ -99,7 +100,10 @@ mod tests {
         images.arrived(two, Part::new(b"two")).unwrap();
         assert_eq!(images.find(&[one, two, two]).err(), Some(vec![0]));
         for wrong in [ImageName { bytes: 4, ..one }, two] {
-            assert_eq!(images.arrived(wrong, Part::new(b"one")), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
+            assert_eq!(
+                images.arrived(wrong, Part::new(b"one")),
+                Err(CUresult::CUDA_ERROR_INVALID_IMAGE)
+            );
         }
         images.arrived(one, Part::new(b"one")).unwrap();
         let found = images.find(&[two, one]).unwrap();

@@ -9,7 +9,8 @@ use outboard_wire::jit::{JitLog, JitOptions};
 /// Bytes of each log that the driver's compiler may fill.
 const LOG_BYTES: usize = 16 << 10;
 
-/// Options and values, and all that the values point to. The driver may keep the addresses for as long as a link lives.
+/// Options and values, and all that the values point to. The driver may keep the addresses for as
+/// long as a link lives.
 pub(crate) struct Options {
     keys: Vec<CUjit_option>,
     values: Vec<*mut c_void>,
@@ -56,11 +57,23 @@ impl Options {
             let addresses = options.symbols.iter().map(|(_, address)| *address).collect();
             out.push_array(Jit::CU_JIT_GLOBAL_SYMBOL_ADDRESSES, addresses);
             let names = options.symbols.iter().map(|(name, _)| name);
-            out.push_names(Jit::CU_JIT_GLOBAL_SYMBOL_NAMES, Jit::CU_JIT_GLOBAL_SYMBOL_COUNT, names)?;
+            out.push_names(
+                Jit::CU_JIT_GLOBAL_SYMBOL_NAMES,
+                Jit::CU_JIT_GLOBAL_SYMBOL_COUNT,
+                names,
+            )?;
         }
         for (names, key, count) in [
-            (&options.kernels, Jit::CU_JIT_REFERENCED_KERNEL_NAMES, Jit::CU_JIT_REFERENCED_KERNEL_COUNT),
-            (&options.variables, Jit::CU_JIT_REFERENCED_VARIABLE_NAMES, Jit::CU_JIT_REFERENCED_VARIABLE_COUNT),
+            (
+                &options.kernels,
+                Jit::CU_JIT_REFERENCED_KERNEL_NAMES,
+                Jit::CU_JIT_REFERENCED_KERNEL_COUNT,
+            ),
+            (
+                &options.variables,
+                Jit::CU_JIT_REFERENCED_VARIABLE_NAMES,
+                Jit::CU_JIT_REFERENCED_VARIABLE_COUNT,
+            ),
         ] {
             if !names.is_empty() {
                 out.push_names(key, count, names.iter())?;
@@ -143,7 +156,11 @@ mod tests {
     fn no_pointer_of_the_client_is_passed_on() {
         for option in [3, 5, 17, 18, 25, 27, 35, 1000, u32::MAX] {
             let options = JitOptions { values: vec![(option, 0x1234)], ..JitOptions::default() };
-            assert_eq!(Options::new(&options).err(), Some(CUresult::CUDA_ERROR_INVALID_VALUE), "{option}");
+            assert_eq!(
+                Options::new(&options).err(),
+                Some(CUresult::CUDA_ERROR_INVALID_VALUE),
+                "{option}"
+            );
         }
     }
 

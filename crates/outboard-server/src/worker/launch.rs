@@ -4,7 +4,8 @@ use core::ffi::c_void;
 
 use outboard_abi::CUlaunchAttributeID_enum as Attribute;
 use outboard_abi::{
-    CUDA_KERNEL_NODE_PARAMS, CUfunction, CUlaunchAttribute, CUlaunchConfig, CUresult, CUstream, CUtensorMap,
+    CUDA_KERNEL_NODE_PARAMS, CUfunction, CUlaunchAttribute, CUlaunchConfig, CUresult, CUstream,
+    CUtensorMap,
 };
 use outboard_driver::{Table, call};
 use outboard_wire::launch::{PLAIN_ATTRIBUTES, event_of, names_event};
@@ -41,7 +42,11 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn new(shape: &Shape, stream: CUstream, extras: &Extras<'_>) -> Result<Config, CUresult> {
+    pub(super) fn new(
+        shape: &Shape,
+        stream: CUstream,
+        extras: &Extras<'_>,
+    ) -> Result<Config, CUresult> {
         let mut list = Vec::with_capacity(extras.attributes.len() + 1);
         for (id, value) in extras.attributes {
             list.push(attribute(*id, translated(*id, *value, extras.objects)?));
@@ -77,7 +82,8 @@ pub(super) fn is_plain(id: u32) -> bool {
     PLAIN_ATTRIBUTES.contains(&id)
 }
 
-/// Calls with the parameters of a kernel as the driver takes them: a kernel without any takes no buffer.
+/// Calls with the parameters of a kernel as the driver takes them: a kernel without any takes no
+/// buffer.
 pub(super) fn with_parameters<T>(params: &[u8], run: impl FnOnce(*mut *mut c_void) -> T) -> T {
     let mut bytes = params.len();
     let mut list = [
@@ -116,7 +122,9 @@ pub(super) fn launch(
 ) -> Result<(), CUresult> {
     let config = Config::new(shape, stream, extras)?;
     let none = core::ptr::null_mut();
-    with_parameters(params, |extra| call!(table, cuLaunchKernelEx(config.pointer(), function, none, extra)))
+    with_parameters(params, |extra| {
+        call!(table, cuLaunchKernelEx(config.pointer(), function, none, extra))
+    })
 }
 
 /// The driver's structure for a kernel as a node of a graph.
@@ -161,14 +169,20 @@ pub(super) fn attribute(id: u32, value: [u8; 64]) -> CUlaunchAttribute {
     CUlaunchAttribute {
         id: outboard_abi::CUlaunchAttributeID_enum(id),
         pad: [0; 4],
-        value: outboard_abi::CUlaunchAttributeValue { pad: value.map(|byte| byte as core::ffi::c_char) },
+        value: outboard_abi::CUlaunchAttributeValue {
+            pad: value.map(|byte| byte as core::ffi::c_char),
+        },
     }
 }
 
-/// Encodes a tensor map. The driver only writes the address down; kernels that use the map are checked by the device.
+/// Encodes a tensor map. The driver only writes the address down; kernels that use the map are
+/// checked by the device.
 pub(super) fn tensor_map(table: &Table, m: &TensorMapTiled) -> Result<[u8; 128], CUresult> {
     let rank = m.dims.len();
-    let fits = rank > 0 && m.strides.len() + 1 == rank && m.box_dims.len() == rank && m.element_strides.len() == rank;
+    let fits = rank > 0
+        && m.strides.len() + 1 == rank
+        && m.box_dims.len() == rank
+        && m.element_strides.len() == rank;
     if !fits {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

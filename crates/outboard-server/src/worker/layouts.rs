@@ -1,4 +1,5 @@
-//! Kernels of images and their parameters, read from the images themselves: for drivers of before CUDA 12.4, which do not tell.
+//! Kernels of images and their parameters, read from the images themselves: for drivers of before
+//! CUDA 12.4, which do not tell.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -19,10 +20,12 @@ impl Layouts {
         table.cuFuncGetParamInfo.is_none() || table.cuModuleEnumerateFunctions.is_none()
     }
 
-    /// Reads the images of a module, as a device of architecture `sm` would choose among their entries.
+    /// Reads the images of a module, as a device of architecture `sm` would choose among their
+    /// entries.
     pub(crate) fn learn<P: Borrow<Part>>(&mut self, module: ObjectId, parts: &[P], sm: u32) {
         // What cannot be read has no kernels that the driver could have loaded.
-        let kernels_of = |part: &P| outboard_image::kernels(part.borrow().bytes(), sm).unwrap_or_default();
+        let kernels_of =
+            |part: &P| outboard_image::kernels(part.borrow().bytes(), sm).unwrap_or_default();
         let kernels = parts.iter().flat_map(kernels_of);
         self.0.insert(module, kernels.collect());
     }
@@ -35,7 +38,9 @@ impl Layouts {
     /// Offset and size of each parameter of a kernel.
     pub(crate) fn params(&self, module: ObjectId, kernel: &str) -> Vec<(u32, u32)> {
         let found = self.kernels(module).iter().find(|found| found.name == kernel);
-        found.map_or_else(Vec::new, |found| found.params.iter().map(|param| (param.offset, param.size)).collect())
+        found.map_or_else(Vec::new, |found| {
+            found.params.iter().map(|param| (param.offset, param.size)).collect()
+        })
     }
 
     /// The kernels' names, in the image's order.
@@ -59,10 +64,17 @@ mod tests {
     #[test]
     fn parameters_are_read_from_the_image() {
         let mut layouts = Layouts::default();
-        layouts.learn(ObjectId(7), &[Part::new(PTX.as_bytes()), Part::new(b"nothing that is known")], 90);
+        layouts.learn(
+            ObjectId(7),
+            &[Part::new(PTX.as_bytes()), Part::new(b"nothing that is known")],
+            90,
+        );
         assert_eq!(layouts.names(ObjectId(7)), ["first", "second"]);
         assert_eq!(layouts.params(ObjectId(7), "first"), [(0, 8), (8, 1), (16, 24)]);
-        assert!(layouts.params(ObjectId(7), "second").is_empty() && layouts.params(ObjectId(7), "third").is_empty());
+        assert!(
+            layouts.params(ObjectId(7), "second").is_empty()
+                && layouts.params(ObjectId(7), "third").is_empty()
+        );
         assert!(layouts.names(ObjectId(8)).is_empty());
         layouts.retain(|module| module != ObjectId(7));
         assert!(layouts.names(ObjectId(7)).is_empty());

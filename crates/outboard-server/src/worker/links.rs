@@ -1,4 +1,5 @@
-//! Links on their way: each has a thread of its own, since the driver's linker keeps what it works on by thread.
+//! Links on their way: each has a thread of its own, since the driver's linker keeps what it works
+//! on by thread.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -95,12 +96,21 @@ impl State {
     fn try_create(&mut self, options: &JitOptions) -> Result<(), CUresult> {
         let mut options = Options::with_logs(options)?;
         let mut state: CUlinkState = core::ptr::null_mut();
-        call!(self.table, cuLinkCreate_v2(options.count(), options.keys(), options.values(), &raw mut state))?;
+        call!(
+            self.table,
+            cuLinkCreate_v2(options.count(), options.keys(), options.values(), &raw mut state)
+        )?;
         self.link = Some((state, options));
         Ok(())
     }
 
-    pub(crate) fn add(&mut self, kind: u32, data: &Part, name: &str, options: &JitOptions) -> Result<(), CUresult> {
+    pub(crate) fn add(
+        &mut self,
+        kind: u32,
+        data: &Part,
+        name: &str,
+        options: &JitOptions,
+    ) -> Result<(), CUresult> {
         let (mut options, name, state) = (Options::new(options)?, jit::name(name)?, self.state()?);
         call!(
             self.table,

@@ -1,8 +1,10 @@
-//! Page-locked memory of the client's program that kernels use: this process has pages under the same addresses, which the device can reach. They
-//! are its own, and the client sends what its program writes and asks for what kernels have written; or, of a client on this machine, the client's, or
-//! those of files of its program.
+//! Page-locked memory of the client's program that kernels use: this process has pages under the
+//! same addresses, which the device can reach. They are its own, and the client sends what its
+//! program writes and asks for what kernels have written; or, of a client on this machine, the
+//! client's, or those of files of its program.
 //!
-//! Its addresses are the client's choice, so they are only ever taken where nothing else is, or where this process keeps the place from others.
+//! Its addresses are the client's choice, so they are only ever taken where nothing else is, or
+//! where this process keeps the place from others.
 
 mod compared;
 mod files;
@@ -74,7 +76,10 @@ pub(crate) struct Unused {
 }
 
 fn pages(address: u64, bytes: u64) -> Result<Range<u64>, CUresult> {
-    let end = address.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(PAGE)).ok_or(INVALID)?;
+    let end = address
+        .checked_add(bytes)
+        .and_then(|end| end.checked_next_multiple_of(PAGE))
+        .ok_or(INVALID)?;
     let start = address & !(PAGE - 1);
     if bytes == 0 || start == 0 { Err(INVALID) } else { Ok(start..end) }
 }
@@ -96,7 +101,8 @@ impl Mapped {
         Ok(self.missing(&pages(address, bytes)?).iter().map(|run| run.end - run.start).sum())
     }
 
-    /// Gives the device pages under these addresses, zeroed, that count as `pinned`. The context is current.
+    /// Gives the device pages under these addresses, zeroed, that count as `pinned`. The context is
+    /// current.
     pub(crate) fn open(
         &mut self,
         table: &Table,
@@ -110,7 +116,8 @@ impl Mapped {
         Ok(())
     }
 
-    /// Gives the device the client's own pages under these addresses: those of its file from `offset` on. The context is current.
+    /// Gives the device the client's own pages under these addresses: those of its file from
+    /// `offset` on. The context is current.
     pub(crate) fn share(
         &mut self,
         table: &Table,
@@ -121,7 +128,8 @@ impl Mapped {
     ) -> Result<(), CUresult> {
         let range = pages(address, bytes)?;
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= memory.pinned_bytes());
-        // Beyond its end, the file has no pages; a part of a page of its own would be two memories at once.
+        // Beyond its end, the file has no pages; a part of a page of its own would be two memories
+        // at once.
         let whole = range == (address..address + bytes) && offset.is_multiple_of(PAGE);
         if !inside || !whole || self.missing(&range) != std::slice::from_ref(&range) {
             return Err(INVALID);
@@ -145,7 +153,11 @@ impl Mapped {
     ) -> Result<Vec<u64>, CUresult> {
         let range = pages(address, bytes)?;
         Kind::Mapped.room(self.open.len())?;
-        let clash = self.open.range(..address + bytes).next_back().is_some_and(|(base, (len, _))| base + len > address);
+        let clash = self
+            .open
+            .range(..address + bytes)
+            .next_back()
+            .is_some_and(|(base, (len, _))| base + len > address);
         if clash {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
@@ -153,7 +165,8 @@ impl Mapped {
             Pages::OfProgram(_, origin) => Some(origin),
             Pages::Own | Pages::Of(..) => None,
         };
-        // The program's bytes are not to be written over, and a page is one memory for all who use it.
+        // The program's bytes are not to be written over, and a page is one memory for all who use
+        // it.
         if self.runs_in(&range).any(|(_, run)| run.origin != origin) {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
@@ -213,7 +226,9 @@ impl Mapped {
 
     /// Forgets what was opened at an address. Its pages stay until [`Mapped::take_unused`].
     pub(crate) fn close(&mut self, address: u64, bytes: u64) -> Result<(), CUresult> {
-        let Some((len, _)) = self.open.get(&address).filter(|(len, _)| *len == bytes) else { return Err(INVALID) };
+        let Some((len, _)) = self.open.get(&address).filter(|(len, _)| *len == bytes) else {
+            return Err(INVALID);
+        };
         let range = pages(address, *len)?;
         self.open.remove(&address);
         for (_, run) in self.runs_in(&range) {
@@ -222,10 +237,14 @@ impl Mapped {
         Ok(())
     }
 
-    /// The pages that nobody uses, which are to be given to [`unmap`] once the device is done with them.
+    /// The pages that nobody uses, which are to be given to [`unmap`] once the device is done with
+    /// them.
     pub(crate) fn take_unused(&mut self) -> Unused {
-        let unused: Vec<_> =
-            self.runs.extract_if(.., |_, run| run.users == 0).map(|(base, run)| base..base + run.bytes).collect();
+        let unused: Vec<_> = self
+            .runs
+            .extract_if(.., |_, run| run.users == 0)
+            .map(|(base, run)| base..base + run.bytes)
+            .collect();
         self.bytes -= unused.iter().map(|run| run.end - run.start).sum::<u64>();
         let counted = unused.iter().filter_map(|run| self.pinned.remove(&run.start)).collect();
         self.unused(unused, counted)
@@ -235,7 +254,8 @@ impl Mapped {
         Unused { runs, addresses: Arc::clone(&self.addresses), pinned }
     }
 
-    /// Forgets the memory of a context that is gone, which a client of ours has closed before. Its pages stay: the driver may still know them.
+    /// Forgets the memory of a context that is gone, which a client of ours has closed before. Its
+    /// pages stay: the driver may still know them.
     pub(crate) fn forget(&mut self, ctx: ContextId) {
         self.open.retain(|_, (_, owner)| *owner != ctx);
     }
@@ -248,15 +268,21 @@ impl Mapped {
         if inside { Ok(()) } else { Err(INVALID) }
     }
 
-    /// Writes the words of `data` that `mask` names, each whole: kernels may look at them meanwhile.
+    /// Writes the words of `data` that `mask` names, each whole: kernels may look at them
+    /// meanwhile.
     pub(crate) fn write(&self, address: u64, mask: &[u8], data: &[u8]) -> Result<(), CUresult> {
         self.check(address, data.len())?;
         if mask.is_empty() {
-            // SAFETY: checked to lie in pages of ours, which only this thread unmaps the last use of; others that look at them are kernels.
-            unsafe { core::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, data.len()) };
+            // SAFETY: checked to lie in pages of ours, which only this thread unmaps the last use
+            // of; others that look at them are kernels.
+            unsafe {
+                core::ptr::copy_nonoverlapping(data.as_ptr(), address as *mut u8, data.len())
+            };
             return Ok(());
         }
-        if !address.is_multiple_of(WORD as u64) || mask.len() < data.len().div_ceil(WORD).div_ceil(8) {
+        if !address.is_multiple_of(WORD as u64)
+            || mask.len() < data.len().div_ceil(WORD).div_ceil(8)
+        {
             return Err(INVALID);
         }
         for (index, (words, bits)) in data.as_chunks::<WORD>().0.chunks(8).zip(mask).enumerate() {
@@ -264,11 +290,17 @@ impl Mapped {
             match *bits {
                 0 => {}
                 // SAFETY: as above.
-                u8::MAX => unsafe { core::ptr::copy_nonoverlapping(words.as_ptr(), at, words.len()) },
+                u8::MAX => unsafe {
+                    core::ptr::copy_nonoverlapping(words.as_ptr(), at, words.len())
+                },
                 bits => {
-                    for (word, data) in words.iter().enumerate().filter(|(word, _)| bits >> word & 1 == 1) {
+                    for (word, data) in
+                        words.iter().enumerate().filter(|(word, _)| bits >> word & 1 == 1)
+                    {
                         // SAFETY: as above, and aligned.
-                        unsafe { at.cast::<u32>().add(word).write_volatile(u32::from_ne_bytes(*data)) };
+                        unsafe {
+                            at.cast::<u32>().add(word).write_volatile(u32::from_ne_bytes(*data))
+                        };
                     }
                 }
             }
@@ -282,18 +314,28 @@ impl Mapped {
     }
 
     /// The bytes of several places, one after the other, if they are at most so many.
-    pub(crate) fn read_all(&self, places: &[(UnifiedPtr, u32)], most: usize) -> Result<Vec<u8>, CUresult> {
+    pub(crate) fn read_all(
+        &self,
+        places: &[(UnifiedPtr, u32)],
+        most: usize,
+    ) -> Result<Vec<u8>, CUresult> {
         let mut total = 0usize;
         for (address, bytes) in places {
             self.check(address.0, *bytes as usize)?;
-            total = total.checked_add(*bytes as usize).filter(|total| *total <= most).ok_or(INVALID)?;
+            total =
+                total.checked_add(*bytes as usize).filter(|total| *total <= most).ok_or(INVALID)?;
         }
         let mut data = Vec::<u8>::with_capacity(total);
         for (address, bytes) in places {
             let (len, bytes) = (data.len(), *bytes as usize);
-            // SAFETY: checked as for `write`; the vector has room for the bytes, which are then there.
+            // SAFETY: checked as for `write`; the vector has room for the bytes, which are then
+            // there.
             unsafe {
-                core::ptr::copy_nonoverlapping(address.host().pointer::<u8>(), data.as_mut_ptr().add(len), bytes);
+                core::ptr::copy_nonoverlapping(
+                    address.host().pointer::<u8>(),
+                    data.as_mut_ptr().add(len),
+                    bytes,
+                );
                 data.set_len(len + bytes);
             }
         }
@@ -302,7 +344,12 @@ impl Mapped {
 }
 
 /// Maps pages where nothing else is, and gives them to the device under the same addresses.
-fn map(table: &Table, addresses: &Reserved, run: &Range<u64>, source: Pages<'_>) -> Result<(), CUresult> {
+fn map(
+    table: &Table,
+    addresses: &Reserved,
+    run: &Range<u64>,
+    source: Pages<'_>,
+) -> Result<(), CUresult> {
     addresses.take(run.clone()).map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)?;
     let (at, bytes) = (run.start as *mut c_void, (run.end - run.start) as usize);
     let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -310,13 +357,22 @@ fn map(table: &Table, addresses: &Reserved, run: &Range<u64>, source: Pages<'_>)
     let mapped = unsafe {
         match source {
             Pages::Own => mmap_anonymous(at, bytes, access, MapFlags::PRIVATE | MapFlags::FIXED),
-            Pages::Of(file, offset) => mmap(at, bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, offset),
-            Pages::OfProgram(file, origin) => {
-                mmap(at, bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, origin.offset(run.start))
+            Pages::Of(file, offset) => {
+                mmap(at, bytes, access, MapFlags::SHARED | MapFlags::FIXED, file, offset)
             }
+            Pages::OfProgram(file, origin) => mmap(
+                at,
+                bytes,
+                access,
+                MapFlags::SHARED | MapFlags::FIXED,
+                file,
+                origin.offset(run.start),
+            ),
         }
     };
-    let outcome = mapped.map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED).and_then(|_| register(table, at, bytes));
+    let outcome = mapped
+        .map_err(|_| CUresult::CUDA_ERROR_MAP_FAILED)
+        .and_then(|_| register(table, at, bytes));
     if outcome.is_err() {
         // SAFETY: mapped above; the driver does not have it.
         unsafe { addresses.give_back(run.start) };

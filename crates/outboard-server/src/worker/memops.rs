@@ -18,7 +18,11 @@ pub(crate) enum Operation {
 }
 
 /// Queues operations in their order.
-pub(crate) fn queue(table: &Table, stream: CUstream, operations: &[Operation]) -> Result<(), CUresult> {
+pub(crate) fn queue(
+    table: &Table,
+    stream: CUstream,
+    operations: &[Operation],
+) -> Result<(), CUresult> {
     let at_least = CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ.0;
     let plain = CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT.0;
     match operations {

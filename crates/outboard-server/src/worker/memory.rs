@@ -11,12 +11,13 @@ use outboard_wire::{ContextId, DevicePtr};
 use super::bounds::Kind;
 use super::objects::Handle;
 
-/// Device memory that the client may name in copies. With unified addressing the driver would take any address of this process, so that
-/// every address from the wire is looked up here first.
+/// Device memory that the client may name in copies. With unified addressing the driver would take
+/// any address of this process, so that every address from the wire is looked up here first.
 #[derive(Debug, Default)]
 pub(crate) struct Allocations(BTreeMap<DevicePtr, (u64, ContextId)>);
 
-/// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as one.
+/// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as
+/// one.
 const MAPPED: ContextId = ContextId::NONE;
 
 impl Allocations {
@@ -46,7 +47,8 @@ impl Allocations {
 
     /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
     pub(crate) fn check(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
-        let (base, (len, owner)) = self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (base, (len, owner)) =
+            self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let offset = address.since(*base);
         let inside = offset < *len && bytes <= len - offset;
         if inside {
@@ -65,13 +67,26 @@ impl Allocations {
     }
 
     /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
-    pub(crate) fn check_rows(&self, address: DevicePtr, width: u64, height: u64, pitch: u64) -> Result<(), CUresult> {
-        let above = pitch.checked_mul(height.saturating_sub(1)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    pub(crate) fn check_rows(
+        &self,
+        address: DevicePtr,
+        width: u64,
+        height: u64,
+        pitch: u64,
+    ) -> Result<(), CUresult> {
+        let above = pitch
+            .checked_mul(height.saturating_sub(1))
+            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         self.check(address, above.checked_add(width).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
     }
 
     /// [`Allocations::check`] for a box.
-    pub(crate) fn check_box(&self, address: DevicePtr, layout: Layout, extent: Extent) -> Result<(), CUresult> {
+    pub(crate) fn check_box(
+        &self,
+        address: DevicePtr,
+        layout: Layout,
+        extent: Extent,
+    ) -> Result<(), CUresult> {
         self.check(address, layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
     }
 
@@ -154,8 +169,15 @@ impl Parcels {
     /// How many are looked at each time: few, since one whose stream stands still stays.
     const LOOKS: usize = 4;
 
-    /// A buffer that holds `data`, and takes back some that the device has read. The context is current.
-    pub(crate) fn pack(&mut self, table: &Table, slots: &Slots, ctx: ContextId, data: &[u8]) -> Result<Slot, CUresult> {
+    /// A buffer that holds `data`, and takes back some that the device has read. The context is
+    /// current.
+    pub(crate) fn pack(
+        &mut self,
+        table: &Table,
+        slots: &Slots,
+        ctx: ContextId,
+        data: &[u8],
+    ) -> Result<Slot, CUresult> {
         for _ in 0..Parcels::LOOKS.min(self.0.len()) {
             let Some((slot, event)) = self.0.pop_front() else { break };
             match call!(table, cuEventQuery(event.get())) {
@@ -180,7 +202,12 @@ impl Parcels {
     }
 
     /// Keeps a buffer until the stream has come this far.
-    pub(crate) fn sent(&mut self, table: &Table, slot: Slot, stream: CUstream) -> Result<(), CUresult> {
+    pub(crate) fn sent(
+        &mut self,
+        table: &Table,
+        slot: Slot,
+        stream: CUstream,
+    ) -> Result<(), CUresult> {
         let mut event = core::ptr::null_mut();
         let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
         let recorded = call!(table, cuEventCreate(&raw mut event, flags))
@@ -214,9 +241,17 @@ mod tests {
         let mut allocations = Allocations::default();
         allocations.insert(DevicePtr(0x1000), 0x100, ContextId(1));
         allocations.insert(DevicePtr(0x2000), 0x100, ContextId(2));
-        assert!(allocations.check(DevicePtr(0x1000), 0x100).is_ok() && allocations.check(DevicePtr(0x10ff), 1).is_ok());
-        for (address, bytes) in [(0xfff, 1), (0x1000, 0x101), (0x1100, 1), (0x10ff, u64::MAX), (u64::MAX, 1), (0, 0)] {
-            assert!(allocations.check(DevicePtr(address), bytes).is_err(), "{address:#x} {bytes:#x}");
+        assert!(
+            allocations.check(DevicePtr(0x1000), 0x100).is_ok()
+                && allocations.check(DevicePtr(0x10ff), 1).is_ok()
+        );
+        for (address, bytes) in
+            [(0xfff, 1), (0x1000, 0x101), (0x1100, 1), (0x10ff, u64::MAX), (u64::MAX, 1), (0, 0)]
+        {
+            assert!(
+                allocations.check(DevicePtr(address), bytes).is_err(),
+                "{address:#x} {bytes:#x}"
+            );
         }
         assert!(allocations.check_rows(DevicePtr(0x1000), 0x10, 4, 0x40).is_ok());
         assert!(allocations.check_rows(DevicePtr(0x1000), 0x41, 4, 0x40).is_err());
@@ -234,6 +269,9 @@ mod tests {
                 && allocations.check(DevicePtr(0x20ff), 0xf10).is_err()
         );
         allocations.forget(ContextId(1));
-        assert!(allocations.check(DevicePtr(0x1000), 1).is_err() && allocations.check(DevicePtr(0x2000), 1).is_ok());
+        assert!(
+            allocations.check(DevicePtr(0x1000), 1).is_err()
+                && allocations.check(DevicePtr(0x2000), 1).is_ok()
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! The process that serves one client.
 //!
-//! The dispatcher takes commands in the client's one order and gives them to the driver library. Whatever may wait for the device is waited
-//! for by a helper thread, so that the commands behind it go on. Names on the wire are the client's; every one is looked up, and every
-//! device address is checked against what the session has allocated.
+//! The dispatcher takes commands in the client's one order and gives them to the driver library.
+//! Whatever may wait for the device is waited for by a helper thread, so that the commands behind
+//! it go on. Names on the wire are the client's; every one is looked up, and every device address
+//! is checked against what the session has allocated.
 
 mod address_map;
 pub(crate) mod answer;
@@ -81,7 +82,9 @@ use waits::Waits;
 use warm::Kept;
 
 pub use counted::Counted;
-pub use io::{Again, Build, Bulk, Command, ContextMemory, Gauge, Handler, Replier, Sink, Start, Warm, run};
+pub use io::{
+    Again, Build, Bulk, Command, ContextMemory, Gauge, Handler, Replier, Sink, Start, Warm, run,
+};
 pub use prepared::{Prepared, Setup};
 
 /// The worker's state: one client's session with the driver library.
@@ -131,7 +134,8 @@ pub struct Worker {
     /// Whether any kernel may print.
     prints: bool,
     budget: budget::Budget,
-    /// Pools that the client has ended while there was memory in them, with the ordinals of their devices.
+    /// Pools that the client has ended while there was memory in them, with the ordinals of their
+    /// devices.
     ended_pools: Vec<(objects::Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
     current: ContextId,
@@ -150,27 +154,33 @@ pub struct Worker {
 impl Worker {
     /// Serves a client with the devices that it may see.
     fn new(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
-        let Prepared { setup, table, mut platform, output, mut kept, addresses, arena, .. } = prepared;
+        let Prepared { setup, table, mut platform, output, mut kept, addresses, arena, .. } =
+            prepared;
         offer::choose(&mut platform, &start.devices)?;
         let portions = offer::portions(table, &mut platform, start)?;
         let budget = offer::limit(&mut platform, &start.identity.limits);
         let helpers = Helpers::new();
         let mut chains = Chains::from_env();
         if !portions.is_empty() {
-            // The order between streams is seen to launch by launch, and graphs' kernels would not be in the part.
+            // The order between streams is seen to launch by launch, and graphs' kernels would not
+            // be in the part.
             chains.stop(table);
         }
         // A session that only asks questions allocates nothing.
-        let arena = arena.filter(|_| !start.only_questions).and_then(|arena| arena.suiting(table, &platform));
+        let arena = arena
+            .filter(|_| !start.only_questions)
+            .and_then(|arena| arena.suiting(table, &platform));
         let mut space = Space::default();
         if let Some(terms) = arena.map(|offer| offer.terms) {
             space.reserve(DevicePtr(terms.address), terms.bytes);
         }
-        let wanted = |ordinal| platform.devices.iter().any(|device| device.id.ordinal() as i32 == ordinal);
+        let wanted =
+            |ordinal| platform.devices.iter().any(|device| device.id.ordinal() as i32 == ordinal);
         kept.give_back(table, |ordinal| !start.only_questions && wanted(ordinal));
         // Who only asks has no driver to ask anything else of.
         let table = if start.only_questions { prepared::no_driver() } else { table };
-        let (shows_memory, cache) = (setup.shows_memory, setup.image_cache(&owners_folder(&start.identity.owner)));
+        let (shows_memory, cache) =
+            (setup.shows_memory, setup.image_cache(&owners_folder(&start.identity.owner)));
         let mut management = Management::new(setup.driver, budget.limit());
         management.use_library(setup.nvml);
         Ok(Worker {
@@ -225,11 +235,14 @@ impl Worker {
     fn show(&self) {
         let Some(board) = crate::board::get() else { return };
         let contexts = self.objects.contexts.values();
-        let contexts = contexts.fold(0, |mask, context| mask | 1_u64.checked_shl(context.device as u32).unwrap_or(0));
+        let contexts = contexts
+            .fold(0, |mask, context| mask | 1_u64.checked_shl(context.device as u32).unwrap_or(0));
         board.show_contexts(contexts);
         meter::page().set_contexts(contexts);
         self.show_held(board);
-        if let Some(context) = self.objects.contexts.get(&self.current).filter(|_| self.shows_memory) {
+        if let Some(context) =
+            self.objects.contexts.get(&self.current).filter(|_| self.shows_memory)
+        {
             let (mut free, mut total) = (0, 0);
             if call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total)).is_ok() {
                 board.show_used(context.device as u32, total.saturating_sub(free) as u64);
@@ -251,7 +264,8 @@ impl Worker {
         Ok(context)
     }
 
-    /// What the client must know before the answer to a wait: what kernels have printed, which copies the device has done.
+    /// What the client must know before the answer to a wait: what kernels have printed, which
+    /// copies the device has done.
     fn tell(&self, printed: Printed) {
         if let Some(replier) = &self.replier {
             self.output.forward(replier, printed);
@@ -286,7 +300,8 @@ impl Handler for Worker {
 
     fn drained(&mut self) {
         self.give_back_grants();
-        // The last of the commands was answered, mostly, and what was shown then is true still; but helpers may have freed memory.
+        // The last of the commands was answered, mostly, and what was shown then is true still; but
+        // helpers may have freed memory.
         match crate::board::get() {
             Some(board) if self.shown => self.show_held(board),
             _ => self.show(),
@@ -315,7 +330,8 @@ impl Handler for Worker {
         if command.op != Launch::OP && !self.chains.is_empty() {
             self.make_launches();
         }
-        let incoming = Incoming { op: command.op, seq: command.seq, payload: command.payload, replier };
+        let incoming =
+            Incoming { op: command.op, seq: command.seq, payload: command.payload, replier };
         let traced = (class == Class::Module && spans::on()).then(std::time::Instant::now);
         let dispatched = crate::generated::dispatch::dispatch(self, &incoming);
         if let Some(begun) = traced {
@@ -337,7 +353,11 @@ impl Handler for Worker {
 impl Worker {
     /// Tells the client that a posted command has failed, in the context at hand.
     fn report(&self, op: u16, error: CUresult) {
-        tracing::debug!(message = outboard_wire::messages::name(op), error = error.0, "a posted command failed");
+        tracing::debug!(
+            message = outboard_wire::messages::name(op),
+            error = error.0,
+            "a posted command failed"
+        );
         if let Some(replier) = &self.replier {
             replier.failed(self.ctx, error);
         }

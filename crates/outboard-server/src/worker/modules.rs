@@ -17,8 +17,8 @@ use super::part::Part;
 pub(super) const MAX_IMAGE: usize = 2 << 30;
 /// `CU_FUNC_ATTRIBUTE_MAX` and some room.
 const ATTRIBUTES: u32 = 16;
-/// Of modules with so many kernels all are described when they are loaded. The driver may have to load them for that: of larger ones, programs may
-/// need few.
+/// Of modules with so many kernels all are described when they are loaded. The driver may have to
+/// load them for that: of larger ones, programs may need few.
 const MOST_DESCRIBED: u32 = 4;
 /// More parameters than a kernel can have.
 const MAX_PARAMS: usize = 32 << 10;
@@ -89,7 +89,11 @@ impl Upload {
             parts.push(Part::new(part));
             rest = left;
         }
-        if rest.is_empty() && !parts.is_empty() { Ok(parts) } else { Err(CUresult::CUDA_ERROR_INVALID_IMAGE) }
+        if rest.is_empty() && !parts.is_empty() {
+            Ok(parts)
+        } else {
+            Err(CUresult::CUDA_ERROR_INVALID_IMAGE)
+        }
     }
 
     /// All that has come, as one part, and starts anew.
@@ -100,22 +104,35 @@ impl Upload {
 }
 
 /// Loads an image into the current context.
-pub(crate) fn load<P: std::borrow::Borrow<Part>>(table: &Table, parts: &[P], options: &JitOptions) -> Loaded {
+pub(crate) fn load<P: std::borrow::Borrow<Part>>(
+    table: &Table,
+    parts: &[P],
+    options: &JitOptions,
+) -> Loaded {
     let pointer = |part: &P| part.borrow().pointer();
     let mut options = match Options::with_logs(options) {
         Ok(options) => options,
         Err(error) => return Loaded { outcome: Err(error), log: JitLog::default() },
     };
     let outcome = if parts.len() > 1 {
-        let others: Vec<*const c_void> = parts.iter().skip(1).map(pointer).chain([core::ptr::null()]).collect();
-        let wrapper = Wrapper { magic: 0x4662_43B1, version: 2, data: pointer(&parts[0]), others: others.as_ptr() };
+        let others: Vec<*const c_void> =
+            parts.iter().skip(1).map(pointer).chain([core::ptr::null()]).collect();
+        let wrapper = Wrapper {
+            magic: 0x4662_43B1,
+            version: 2,
+            data: pointer(&parts[0]),
+            others: others.as_ptr(),
+        };
         // Containers that the device linker has yet to join: only libraries take them.
         link(table, (&raw const wrapper).cast(), &mut options)
     } else {
         let mut module = core::ptr::null_mut();
         let (image, count) = (pointer(&parts[0]), options.count());
-        call!(table, cuModuleLoadDataEx(&raw mut module, image, count, options.keys(), options.values()))
-            .map(|()| Module { module: Handle::new(module), library: None })
+        call!(
+            table,
+            cuModuleLoadDataEx(&raw mut module, image, count, options.keys(), options.values())
+        )
+        .map(|()| Module { module: Handle::new(module), library: None })
     };
     Loaded { outcome, log: options.log() }
 }
@@ -124,14 +141,21 @@ fn link(table: &Table, image: *const c_void, options: &mut Options) -> Result<Mo
     let (no_options, no_values) = (core::ptr::null_mut(), core::ptr::null_mut());
     let mut library: CUlibrary = core::ptr::null_mut();
     let (keys, values, count) = (options.keys(), options.values(), options.count());
-    call!(table, cuLibraryLoadData(&raw mut library, image, keys, values, count, no_options, no_values, 0))?;
+    call!(
+        table,
+        cuLibraryLoadData(&raw mut library, image, keys, values, count, no_options, no_values, 0)
+    )?;
     let mut module = core::ptr::null_mut();
     call!(table, cuLibraryGetModule(&raw mut module, library))?;
     Ok(Module { module: Handle::new(module), library: Some(Handle::new(library)) })
 }
 
 /// Finds a kernel.
-pub(crate) fn function(table: &Table, module: CUmodule, name: &str) -> Result<CUfunction, CUresult> {
+pub(crate) fn function(
+    table: &Table,
+    module: CUmodule,
+    name: &str,
+) -> Result<CUfunction, CUresult> {
     let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let mut function = core::ptr::null_mut();
     call!(table, cuModuleGetFunction(&raw mut function, module, name.as_ptr()))?;
@@ -169,13 +193,21 @@ pub(crate) fn names(table: &Table, module: CUmodule) -> Result<Vec<String>, CUre
 }
 
 /// All the kernels of a module with their descriptions, if they are few.
-pub(crate) fn described(table: &Table, module: CUmodule) -> Result<Vec<(String, KernelInfo)>, CUresult> {
+pub(crate) fn described(
+    table: &Table,
+    module: CUmodule,
+) -> Result<Vec<(String, KernelInfo)>, CUresult> {
     let kernels = kernels(table, module, MOST_DESCRIBED)?;
     let described = kernels.into_iter().map(|found| {
         let name = name(table, found)?;
-        // By its name: what a driver enumerates may not be loaded yet, and has no true attributes then.
+        // By its name: what a driver enumerates may not be loaded yet, and has no true attributes
+        // then.
         let info = describe(table, function(table, module, &name)?)?;
-        if info.attributes.is_empty() { Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) } else { Ok((name, info)) }
+        if info.attributes.is_empty() {
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        } else {
+            Ok((name, info))
+        }
     });
     described.collect()
 }
@@ -200,13 +232,19 @@ fn name(table: &Table, function: CUfunction) -> Result<String, CUresult> {
 }
 
 /// Address and bytes of a module's variable, and whether it is managed.
-pub(crate) fn global(table: &Table, module: CUmodule, name: &str) -> Result<(DevicePtr, u64, bool), CUresult> {
+pub(crate) fn global(
+    table: &Table,
+    module: CUmodule,
+    name: &str,
+) -> Result<(DevicePtr, u64, bool), CUresult> {
     let name = CString::new(name).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (mut address, mut bytes) = (0, 0usize);
     call!(table, cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, name.as_ptr()))?;
-    // Four bytes are looked at by some drivers; a driver that does not know the attribute has no managed variables.
+    // Four bytes are looked at by some drivers; a driver that does not know the attribute has no
+    // managed variables.
     let mut managed = 0u32;
     let attribute = outboard_abi::CUpointer_attribute_enum::CU_POINTER_ATTRIBUTE_IS_MANAGED;
-    let known = call!(table, cuPointerGetAttribute((&raw mut managed).cast(), attribute, address)).is_ok();
+    let known =
+        call!(table, cuPointerGetAttribute((&raw mut managed).cast(), attribute, address)).is_ok();
     Ok((DevicePtr(address), bytes as u64, known && managed & 0xff != 0))
 }

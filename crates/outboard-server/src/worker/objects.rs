@@ -11,7 +11,8 @@ use super::links::Link;
 use super::modules::Module;
 use super::partitions::Green;
 
-/// A driver's handle. It is only ever handed back to the driver, from whichever thread has the context current.
+/// A driver's handle. It is only ever handed back to the driver, from whichever thread has the
+/// context current.
 pub(crate) struct Handle<T>(*mut T);
 
 impl<T> Handle<T> {
@@ -46,7 +47,8 @@ pub(crate) struct Context {
     pub(crate) green: Option<Handle<outboard_abi::CUgreenCtx_st>>,
 }
 
-/// Objects of one kind, by the client's names. A client that chose them so that they collide would slow itself down.
+/// Objects of one kind, by the client's names. A client that chose them so that they collide would
+/// slow itself down.
 pub(crate) struct Named<T>(FxHashMap<ObjectId, (ContextId, T)>, Kind);
 
 impl<T: Clone> Named<T> {
@@ -59,7 +61,8 @@ impl<T: Clone> Named<T> {
         self.0.insert(name, (ctx, object));
     }
 
-    /// Whether the name is taken, or one that no client may give, or there are as many objects as a session may have.
+    /// Whether the name is taken, or one that no client may give, or there are as many objects as a
+    /// session may have.
     pub(crate) fn check_new(&self, name: ObjectId) -> Result<(), CUresult> {
         if name == ObjectId::NONE || self.0.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -68,7 +71,10 @@ impl<T: Clone> Named<T> {
     }
 
     pub(crate) fn get(&self, name: ObjectId) -> Result<T, CUresult> {
-        self.0.get(&name).map(|(_, object)| object.clone()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.0
+            .get(&name)
+            .map(|(_, object)| object.clone())
+            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// All of them.

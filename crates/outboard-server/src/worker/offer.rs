@@ -1,5 +1,5 @@
-//! The platform as a session is offered it: the devices that it asks for, as large as it may have them, without what only a process on their own
-//! machine can use.
+//! The platform as a session is offered it: the devices that it asks for, as large as it may have
+//! them, without what only a process on their own machine can use.
 
 use std::collections::HashMap;
 
@@ -12,14 +12,17 @@ use super::io::Start;
 use super::portion::{self, Portion};
 use crate::identity::Limits;
 
-/// Leaves the devices that the session asks for, by index and in its order; all of them if it names none.
+/// Leaves the devices that the session asks for, by index and in its order; all of them if it names
+/// none.
 pub(super) fn choose(platform: &mut Platform, devices: &[u32]) -> Result<(), Refusal> {
     if !devices.is_empty() {
         let pick = |index: &u32| {
             let has = platform.devices.len();
             platform.devices.get(*index as usize).cloned().ok_or_else(|| Refusal {
                 code: RefusalCode::NoDevice,
-                sentence: format!("the server has no device {index}: it has {has}, numbered from 0"),
+                sentence: format!(
+                    "the server has no device {index}: it has {has}, numbered from 0"
+                ),
             })
         };
         platform.devices = devices.iter().map(pick).collect::<Result<_, _>>()?;
@@ -36,7 +39,8 @@ pub(super) fn portions(
     let mut portions = HashMap::new();
     // Who only asks about the platform has no driver that could cut it.
     let has_driver = start.platform.is_none() && !start.only_questions;
-    let percent = start.identity.limits.multiprocessors.filter(|percent| *percent < 100 && has_driver);
+    let percent =
+        start.identity.limits.multiprocessors.filter(|percent| *percent < 100 && has_driver);
     let Some(percent) = percent else { return Ok(portions) };
     let attribute = outboard_abi::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
     for device in &mut platform.devices {

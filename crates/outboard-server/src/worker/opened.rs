@@ -27,14 +27,23 @@ pub(super) enum Place {
 
 impl Place {
     /// Maps a block for the devices with these ordinals where the driver likes.
-    pub(super) fn map(table: &Table, handle: u64, bytes: u64, devices: &[u32]) -> Result<Place, CUresult> {
+    pub(super) fn map(
+        table: &Table,
+        handle: u64,
+        bytes: u64,
+        devices: &[u32],
+    ) -> Result<Place, CUresult> {
         let mut address = 0;
         call!(table, cuMemAddressReserve(&raw mut address, bytes as usize, 0, 0, 0))?;
         let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        let desc = |device: &u32| CUmemAccessDesc { location: location(DeviceId::new(*device)), flags };
+        let desc =
+            |device: &u32| CUmemAccessDesc { location: location(DeviceId::new(*device)), flags };
         let access: Vec<CUmemAccessDesc> = devices.iter().map(desc).collect();
         let mapped = call!(table, cuMemMap(address, bytes as usize, 0, handle, 0)).and_then(|()| {
-            let opened = call!(table, cuMemSetAccess(address, bytes as usize, access.as_ptr(), access.len()));
+            let opened = call!(
+                table,
+                cuMemSetAccess(address, bytes as usize, access.as_ptr(), access.len())
+            );
             opened.inspect_err(|_| {
                 let _ = call!(table, cuMemUnmap(address, bytes as usize));
             })
@@ -61,7 +70,8 @@ impl Place {
         }
     }
 
-    /// Takes a block away that no work uses any more. What the driver has opened ends with its context.
+    /// Takes a block away that no work uses any more. What the driver has opened ends with its
+    /// context.
     pub(super) fn unmap(self, table: &Table) {
         if let Place::Block(address, bytes) = self {
             let _ = call!(table, cuMemUnmap(address.0, bytes as usize))

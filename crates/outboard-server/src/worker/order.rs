@@ -1,11 +1,16 @@
-//! The order between the default stream and those that heed it, in a session that has a part of the multiprocessors.
+//! The order between the default stream and those that heed it, in a session that has a part of the
+//! multiprocessors.
 //!
-//! CUDA's default stream waits for what was queued before in every stream that is not made non-blocking, and these wait for it. In green contexts NVIDIA's
-//! driver does not see to that (seen on an H200 with driver 580.159), so it is done here, by events, whenever work goes from the one to the others.
+//! CUDA's default stream waits for what was queued before in every stream that is not made
+//! non-blocking, and these wait for it. In green contexts NVIDIA's driver does not see to that
+//! (seen on an H200 with driver 580.159), so it is done here, by events, whenever work goes from
+//! the one to the others.
 
 use std::collections::HashMap;
 
-use outboard_abi::{CUevent, CUevent_flags_enum, CUevent_st, CUresult, CUstream, CUstream_st, CUstreamCaptureStatus};
+use outboard_abi::{
+    CUevent, CUevent_flags_enum, CUevent_st, CUresult, CUstream, CUstream_st, CUstreamCaptureStatus,
+};
 use outboard_driver::{Table, call};
 use outboard_wire::{ContextId, StreamId};
 
@@ -78,7 +83,12 @@ impl Order {
     }
 
     /// A stream is about to end. The default stream waits for what is left in it.
-    pub(super) fn ending(&mut self, table: &Table, ctx: ContextId, name: StreamId) -> Result<(), CUresult> {
+    pub(super) fn ending(
+        &mut self,
+        table: &Table,
+        ctx: ContextId,
+        name: StreamId,
+    ) -> Result<(), CUresult> {
         let Some(context) = self.contexts.get_mut(&ctx) else { return Ok(()) };
         let Some(stream) = context.heeding.0.remove(&name) else { return Ok(()) };
         let mut events = Events { table, event: &mut context.event };
@@ -97,7 +107,12 @@ impl Order {
     }
 
     /// Work is about to be queued in a stream of the current context, 0 for the default stream.
-    pub(super) fn queue(&mut self, table: &Table, ctx: ContextId, name: StreamId) -> Result<(), CUresult> {
+    pub(super) fn queue(
+        &mut self,
+        table: &Table,
+        ctx: ContextId,
+        name: StreamId,
+    ) -> Result<(), CUresult> {
         let Some(context) = self.contexts.get_mut(&ctx) else { return Ok(()) };
         context.heeding.queue(name, &mut Events { table, event: &mut context.event })
     }
@@ -114,7 +129,10 @@ impl Barrier for Events<'_> {
             Some(event) => event.get(),
             None => {
                 let mut event: CUevent = core::ptr::null_mut();
-                call!(self.table, cuEventCreate(&raw mut event, CUevent_flags_enum::CU_EVENT_DISABLE_TIMING.0))?;
+                call!(
+                    self.table,
+                    cuEventCreate(&raw mut event, CUevent_flags_enum::CU_EVENT_DISABLE_TIMING.0)
+                )?;
                 self.event.insert(Handle::new(event)).get()
             }
         };
@@ -150,7 +168,8 @@ mod tests {
         }
     }
 
-    /// What is waited for when work is queued in these streams, one after the other; streams are their own names, and there are 1 and 2.
+    /// What is waited for when work is queued in these streams, one after the other; streams are
+    /// their own names, and there are 1 and 2.
     fn waits(names: &[u64], captured: Option<usize>) -> Vec<(usize, usize)> {
         let mut order = Order::default();
         for name in [1_usize, 2] {

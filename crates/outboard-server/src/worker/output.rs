@@ -1,5 +1,5 @@
-//! What kernels print: the driver writes it to this process's standard output, failed assertions to standard error, and both belong on the
-//! client's.
+//! What kernels print: the driver writes it to this process's standard output, failed assertions to
+//! standard error, and both belong on the client's.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,7 +34,8 @@ struct State {
     page: Page,
 }
 
-/// A page of the file, which a byte that is written shows in. The file is longer than what has been written to it.
+/// A page of the file, which a byte that is written shows in. The file is longer than what has been
+/// written to it.
 struct Page {
     memory: *const AtomicU8,
     /// Where it begins in the file.
@@ -49,7 +50,8 @@ unsafe impl Send for Page {}
 pub(crate) enum Printed {
     /// Anything: to ask the system costs little, compared to what has happened.
     Perhaps,
-    /// Most likely nothing: a look at memory decides. Only text that begins with a zero byte escapes it, until the next time.
+    /// Most likely nothing: a look at memory decides. Only text that begins with a zero byte
+    /// escapes it, until the next time.
     Hardly,
 }
 
@@ -74,7 +76,8 @@ unsafe extern "C" {
 const PIECE: usize = 1 << 20;
 
 impl Output {
-    /// Puts files in memory in place of standard output and standard error. Logs must go elsewhere by now.
+    /// Puts files in memory in place of standard output and standard error. Logs must go elsewhere
+    /// by now.
     pub(crate) fn catch() -> io::Result<Output> {
         let output = Caught::new(outboard_wire::notice::OUTPUT)?;
         rustix::stdio::dup2_stdout(&output.file)?;
@@ -97,7 +100,8 @@ impl Output {
     }
 
     fn shows_something(&self) -> bool {
-        // SAFETY: standard output is there as long as the process; a stream that another thread is printing to may say either.
+        // SAFETY: standard output is there as long as the process; a stream that another thread is
+        // printing to may say either.
         let buffered = unsafe { __fpending(stdout) };
         buffered > 0 || self.streams.iter().any(Caught::shows_something)
     }
@@ -109,8 +113,16 @@ impl Page {
         let start = at / PAGE * PAGE;
         rustix::fs::fallocate(file, FallocateFlags::empty(), start, PAGE)?;
         // SAFETY: a new mapping, wherever there is room; the file never gets shorter.
-        let memory =
-            unsafe { mmap(core::ptr::null_mut(), PAGE as usize, ProtFlags::READ, MapFlags::SHARED, file, start)? };
+        let memory = unsafe {
+            mmap(
+                core::ptr::null_mut(),
+                PAGE as usize,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                file,
+                start,
+            )?
+        };
         Ok(Page { memory: memory.cast(), start })
     }
 
@@ -118,7 +130,8 @@ impl Page {
     fn has(&self, at: u64) -> bool {
         let offset = at.wrapping_sub(self.start);
         // SAFETY: within the page, which is mapped while this lives.
-        offset >= PAGE || unsafe { (*self.memory.add(offset as usize)).load(Ordering::Relaxed) != 0 }
+        offset >= PAGE
+            || unsafe { (*self.memory.add(offset as usize)).load(Ordering::Relaxed) != 0 }
     }
 }
 

@@ -12,7 +12,8 @@ pub(crate) type Bytes = [u8; size_of::<CUdevResource>()];
 
 /// More groups than any device has multiprocessors.
 pub(crate) const MOST_GROUPS: u32 = 4096;
-/// Resources that a session may have been handed out, and descriptors that it may have made: CUDA has no call that ends one.
+/// Resources that a session may have been handed out, and descriptors that it may have made: CUDA
+/// has no call that ends one.
 const MOST: usize = 1 << 16;
 
 /// A green context, and the context that it is for calls that take one.
@@ -22,8 +23,8 @@ pub(crate) struct Green {
     pub(crate) real: Handle<outboard_abi::CUctx_st>,
 }
 
-/// What a session knows of resources. Their bytes hold what the driver makes of them, addresses perhaps: so only bytes that the driver has
-/// written ever go back to it.
+/// What a session knows of resources. Their bytes hold what the driver makes of them, addresses
+/// perhaps: so only bytes that the driver has written ever go back to it.
 #[derive(Default)]
 pub(crate) struct Partitions {
     handed_out: HashSet<Bytes>,
@@ -62,14 +63,25 @@ impl Partitions {
         if name == ObjectId::NONE || self.descriptions.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        if self.descriptions.len() < MOST { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
+        if self.descriptions.len() < MOST {
+            Ok(())
+        } else {
+            Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+        }
     }
 
-    pub(crate) fn describe(&mut self, name: ObjectId, desc: Handle<outboard_abi::CUdevResourceDesc_st>) {
+    pub(crate) fn describe(
+        &mut self,
+        name: ObjectId,
+        desc: Handle<outboard_abi::CUdevResourceDesc_st>,
+    ) {
         self.descriptions.insert(name, desc);
     }
 
-    pub(crate) fn description(&self, name: ObjectId) -> Result<Handle<outboard_abi::CUdevResourceDesc_st>, CUresult> {
+    pub(crate) fn description(
+        &self,
+        name: ObjectId,
+    ) -> Result<Handle<outboard_abi::CUdevResourceDesc_st>, CUresult> {
         self.descriptions.get(&name).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 }

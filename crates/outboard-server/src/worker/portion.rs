@@ -1,5 +1,5 @@
-//! The part of a device's multiprocessors that a session has: a green context stands in for each of its contexts, so that whatever the session
-//! queues, in whatever stream, runs there.
+//! The part of a device's multiprocessors that a session has: a green context stands in for each of
+//! its contexts, so that whatever the session queues, in whatever stream, runs there.
 
 use outboard_abi::{CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx_st, CUresult};
 use outboard_driver::{Table, call};
@@ -30,12 +30,20 @@ fn split(table: &Table, whole: &CUdevResource, least: u32) -> Result<Vec<CUdevRe
     call!(table, cuDevSmResourceSplitByCount(none, &raw mut groups, whole, none, 0, least))?;
     groups = groups.clamp(1, partitions::MOST_GROUPS);
     let mut found: Vec<CUdevResource> = (0..groups).map(|_| partitions::empty()).collect();
-    call!(table, cuDevSmResourceSplitByCount(found.as_mut_ptr(), &raw mut groups, whole, none, 0, least))?;
+    call!(
+        table,
+        cuDevSmResourceSplitByCount(found.as_mut_ptr(), &raw mut groups, whole, none, 0, least)
+    )?;
     found.truncate(groups as usize);
-    if found.is_empty() { Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION) } else { Ok(found) }
+    if found.is_empty() {
+        Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
+    } else {
+        Ok(found)
+    }
 }
 
-/// Cuts off `percent` of a device: rather less than more, but never less than the device can. `seat` spreads sessions over it.
+/// Cuts off `percent` of a device: rather less than more, but never less than the device can.
+/// `seat` spreads sessions over it.
 pub(super) fn cut(table: &Table, device: i32, percent: u8, seat: u64) -> Result<Portion, CUresult> {
     let mut whole = partitions::empty();
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;

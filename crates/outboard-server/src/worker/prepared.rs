@@ -36,7 +36,13 @@ impl Setup {
     /// # Safety
     /// The file is a CUDA driver library, whose initialisers [`run`](super::run) runs.
     pub unsafe fn new(driver: impl Into<PathBuf>, name: impl Into<String>) -> Setup {
-        Setup { driver: driver.into(), name: name.into(), nvml: None, shows_memory: false, images: None }
+        Setup {
+            driver: driver.into(),
+            name: name.into(),
+            nvml: None,
+            shows_memory: false,
+            images: None,
+        }
     }
 
     /// Answers NVML's questions with this library instead of the usual one.
@@ -45,7 +51,8 @@ impl Setup {
         self
     }
 
-    /// Shows other sessions how much memory this one uses: for a driver library whose devices no NVML knows, and for which the question is cheap.
+    /// Shows other sessions how much memory this one uses: for a driver library whose devices no
+    /// NVML knows, and for which the question is cheap.
     pub fn showing_memory(mut self, shows: bool) -> Setup {
         self.shows_memory = shows;
         self
@@ -61,7 +68,11 @@ impl Setup {
     pub(super) fn image_cache(&self, owner: &str) -> Option<ImageCache> {
         let (folder, limit) = self.images.as_ref()?;
         let opened = ImageCache::open(folder, owner, *limit);
-        opened.inspect_err(|error| tracing::warn!(%error, folder = %folder.display(), "images are not kept")).ok()
+        opened
+            .inspect_err(
+                |error| tracing::warn!(%error, folder = %folder.display(), "images are not kept"),
+            )
+            .ok()
     }
 }
 
@@ -86,7 +97,8 @@ pub struct Prepared {
 const SHARED_MODE: i32 = 0;
 
 impl Prepared {
-    /// Loads the driver library, which is to place what it places in a window, and looks at its devices.
+    /// Loads the driver library, which is to place what it places in a window, and looks at its
+    /// devices.
     fn new(setup: Setup, window: Option<Window>) -> Result<Prepared, Refusal> {
         let failed = |error: &dyn std::fmt::Display| {
             let sentence = format!("the worker cannot use its driver library: {error}");
@@ -101,7 +113,8 @@ impl Prepared {
         let library = unsafe { Library::load(&setup.driver) }.map_err(|error| failed(&error))?;
         let output = Output::catch().map_err(|error| failed(&error))?;
         let table: &'static Table = Box::leak(Box::new(library.table));
-        let mut platform = outboard_driver::platform(table, &setup.name).map_err(|error| failed(&error))?;
+        let mut platform =
+            outboard_driver::platform(table, &setup.name).map_err(|error| failed(&error))?;
         if platform.devices.is_empty() {
             let sentence = "the server has no device".to_owned();
             return Err(Refusal { code: RefusalCode::NoDevice, sentence });
@@ -115,14 +128,22 @@ impl Prepared {
                 address_map::occupy_the_rest(addresses, window).inspect_err(failed).is_ok()
                     && address_map::is_kept_to(table, window)
             });
-            prepared.arena = prepared.window.and_then(|window| Offer::reserve(table, &prepared.platform, window));
+            prepared.arena = prepared
+                .window
+                .and_then(|window| Offer::reserve(table, &prepared.platform, window));
         }
         Ok(prepared)
     }
 
     /// A driver that is there, whose addresses are its own choice.
-    pub(super) fn of(setup: Setup, table: &'static Table, platform: Platform, output: Output) -> Prepared {
-        let (kept, addresses, window, arena, contexts) = (Kept::default(), Arc::default(), None, None, Vec::new());
+    pub(super) fn of(
+        setup: Setup,
+        table: &'static Table,
+        platform: Platform,
+        output: Output,
+    ) -> Prepared {
+        let (kept, addresses, window, arena, contexts) =
+            (Kept::default(), Arc::default(), None, None, Vec::new());
         Prepared { setup, table, platform, output, kept, addresses, window, arena, contexts }
     }
 
@@ -140,15 +161,23 @@ impl Prepared {
     /// Makes contexts ahead, on those of the devices that processes may share.
     fn warm(&mut self, Warm { contexts: wanted, measure, .. }: &Warm) {
         let shared = |ordinal: &&u32| {
-            let device = self.platform.devices.iter().find(|device| device.id.ordinal() == **ordinal);
-            device.is_some_and(|device| device.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0) == Some(SHARED_MODE))
+            let device =
+                self.platform.devices.iter().find(|device| device.id.ordinal() == **ordinal);
+            device.is_some_and(|device| {
+                device.attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE.0) == Some(SHARED_MODE)
+            })
         };
-        let devices: Vec<i32> = wanted.iter().filter(shared).map(|ordinal| *ordinal as i32).collect();
-        let measures = (*measure && !devices.is_empty()).then(|| Measures::new(&self.setup, &self.platform)).flatten();
+        let devices: Vec<i32> =
+            wanted.iter().filter(shared).map(|ordinal| *ordinal as i32).collect();
+        let measures = (*measure && !devices.is_empty())
+            .then(|| Measures::new(&self.setup, &self.platform))
+            .flatten();
         let used = |device| measures.as_ref().and_then(|measures| measures.used(device));
         let made = warm::contexts(self.table, &devices, used);
         (self.kept, self.contexts) = (made.kept, made.told);
-        self.check_window(|_, window| made.memory.iter().all(|address| window.contains(*address, 1)));
+        self.check_window(|_, window| {
+            made.memory.iter().all(|address| window.contains(*address, 1))
+        });
     }
 }
 
@@ -173,7 +202,10 @@ impl Build for Setup {
 
     fn describe(self, platform: &[u8]) -> Result<Prepared, Refusal> {
         let Ok(platform) = decode_all(platform) else { return self.prepare(None, None) };
-        let failed = |error: std::io::Error| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
+        let failed = |error: std::io::Error| Refusal {
+            code: RefusalCode::WorkerFailed,
+            sentence: error.to_string(),
+        };
         let output = Output::catch().map_err(failed)?;
         Ok(Prepared::of(self, no_driver(), platform, output))
     }

@@ -1,4 +1,5 @@
-//! Memory, events and pools that sessions share: the driver's own handles travel between workers, tokens between clients.
+//! Memory, events and pools that sessions share: the driver's own handles travel between workers,
+//! tokens between clients.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -70,7 +71,8 @@ impl Shared {
         Some(token)
     }
 
-    /// The thing has lost its name, which may come to mean another one; descriptors of it are as good as before.
+    /// The thing has lost its name, which may come to mean another one; descriptors of it are as
+    /// good as before.
     pub(crate) fn forget_name(&mut self, what: Thing) {
         self.named.remove(&what);
     }
@@ -123,15 +125,18 @@ impl Worker {
         let drawn = draw()?;
         let mut writer = Writer::new();
         writer.put(payload);
-        self.registry()?.share(drawn, what.kind() as u8, writer.into_vec(), descriptor).map_err(|error| {
-            tracing::warn!(%error, "nothing more can be shared");
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY
-        })?;
+        self.registry()?.share(drawn, what.kind() as u8, writer.into_vec(), descriptor).map_err(
+            |error| {
+                tracing::warn!(%error, "nothing more can be shared");
+                CUresult::CUDA_ERROR_OUT_OF_MEMORY
+            },
+        )?;
         self.shared.named.insert(what, drawn);
         Ok(token(drawn))
     }
 
-    /// The same with a descriptor, of which the client makes one. What it keeps counts for the session as long as the client has any.
+    /// The same with a descriptor, of which the client makes one. What it keeps counts for the
+    /// session as long as the client has any.
     pub(crate) fn share_descriptor(
         &mut self,
         what: Thing,
@@ -178,7 +183,11 @@ impl Worker {
     }
 
     /// The same, for [`read`].
-    pub(crate) fn find_payload(&self, kind: Kind, token: Token) -> Result<(Vec<u8>, Option<OwnedFd>), CUresult> {
+    pub(crate) fn find_payload(
+        &self,
+        kind: Kind,
+        token: Token,
+    ) -> Result<(Vec<u8>, Option<OwnedFd>), CUresult> {
         let found = self.registry()?.find(number(token), kind as u8).map_err(|error| {
             tracing::warn!(%error, "the supervisor does not say what is shared");
             CUresult::CUDA_ERROR_UNKNOWN

@@ -9,8 +9,9 @@ use outboard_wire::{DevicePtr, ObjectId};
 use super::bounds::Kind as Bound;
 use super::budget::Charge;
 
-/// What the client has reserved, created and mapped. The driver checks too; but its answer to a mistaken range is not known to be an error for
-/// every range, and none of this process's own may be touched.
+/// What the client has reserved, created and mapped. The driver checks too; but its answer to a
+/// mistaken range is not known to be an error for every range, and none of this process's own may
+/// be touched.
 #[derive(Default)]
 pub(crate) struct Space {
     reservations: BTreeMap<DevicePtr, u64>,
@@ -55,7 +56,9 @@ impl Space {
     /// Forgets a whole reservation in which nothing is mapped.
     pub(crate) fn unreserve(&mut self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
         let end = address.checked_add(bytes).ok_or(INVALID)?;
-        if self.reservations.get(&address) != Some(&bytes) || self.mappings.range(address..end).next().is_some() {
+        if self.reservations.get(&address) != Some(&bytes)
+            || self.mappings.range(address..end).next().is_some()
+        {
             return Err(INVALID);
         }
         self.reservations.remove(&address);
@@ -87,11 +90,17 @@ impl Space {
 
     /// Bytes of physical memory, and what it was created with.
     pub(crate) fn created(&self, name: ObjectId) -> Result<(u64, Kind), CUresult> {
-        self.memory.get(&name).map(|memory| (memory.bytes, memory.kind)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.memory
+            .get(&name)
+            .map(|memory| (memory.bytes, memory.kind))
+            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     pub(crate) fn memory(&self, name: ObjectId) -> Result<CUmemGenericAllocationHandle, CUresult> {
-        self.memory.get(&name).map(|memory| memory.handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.memory
+            .get(&name)
+            .map(|memory| memory.handle)
+            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Forgets physical memory, which counts as long as what this gives is kept.
@@ -125,7 +134,11 @@ impl Space {
     }
 
     /// Base and bytes of the mappings that make up a range without a rest.
-    pub(crate) fn whole(&self, address: DevicePtr, bytes: u64) -> Result<Vec<(DevicePtr, u64)>, CUresult> {
+    pub(crate) fn whole(
+        &self,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<Vec<(DevicePtr, u64)>, CUresult> {
         let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
         let (mut all, mut at) = (Vec::new(), address);
         while at < end {
@@ -166,30 +179,45 @@ mod tests {
         let mut space = Space::default();
         space.reserve(DevicePtr(0x1000), 0x1000);
         assert!(space.check_free(DevicePtr(0x1000), 0x1000).is_ok());
-        for (address, bytes) in
-            [(0x1000, 0x1001), (0xfff, 1), (0x2000, 1), (0x1000, 0), (0x1800, u64::MAX), (u64::MAX, 1)]
-        {
-            assert!(space.check_free(DevicePtr(address), bytes).is_err(), "{address:#x} {bytes:#x}");
+        for (address, bytes) in [
+            (0x1000, 0x1001),
+            (0xfff, 1),
+            (0x2000, 1),
+            (0x1000, 0),
+            (0x1800, u64::MAX),
+            (u64::MAX, 1),
+        ] {
+            assert!(
+                space.check_free(DevicePtr(address), bytes).is_err(),
+                "{address:#x} {bytes:#x}"
+            );
         }
         let mapping = || Mapping { bytes: 0x400, charge: None, failure: None };
         space.add_mapping(DevicePtr(0x1400), mapping());
         space.add_mapping(DevicePtr(0x1800), mapping());
         assert!(
-            space.check_free(DevicePtr(0x1000), 0x400).is_ok() && space.check_free(DevicePtr(0x1c00), 0x400).is_ok()
+            space.check_free(DevicePtr(0x1000), 0x400).is_ok()
+                && space.check_free(DevicePtr(0x1c00), 0x400).is_ok()
         );
-        assert!(space.check_free(DevicePtr(0x1000), 0x401).is_err() && space.check_free(DevicePtr(0x1bff), 1).is_err());
+        assert!(
+            space.check_free(DevicePtr(0x1000), 0x401).is_err()
+                && space.check_free(DevicePtr(0x1bff), 1).is_err()
+        );
         assert_eq!(
             space.whole(DevicePtr(0x1400), 0x800).unwrap(),
             [(DevicePtr(0x1400), 0x400), (DevicePtr(0x1800), 0x400)]
         );
-        for (address, bytes) in [(0x1400, 0x500), (0x1500, 0x300), (0x1400, 0), (0x1400, 0x801), (0x1000, 0x800)] {
+        for (address, bytes) in
+            [(0x1400, 0x500), (0x1500, 0x300), (0x1400, 0), (0x1400, 0x801), (0x1000, 0x800)]
+        {
             assert!(space.whole(DevicePtr(address), bytes).is_err(), "{address:#x} {bytes:#x}");
         }
         assert!(space.unreserve(DevicePtr(0x1000), 0x1000).is_err(), "something is mapped");
         space.remove_mapping(DevicePtr(0x1400));
         space.remove_mapping(DevicePtr(0x1800));
         assert!(
-            space.unreserve(DevicePtr(0x1000), 0x800).is_err() && space.unreserve(DevicePtr(0x1000), 0x1000).is_ok()
+            space.unreserve(DevicePtr(0x1000), 0x800).is_err()
+                && space.unreserve(DevicePtr(0x1000), 0x1000).is_ok()
         );
         assert!(space.check_free(DevicePtr(0x1000), 1).is_err());
     }

@@ -1,6 +1,8 @@
-//! Spans of this worker's session, while somebody wants them. What makes one asks first whether it is wanted: one relaxed load.
+//! Spans of this worker's session, while somebody wants them. What makes one asks first whether it
+//! is wanted: one relaxed load.
 //!
-//! A thread sends them to the supervisor a few times a second. What there is no room for is dropped and counted: nothing waits here.
+//! A thread sends them to the supervisor a few times a second. What there is no room for is dropped
+//! and counted: nothing waits here.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,10 +14,12 @@ use crate::trace::{Span, Value, unix_now};
 
 /// Whether spans are wanted.
 static ON: AtomicBool = AtomicBool::new(false);
-static STATE: Mutex<State> = Mutex::new(State { spans: Vec::new(), dropped: 0, root: 0, control: None, runs: false });
+static STATE: Mutex<State> =
+    Mutex::new(State { spans: Vec::new(), dropped: 0, root: 0, control: None, runs: false });
 /// Told when they are no longer wanted.
 static CHANGED: Condvar = Condvar::new();
-/// The last one's number. They are unique within the session; the supervisor makes them so within the trace.
+/// The last one's number. They are unique within the session; the supervisor makes them so within
+/// the trace.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 struct State {
@@ -109,8 +113,14 @@ pub(crate) fn record(name: &str, begun: Instant, attributes: Vec<(String, Value)
         state.dropped += 1;
         return;
     }
-    let span =
-        Span { id, parent: state.root, name: name.to_owned(), begun: ended.saturating_sub(lasted), ended, attributes };
+    let span = Span {
+        id,
+        parent: state.root,
+        name: name.to_owned(),
+        begun: ended.saturating_sub(lasted),
+        ended,
+        attributes,
+    };
     state.spans.push(span);
 }
 

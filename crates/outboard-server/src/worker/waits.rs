@@ -1,5 +1,6 @@
-//! Waits for the device. The dispatcher itself looks at them, between the commands: to hand one to a helper thread costs more than most of them
-//! last. It spins for a bounded time, then looks now and then; the longer a wait has lasted, the less often. Where the driver cannot be asked, a
+//! Waits for the device. The dispatcher itself looks at them, between the commands: to hand one to
+//! a helper thread costs more than most of them last. It spins for a bounded time, then looks now
+//! and then; the longer a wait has lasted, the less often. Where the driver cannot be asked, a
 //! helper thread waits in the driver, which spins as it does natively.
 
 mod asked;
@@ -25,7 +26,8 @@ pub(super) use asked::Wait;
 use asked::{Mark, Part};
 use in_use::{Done, InUse};
 
-/// What has lasted for some time is looked at again after this part of that time, and in between the processor is free.
+/// What has lasted for some time is looked at again after this part of that time, and in between
+/// the processor is free.
 const PART_OF_TIME: u32 = 128;
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
@@ -38,7 +40,8 @@ fn waited(kind: &str, begun: Instant, time: Duration) {
     }
 }
 
-/// What to do when a wait is over. A helper thread has no mapped memory, since the dispatcher may close it meanwhile.
+/// What to do when a wait is over. A helper thread has no mapped memory, since the dispatcher may
+/// close it meanwhile.
 type Finish = Box<dyn FnOnce(Outcome, Option<&Mapped>) + Send>;
 
 /// A wait under way.
@@ -141,7 +144,8 @@ impl Waits {
         }
     }
 
-    /// Begins a wait for all of a context: its parts, if they can be told, and what to do when it is over.
+    /// Begins a wait for all of a context: its parts, if they can be told, and what to do when it
+    /// is over.
     fn context(&mut self, ctx: ContextId) -> (Option<Vec<Part>>, Done) {
         // What is used from now on is added anew.
         self.last = None;
@@ -151,14 +155,16 @@ impl Waits {
         (in_use.all(), Done { of: Arc::clone(&in_use.done), time: self.time })
     }
 
-    /// Whether nothing is left to do in the context, which is current, as far as the driver can be asked.
+    /// Whether nothing is left to do in the context, which is current, as far as the driver can be
+    /// asked.
     pub(crate) fn is_quiet(&mut self, table: &Table, ctx: ContextId) -> bool {
         let Some(in_use) = self.in_use.get_mut(&ctx) else { return true };
         in_use.forget_what_is_done();
         in_use.all().is_some_and(|parts| parts.iter().all(|part| part.query(table).is_ok()))
     }
 
-    /// Streams of this context end that nobody names. Only the driver knows what it has from here on, until a wait for all of it.
+    /// Streams of this context end that nobody names. Only the driver knows what it has from here
+    /// on, until a wait for all of it.
     pub(crate) fn lose_track(&mut self, ctx: ContextId) {
         self.last = None;
         self.time += 1;
@@ -174,7 +180,8 @@ impl Waits {
         self.last = None;
     }
 
-    /// An event is about to be recorded anew, or destroyed: waits are for what it stands for now. A context is current.
+    /// An event is about to be recorded anew, or destroyed: waits are for what it stands for now. A
+    /// context is current.
     pub(crate) fn leaves(&mut self, table: &'static Table, event: CUevent) -> Outcome {
         for watched in &mut self.watched {
             for part in &mut watched.parts {
@@ -189,7 +196,8 @@ impl Waits {
 }
 
 impl Worker {
-    /// Waits for the device and then answers: the dispatcher does if that is soon, else a helper thread.
+    /// Waits for the device and then answers: the dispatcher does if that is soon, else a helper
+    /// thread.
     pub(super) fn wait<M>(
         &mut self,
         wait: Wait,
@@ -232,7 +240,17 @@ impl Worker {
         let since = Instant::now();
         let until = since + self.waits.patience.window();
         let parts = parts.unwrap_or_default();
-        let watched = Watched { ctx: self.ctx, context, wait, parts, passed: false, since, until, next: since, finish };
+        let watched = Watched {
+            ctx: self.ctx,
+            context,
+            wait,
+            parts,
+            passed: false,
+            since,
+            until,
+            next: since,
+            finish,
+        };
         if is_known {
             self.waits.watched.push(watched);
             self.look_after_waits();
@@ -282,7 +300,8 @@ impl Worker {
             if now < watched.until {
                 again = again.or(Again::Now);
             } else {
-                let pause = ((now - watched.since) / PART_OF_TIME).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+                let pause =
+                    ((now - watched.since) / PART_OF_TIME).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
                 watched.next = now + pause;
                 again = again.or(Again::After(pause));
             }
@@ -295,11 +314,12 @@ impl Worker {
         if watched.is_slow() {
             self.waits.patience.waited(watched.since.elapsed());
         }
-        // Only a wait makes the driver print what kernels have printed and give back what pools have freed, not a question; and of a context as a
-        // whole it has no question.
+        // Only a wait makes the driver print what kernels have printed and give back what pools
+        // have freed, not a question; and of a context as a whole it has no question.
         let needed = self.prints || self.stream_ordered || matches!(watched.wait, Wait::Context);
         let blocks = !watched.passed && needed;
-        let outcome = if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
+        let outcome =
+            if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
         let (kind, begun) = (watched.wait.name(), watched.since);
         let time = begun.elapsed();
         self.tell(match outcome {

@@ -1,10 +1,13 @@
 //! Primary contexts made before there is a client.
 //!
-//! The client learns nothing of them: what it asks about primary contexts, its own driver library answers. Whether one was there already
-//! shows in the time that its first use takes, and in nothing else.
+//! The client learns nothing of them: what it asks about primary contexts, its own driver library
+//! answers. Whether one was there already shows in the time that its first use takes, and in
+//! nothing else.
 
 use outboard_abi::nvml::{nvmlDevice_t, nvmlMemory_t, nvmlReturn_t};
-use outboard_abi::{CUcontext, CUctx_flags, CUctx_st, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream};
+use outboard_abi::{
+    CUcontext, CUctx_flags, CUctx_st, CUdeviceptr, CUfunction, CUmodule, CUresult, CUstream,
+};
 use outboard_driver::nvml::Nvml;
 use outboard_driver::{Table, call};
 use outboard_wire::platform::{Device, Platform, uuid_text};
@@ -34,9 +37,12 @@ pub(super) struct Measures {
 impl Measures {
     /// None where there is no NVML for this driver.
     pub(super) fn new(setup: &Setup, platform: &Platform) -> Option<Measures> {
-        // SAFETY: a file of that name is an NVML library; whoever runs the server says so of one that is named.
+        // SAFETY: a file of that name is an NVML library; whoever runs the server says so of one
+        // that is named.
         let nvml = unsafe { Nvml::load(setup.nvml.as_deref(), &setup.driver) }?;
-        let handle = |device: &Device| Some((device.id.ordinal() as i32, nvml.device(&uuid_text(&device.uuid))?));
+        let handle = |device: &Device| {
+            Some((device.id.ordinal() as i32, nvml.device(&uuid_text(&device.uuid))?))
+        };
         let devices = platform.devices.iter().filter_map(handle).collect();
         Some(Measures { nvml, devices })
     }
@@ -44,7 +50,8 @@ impl Measures {
     pub(super) fn used(&self, device: i32) -> Option<u64> {
         let (_, handle) = self.devices.iter().find(|(ordinal, _)| *ordinal == device)?;
         let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
-        let arguments = [handle.expose_provenance() as u64, (&raw mut memory).expose_provenance() as u64];
+        let arguments =
+            [handle.expose_provenance() as u64, (&raw mut memory).expose_provenance() as u64];
         // SAFETY: a device, and room for what is said of its memory.
         let status = unsafe { self.nvml.call("nvmlDeviceGetMemoryInfo", &arguments) };
         (status == Some(nvmlReturn_t::NVML_SUCCESS)).then_some(memory.used)
@@ -68,8 +75,9 @@ struct Seen {
     memory: CUdeviceptr,
 }
 
-/// Retains the primary contexts of these devices, and does once in each what is slow the first time. What fails is left to the client's first
-/// use, which can say why. What they take is told beside them; `used` says how many bytes of a device are in use, if it can.
+/// Retains the primary contexts of these devices, and does once in each what is slow the first
+/// time. What fails is left to the client's first use, which can say why. What they take is told
+/// beside them; `used` says how many bytes of a device are in use, if it can.
 pub(super) fn contexts(table: &Table, devices: &[i32], used: impl Fn(i32) -> Option<u64>) -> Made {
     let mut made = Made::default();
     for device in devices {
@@ -82,24 +90,30 @@ pub(super) fn contexts(table: &Table, devices: &[i32], used: impl Fn(i32) -> Opt
         made.kept.contexts.push((*device, Handle::new(context)));
         match use_once(table, context) {
             Ok(Seen { free, total, memory }) => {
-                let size = before.zip(used(*device)).map(|(before, after)| after.saturating_sub(before));
+                let size =
+                    before.zip(used(*device)).map(|(before, after)| after.saturating_sub(before));
                 made.told.push(io::ContextMemory { ordinal: *device as u32, free, total, size });
                 made.memory.push(memory);
             }
-            Err(error) => tracing::warn!(device, error = error.0, "a context made ahead could not be tried"),
+            Err(error) => {
+                tracing::warn!(device, error = error.0, "a context made ahead could not be tried")
+            }
         }
     }
     made
 }
 
-/// Does in a context what is slow the first time: loading code, launching, a stream's first operations, memory. Then how many bytes of the device are
-/// free, how many there are, and where the memory was.
+/// Does in a context what is slow the first time: loading code, launching, a stream's first
+/// operations, memory. Then how many bytes of the device are free, how many there are, and where
+/// the memory was.
 fn use_once(table: &Table, context: CUcontext) -> Result<Seen, CUresult> {
     call!(table, cuCtxPushCurrent_v2(context))?;
     let (mut free, mut total) = (0, 0);
     let outcome = load_and_launch(table)
         .and_then(|()| copy_and_fill(table))
-        .and_then(|memory| call!(table, cuMemGetInfo_v2(&raw mut free, &raw mut total)).map(|()| memory))
+        .and_then(|memory| {
+            call!(table, cuMemGetInfo_v2(&raw mut free, &raw mut total)).map(|()| memory)
+        })
         .map(|memory| Seen { free: free as u64, total: total as u64, memory });
     let mut popped = core::ptr::null_mut();
     call!(table, cuCtxPopCurrent_v2(&raw mut popped))?;
@@ -107,11 +121,15 @@ fn use_once(table: &Table, context: CUcontext) -> Result<Seen, CUresult> {
 }
 
 fn load_and_launch(table: &Table) -> Result<(), CUresult> {
-    let (mut module, mut function): (CUmodule, CUfunction) = (core::ptr::null_mut(), core::ptr::null_mut());
+    let (mut module, mut function): (CUmodule, CUfunction) =
+        (core::ptr::null_mut(), core::ptr::null_mut());
     let none = core::ptr::null_mut();
     call!(table, cuModuleLoadData(&raw mut module, KERNEL.as_ptr().cast()))?;
     call!(table, cuModuleGetFunction(&raw mut function, module, c"nothing".as_ptr()))?;
-    call!(table, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, core::ptr::null_mut(), none, none.cast()))?;
+    call!(
+        table,
+        cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, core::ptr::null_mut(), none, none.cast())
+    )?;
     call!(table, cuCtxSynchronize())?;
     call!(table, cuModuleUnload(module))
 }
@@ -136,17 +154,25 @@ fn copy_and_fill(table: &Table) -> Result<CUdeviceptr, CUresult> {
     outcome.map(|()| memory)
 }
 
-/// Flags that make a difference to what a program sees. Host memory is mapped with or without the flag for it.
+/// Flags that make a difference to what a program sees. Host memory is mapped with or without the
+/// flag for it.
 const TELLING_FLAGS: u32 = 0xff & !CUctx_flags::CU_CTX_MAP_HOST.0;
 
 impl Kept {
-    /// Takes the context of a device over, with these flags, if it is there and can have them. Who takes it releases it once.
-    pub(super) fn take(&mut self, table: &Table, device: i32, flags: u32) -> Option<Handle<CUctx_st>> {
+    /// Takes the context of a device over, with these flags, if it is there and can have them. Who
+    /// takes it releases it once.
+    pub(super) fn take(
+        &mut self,
+        table: &Table,
+        device: i32,
+        flags: u32,
+    ) -> Option<Handle<CUctx_st>> {
         if self.contexts.is_empty() && self.release.is_none() {
             return None;
         }
         let found = self.contexts.iter().position(|(of, _)| *of == device);
-        // A process that begins with this device may never come to the others, whose memory somebody else could use.
+        // A process that begins with this device may never come to the others, whose memory
+        // somebody else could use.
         let taken = found.map(|index| self.contexts.swap_remove(index).1);
         self.give_back(table, |_| false);
         let Some(context) = taken else {
@@ -161,14 +187,19 @@ impl Kept {
         if set.is_ok() && has_flags(table, device, flags) {
             return Some(context);
         }
-        tracing::debug!(device, flags, "a context made ahead has other flags than the client wants");
+        tracing::debug!(
+            device,
+            flags,
+            "a context made ahead has other flags than the client wants"
+        );
         let _ = call!(table, cuDevicePrimaryCtxRelease_v2(device));
         None
     }
 
     /// Gives back the contexts of devices other than those wanted, without waiting for it.
     pub(super) fn give_back(&mut self, table: &Table, wanted: impl Fn(i32) -> bool) {
-        let (kept, surplus): (Vec<_>, Vec<_>) = self.contexts.drain(..).partition(|(device, _)| wanted(*device));
+        let (kept, surplus): (Vec<_>, Vec<_>) =
+            self.contexts.drain(..).partition(|(device, _)| wanted(*device));
         self.contexts = kept;
         if surplus.is_empty() {
             return;
@@ -182,7 +213,9 @@ impl Kept {
         };
         match std::thread::Builder::new().name("release".into()).spawn(release) {
             Ok(thread) => self.release = Some(thread),
-            Err(error) => tracing::warn!(%error, "contexts made ahead stay: there is no thread to end them"),
+            Err(error) => {
+                tracing::warn!(%error, "contexts made ahead stay: there is no thread to end them")
+            }
         }
     }
 

@@ -59,7 +59,8 @@ pub(crate) fn upload(link: &Link, len: usize, chunk: u32) {
 /// Starts a download into `to`, which must outlive the ticket.
 pub(crate) fn start_download(link: &Link, to: &mut [u8], chunk: u32, how: u8) -> Ticket {
     // SAFETY: all tests keep `to` until they have waited for the ticket.
-    let ticket = unsafe { link.download(to.as_mut_ptr(), to.len() as u64, chunk, Vec::new()) }.unwrap();
+    let ticket =
+        unsafe { link.download(to.as_mut_ptr(), to.len() as u64, chunk, Vec::new()) }.unwrap();
     announce(link, DOWNLOAD, ticket.number(), to.len(), chunk, how);
     ticket
 }
@@ -195,10 +196,14 @@ fn staging_memory_is_waited_for() {
     for ticket in &held {
         ticket.wait().unwrap();
     }
-    // Nothing gives any back: whoever has another copy is told that it is to be queued, and told so at once the next time.
+    // Nothing gives any back: whoever has another copy is told that it is to be queued, and told so
+    // at once the next time.
     assert!(link.upload(1 << 20, 1 << 20).unwrap().is_none());
     let asked = Instant::now();
-    assert!(link.upload(1 << 20, 1 << 20).unwrap().is_none() && asked.elapsed() < Duration::from_millis(15));
+    assert!(
+        link.upload(1 << 20, 1 << 20).unwrap().is_none()
+            && asked.elapsed() < Duration::from_millis(15)
+    );
     link.post(RELEASE, ContextId::NONE, |_| ()).unwrap();
     link.call(ECHO, ContextId::NONE, |_| ()).unwrap();
     let next = || link.upload(1 << 20, 1 << 20).unwrap().map(|upload| upload.number());
@@ -241,7 +246,8 @@ fn a_lost_worker_ends_all_transfers() {
         // SAFETY: the source outlives the call.
         let sending = scope.spawn(|| unsafe { upload.send(source.as_ptr()) }.map(drop));
         // SAFETY: `to` outlives the wait below. It is never announced, so nothing ever comes.
-        let never = unsafe { link.download(to.as_mut_ptr(), len as u64, 1 << 20, Vec::new()) }.unwrap();
+        let never =
+            unsafe { link.download(to.as_mut_ptr(), len as u64, 1 << 20, Vec::new()) }.unwrap();
         wait_until("a full window", || link.stats().bulk_sent >= WINDOW as u64);
         kill(worker, libc::SIGKILL);
         assert!(is_lost(sending.join().unwrap()));
@@ -259,7 +265,9 @@ fn nonsense_on_a_lane_ends_its_session_alone() {
     for nonsense in [[0xff; 24], unasked] {
         let deadline = Instant::now() + PATIENCE;
         let stream = Tcp.connect(&server.first_line, PATIENCE).unwrap();
-        let session = handshake(&*stream, "server", &hello(Purpose::Session { devices: vec![] }), deadline).unwrap();
+        let session =
+            handshake(&*stream, "server", &hello(Purpose::Session { devices: vec![] }), deadline)
+                .unwrap();
         let lane = Tcp.connect(&server.first_line, PATIENCE).unwrap();
         let purpose = Purpose::Lane { session: session.session, key: session.key };
         let welcome = handshake(&*lane, "server", &hello(purpose), deadline).unwrap();

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use outboard_client::link::Link;
 use outboard_wire::ContextId;
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Preamble, Purpose, RefusalCode, VERSION, Welcome};
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, Preamble, Purpose, RefusalCode, VERSION, Welcome,
+};
 
 use super::copies::{download, start_download, upload};
 use super::device::NORMAL;
@@ -35,7 +37,8 @@ scenarios! {
     a_session_that_cannot_be_taken_up_ends_with_its_connection
 }
 
-/// A server that keeps sessions for so many milliseconds when clients fall silent, and when they close the connection.
+/// A server that keeps sessions for so many milliseconds when clients fall silent, and when they
+/// close the connection.
 pub(crate) fn serve_keeping(silent: u64, closed: u64) -> Part {
     Part::start_with(&["supervisor"], &[("OUTBOARD_TEST_GRACE", &format!("{silent},{closed}"))])
 }
@@ -54,27 +57,35 @@ fn count(link: &Link, from: u64, many: u64) {
     }
 }
 
-/// How many numbers the worker was told, their sum, and whether those of each thousand came in order.
+/// How many numbers the worker was told, their sum, and whether those of each thousand came in
+/// order.
 fn counted(link: &Link) -> (u64, u64, bool) {
     let reply = link.call(COUNTED, ContextId::NONE, |_| ()).unwrap();
     let word = |at: usize| u64::from_le_bytes(reply.payload[at..at + 8].try_into().unwrap());
     (word(0), word(8), word(16) == 1)
 }
 
-/// Threads that post, call and copy, while `disturb` is called again and again. All of it must come right.
+/// Threads that post, call and copy, while `disturb` is called again and again. All of it must come
+/// right.
 pub(crate) fn work_while(link: &Link, rounds: u64, copies: usize, mut disturb: impl FnMut()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..2)
             .map(|thread| scope.spawn(move || count(link, 1 + thread * 1_000_000, rounds)))
             .chain([
-                scope.spawn(move || (0..copies).for_each(|round| upload(link, 100_003 + round * 333_333, 256 << 10))),
-                scope.spawn(move || (0..copies).for_each(|round| download(link, 70_001 + round * 444_444, 256 << 10))),
+                scope.spawn(move || {
+                    (0..copies).for_each(|round| upload(link, 100_003 + round * 333_333, 256 << 10))
+                }),
+                scope.spawn(move || {
+                    (0..copies)
+                        .for_each(|round| download(link, 70_001 + round * 444_444, 256 << 10))
+                }),
             ])
             .collect();
         let over = &over;
         let ended = scope.spawn(move || {
-            let results: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            let results: Vec<_> =
+                workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
             over.store(true, Ordering::Release);
             results.into_iter().for_each(|result| result.unwrap());
         });
@@ -98,7 +109,8 @@ fn a_session_survives_cuts_at_any_byte() {
 /// A cut record is no end of the session either, and each new connection has keys of its own.
 fn an_encrypted_session_survives_cuts_at_any_byte() {
     let times = format!("{LONG},{LONG}");
-    let (server, security, state) = super::secure::serve_with("cuts", &[("OUTBOARD_TEST_GRACE", &times)]);
+    let (server, security, state) =
+        super::secure::serve_with("cuts", &[("OUTBOARD_TEST_GRACE", &times)]);
     let proxy = Proxy::start(&server.first_line);
     let link = super::secure::link(proxy.address(), security);
     survives_cuts(&proxy, &link);
@@ -181,8 +193,14 @@ fn a_session_ends_when_its_time_is_up() {
     proxy.close(true);
     proxy.cut(None);
     let start = Instant::now();
-    let Err(error) = link.call(ECHO, ContextId::NONE, |_| ()) else { panic!("there is no connection") };
-    assert!(start.elapsed() >= Duration::from_millis(500), "it gave up after {:?}: {error}", start.elapsed());
+    let Err(error) = link.call(ECHO, ContextId::NONE, |_| ()) else {
+        panic!("there is no connection")
+    };
+    assert!(
+        start.elapsed() >= Duration::from_millis(500),
+        "it gave up after {:?}: {error}",
+        start.elapsed()
+    );
     assert!(error.to_string().contains("there was no other"), "{error}");
     wait_until("the worker's end", || !runs(worker));
     // It stays lost, whatever the network does.
@@ -199,8 +217,13 @@ fn a_session_ends_when_its_time_is_up() {
     proxy.cut(None);
     wait_until("the worker's end", || !runs(worker));
     proxy.close(false);
-    let Err(error) = link.call(ECHO, ContextId::NONE, |_| ()) else { panic!("the session is over") };
-    assert!(error.to_string().contains("session is kept") || error.to_string().contains("no other"), "{error}");
+    let Err(error) = link.call(ECHO, ContextId::NONE, |_| ()) else {
+        panic!("the session is over")
+    };
+    assert!(
+        error.to_string().contains("session is kept") || error.to_string().contains("no other"),
+        "{error}"
+    );
 }
 
 fn a_session_ends_at_once_with_a_goodbye() {
@@ -220,7 +243,10 @@ fn a_killed_client_is_not_waited_for_as_long_as_a_silent_one() {
     let worker: u32 = client.first_line.parse().unwrap();
     let killed = Instant::now();
     client.child.kill().unwrap();
-    assert!(runs(worker) || killed.elapsed() > Duration::from_millis(600), "it is kept for a while");
+    assert!(
+        runs(worker) || killed.elapsed() > Duration::from_millis(600),
+        "it is kept for a while"
+    );
     wait_until("the worker's end", || !runs(worker));
     assert!(killed.elapsed() >= Duration::from_millis(600), "{:?}", killed.elapsed());
 }
@@ -259,13 +285,23 @@ fn sessions_are_taken_up_again_with_their_key_only() {
         hello.encode()
     };
     let point = Point { lane: 0, attempt: 1, received: 0 };
-    assert_eq!(answer_to(&server.first_line, &resume(welcome.key ^ 1, Some(point))).code, RefusalCode::NoSession);
-    assert_eq!(answer_to(&server.first_line, &resume(welcome.key, None)).code, RefusalCode::BadHello);
+    assert_eq!(
+        answer_to(&server.first_line, &resume(welcome.key ^ 1, Some(point))).code,
+        RefusalCode::NoSession
+    );
+    assert_eq!(
+        answer_to(&server.first_line, &resume(welcome.key, None)).code,
+        RefusalCode::BadHello
+    );
     // Neither has disturbed it.
     assert!(runs(worker));
-    // An attempt of which more was received than was ever sent ends the session: its client is not the one it was.
+    // An attempt of which more was received than was ever sent ends the session: its client is not
+    // the one it was.
     let absurd = Point { received: 1 << 40, ..point };
-    TcpStream::connect(&server.first_line).unwrap().write_all(&resume(welcome.key, Some(absurd))).unwrap();
+    TcpStream::connect(&server.first_line)
+        .unwrap()
+        .write_all(&resume(welcome.key, Some(absurd)))
+        .unwrap();
     wait_until("the worker's end", || !runs(worker));
     drop(stream);
 }

@@ -1,4 +1,5 @@
-//! What stands for a device in these tests: staging slots that are emptied in order, as a stream would.
+//! What stands for a device in these tests: staging slots that are emptied in order, as a stream
+//! would.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU8;
@@ -24,12 +25,15 @@ pub(crate) const HOLD: u8 = 1;
 /// The transfer cannot be carried out.
 pub(crate) const REFUSE: u8 = 2;
 
-/// The bytes of a transfer from `start`, a multiple of 8, on. Made in words, since these tests are not optimised.
+/// The bytes of a transfer from `start`, a multiple of 8, on. Made in words, since these tests are
+/// not optimised.
 pub(crate) fn pattern(transfer: u64, start: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     let mut word = start / 8;
     while bytes.len() < len {
-        bytes.extend_from_slice(&(word.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ transfer).to_le_bytes());
+        bytes.extend_from_slice(
+            &(word.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ transfer).to_le_bytes(),
+        );
         word += 1;
     }
     bytes.truncate(len);
@@ -75,9 +79,11 @@ impl Slots {
         }
         while state.filled.get(state.emptied as usize) == Some(&true) {
             let (start, len) = (self.place(state.emptied), self.cut.len_of(state.emptied) as usize);
-            // SAFETY: the slot was filled and is not granted again before it has been emptied; the memory lives as
-            // long as this value.
-            let slot = unsafe { std::slice::from_raw_parts(self.memory[start..].as_ptr().cast::<u8>(), len) };
+            // SAFETY: the slot was filled and is not granted again before it has been emptied; the
+            // memory lives as long as this value.
+            let slot = unsafe {
+                std::slice::from_raw_parts(self.memory[start..].as_ptr().cast::<u8>(), len)
+            };
             state.result.extend_from_slice(slot);
             state.emptied += 1;
         }
@@ -90,7 +96,8 @@ impl Slots {
     }
 }
 
-// SAFETY: a slot belongs to one granted chunk until it is emptied, and the next one that uses it is granted only then.
+// SAFETY: a slot belongs to one granted chunk until it is emptied, and the next one that uses it is
+// granted only then.
 unsafe impl Sink for Slots {
     fn slot(&self, index: u32, len: u32) -> *mut u8 {
         assert_eq!(len, self.cut.len_of(index));
@@ -137,7 +144,8 @@ impl Device {
                 let (seq, replier) = (command.seq, replier.clone());
                 std::thread::spawn(move || {
                     let complete = |state: &mut State| state.emptied < slots.cut.count();
-                    let state = slots.complete.wait_while(slots.state.lock().unwrap(), complete).unwrap();
+                    let state =
+                        slots.complete.wait_while(slots.state.lock().unwrap(), complete).unwrap();
                     let sum = checksum(&state.result);
                     replier.reply(seq, 0, |writer| writer.u64(sum)).unwrap();
                 });
@@ -152,7 +160,11 @@ impl Device {
             bulk.discard(transfer, cut).unwrap();
             return;
         }
-        let state = State { filled: vec![false; cut.count() as usize], held: how == HOLD, ..State::default() };
+        let state = State {
+            filled: vec![false; cut.count() as usize],
+            held: how == HOLD,
+            ..State::default()
+        };
         let slots = Arc::new(Slots {
             transfer,
             cut,
@@ -175,7 +187,8 @@ fn download(transfer: u64, cut: Cut, how: u8, bulk: Bulk) {
             let len = cut.len_of(index);
             let bytes = pattern(transfer, cut.offset(index), len as usize);
             let from = bytes.as_ptr();
-            // SAFETY: the bytes live until the closure is dropped, which happens after it was called.
+            // SAFETY: the bytes live until the closure is dropped, which happens after it was
+            // called.
             unsafe { bulk.send(transfer, index, from, len, true, move || drop(bytes)) };
         }
         if how == REFUSE {

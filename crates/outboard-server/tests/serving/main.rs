@@ -1,4 +1,5 @@
-//! A supervisor, its workers and their clients, each a process of its own: this program plays all the parts.
+//! A supervisor, its workers and their clients, each a process of its own: this program plays all
+//! the parts.
 
 #![allow(clippy::print_stdout)]
 
@@ -28,9 +29,12 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("worker") => parts::worker(args[1..] == ["dies"]),
         Some("supervisor") => {
-            let warm = args.get(1).map_or(Bounds::fixed(0), |bounds| bounds.parse().expect("bounds"));
-            let drain =
-                args.get(2).and_then(|seconds| seconds.parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
+            let warm =
+                args.get(1).map_or(Bounds::fixed(0), |bounds| bounds.parse().expect("bounds"));
+            let drain = args
+                .get(2)
+                .and_then(|seconds| seconds.parse().ok())
+                .map_or(Duration::ZERO, Duration::from_secs);
             parts::supervisor(warm, args[1..].contains(&"dies".to_owned()), drain)
         }
         Some("tls-supervisor") => parts::tls_supervisor(args[1].clone().into()),
@@ -55,21 +59,35 @@ fn run() -> ExitCode {
 }
 
 fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
-    let parts =
-        [scenarios::ALL, copies::ALL, warm::ALL, shared::ALL, secure::ALL, standing::ALL, cuts::ALL, peers::ALL];
+    let parts = [
+        scenarios::ALL,
+        copies::ALL,
+        warm::ALL,
+        shared::ALL,
+        secure::ALL,
+        standing::ALL,
+        cuts::ALL,
+        peers::ALL,
+    ];
     parts.into_iter().flatten()
 }
 
-/// Has a process of this program act a scenario. What it says goes into a file: a worker that it leaves behind would keep a pipe open.
+/// Has a process of this program act a scenario. What it says goes into a file: a worker that it
+/// leaves behind would keep a pipe open.
 fn in_process(name: &str) -> Result<(), Failed> {
-    let path = std::env::temp_dir().join(format!("outboard-serving-{name}-{}.said", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("outboard-serving-{name}-{}.said", std::process::id()));
     let said = File::create(&path)?;
     let mut process = Command::new(std::env::current_exe()?);
     process.args(["scenario", name]).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
     let status = process.status()?;
     let said = fs::read(&path)?;
     fs::remove_file(&path)?;
-    if status.success() { Ok(()) } else { Err(format!("{status}\n{}", String::from_utf8_lossy(&said)).into()) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{status}\n{}", String::from_utf8_lossy(&said)).into())
+    }
 }
 
 fn scenario(name: &str) -> ExitCode {

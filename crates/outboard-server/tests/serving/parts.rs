@@ -35,7 +35,8 @@ pub(crate) const COUNT: u16 = 6;
 /// Answers how many there were, their sum, and whether those of each million came in order.
 pub(crate) const COUNTED: u16 = 7;
 
-/// Answers as calls are answered, with work to be done before the answer is written that takes [`WORK`].
+/// Answers as calls are answered, with work to be done before the answer is written that takes
+/// [`WORK`].
 pub(crate) const AFTER_WORK: u16 = 8;
 pub(crate) const WORK: Duration = Duration::from_millis(200);
 
@@ -98,7 +99,9 @@ impl Handler for TestHandler {
             }
             COUNTED => {
                 let (counted, order) = (self.counted, u64::from(!self.disorder));
-                let encode = |writer: &mut Writer| [counted.0, counted.1, order].iter().for_each(|n| writer.u64(*n));
+                let encode = |writer: &mut Writer| {
+                    [counted.0, counted.1, order].iter().for_each(|n| writer.u64(*n))
+                };
                 replier.reply(command.seq, 0, encode).unwrap();
             }
             AFTER_WORK => {
@@ -143,7 +146,10 @@ impl Build for TestWorker {
 
     fn build((): (), start: &Start) -> Result<TestHandler, Refusal> {
         if start.devices.contains(&NO_SUCH_DEVICE) {
-            return Err(Refusal { code: RefusalCode::NoDevice, sentence: "there is no device 99".to_owned() });
+            return Err(Refusal {
+                code: RefusalCode::NoDevice,
+                sentence: "there is no device 99".to_owned(),
+            });
         }
         if start.devices.contains(&CRASH) {
             std::process::exit(7);
@@ -175,11 +181,14 @@ fn turn_away() {
     }
 }
 
-/// So many workers wait; if `dies_warm`, they only try to. Sessions may go on for `drain` when it stops.
+/// So many workers wait; if `dies_warm`, they only try to. Sessions may go on for `drain` when it
+/// stops.
 pub(crate) fn supervisor(warm: Bounds, dies_warm: bool, drain: Duration) -> ExitCode {
     outboard_server::logs::init(outboard_server::logs::Format::Text);
-    let mut config =
-        Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker", if dies_warm { "dies" } else { "" }]));
+    let mut config = Config::new(
+        "127.0.0.1:0",
+        WorkerCommand::this_program(["worker", if dies_warm { "dies" } else { "" }]),
+    );
     config.warm = warm;
     config.hello_timeout = HELLO_TIMEOUT;
     config.start_timeout = Duration::from_secs(20);
@@ -193,8 +202,10 @@ pub(crate) fn supervisor(warm: Bounds, dies_warm: bool, drain: Duration) -> Exit
     }
     let path = set(PROGRAM).map_or_else(|| std::env::current_exe().unwrap(), Into::into);
     let check = vec!["serving".into(), "check".into()];
-    config.standing.program = Some(Program { path, arguments: std::env::args_os().collect(), check });
-    config.standing.outlive = set(OUTLIVE).map(|seconds| Duration::from_secs(seconds.parse().expect("seconds")));
+    config.standing.program =
+        Some(Program { path, arguments: std::env::args_os().collect(), check });
+    config.standing.outlive =
+        set(OUTLIVE).map(|seconds| Duration::from_secs(seconds.parse().expect("seconds")));
     config.max_hellos = MAX_HELLOS;
     config.max_sessions = MAX_SESSIONS;
     config.socket = Socket::At(socket(std::process::id()).into());
@@ -205,14 +216,16 @@ pub(crate) fn supervisor(warm: Bounds, dies_warm: bool, drain: Duration) -> Exit
 pub(crate) fn tls_supervisor(state: std::path::PathBuf) -> ExitCode {
     outboard_server::logs::init(outboard_server::logs::Format::Text);
     let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker", ""]));
-    config.auth = auth::Config { tls: auth::Tls::On, state: Some(state), ..auth::Config::default() };
+    config.auth =
+        auth::Config { tls: auth::Tls::On, state: Some(state), ..auth::Config::default() };
     tell_and_serve(config)
 }
 
 fn tell_and_serve(mut config: Config) -> ExitCode {
     if let Ok(grace) = std::env::var("OUTBOARD_TEST_GRACE") {
         let mut times = grace.split(',').map(|time| Duration::from_millis(time.parse().unwrap()));
-        (config.resume.grace, config.resume.closed_grace) = (times.next().unwrap(), times.next().unwrap());
+        (config.resume.grace, config.resume.closed_grace) =
+            (times.next().unwrap(), times.next().unwrap());
         config.resume.keepalive = times.next().unwrap_or(config.resume.keepalive);
     }
     config.on_ready = Some(Box::new(|address| {
@@ -226,7 +239,11 @@ fn tell_and_serve(mut config: Config) -> ExitCode {
 
 /// The Unix socket of the test supervisor that is this process.
 pub(crate) fn socket(supervisor: u32) -> String {
-    std::env::temp_dir().join(format!("outboard-serving-{supervisor}.sock")).to_str().unwrap().to_owned()
+    std::env::temp_dir()
+        .join(format!("outboard-serving-{supervisor}.sock"))
+        .to_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// A client that waits for a reply that never comes. It tells its worker's process first.
@@ -287,7 +304,10 @@ impl Part {
             let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
             fields.next() != Some("Z") && fields.next() == Some(parent.as_str())
         };
-        processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_child).collect()
+        processes
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .filter(is_child)
+            .collect()
     }
 
     pub(crate) fn signal(&self, signal: i32) {
@@ -328,16 +348,31 @@ pub(crate) fn connect(address: &str, devices: Vec<u32>) -> Result<(Link, u32), C
 }
 
 /// A session, and its worker's process.
-pub(crate) fn connect_by(choice: Choice, address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
+pub(crate) fn connect_by(
+    choice: Choice,
+    address: &str,
+    devices: Vec<u32>,
+) -> Result<(Link, u32), ConnectError> {
     connect_with(LinkConfig { transport: choice, ..LinkConfig::default() }, address, devices)
 }
 
 /// A session that tries so long to go on when its connection is lost, and its worker's process.
-pub(crate) fn connect_trying(reconnect: Duration, address: &str) -> Result<(Link, u32), ConnectError> {
-    connect_with(LinkConfig { transport: Choice::Tcp, reconnect, ..LinkConfig::default() }, address, vec![])
+pub(crate) fn connect_trying(
+    reconnect: Duration,
+    address: &str,
+) -> Result<(Link, u32), ConnectError> {
+    connect_with(
+        LinkConfig { transport: Choice::Tcp, reconnect, ..LinkConfig::default() },
+        address,
+        vec![],
+    )
 }
 
-fn connect_with(config: LinkConfig, address: &str, devices: Vec<u32>) -> Result<(Link, u32), ConnectError> {
+fn connect_with(
+    config: LinkConfig,
+    address: &str,
+    devices: Vec<u32>,
+) -> Result<(Link, u32), ConnectError> {
     let config = LinkConfig { timeout: PATIENCE, ..config };
     let hello = hello(Purpose::Session { devices });
     let (link, welcome) = Link::connect(&Any, address, &hello, config, Box::new(|_, _| ()))?;

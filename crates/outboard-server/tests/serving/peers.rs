@@ -109,7 +109,8 @@ fn through_silence(grace: u64) -> (Part, Proxy) {
     (server, proxy)
 }
 
-/// Nothing says that the other side is gone: no end, no error. Idle connections are probed, others have their bytes unanswered.
+/// Nothing says that the other side is gone: no end, no error. Idle connections are probed, others
+/// have their bytes unanswered.
 fn a_silent_network_is_noticed_on_both_sides_in_time() {
     const GRACE: u64 = 1;
     let (_server, proxy) = through_silence(GRACE * 1000);
@@ -125,10 +126,14 @@ fn a_silent_network_is_noticed_on_both_sides_in_time() {
         let worker_after = start.elapsed();
         wait_until("the link's end", || !link.is_alive());
         let link_after = start.elapsed();
-        println!("busy: {busy}; the worker ended after {worker_after:?}, the link after {link_after:?}");
+        println!(
+            "busy: {busy}; the worker ended after {worker_after:?}, the link after {link_after:?}"
+        );
         assert!(is_lost(&link.call(ECHO, ContextId::NONE, |_| ())));
-        // Neither gives up too early, nor, as somebody looks every two seconds and attempts to connect take two, much too late.
-        let (least, most) = (Duration::from_secs(GRACE), Duration::from_secs(KEEPALIVE + GRACE + 2 + 2 + 10));
+        // Neither gives up too early, nor, as somebody looks every two seconds and attempts to
+        // connect take two, much too late.
+        let (least, most) =
+            (Duration::from_secs(GRACE), Duration::from_secs(KEEPALIVE + GRACE + 2 + 2 + 10));
         assert!(worker_after > least && worker_after < most, "{worker_after:?}");
         assert!(link_after > least && link_after < most, "{link_after:?}");
         proxy.silence(false);
@@ -182,7 +187,8 @@ fn thousands_of_connections_that_never_speak_harm_nobody() {
     for number in 0..many {
         silent.push(TcpStream::connect(&server.first_line).unwrap());
         if number % 500 == 499 {
-            // Who is there already does not notice, and who speaks is heard before those who do not.
+            // Who is there already does not notice, and who speaks is heard before those who do
+            // not.
             works(&link);
             wait_until("a seat", || match connect(&server.first_line, vec![]) {
                 Ok((newcomer, _)) => {
@@ -237,7 +243,10 @@ fn who_is_refused_and_does_not_go_keeps_nobody_out() {
         })
     });
     let held = descriptors(server.child.id());
-    assert!(held <= before + MAX_HELLOS + 40, "{held} descriptors for those who were refused, {before} before");
+    assert!(
+        held <= before + MAX_HELLOS + 40,
+        "{held} descriptors for those who were refused, {before} before"
+    );
     drop(refused);
 }
 
@@ -252,7 +261,9 @@ fn those_who_only_ask_take_nobodys_place() {
     };
     let mut asking: Vec<_> = (0..MOST).map(|_| ask().unwrap()).collect();
     match ask() {
-        Err(ConnectError::Refused { refusal, .. }) => assert_eq!(refusal.code, RefusalCode::OverLimit),
+        Err(ConnectError::Refused { refusal, .. }) => {
+            assert_eq!(refusal.code, RefusalCode::OverLimit)
+        }
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("more than {MOST} ask"),
     }

@@ -18,7 +18,8 @@ struct Inner {
     /// Connections made so far, and cuts.
     made: AtomicU64,
     cuts: AtomicU64,
-    /// The most bytes that a connection carries, in one direction, before it is cut; the numbers are drawn below it. 0 for no end.
+    /// The most bytes that a connection carries, in one direction, before it is cut; the numbers
+    /// are drawn below it. 0 for no end.
     budget: AtomicU64,
     /// New connections are closed at once.
     closed: AtomicBool,
@@ -124,7 +125,8 @@ impl Proxy {
         &self.address
     }
 
-    /// From now on, new connections are cut when they have carried fewer than this many bytes one way; 0 for no such end.
+    /// From now on, new connections are cut when they have carried fewer than this many bytes one
+    /// way; 0 for no such end.
     pub(crate) fn cut_within(&self, bytes: u64) {
         self.inner.budget.store(bytes, Ordering::Relaxed);
     }
@@ -149,7 +151,8 @@ impl Proxy {
         self.inner.closed.store(closed, Ordering::Relaxed);
     }
 
-    /// Whether the network is gone: nothing that is sent to the proxy arrives, so that nobody hears anything, not even that.
+    /// Whether the network is gone: nothing that is sent to the proxy arrives, so that nobody hears
+    /// anything, not even that.
     pub(crate) fn silence(&self, silent: bool) {
         let live = self.inner.live.lock().expect("no thread panics with it");
         self.inner.silent.store(silent, Ordering::Relaxed);
@@ -169,12 +172,16 @@ impl Proxy {
 /// Has the system drop all packets for a socket before it looks at them, or no more.
 fn drop_all(socket: &impl AsRawFd, silent: bool) {
     // One instruction: of each packet, take nothing.
-    let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    let mut nothing =
+        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     let filter = libc::sock_fprog { len: 1, filter: &raw mut nothing };
     let option = if silent { libc::SO_ATTACH_FILTER } else { libc::SO_DETACH_FILTER };
-    let (value, length) = ((&raw const filter).cast(), size_of::<libc::sock_fprog>() as libc::socklen_t);
-    // SAFETY: the program and its one instruction are valid for reads of their size; the system copies them.
-    let outcome = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, length) };
+    let (value, length) =
+        ((&raw const filter).cast(), size_of::<libc::sock_fprog>() as libc::socklen_t);
+    // SAFETY: the program and its one instruction are valid for reads of their size; the system
+    // copies them.
+    let outcome =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, length) };
     // What was made while the network was whole has no filter to lose.
     assert!(outcome == 0 || !silent, "{}", std::io::Error::last_os_error());
 }

@@ -8,7 +8,9 @@ use outboard_client::link::{ConnectError, Link, LinkError, handshake};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Transport, write_all};
 use outboard_wire::ContextId;
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Preamble, Purpose, Refusal, RefusalCode, VERSION, Version};
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, Preamble, Purpose, Refusal, RefusalCode, VERSION, Version,
+};
 
 use super::parts::*;
 
@@ -150,7 +152,10 @@ fn a_malformed_frame_ends_its_session_alone() {
 fn a_worker_that_cannot_serve_says_why() {
     let server = serve();
     let refusal = refusal(connect(&server.first_line, vec![NO_SUCH_DEVICE]));
-    assert_eq!(refusal, Refusal { code: RefusalCode::NoDevice, sentence: "there is no device 99".to_owned() });
+    assert_eq!(
+        refusal,
+        Refusal { code: RefusalCode::NoDevice, sentence: "there is no device 99".to_owned() }
+    );
 }
 
 fn a_worker_that_crashes_at_the_start_is_reported() {
@@ -167,7 +172,8 @@ pub(crate) fn answer_to(address: &str, bytes: &[u8]) -> Refusal {
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    let (head, body) = answer.split_first_chunk::<{ Preamble::SIZE }>().expect("there is an answer");
+    let (head, body) =
+        answer.split_first_chunk::<{ Preamble::SIZE }>().expect("there is an answer");
     let preamble = Preamble::decode(head, ANSWER_LIMIT).unwrap();
     match Answer::decode(&preamble, body, VERSION).unwrap() {
         Answer::Refusal(refusal) => refusal,
@@ -207,8 +213,11 @@ fn a_lane_needs_the_right_key() {
     let stream = Tcp.connect(&server.first_line, PATIENCE).unwrap();
     let hello_session = hello(Purpose::Session { devices: vec![] });
     let welcome = handshake(&*stream, "server", &hello_session, Instant::now() + PATIENCE).unwrap();
-    for (session, key) in [(welcome.session, welcome.key ^ 1), (welcome.session ^ 1, welcome.key), (0, 0)] {
-        let refusal = answer_to(&server.first_line, &hello(Purpose::Lane { session, key }).encode());
+    for (session, key) in
+        [(welcome.session, welcome.key ^ 1), (welcome.session ^ 1, welcome.key), (0, 0)]
+    {
+        let refusal =
+            answer_to(&server.first_line, &hello(Purpose::Lane { session, key }).encode());
         assert_eq!(refusal.code, RefusalCode::NoSession);
     }
 }
@@ -216,14 +225,16 @@ fn a_lane_needs_the_right_key() {
 fn a_probe_is_welcomed_and_its_worker_ends() {
     let server = serve();
     let stream = Tcp.connect(&server.first_line, PATIENCE).unwrap();
-    let welcome = handshake(&*stream, "server", &hello(Purpose::Probe), Instant::now() + PATIENCE).unwrap();
+    let welcome =
+        handshake(&*stream, "server", &hello(Purpose::Probe), Instant::now() + PATIENCE).unwrap();
     assert!(!welcome.software.is_empty());
     wait_until("the worker's end", || !runs(process(&welcome)));
 }
 
 fn idle_connections_are_bounded_and_time_out() {
     let server = serve();
-    let mut idle: Vec<TcpStream> = (0..MAX_HELLOS).map(|_| TcpStream::connect(&server.first_line).unwrap()).collect();
+    let mut idle: Vec<TcpStream> =
+        (0..MAX_HELLOS).map(|_| TcpStream::connect(&server.first_line).unwrap()).collect();
     // Whoever comes now and speaks finds room soon: who has been silent the longest goes.
     wait_until("room", || match connect(&server.first_line, vec![]) {
         Ok((link, _)) => {
@@ -242,7 +253,10 @@ fn idle_connections_are_bounded_and_time_out() {
         stream.read_to_end(&mut answer).unwrap();
         let answer = String::from_utf8_lossy(&answer);
         in_time += usize::from(answer.contains("the hello took too long"));
-        assert!(answer.contains("the hello took too long") || answer.contains("too many clients"), "{answer}");
+        assert!(
+            answer.contains("the hello took too long") || answer.contains("too many clients"),
+            "{answer}"
+        );
     }
     assert!(in_time >= MAX_HELLOS / 2, "the others are only as many as came");
     let (link, _) = connect(&server.first_line, vec![]).unwrap();

@@ -3,14 +3,18 @@
 use std::time::Instant;
 
 use outboard_client::link::security::{Security, Tls};
-use outboard_client::link::{Choice, Config, ConnectError, Link, Opened, Turn, handshake, join, open};
+use outboard_client::link::{
+    Choice, Config, ConnectError, Link, Opened, Turn, handshake, join, open,
+};
 use outboard_server::auth::certificate;
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Any, Stream, Transport, read_exact, tls, write_all};
 use outboard_wire::ContextId;
 use outboard_wire::handshake::auth::{PROOF, Proof, proven};
 use outboard_wire::handshake::resume::{Point, RESUME};
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, Extensions, Preamble, Purpose, RefusalCode, VERSION};
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, Extensions, Preamble, Purpose, RefusalCode, VERSION,
+};
 
 use super::parts::{ECHO, PATIENCE, Part, hello};
 
@@ -26,7 +30,8 @@ fn serve(name: &str) -> (Part, Security, std::path::PathBuf) {
 
 /// The same with these variables.
 pub(crate) fn serve_with(name: &str, env: &[(&str, &str)]) -> (Part, Security, std::path::PathBuf) {
-    let state = std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
+    let state =
+        std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
     let server = Part::start_with(&["tls-supervisor", state.to_str().unwrap()], env);
     let fingerprint = certificate::fingerprint(&state.join("server.crt")).unwrap().to_string();
     let security = Security { tls: Tls::On, fingerprint: Some(fingerprint), ..Security::default() };
@@ -34,7 +39,8 @@ pub(crate) fn serve_with(name: &str, env: &[(&str, &str)]) -> (Part, Security, s
 }
 
 pub(crate) fn link(address: &str, security: Security) -> Link {
-    let config = Config { timeout: PATIENCE, transport: Choice::Tcp, security, ..Config::default() };
+    let config =
+        Config { timeout: PATIENCE, transport: Choice::Tcp, security, ..Config::default() };
     let hello = hello(Purpose::Session { devices: vec![] });
     Link::connect(&Any, address, &hello, config, Box::new(|_, _| ())).unwrap().0
 }
@@ -45,7 +51,10 @@ fn served() {
     assert_eq!(link.peer().0, "tcp+tls");
     let payload: Vec<u8> = (0..200_000u32).map(|i| i as u8).collect();
     for _ in 0..20 {
-        assert!(link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&payload)).unwrap().payload == payload);
+        assert!(
+            link.call(ECHO, ContextId::NONE, |writer| writer.fixed(&payload)).unwrap().payload
+                == payload
+        );
     }
     // The server's key is in no process but the supervisor.
     let key = std::fs::read_to_string(state.join("server.key")).unwrap();
@@ -63,7 +72,9 @@ fn served() {
 
 fn refused(outcome: Result<(), ConnectError>) -> RefusalCode {
     match outcome {
-        Err(ConnectError::Refused { refusal, .. } | ConnectError::RefusedInTheClear { refusal, .. }) => refusal.code,
+        Err(
+            ConnectError::Refused { refusal, .. } | ConnectError::RefusedInTheClear { refusal, .. },
+        ) => refusal.code,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -76,7 +87,8 @@ fn further() {
     let mut waits = |_: &_| ();
     let turn = Turn { patience: None, waits: &mut waits };
     let session = hello(Purpose::Session { devices: vec![] });
-    let Opened { stream, welcome, secured, .. } = open(dial(), address, &session, &security, deadline, turn).unwrap();
+    let Opened { stream, welcome, secured, .. } =
+        open(dial(), address, &session, &security, deadline, turn).unwrap();
     let secured = secured.expect("it is encrypted");
     let (session, key) = (welcome.session, welcome.key);
     let lane = hello(Purpose::Lane { session, key });
@@ -85,19 +97,32 @@ fn further() {
         assert_eq!((lane.transport(), welcome.session), ("tcp+tls", session));
     }
     // The key in the clear is not taken, and neither is another key.
-    assert_eq!(refused(handshake(&*dial(), address, &lane, deadline).map(drop)), RefusalCode::NotAuthenticated);
+    assert_eq!(
+        refused(handshake(&*dial(), address, &lane, deadline).map(drop)),
+        RefusalCode::NotAuthenticated
+    );
     let wrong = hello(Purpose::Lane { session, key: key ^ 1 });
-    assert_eq!(refused(join(dial(), address, &wrong, Some(&secured), deadline).map(drop)), RefusalCode::NoSession);
+    assert_eq!(
+        refused(join(dial(), address, &wrong, Some(&secured), deadline).map(drop)),
+        RefusalCode::NoSession
+    );
     let absent = hello(Purpose::Lane { session: session ^ 1, key });
-    assert_eq!(refused(join(dial(), address, &absent, Some(&secured), deadline).map(drop)), RefusalCode::NoSession);
+    assert_eq!(
+        refused(join(dial(), address, &absent, Some(&secured), deadline).map(drop)),
+        RefusalCode::NoSession
+    );
 
     // Somebody has seen a hello, and says it again.
     let mut seen = hello(Purpose::Lane { session, key: 0 });
-    let proof = |purpose| Proof { nonce: 5, tag: tls::tag(key, &proven(session, purpose, 5, &Extensions::default())) };
+    let proof = |purpose| Proof {
+        nonce: 5,
+        tag: tls::tag(key, &proven(session, purpose, 5, &Extensions::default())),
+    };
     seen.more.set(PROOF, &proof(1));
     let first = dial();
     write_all(&*first, &seen.encode()).unwrap();
-    // The worker has it now: it hangs up on what is no TLS, where the supervisor would say a sentence.
+    // The worker has it now: it hangs up on what is no TLS, where the supervisor would say a
+    // sentence.
     write_all(&*first, b"not TLS at all").unwrap();
     let mut byte = [0];
     assert!(read_exact(&*first, &mut byte).is_err() || byte[0] != b'O');
@@ -108,7 +133,8 @@ fn further() {
     // Nobody on the way can say how far the client has come.
     let mut back = hello(Purpose::Resume { session, key: 0 });
     back.more.set(RESUME, &Point { lane: 0, attempt: 1, received: 0 });
-    back.more.set(PROOF, &Proof { nonce: 7, tag: tls::tag(key, &proven(session, 5, 7, &back.more)) });
+    back.more
+        .set(PROOF, &Proof { nonce: 7, tag: tls::tag(key, &proven(session, 5, 7, &back.more)) });
     back.more.set(RESUME, &Point { lane: 0, attempt: 1, received: 1 });
     assert_eq!(answer(&*dial(), &back.encode()), RefusalCode::NoSession);
     // The session is well.

@@ -10,13 +10,25 @@ use super::parts::*;
 use super::scenarios::{is_lost, works};
 
 pub(crate) const ALL: &[(&str, fn())] = &[
-    ("a_client_on_this_machine_moves_to_shared_memory", a_client_on_this_machine_moves_to_shared_memory),
+    (
+        "a_client_on_this_machine_moves_to_shared_memory",
+        a_client_on_this_machine_moves_to_shared_memory,
+    ),
     ("a_server_is_reached_by_its_socket_alone", a_server_is_reached_by_its_socket_alone),
     ("without_the_socket_a_client_stays_with_tcp", without_the_socket_a_client_stays_with_tcp),
-    ("memory_is_shared_over_the_socket_only_and_with_the_key", memory_is_shared_over_the_socket_only_and_with_the_key),
+    (
+        "memory_is_shared_over_the_socket_only_and_with_the_key",
+        memory_is_shared_over_the_socket_only_and_with_the_key,
+    ),
     ("who_dies_is_noticed_through_shared_memory", who_dies_is_noticed_through_shared_memory),
-    ("a_client_that_brings_no_memory_holds_up_nobody", a_client_that_brings_no_memory_holds_up_nobody),
-    ("an_idle_session_in_shared_memory_takes_no_time", an_idle_session_in_shared_memory_takes_no_time),
+    (
+        "a_client_that_brings_no_memory_holds_up_nobody",
+        a_client_that_brings_no_memory_holds_up_nobody,
+    ),
+    (
+        "an_idle_session_in_shared_memory_takes_no_time",
+        an_idle_session_in_shared_memory_takes_no_time,
+    ),
 ];
 
 fn socket_of(server: &Part) -> String {
@@ -48,7 +60,9 @@ fn a_server_is_reached_by_its_socket_alone() {
     assert_eq!(link.peer().0, "shm");
     works(&link);
     match connect_by(Choice::Tcp, &address, vec![]) {
-        Err(ConnectError::Transport { wanted: "tcp", reason }) => assert!(reason.contains(&address), "{reason}"),
+        Err(ConnectError::Transport { wanted: "tcp", reason }) => {
+            assert!(reason.contains(&address), "{reason}")
+        }
         other => panic!("not refused, but: {other:?}"),
     }
 }
@@ -73,7 +87,8 @@ fn memory_is_shared_over_the_socket_only_and_with_the_key() {
     let server = serve();
     let deadline = std::time::Instant::now() + PATIENCE;
     let first = Any.connect(&server.first_line, PATIENCE).unwrap();
-    let welcome = handshake(&*first, "", &hello(Purpose::Session { devices: vec![] }), deadline).unwrap();
+    let welcome =
+        handshake(&*first, "", &hello(Purpose::Session { devices: vec![] }), deadline).unwrap();
     let local = welcome.local.clone().expect("the server tells of its socket");
     assert_eq!(local.host, outboard_transport::host::id());
     let code = |address: &str, purpose| {
@@ -115,7 +130,8 @@ fn a_client_that_brings_no_memory_holds_up_nobody() {
     let deadline = std::time::Instant::now() + PATIENCE;
     let address = format!("unix:{}", socket_of(&server));
     let stream = Any.connect(&address, PATIENCE).unwrap();
-    let welcome = handshake(&*stream, "", &hello(Purpose::Session { devices: vec![] }), deadline).unwrap();
+    let welcome =
+        handshake(&*stream, "", &hello(Purpose::Session { devices: vec![] }), deadline).unwrap();
     let worker = process(&welcome);
     let (neighbour, _) = connect_by(Choice::Shm, &server.first_line, vec![]).unwrap();
     works(&neighbour);

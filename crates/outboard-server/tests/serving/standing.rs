@@ -115,7 +115,8 @@ fn a_stopping_server_without_sessions_ends_at_once() {
     assert_eq!(status.code(), Some(0), "{status}");
 }
 
-/// For how long its sessions wait, usually, for clients that are silent and for those that are gone.
+/// For how long its sessions wait, usually, for clients that are silent and for those that are
+/// gone.
 const GRACE: &str = "1000,1000";
 
 /// A server that can be killed and started again at the same address.
@@ -133,13 +134,17 @@ impl Standing {
 
     /// One that keeps sessions without connection for so many milliseconds.
     fn start_keeping(name: &str, outlive: Option<&'static str>, grace: &'static str) -> Standing {
-        let folder = std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
+        let folder =
+            std::env::temp_dir().join(format!("outboard-serving-{name}-{}", std::process::id()));
         let server = Standing::server(&folder, outlive, grace, "127.0.0.1:0");
         Standing { folder, outlive, grace, server }
     }
 
     fn server(folder: &std::path::Path, outlive: Option<&str>, grace: &str, address: &str) -> Part {
-        Part::start_with(&["supervisor", "1"], &Standing::variables(folder, outlive, grace, address))
+        Part::start_with(
+            &["supervisor", "1"],
+            &Standing::variables(folder, outlive, grace, address),
+        )
     }
 
     fn variables<'a>(
@@ -156,8 +161,11 @@ impl Standing {
 
     /// How often it has become another program.
     fn upgrades(&self) -> u64 {
-        let environment = std::fs::read(format!("/proc/{}/environ", self.server.child.id())).unwrap();
-        let told = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"OUTBOARD_TAKES_OVER="));
+        let environment =
+            std::fs::read(format!("/proc/{}/environ", self.server.child.id())).unwrap();
+        let told = environment
+            .split(|byte| *byte == 0)
+            .find_map(|entry| entry.strip_prefix(b"OUTBOARD_TAKES_OVER="));
         let told = String::from_utf8(told.unwrap_or(b"0 0").to_vec()).unwrap();
         told.split(' ').nth(1).unwrap().parse().unwrap()
     }
@@ -217,8 +225,11 @@ fn sessions_go_on_when_their_server_is_killed() {
     works(&link);
     for _ in 0..2 {
         let own = [worker, process(&welcome)];
-        wait_until("a warm worker", || standing.server.children().iter().any(|child| !own.contains(child)));
-        let warm: Vec<u32> = standing.server.children().into_iter().filter(|child| !own.contains(child)).collect();
+        wait_until("a warm worker", || {
+            standing.server.children().iter().any(|child| !own.contains(child))
+        });
+        let warm: Vec<u32> =
+            standing.server.children().into_iter().filter(|child| !own.contains(child)).collect();
         standing.kill();
         wait_until("the warm worker's end", || warm.iter().all(|worker| !runs(*worker)));
         works(&link);
@@ -228,7 +239,10 @@ fn sessions_go_on_when_their_server_is_killed() {
         standing.start_again();
         works(&link);
         assert!(takes_a_lane(standing.address(), &welcome));
-        assert!(!takes_a_lane(standing.address(), &Welcome { key: welcome.key ^ 1, ..welcome.clone() }));
+        assert!(!takes_a_lane(
+            standing.address(),
+            &Welcome { key: welcome.key ^ 1, ..welcome.clone() }
+        ));
         let (other, new) = connect(standing.address(), vec![]).unwrap();
         works(&other);
         drop(other);
@@ -285,7 +299,8 @@ fn a_worker_that_does_not_answer_holds_up_nobody_and_is_taken_over_later() {
     wait_until("the session is back", || takes_a_lane(standing.address(), &welcome));
 }
 
-/// Both are gone at once, as when a machine's network is started anew; and once more while the server becomes another release.
+/// Both are gone at once, as when a machine's network is started anew; and once more while the
+/// server becomes another release.
 fn a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_next() {
     let mut standing = Standing::start_keeping("both", None, "600000,600000");
     let proxy = Proxy::start(standing.address());
@@ -371,7 +386,8 @@ fn a_server_becomes_another_release_and_nobody_notices() {
 }
 
 fn a_server_that_cannot_become_another_release_goes_on() {
-    let folder = std::env::temp_dir().join(format!("outboard-serving-refused-{}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("outboard-serving-refused-{}", std::process::id()));
     let mut env = Standing::variables(&folder, None, GRACE, "127.0.0.1:0");
     env.push((PROGRAM, "/bin/false"));
     let server = Part::start_with(&["supervisor", "1"], &env);

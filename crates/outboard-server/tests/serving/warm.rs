@@ -91,8 +91,9 @@ fn warm_workers_that_cannot_live_are_tried_ever_more_slowly() {
         seen.extend(server.children());
         std::thread::sleep(Duration::from_millis(1));
     }
-    // At most four at once, before the first is known to have died, one after a second and one after two more, and a session's that was still there. Some may
-    // have been too quick to be seen.
+    // At most four at once, before the first is known to have died, one after a second and one
+    // after two more, and a session's that was still there. Some may have been too quick to be
+    // seen.
     assert!(seen.len() <= 7, "{seen:?}");
     let (link, _) = connect(&server.first_line, vec![]).unwrap();
     works(&link);
@@ -114,7 +115,10 @@ fn a_probe_takes_no_warm_worker() {
     let warm = workers(&server, 1)[0];
     let probe = || {
         let stream = Tcp.connect(&server.first_line, PATIENCE).unwrap();
-        process(&handshake(&*stream, "server", &hello(Purpose::Probe), Instant::now() + PATIENCE).unwrap())
+        process(
+            &handshake(&*stream, "server", &hello(Purpose::Probe), Instant::now() + PATIENCE)
+                .unwrap(),
+        )
     };
     // While it is getting ready, another one tells.
     wait_until("an answer of the warm worker's", || probe() == warm);

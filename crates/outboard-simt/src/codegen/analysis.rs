@@ -1,4 +1,5 @@
-//! What must be known about functions before code is generated: how their threads must be run, and how many registers they would fill.
+//! What must be known about functions before code is generated: how their threads must be run, and
+//! how many registers they would fill.
 
 use crate::codegen::visit::{Use, registers};
 use outboard_ptx::ir::{Base, Body, Callee, FuncId, Inst, MbarrierOp, MemOrder, Op};
@@ -26,7 +27,8 @@ impl Facts {
     }
 }
 
-/// Looks at a body. `strong_callee` tells whether a callee (or an unknown one) reads memory strongly.
+/// Looks at a body. `strong_callee` tells whether a callee (or an unknown one) reads memory
+/// strongly.
 pub(crate) fn facts(body: &Body, strong_callee: &dyn Fn(Option<FuncId>) -> bool) -> Facts {
     let mut facts = Facts { spinning: vec![false; body.blocks.len()], ..Facts::default() };
     for inst in body.blocks.iter().flat_map(|block| &block.insts) {
@@ -35,7 +37,9 @@ pub(crate) fn facts(body: &Body, strong_callee: &dyn Fn(Option<FuncId>) -> bool)
             Op::Bar { .. }
             | Op::NanoSleep { .. }
             | Op::ClusterWait
-            | Op::Mbarrier { op: MbarrierOp::Test { .. } | MbarrierOp::TestParity { .. }, .. } => facts.waits = true,
+            | Op::Mbarrier {
+                op: MbarrierOp::Test { .. } | MbarrierOp::TestParity { .. }, ..
+            } => facts.waits = true,
             Op::Call { callee: Callee::Direct(id), .. } => _ = facts.callees.insert(*id),
             Op::Call { callee: Callee::Indirect { .. }, .. } => facts.indirect_calls = true,
             Op::MovAddr { addr, .. } => {
@@ -73,7 +77,9 @@ pub(crate) fn is_warp_operation(op: &Op) -> bool {
 
 fn is_strong_read(op: &Op) -> bool {
     match op {
-        Op::Ld { space, order, .. } => *order != MemOrder::Weak && !matches!(space, Space::Local | Space::Param),
+        Op::Ld { space, order, .. } => {
+            *order != MemOrder::Weak && !matches!(space, Space::Local | Space::Param)
+        }
         Op::Atom { dst, .. } => dst.is_some(),
         _ => false,
     }
@@ -155,7 +161,8 @@ fn cycles(successors: &[Vec<usize>]) -> Vec<Vec<usize>> {
     found
 }
 
-/// How often the instructions of a loop are gone through for what depends on a value: a chain of values against their order needs a round for each.
+/// How often the instructions of a loop are gone through for what depends on a value: a chain of
+/// values against their order needs a round for each.
 const ROUNDS: u32 = 64;
 
 /// Whether leaving the loop depends on a value that another thread may write meanwhile.
@@ -213,7 +220,8 @@ fn component_spins(
         let last = body.blocks[block].insts.last();
         let leaves = successors[block].iter().any(|&next| !inside[next])
             || last.is_some_and(|inst| matches!(inst.op, Op::Ret | Op::Exit | Op::Trap));
-        leaves && last.and_then(|inst| inst.guard).is_some_and(|guard| tainted[guard.reg.0 as usize])
+        leaves
+            && last.and_then(|inst| inst.guard).is_some_and(|guard| tainted[guard.reg.0 as usize])
     })
 }
 

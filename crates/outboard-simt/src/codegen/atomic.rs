@@ -1,7 +1,8 @@
 //! Atomic operations.
 //!
-//! Blocks run in parallel, so on device memory these are the processor's atomics. The threads of a block take turns on one processor and
-//! only change over at suspension points, so on shared memory a plain read, operation and write is atomic.
+//! Blocks run in parallel, so on device memory these are the processor's atomics. The threads of a
+//! block take turns on one processor and only change over at suspension points, so on shared memory
+//! a plain read, operation and write is atomic.
 
 use crate::codegen::func::{FuncGen, Gen, PLAIN};
 use crate::codegen::types::int_of_size;
@@ -18,7 +19,9 @@ impl FuncGen<'_, '_> {
             return Err(format!("{op:?}").into());
         };
         if ty.size() == 16 {
-            return Err(format!("atom.{}{ty}", if op == AtomOp::Cas { "cas" } else { "exch" }).into());
+            return Err(
+                format!("atom.{}{ty}", if op == AtomOp::Cas { "cas" } else { "exch" }).into()
+            );
         }
         let ptr = self.access(space, addr, ty.size())?;
         let class = int_of_size(ty.size());
@@ -39,7 +42,14 @@ impl FuncGen<'_, '_> {
     }
 
     /// What memory holds after the operation.
-    fn combine_atomic(&mut self, op: AtomOp, ty: Type, old: Value, value: Value, new: Option<Value>) -> Gen<Value> {
+    fn combine_atomic(
+        &mut self,
+        op: AtomOp,
+        ty: Type,
+        old: Value,
+        value: Value,
+        new: Option<Value>,
+    ) -> Gen<Value> {
         if ty.is_float() && op == AtomOp::Add {
             let class = if ty == Type::F64 { F64 } else { F32 };
             let (a, b) = (self.cast(old, class), self.cast(value, class));
@@ -62,7 +72,8 @@ impl FuncGen<'_, '_> {
             }
             AtomOp::Inc => {
                 let wrap = self.b.ins().icmp(IntCC::UnsignedGreaterThanOrEqual, old, value);
-                let (more, zero) = (self.b.ins().iadd_imm_s(old, 1), self.iconst(int_of_size(ty.size()), 0));
+                let (more, zero) =
+                    (self.b.ins().iadd_imm_s(old, 1), self.iconst(int_of_size(ty.size()), 0));
                 self.choose(wrap, zero, more)
             }
             AtomOp::Dec => {
@@ -74,7 +85,14 @@ impl FuncGen<'_, '_> {
         })
     }
 
-    fn host_atomic(&mut self, op: AtomOp, ty: Type, ptr: Value, value: Value, new: Option<Value>) -> Gen<Value> {
+    fn host_atomic(
+        &mut self,
+        op: AtomOp,
+        ty: Type,
+        ptr: Value,
+        value: Value,
+        new: Option<Value>,
+    ) -> Gen<Value> {
         let flags = MemFlagsData::trusted();
         let class = int_of_size(ty.size());
         let function = match (op, ty) {
@@ -90,7 +108,9 @@ impl FuncGen<'_, '_> {
             (AtomOp::Min | AtomOp::Max, _) if ty.is_float() => {
                 return Err(format!("atom.{op:?}{ty}").to_lowercase().into());
             }
-            (AtomOp::Inc | AtomOp::Dec, _) => return Err(format!("atom.{op:?}{ty}").to_lowercase().into()),
+            (AtomOp::Inc | AtomOp::Dec, _) => {
+                return Err(format!("atom.{op:?}{ty}").to_lowercase().into());
+            }
             _ => None,
         };
         if let Some(function) = function {
@@ -102,7 +122,12 @@ impl FuncGen<'_, '_> {
         let signed = ty.is_signed();
         let rmw = match op {
             AtomOp::Cas => {
-                return Ok(self.b.ins().atomic_cas(flags, ptr, value, new.ok_or("cas without a new value")?));
+                return Ok(self.b.ins().atomic_cas(
+                    flags,
+                    ptr,
+                    value,
+                    new.ok_or("cas without a new value")?,
+                ));
             }
             AtomOp::And => AtomicRmwOp::And,
             AtomOp::Or => AtomicRmwOp::Or,

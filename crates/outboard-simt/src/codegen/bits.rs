@@ -13,8 +13,13 @@ impl FuncGen<'_, '_> {
         match *op {
             Op::Bfind { ty, shiftamt, dst, ref a } => {
                 let value = self.wide(a, ty.size());
-                let args = [ty.bits(), ty.is_signed().into(), shiftamt.into()].map(|v| self.iconst(I32, v.into()));
-                let result = self.rt_value(bits::bfind as *const () as usize, I32, &[args[0], args[1], args[2], value]);
+                let args = [ty.bits(), ty.is_signed().into(), shiftamt.into()]
+                    .map(|v| self.iconst(I32, v.into()));
+                let result = self.rt_value(
+                    bits::bfind as *const () as usize,
+                    I32,
+                    &[args[0], args[1], args[2], value],
+                );
                 self.set(dst, result);
             }
             Op::Fns { dst, ref mask, ref base, ref offset } => {
@@ -25,7 +30,9 @@ impl FuncGen<'_, '_> {
             Op::Bfe { ty, dst, ref a, ref pos, ref len } => {
                 let class = int_of_size(ty.size());
                 let result = match (Self::constant(pos), Self::constant(len)) {
-                    (Some(pos @ 0..=64), Some(len @ 1..=64)) if pos + len <= u64::from(ty.bits()) => {
+                    (Some(pos @ 0..=64), Some(len @ 1..=64))
+                        if pos + len <= u64::from(ty.bits()) =>
+                    {
                         let (pos, len) = (pos as i64, len as i64);
                         let value = self.value(a, class);
                         let up = self.b.ins().ishl_imm_u(value, i64::from(ty.bits()) - pos - len);
@@ -39,8 +46,13 @@ impl FuncGen<'_, '_> {
                     _ => {
                         let value = self.wide(a, ty.size());
                         let (pos, len) = (self.value(pos, I32), self.value(len, I32));
-                        let [width, signed] = [ty.bits(), ty.is_signed().into()].map(|v| self.iconst(I32, v.into()));
-                        self.rt_value(bits::bfe as *const () as usize, I64, &[width, signed, value, pos, len])
+                        let [width, signed] =
+                            [ty.bits(), ty.is_signed().into()].map(|v| self.iconst(I32, v.into()));
+                        self.rt_value(
+                            bits::bfe as *const () as usize,
+                            I64,
+                            &[width, signed, value, pos, len],
+                        )
                     }
                 };
                 let result = self.cast(result, class);
@@ -50,7 +62,8 @@ impl FuncGen<'_, '_> {
                 let (a, b) = (self.wide(a, ty.size()), self.wide(b, ty.size()));
                 let (pos, len) = (self.value(pos, I32), self.value(len, I32));
                 let width = self.iconst(I32, ty.bits().into());
-                let result = self.rt_value(bits::bfi as *const () as usize, I64, &[width, a, b, pos, len]);
+                let result =
+                    self.rt_value(bits::bfi as *const () as usize, I64, &[width, a, b, pos, len]);
                 let result = self.cast(result, int_of_size(ty.size()));
                 self.set(dst, result);
             }
@@ -61,13 +74,16 @@ impl FuncGen<'_, '_> {
                 self.set(dst, result);
             }
             Op::Szext { mode, ty, dst, ref a, ref b } => {
-                let [wrap, signed] = [mode == WrapMode::Wrap, ty.is_signed()].map(|flag| self.iconst(I32, flag.into()));
+                let [wrap, signed] = [mode == WrapMode::Wrap, ty.is_signed()]
+                    .map(|flag| self.iconst(I32, flag.into()));
                 let (a, b) = (self.value(a, I32), self.value(b, I32));
-                let result = self.rt_value(bits::szext as *const () as usize, I32, &[wrap, signed, a, b]);
+                let result =
+                    self.rt_value(bits::szext as *const () as usize, I32, &[wrap, signed, a, b]);
                 self.set(dst, result);
             }
             Op::Shf { left, mode, dst, ref a, ref b, ref c } => {
-                let (low, high, amount) = (self.value(a, I32), self.value(b, I32), self.value(c, I32));
+                let (low, high, amount) =
+                    (self.value(a, I32), self.value(b, I32), self.value(c, I32));
                 let both = self.join(low, high);
                 let amount = if mode == WrapMode::Wrap {
                     self.b.ins().band_imm_u(amount, 31)
@@ -86,11 +102,17 @@ impl FuncGen<'_, '_> {
             }
             Op::Prmt { mode, dst, ref a, ref b, ref c } => {
                 let result = match Self::constant(c) {
-                    Some(selector) if mode == PrmtMode::Generic => self.permute(a, b, selector as u32),
+                    Some(selector) if mode == PrmtMode::Generic => {
+                        self.permute(a, b, selector as u32)
+                    }
                     _ => {
                         let mode = self.iconst(I32, bits::prmt_code(mode).into());
                         let args = [a, b, c].map(|v| self.value(v, I32));
-                        self.rt_value(bits::prmt as *const () as usize, I32, &[mode, args[0], args[1], args[2]])
+                        self.rt_value(
+                            bits::prmt as *const () as usize,
+                            I32,
+                            &[mode, args[0], args[1], args[2]],
+                        )
                     }
                 };
                 self.set(dst, result);
@@ -111,7 +133,8 @@ impl FuncGen<'_, '_> {
             Op::Dp4a { a_signed, b_signed, dst, ref a, ref b, ref c } => {
                 let [a, b, mut sum] = [a, b, c].map(|v| self.value(v, I32));
                 for i in 0..4 {
-                    let (x, y) = (self.field(a, i * 8, 8, a_signed), self.field(b, i * 8, 8, b_signed));
+                    let (x, y) =
+                        (self.field(a, i * 8, 8, a_signed), self.field(b, i * 8, 8, b_signed));
                     let product = self.b.ins().imul(x, y);
                     sum = self.b.ins().iadd(sum, product);
                 }
@@ -121,7 +144,8 @@ impl FuncGen<'_, '_> {
                 let [a, b, mut sum] = [a, b, c].map(|v| self.value(v, I32));
                 for i in 0..2 {
                     let byte = if hi { 16 + i * 8 } else { i * 8 };
-                    let (x, y) = (self.field(a, i * 16, 16, a_signed), self.field(b, byte, 8, b_signed));
+                    let (x, y) =
+                        (self.field(a, i * 16, 16, a_signed), self.field(b, byte, 8, b_signed));
                     let product = self.b.ins().imul(x, y);
                     sum = self.b.ins().iadd(sum, product);
                 }
@@ -143,10 +167,22 @@ impl FuncGen<'_, '_> {
                 ref b,
                 ref c,
             } => {
-                let video = Video { op, lanes, d_signed, a_signed, b_signed, sat, accumulate, mask, a_sel, b_sel };
+                let video = Video {
+                    op,
+                    lanes,
+                    d_signed,
+                    a_signed,
+                    b_signed,
+                    sat,
+                    accumulate,
+                    mask,
+                    a_sel,
+                    b_sel,
+                };
                 let code = self.iconst(I64, video.encode());
                 let [a, b, c] = [a, b, c].map(|v| self.value(v, I32));
-                let result = self.rt_value(bits::video as *const () as usize, I32, &[code, a, b, c]);
+                let result =
+                    self.rt_value(bits::video as *const () as usize, I32, &[code, a, b, c]);
                 self.set(dst, result);
             }
             _ => return Err(format!("{op:?}").into()),
@@ -199,7 +235,8 @@ impl FuncGen<'_, '_> {
         }
     }
 
-    /// The function of three bits that a table gives: one function of `b` and `c` where `a` is set, another where it is not.
+    /// The function of three bits that a table gives: one function of `b` and `c` where `a` is set,
+    /// another where it is not.
     fn logic3(&mut self, lut: u8, a: Value, b: Value, c: Value) -> Value {
         match lut {
             0x96 => {

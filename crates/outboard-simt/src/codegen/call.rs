@@ -1,5 +1,6 @@
-//! Calls. Arguments and results pass through areas behind the caller's frame in local memory, so direct and indirect calls are alike
-//! and the address of a parameter is an address in local memory, as PTX has it.
+//! Calls. Arguments and results pass through areas behind the caller's frame in local memory, so
+//! direct and indirect calls are alike and the address of a parameter is an address in local
+//! memory, as PTX has it.
 
 use crate::codegen::func::{FuncGen, Gen, PLAIN};
 use crate::codegen::program::{HANDLE_BASE, HANDLE_SHIFT, Target, Unit};
@@ -17,13 +18,16 @@ fn up(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGN)
 }
 
-/// Bytes of local memory that an activation uses: its variables and the largest argument and result areas of its calls.
+/// Bytes of local memory that an activation uses: its variables and the largest argument and result
+/// areas of its calls.
 pub(crate) fn frame_bytes(unit: &Unit, module: usize, body: &Body) -> u64 {
-    let calls = body.blocks.iter().flat_map(|block| &block.insts).filter_map(|inst| match &inst.op {
-        outboard_ptx::ir::Op::Call { callee, .. } => unit.signature(module, callee),
-        _ => None,
-    });
-    let areas = calls.map(|sig| up(sig.params_size.into()) + up(sig.rets_size.into())).max().unwrap_or(0);
+    let calls =
+        body.blocks.iter().flat_map(|block| &block.insts).filter_map(|inst| match &inst.op {
+            outboard_ptx::ir::Op::Call { callee, .. } => unit.signature(module, callee),
+            _ => None,
+        });
+    let areas =
+        calls.map(|sig| up(sig.params_size.into()) + up(sig.rets_size.into())).max().unwrap_or(0);
     up(body.frame_size.into()) + areas
 }
 
@@ -32,7 +36,9 @@ impl FuncGen<'_, '_> {
         let unit = self.unit;
         let sig: &Signature = match callee {
             Callee::Indirect { sig, .. } => sig,
-            Callee::Direct(_) => unit.signature(self.module, callee).ok_or("a call to a function that is not there")?,
+            Callee::Direct(_) => unit
+                .signature(self.module, callee)
+                .ok_or("a call to a function that is not there")?,
         };
         let area = up(self.body.frame_size.into()) as i64;
         let args_at = self.b.ins().iadd_imm_s(self.at.frame, area);
@@ -40,7 +46,9 @@ impl FuncGen<'_, '_> {
         for (arg, param) in args.iter().zip(&sig.params) {
             let class = int_of_size(param.ty.size());
             match *arg {
-                CallArg::Var(id) => self.copy(self.at.frame, self.var_offset(id), args_at, param.offset, param.size),
+                CallArg::Var(id) => {
+                    self.copy(self.at.frame, self.var_offset(id), args_at, param.offset, param.size)
+                }
                 CallArg::Reg(reg) => {
                     let value = self.value(&Operand::Reg(reg), class);
                     self.b.ins().store(PLAIN, value, args_at, param.offset as i32);
@@ -64,8 +72,14 @@ impl FuncGen<'_, '_> {
                 Target::Compiled(index) => {
                     let name = UserExternalName::new(0, unit.functions[index].clif.as_u32());
                     let name = ExternalName::user(self.b.func.declare_imported_user_function(name));
-                    // Not colocated: parts of a program may lie farther apart than a near call reaches.
-                    let data = ExtFuncData { name, signature: self.entry_sig, colocated: false, patchable: false };
+                    // Not colocated: parts of a program may lie farther apart than a near call
+                    // reaches.
+                    let data = ExtFuncData {
+                        name,
+                        signature: self.entry_sig,
+                        colocated: false,
+                        patchable: false,
+                    };
                     let function = self.b.import_function(data);
                     self.b.ins().call(function, &passed)
                 }
@@ -79,9 +93,16 @@ impl FuncGen<'_, '_> {
         self.return_unless_done(status);
         for (ret, param) in rets.iter().zip(&sig.rets) {
             match *ret {
-                CallArg::Var(id) => self.copy(rets_at, param.offset, self.at.frame, self.var_offset(id), param.size),
+                CallArg::Var(id) => {
+                    self.copy(rets_at, param.offset, self.at.frame, self.var_offset(id), param.size)
+                }
                 CallArg::Reg(reg) => {
-                    let value = self.b.ins().load(int_of_size(param.ty.size()), PLAIN, rets_at, param.offset as i32);
+                    let value = self.b.ins().load(
+                        int_of_size(param.ty.size()),
+                        PLAIN,
+                        rets_at,
+                        param.offset as i32,
+                    );
                     self.set_extended(reg, value, param.ty.is_signed());
                 }
                 CallArg::Imm(_) | CallArg::Unused => {}
@@ -99,7 +120,8 @@ impl FuncGen<'_, '_> {
         let mut done = 0;
         while done < bytes {
             let unit = [8, 4, 2, 1].into_iter().find(|unit| done + unit <= bytes).unwrap_or(1);
-            let value = self.b.ins().load(int_of_size(unit), PLAIN, from, (from_offset + done) as i32);
+            let value =
+                self.b.ins().load(int_of_size(unit), PLAIN, from, (from_offset + done) as i32);
             self.b.ins().store(PLAIN, value, to, (to_offset + done) as i32);
             done += unit;
         }

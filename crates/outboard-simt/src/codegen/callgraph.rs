@@ -1,4 +1,5 @@
-//! Who calls whom, and what that means for running a kernel: stacks, local memory, whether its threads wait for each other.
+//! Who calls whom, and what that means for running a kernel: stacks, local memory, whether its
+//! threads wait for each other.
 
 use crate::codegen::analysis::{Facts, facts};
 use crate::codegen::call::frame_bytes;
@@ -13,10 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Least stack of a coroutine, beside what is known to be needed.
 const STACK_SLACK: u64 = 32 << 10;
 
-/// Facts about all functions. Whether a function reads strongly includes its callees, so it is found first.
+/// Facts about all functions. Whether a function reads strongly includes its callees, so it is
+/// found first.
 pub(crate) fn all_facts(unit: &Unit, modules: &[&Module]) -> Vec<Facts> {
-    let bodies: Vec<(usize, &Body)> =
-        unit.functions.iter().filter_map(|f| Some((f.module, function_of(modules, f).body.as_ref()?))).collect();
+    let bodies: Vec<(usize, &Body)> = unit
+        .functions
+        .iter()
+        .filter_map(|f| Some((f.module, function_of(modules, f).body.as_ref()?)))
+        .collect();
     let first: Vec<Facts> = bodies.iter().map(|(_, body)| facts(body, &|_| false)).collect();
     let mut strong: Vec<bool> = first.iter().map(|f| f.strong_reads).collect();
     loop {
@@ -24,7 +29,9 @@ pub(crate) fn all_facts(unit: &Unit, modules: &[&Module]) -> Vec<Facts> {
         for (index, f) in first.iter().enumerate() {
             let module = bodies[index].0;
             let calls_strong = f.indirect_calls && strong.contains(&true)
-                || f.callees.iter().any(|&id| matches!(unit.target(module, id), Ok(Target::Compiled(i)) if strong[i]));
+                || f.callees.iter().any(
+                    |&id| matches!(unit.target(module, id), Ok(Target::Compiled(i)) if strong[i]),
+                );
             if calls_strong && !strong[index] {
                 strong[index] = true;
                 changed = true;
@@ -47,8 +54,11 @@ pub(crate) fn all_facts(unit: &Unit, modules: &[&Module]) -> Vec<Facts> {
 
 /// Where the lanes of warps step, in all functions.
 pub(crate) fn all_steps(unit: &Unit, modules: &[&Module], facts: &[Facts]) -> Vec<Steps> {
-    let bodies: Vec<(usize, FuncId, &Body)> =
-        unit.functions.iter().filter_map(|f| Some((f.module, f.id, function_of(modules, f).body.as_ref()?))).collect();
+    let bodies: Vec<(usize, FuncId, &Body)> = unit
+        .functions
+        .iter()
+        .filter_map(|f| Some((f.module, f.id, function_of(modules, f).body.as_ref()?)))
+        .collect();
     let mut reaches: Vec<Reach> = bodies.iter().map(|(.., body)| reach(body)).collect();
     let compiled = |reaches: &[Reach], module: usize, id: FuncId| match unit.target(module, id) {
         Ok(Target::Compiled(index)) => reaches[index],
@@ -129,8 +139,11 @@ impl<'a> CallGraph<'a> {
             .iter()
             .map(|f| {
                 let body = function_of(modules, f).body.as_ref();
-                // Room to align the frame is part of it, where more is asked for than frames have anyway.
-                let slack = |body: &Body| if body.frame_align > 16 { u64::from(body.frame_align) } else { 0 };
+                // Room to align the frame is part of it, where more is asked for than frames have
+                // anyway.
+                let slack = |body: &Body| {
+                    if body.frame_align > 16 { u64::from(body.frame_align) } else { 0 }
+                };
                 body.map_or(0, |body| frame_bytes(unit, f.module, body) + slack(body))
             })
             .collect();
@@ -144,14 +157,18 @@ impl<'a> CallGraph<'a> {
         while let Some(function) = work.pop() {
             work.extend(self.edges[function].iter().filter(|&&next| reachable.insert(next)));
         }
-        let any = |property: fn(&Facts) -> bool| reachable.iter().any(|&f| property(&self.facts[f]));
-        let steps = |property: fn(&Steps) -> bool| reachable.iter().any(|&f| property(&self.steps[f]));
+        let any =
+            |property: fn(&Facts) -> bool| reachable.iter().any(|&f| property(&self.facts[f]));
+        let steps =
+            |property: fn(&Steps) -> bool| reachable.iter().any(|&f| property(&self.steps[f]));
         let spins = any(Facts::spins);
         let depth = self.longest(index, &reachable);
         let sum = |bytes: &[u64]| reachable.iter().map(|&f| bytes[f]).sum::<u64>();
         // Of a recursion every function has room once; the rest is the stack limit's.
-        let (local_bytes, frame_bytes) = depth.unwrap_or_else(|| (sum(&self.locals), sum(&self.frames)));
-        // SAFETY: the address is that of a finished function with this signature, in memory that the program keeps.
+        let (local_bytes, frame_bytes) =
+            depth.unwrap_or_else(|| (sum(&self.locals), sum(&self.frames)));
+        // SAFETY: the address is that of a finished function with this signature, in memory that
+        // the program keeps.
         let entry = unsafe { std::mem::transmute::<u64, CodePtr>(address) };
         KernelCode {
             entry,
@@ -173,7 +190,8 @@ impl<'a> CallGraph<'a> {
 
     /// The most local memory and native stack of a chain of calls, or `None` when there are cycles.
     fn longest(&self, root: usize, reachable: &BTreeSet<usize>) -> Option<(u64, u64)> {
-        // Takes functions whose callees are all done, again and again: what is left over is in or above a cycle.
+        // Takes functions whose callees are all done, again and again: what is left over is in or
+        // above a cycle.
         let mut done: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
         loop {
             let before = done.len();
@@ -181,7 +199,8 @@ impl<'a> CallGraph<'a> {
                 if done.contains_key(&f) {
                     continue;
                 }
-                let below: Option<Vec<(u64, u64)>> = self.edges[f].iter().map(|next| done.get(next).copied()).collect();
+                let below: Option<Vec<(u64, u64)>> =
+                    self.edges[f].iter().map(|next| done.get(next).copied()).collect();
                 if let Some(below) = below {
                     let local = below.iter().map(|b| b.0).max().unwrap_or(0);
                     let frame = below.iter().map(|b| b.1).max().unwrap_or(0);

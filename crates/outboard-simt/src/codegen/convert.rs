@@ -27,7 +27,8 @@ impl FuncGen<'_, '_> {
         match *op {
             Op::Cvt { dst_ty, src_ty, round, int_round, ftz, sat, satfinite, relu, dst, ref a } => {
                 let round = round.unwrap_or(Round::NearestEven);
-                let rule = Rule { dst: dst_ty, src: src_ty, round, int_round, ftz, sat, satfinite, relu };
+                let rule =
+                    Rule { dst: dst_ty, src: src_ty, round, int_round, ftz, sat, satfinite, relu };
                 let mut value = self.value(a, clif(src_ty));
                 if src_ty == Type::F32 && dst_ty.is_float() && self.is_computed(a) {
                     value = self.canonical(value);
@@ -52,7 +53,8 @@ impl FuncGen<'_, '_> {
         let Rule { dst, src, .. } = rule;
         if matches!(src, Type::E4m3x2 | Type::E5m2x2) {
             let (low, high) = self.halves(value, I8);
-            let function = if src == Type::E4m3x2 { convert::e4m3_to_f32 } else { convert::e5m2_to_f32 };
+            let function =
+                if src == Type::E4m3x2 { convert::e4m3_to_f32 } else { convert::e5m2_to_f32 };
             let mut halves = [low, high];
             for half in &mut halves {
                 let byte = self.cast(*half, I32);
@@ -97,7 +99,8 @@ impl FuncGen<'_, '_> {
                 if src.is_signed() { self.b.ins().smax(wide, zero) } else { wide }
             }
             _ => {
-                let (least, most) = (self.iconst(I64, least(dst) as u64), self.iconst(I64, greatest(dst)));
+                let (least, most) =
+                    (self.iconst(I64, least(dst) as u64), self.iconst(I64, greatest(dst)));
                 let clamped = self.b.ins().smax(wide, least);
                 self.b.ins().smin(clamped, most)
             }
@@ -107,7 +110,8 @@ impl FuncGen<'_, '_> {
 
     fn int_to_float(&mut self, rule: Rule, value: Value) -> Value {
         let Rule { dst, src, round, .. } = rule;
-        let native = matches!(dst, Type::F32 | Type::F64) && (round == Round::NearestEven || exact(src, dst));
+        let native = matches!(dst, Type::F32 | Type::F64)
+            && (round == Round::NearestEven || exact(src, dst));
         let result = if native {
             let wide = self.extend(src, value, if src.size() == 8 { I64 } else { I32 });
             if src.is_signed() {
@@ -144,12 +148,14 @@ impl FuncGen<'_, '_> {
         } else {
             self.b.ins().fcvt_to_uint_sat(class, whole)
         };
-        // Not a number becomes 0 only from the narrow types to at most 32 bits: else only the top bit is set.
+        // Not a number becomes 0 only from the narrow types to at most 32 bits: else only the top
+        // bit is set.
         let nan = self.iconst(int_of_size(dst.size()), 1 << (dst.bits() - 1));
         let result = match dst.size() {
             8 | 4 => converted,
             _ => {
-                let (least, most) = (self.iconst(I32, least(dst) as u64), self.iconst(I32, greatest(dst)));
+                let (least, most) =
+                    (self.iconst(I32, least(dst) as u64), self.iconst(I32, greatest(dst)));
                 let clamped = if dst.is_signed() {
                     let up = self.b.ins().smax(converted, least);
                     self.b.ins().smin(up, most)
@@ -186,7 +192,9 @@ impl FuncGen<'_, '_> {
         let mut result = match (src, dst) {
             _ if src == dst => value,
             (Type::F32, Type::F64) => self.b.ins().fpromote(F64, value),
-            (Type::F64, Type::F32) if round == Round::NearestEven => self.b.ins().fdemote(F32, value),
+            (Type::F64, Type::F32) if round == Round::NearestEven => {
+                self.b.ins().fdemote(F32, value)
+            }
             (Type::F16, Type::F32) => self.half_to_single(value),
             (Type::BF16, Type::F32) => self.bfloat_to_single(value),
             (Type::F16 | Type::BF16, Type::F64) => {
@@ -196,8 +204,10 @@ impl FuncGen<'_, '_> {
             (Type::F32, Type::F16) if round == Round::NearestEven => self.single_to_half(value),
             _ => {
                 let bits = self.bits64(value);
-                let code = self.iconst(I32, convert::describe_convert(format(src), format(dst), round).into());
-                let bits = self.rt_value(convert::convert as *const () as usize, I64, &[code, bits]);
+                let code = self
+                    .iconst(I32, convert::describe_convert(format(src), format(dst), round).into());
+                let bits =
+                    self.rt_value(convert::convert as *const () as usize, I64, &[code, bits]);
                 if dst == Type::Tf32 {
                     // Its 19 bits stand at the top of the word.
                     let bits = self.b.ins().ishl_imm_u(bits, 13);
@@ -268,7 +278,11 @@ impl FuncGen<'_, '_> {
                     self.float_to_float(rule, value)?
                 }
                 Type::E4m3x2 | Type::E5m2x2 => {
-                    let function = if dst == Type::E4m3x2 { convert::f32_to_e4m3 } else { convert::f32_to_e5m2 };
+                    let function = if dst == Type::E4m3x2 {
+                        convert::f32_to_e4m3
+                    } else {
+                        convert::f32_to_e5m2
+                    };
                     let byte = self.rt_value(function as *const () as usize, I32, &[value]);
                     self.b.ins().ireduce(I8, byte)
                 }

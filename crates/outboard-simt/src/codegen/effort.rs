@@ -1,14 +1,16 @@
 //! What it would take to compile a function, found out before it is tried.
 //!
-//! The code generator carries each register that is alive into each of its blocks, from each block before it: time and memory follow that number, and
-//! a small text can make it the square of its length. Here it is counted as far as may be, without anything being built.
+//! The code generator carries each register that is alive into each of its blocks, from each block
+//! before it: time and memory follow that number, and a small text can make it the square of its
+//! length. Here it is counted as far as may be, without anything being built.
 
 use crate::codegen::analysis::successors;
 use crate::codegen::visit::{Use, registers};
 use crate::program::LoadError;
 use outboard_ptx::ir::{Body, Function, Inst, Op};
 
-/// The most of it for one function: some seconds and half a gigabyte. A kernel that holds 250 values over 20,000 loads and branches takes half.
+/// The most of it for one function: some seconds and half a gigabyte. A kernel that holds 250
+/// values over 20,000 loads and branches takes half.
 const MOST: u64 = 32 << 20;
 /// The most branches of one function, each target of a table counted.
 const BRANCHES: u64 = 256 << 10;
@@ -24,7 +26,8 @@ struct Segment {
     blocks: u64,
 }
 
-/// Whether the generator makes blocks of its own for an instruction: where it may fault, and where it is not always carried out.
+/// Whether the generator makes blocks of its own for an instruction: where it may fault, and where
+/// it is not always carried out.
 fn splits(inst: &Inst) -> bool {
     inst.guard.is_some()
         || matches!(
@@ -121,7 +124,8 @@ fn uses(body: &Body, segments: &[Segment]) -> Vec<(u32, u32)> {
     found
 }
 
-/// Whether, over all registers, the ways into the segments in which they are alive are at most so many.
+/// Whether, over all registers, the ways into the segments in which they are alive are at most so
+/// many.
 fn alive(body: &Body, segments: &[Segment], uses: &[(u32, u32)], most: u64) -> bool {
     // Segments that write a register, sorted.
     let insts: Vec<&Inst> = body.blocks.iter().flat_map(|block| &block.insts).collect();

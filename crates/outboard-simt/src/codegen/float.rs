@@ -1,8 +1,10 @@
 //! Floating-point arithmetic.
 //!
-//! Rounding to nearest of `f32` and `f64` is the processor's; other modes go to the soft-float core. The 16-bit types are computed in a wider
-//! type and rounded once: in `f32` for half precision and `f64` for bfloat16, which have more than twice the digits plus two and, for
-//! bfloat16, exponents to spare, so that the second rounding does no harm; fused operations have functions of their own.
+//! Rounding to nearest of `f32` and `f64` is the processor's; other modes go to the soft-float
+//! core. The 16-bit types are computed in a wider type and rounded once: in `f32` for half
+//! precision and `f64` for bfloat16, which have more than twice the digits plus two and, for
+//! bfloat16, exponents to spare, so that the second rounding does no harm; fused operations have
+//! functions of their own.
 
 mod formats;
 
@@ -21,15 +23,20 @@ impl FuncGen<'_, '_> {
     pub(crate) fn float(&mut self, op: &Op) -> Gen {
         match *op {
             Op::FloatBin { op, ty, mods, dst, ref a, ref b } => {
-                let result = self.lanewise(ty, &[a, b], |this, ty, v| this.float_binary(op, ty, mods, v[0], v[1]))?;
+                let result = self.lanewise(ty, &[a, b], |this, ty, v| {
+                    this.float_binary(op, ty, mods, v[0], v[1])
+                })?;
                 self.set_computed(dst, ty, result);
             }
             Op::FloatUn { op, ty, mods, dst, ref a } => {
-                let result = self.lanewise(ty, &[a], |this, ty, v| this.float_unary(op, ty, mods, v[0]))?;
+                let result =
+                    self.lanewise(ty, &[a], |this, ty, v| this.float_unary(op, ty, mods, v[0]))?;
                 self.set_computed(dst, ty, result);
             }
             Op::Fma { ty, mods, dst, ref a, ref b, ref c } => {
-                let result = self.lanewise(ty, &[a, b, c], |this, ty, v| this.float_fma(ty, mods, v[0], v[1], v[2]))?;
+                let result = self.lanewise(ty, &[a, b, c], |this, ty, v| {
+                    this.float_fma(ty, mods, v[0], v[1], v[2])
+                })?;
                 self.set_computed(dst, ty, result);
             }
             Op::Copysign { ty, dst, ref a, ref b } => {
@@ -48,10 +55,12 @@ impl FuncGen<'_, '_> {
         Ok(())
     }
 
-    /// Writes the result of arithmetic. The one NaN of `f32` arithmetic is `0x7fffffff`, where the processor has others; values in
-    /// floating-point registers are brought to it only when their bits are looked at, see [`Self::canonical`].
+    /// Writes the result of arithmetic. The one NaN of `f32` arithmetic is `0x7fffffff`, where the
+    /// processor has others; values in floating-point registers are brought to it only when their
+    /// bits are looked at, see [`Self::canonical`].
     fn set_computed(&mut self, dst: Reg, ty: Type, value: Value) {
-        let value = if ty == Type::F32 && !self.holds_float(dst) { self.canonical(value) } else { value };
+        let value =
+            if ty == Type::F32 && !self.holds_float(dst) { self.canonical(value) } else { value };
         self.set(dst, value);
     }
 
@@ -72,7 +81,8 @@ impl FuncGen<'_, '_> {
         f: impl Fn(&mut Self, Type, &[Value]) -> Gen<Value>,
     ) -> Gen<Value> {
         if !ty.is_packed() {
-            let values: Vec<Value> = operands.iter().map(|operand| self.value(operand, clif(ty))).collect();
+            let values: Vec<Value> =
+                operands.iter().map(|operand| self.value(operand, clif(ty))).collect();
             return f(self, ty, &values);
         }
         let (lane, half) = (ty.lane(), int_of_size(ty.lane().size()));
@@ -88,12 +98,20 @@ impl FuncGen<'_, '_> {
         Ok(self.join(low, high))
     }
 
-    fn float_binary(&mut self, op: FloatBinOp, ty: Type, mods: FloatMods, a: Value, b: Value) -> Gen<Value> {
+    fn float_binary(
+        &mut self,
+        op: FloatBinOp,
+        ty: Type,
+        mods: FloatMods,
+        a: Value,
+        b: Value,
+    ) -> Gen<Value> {
         let (a, b) = (self.flush_input(ty, mods, a), self.flush_input(ty, mods, b));
         if matches!(op, FloatBinOp::Min | FloatBinOp::Max) {
             return Ok(self.min_max(op == FloatBinOp::Max, ty, mods, a, b));
         }
-        let nearest = mods.round == Round::NearestEven || matches!(op, FloatBinOp::DivApprox | FloatBinOp::DivFull);
+        let nearest = mods.round == Round::NearestEven
+            || matches!(op, FloatBinOp::DivApprox | FloatBinOp::DivFull);
         let result = if !nearest {
             let op = match op {
                 FloatBinOp::Add => Binary::Add,
@@ -101,7 +119,8 @@ impl FuncGen<'_, '_> {
                 FloatBinOp::Mul => Binary::Mul,
                 _ => Binary::Div,
             };
-            let code = self.iconst(I32, convert::describe_binary(format(ty), op, mods.round).into());
+            let code =
+                self.iconst(I32, convert::describe_binary(format(ty), op, mods.round).into());
             let (a, b) = (self.bits64(a), self.bits64(b));
             let bits = self.rt_value(convert::binary as *const () as usize, I64, &[code, a, b]);
             self.cast(bits, clif(ty))
@@ -140,7 +159,8 @@ impl FuncGen<'_, '_> {
                 let result = if kind == Binary::Div {
                     let one = if ty == Type::F64 { 1f64.to_bits() } else { 1f32.to_bits().into() };
                     let one = self.iconst(I64, one);
-                    let code = self.iconst(I32, convert::describe_binary(format(ty), kind, mods.round).into());
+                    let code = self
+                        .iconst(I32, convert::describe_binary(format(ty), kind, mods.round).into());
                     self.rt_value(convert::binary as *const () as usize, I64, &[code, one, bits])
                 } else {
                     let code = self.iconst(I32, convert::describe(format(ty), mods.round).into());
@@ -161,7 +181,8 @@ impl FuncGen<'_, '_> {
         let ty = self.b.func.dfg.value_type(a);
         let single = match op {
             FloatUnOp::Rcp | FloatUnOp::RcpApprox => {
-                let one = if ty == F64 { self.b.ins().f64const(1.0) } else { self.b.ins().f32const(1.0) };
+                let one =
+                    if ty == F64 { self.b.ins().f64const(1.0) } else { self.b.ins().f32const(1.0) };
                 return Ok(self.b.ins().fdiv(one, a));
             }
             FloatUnOp::Sqrt | FloatUnOp::SqrtApprox => return Ok(self.b.ins().sqrt(a)),
@@ -169,7 +190,8 @@ impl FuncGen<'_, '_> {
                 return Ok(self.rt_value(approx::rsqrt_f64 as *const () as usize, F64, &[a]));
             }
             FloatUnOp::RsqrtApprox => {
-                // The square root in double precision loses nothing that one rounding at the end would show.
+                // The square root in double precision loses nothing that one rounding at the end
+                // would show.
                 let wide = self.b.ins().fpromote(F64, a);
                 let (root, one) = (self.b.ins().sqrt(wide), self.b.ins().f64const(1.0));
                 let result = self.b.ins().fdiv(one, root);
@@ -182,7 +204,8 @@ impl FuncGen<'_, '_> {
             FloatUnOp::TanhApprox => approx::tanh,
             FloatUnOp::Neg | FloatUnOp::Abs => return Err(format!("{op:?}").into()),
         };
-        // Of the approximate functions only these come in other types than f32, and then in 16-bit ones, whose values f32 holds.
+        // Of the approximate functions only these come in other types than f32, and then in 16-bit
+        // ones, whose values f32 holds.
         let narrow = if ty == F64 { self.b.ins().fdemote(F32, a) } else { a };
         let result = self.rt_value(single as *const () as usize, F32, &[narrow]);
         Ok(if ty == F64 { self.b.ins().fpromote(F64, result) } else { result })
@@ -211,7 +234,8 @@ impl FuncGen<'_, '_> {
         Ok(self.finish(ty, mods, result))
     }
 
-    /// The lesser or greater operand. A NaN loses against a number unless `.nan` is given; -0 is less than +0.
+    /// The lesser or greater operand. A NaN loses against a number unless `.nan` is given; -0 is
+    /// less than +0.
     fn min_max(&mut self, max: bool, ty: Type, mods: FloatMods, a: Value, b: Value) -> Value {
         let class = clif(ty);
         let (mut wa, mut wb) = (self.widen(ty, a), self.widen(ty, b));
@@ -224,15 +248,18 @@ impl FuncGen<'_, '_> {
             (wa, wb) = (self.b.ins().fabs(wa), self.b.ins().fabs(wb));
         }
         let best = if max { self.b.ins().fmax(wa, wb) } else { self.b.ins().fmin(wa, wb) };
-        let (a_nan, b_nan) =
-            (self.b.ins().fcmp(FloatCC::Unordered, wa, wa), self.b.ins().fcmp(FloatCC::Unordered, wb, wb));
+        let (a_nan, b_nan) = (
+            self.b.ins().fcmp(FloatCC::Unordered, wa, wa),
+            self.b.ins().fcmp(FloatCC::Unordered, wb, wb),
+        );
         let best = if mods.nan {
             best
         } else {
             let best = self.choose(a_nan, wb, best);
             self.choose(b_nan, wa, best)
         };
-        let is_nan = if mods.nan { self.b.ins().bor(a_nan, b_nan) } else { self.b.ins().band(a_nan, b_nan) };
+        let is_nan =
+            if mods.nan { self.b.ins().bor(a_nan, b_nan) } else { self.b.ins().band(a_nan, b_nan) };
         let result = self.narrow(ty, best);
         let bits = self.as_int(result);
         let int = self.b.func.dfg.value_type(bits);

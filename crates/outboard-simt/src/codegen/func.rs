@@ -1,8 +1,10 @@
-//! One PTX function becomes one machine function: registers, control flow, and the small tools that the instruction families use.
+//! One PTX function becomes one machine function: registers, control flow, and the small tools that
+//! the instruction families use.
 //!
-//! One CUDA thread is one activation, so predicates and divergence are plain branches. PTX registers are variables that the builder
-//! turns into SSA values. Every function takes the block's context, the thread's context, the address of its frame in local memory, and the
-//! addresses of its argument and result areas; it returns a status (see [`crate::exec::context`]).
+//! One CUDA thread is one activation, so predicates and divergence are plain branches. PTX
+//! registers are variables that the builder turns into SSA values. Every function takes the block's
+//! context, the thread's context, the address of its frame in local memory, and the addresses of
+//! its argument and result areas; it returns a status (see [`crate::exec::context`]).
 
 use crate::Space;
 use crate::codegen::analysis::Facts;
@@ -16,7 +18,8 @@ use crate::rt::sync;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{
-    AbiParam, Block, BlockArg, InstBuilder, JumpTableData, MemFlagsData, SigRef, Signature, Type as Clif, Value,
+    AbiParam, Block, BlockArg, InstBuilder, JumpTableData, MemFlagsData, SigRef, Signature,
+    Type as Clif, Value,
 };
 use cranelift_codegen::isa::CallConv;
 use cranelift_frontend::{FunctionBuilder, Variable};
@@ -47,7 +50,8 @@ impl From<&str> for Refusal {
 /// Result of generating code.
 pub(crate) type Gen<T = ()> = Result<T, Refusal>;
 
-/// Values of the contexts that code uses often, loaded once at the entry; those that are not used vanish.
+/// Values of the contexts that code uses often, loaded once at the entry; those that are not used
+/// vanish.
 #[derive(Clone, Copy)]
 pub(crate) struct Ambient {
     pub(crate) block: Value,
@@ -104,7 +108,8 @@ pub(crate) fn function_signature(conv: CallConv) -> Signature {
     signature
 }
 
-/// Flags of accesses to memory that is known to be there. Device memory may hold values at any alignment the check allowed.
+/// Flags of accesses to memory that is known to be there. Device memory may hold values at any
+/// alignment the check allowed.
 pub(crate) const PLAIN: MemFlagsData = MemFlagsData::new().with_notrap();
 /// Flags of accesses to the contexts.
 pub(crate) const CONTEXT: MemFlagsData = MemFlagsData::trusted();
@@ -123,11 +128,13 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         known: Known<'a>,
     ) -> Result<(), LoadError> {
         let unsupported = |line: u32, refusal: Refusal| match refusal {
-            Refusal::Unsupported(what) => LoadError::Unsupported { function: func.name.clone(), line, what },
+            Refusal::Unsupported(what) => {
+                LoadError::Unsupported { function: func.name.clone(), line, what }
+            }
             Refusal::Undefined(symbol) => LoadError::Undefined(symbol),
         };
-        let mut this =
-            FuncGen::new(b, unit, module, index, func, body, known).map_err(|e| unsupported(func.line, e))?;
+        let mut this = FuncGen::new(b, unit, module, index, func, body, known)
+            .map_err(|e| unsupported(func.line, e))?;
         this.run().map_err(|e| unsupported(this.line, e))?;
         let FuncGen { mut b, fault_exit, .. } = this;
         b.switch_to_block(fault_exit);
@@ -150,11 +157,15 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
         b.switch_to_block(entry);
-        let &[block, thread, frame, args, rets] = b.block_params(entry) else { return Err("its signature".into()) };
+        let &[block, thread, frame, args, rets] = b.block_params(entry) else {
+            return Err("its signature".into());
+        };
         let classes = classes(body);
         let vars: Vec<Variable> = classes.iter().map(|&ty| b.declare_var(ty)).collect();
         let carry = b.declare_var(I8);
-        let uniform = |b: &mut FunctionBuilder<'f>, base, offset| b.ins().load(I64, UNIFORM, base, offset as i32);
+        let uniform = |b: &mut FunctionBuilder<'f>, base, offset| {
+            b.ins().load(I64, UNIFORM, base, offset as i32)
+        };
         let at = Ambient {
             block,
             thread,
@@ -209,7 +220,12 @@ impl<'a, 'f> FuncGen<'a, 'f> {
         if self.func.entry.is_none() {
             // Native stack and local memory must both have room. Kernels themselves always have it.
             let sp = self.b.ins().get_stack_pointer(I64);
-            let limit = self.b.ins().load(I64, UNIFORM, self.at.thread, offset_of!(ThreadContext, stack_limit) as i32);
+            let limit = self.b.ins().load(
+                I64,
+                UNIFORM,
+                self.at.thread,
+                offset_of!(ThreadContext, stack_limit) as i32,
+            );
             let deep = self.b.ins().icmp(IntCC::UnsignedLessThan, sp, limit);
             let end = self.b.ins().iadd_imm_s(self.at.frame, self.frame_bytes as i64);
             let top = self.b.ins().iadd(self.at.local_base, self.at.local_size);
@@ -279,7 +295,9 @@ impl<'a, 'f> FuncGen<'a, 'f> {
                     None => self.b.create_block(),
                 };
                 let then = match inst.op {
-                    Op::Bra { target } if !self.is_spin_edge(block, target) => self.blocks[target.0 as usize],
+                    Op::Bra { target } if !self.is_spin_edge(block, target) => {
+                        self.blocks[target.0 as usize]
+                    }
                     _ => self.b.create_block(),
                 };
                 self.b.ins().brif(condition, then, &[], next, &[]);
@@ -314,7 +332,9 @@ impl<'a, 'f> FuncGen<'a, 'f> {
                 let default = self.b.func.dfg.block_call(outside, &[] as &[BlockArg]);
                 let calls: Vec<_> = targets
                     .iter()
-                    .map(|t| self.b.func.dfg.block_call(self.blocks[t.0 as usize], &[] as &[BlockArg]))
+                    .map(|t| {
+                        self.b.func.dfg.block_call(self.blocks[t.0 as usize], &[] as &[BlockArg])
+                    })
                     .collect();
                 let table = self.b.create_jump_table(JumpTableData::new(default, &calls));
                 self.b.ins().br_table(index, table);
@@ -334,7 +354,9 @@ impl<'a, 'f> FuncGen<'a, 'f> {
 
     fn is_spin_edge(&self, from: usize, target: ir::BlockId) -> bool {
         // Going back to an earlier block of a loop: every cycle has such an edge.
-        target.0 as usize <= from && self.facts.spinning[from] && self.facts.spinning[target.0 as usize]
+        target.0 as usize <= from
+            && self.facts.spinning[from]
+            && self.facts.spinning[target.0 as usize]
     }
 
     /// In a loop that may wait for other threads: after some turns lets them run.
@@ -377,18 +399,23 @@ impl<'a, 'f> FuncGen<'a, 'f> {
             | Op::Dp4a { .. }
             | Op::Dp2a { .. }
             | Op::Video { .. } => self.bits(op),
-            Op::FloatBin { .. } | Op::FloatUn { .. } | Op::Fma { .. } | Op::Copysign { .. } | Op::Testp { .. } => {
-                self.float(op)
-            }
+            Op::FloatBin { .. }
+            | Op::FloatUn { .. }
+            | Op::Fma { .. }
+            | Op::Copysign { .. }
+            | Op::Testp { .. } => self.float(op),
             Op::Setp { .. } | Op::Set { .. } | Op::Selp { .. } | Op::Slct { .. } => self.select(op),
             Op::Mov { .. } | Op::Pack { .. } | Op::Unpack { .. } => self.movement(op),
             Op::MovSpecial { dst, sreg } => self.special(*dst, *sreg),
             Op::Cvt { .. } | Op::CvtPair { .. } | Op::CvtPack { .. } => self.convert(op),
             Op::MovAddr { .. } | Op::Cvta { .. } | Op::Isspacep { .. } => self.addressing(op),
-            Op::Ld { .. } | Op::St { .. } | Op::CpAsync { .. } | Op::Fence { .. } => self.memory(op),
-            Op::Tex { .. } | Op::SurfaceLoad { .. } | Op::SurfaceStore { .. } | Op::TextureQuery { .. } => {
-                self.texture(op)
+            Op::Ld { .. } | Op::St { .. } | Op::CpAsync { .. } | Op::Fence { .. } => {
+                self.memory(op)
             }
+            Op::Tex { .. }
+            | Op::SurfaceLoad { .. }
+            | Op::SurfaceStore { .. }
+            | Op::TextureQuery { .. } => self.texture(op),
             Op::Atom { .. } => self.atomic(op),
             Op::Call { callee, rets, args } => self.call(callee, rets, args),
             Op::Brkpt | Op::ClusterArrive => Ok(()),

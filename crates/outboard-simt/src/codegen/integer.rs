@@ -16,7 +16,9 @@ impl FuncGen<'_, '_> {
                 let divisor = Self::constant(b);
                 let (a, b) = (self.value(a, class), self.value(b, class));
                 let result = if ty.is_packed() {
-                    self.packed(ty, a, b, |this, a, b| this.int_binary(op, ty.lane(), sat, a, b, None))?
+                    self.packed(ty, a, b, |this, a, b| {
+                        this.int_binary(op, ty.lane(), sat, a, b, None)
+                    })?
                 } else {
                     self.int_binary(op, ty, sat, a, b, divisor)?
                 };
@@ -47,9 +49,14 @@ impl FuncGen<'_, '_> {
                     self.b.ins().iadd(product, c)
                 } else {
                     let class = int_of_size(ty.size());
-                    let (a, b, c) = (self.value(a, class), self.value(b, class), self.value(c, class));
+                    let (a, b, c) =
+                        (self.value(a, class), self.value(b, class), self.value(c, class));
                     let product = self.product(mode, ty, a, b);
-                    if sat { self.saturating(IntBinOp::Add, product, c) } else { self.b.ins().iadd(product, c) }
+                    if sat {
+                        self.saturating(IntBinOp::Add, product, c)
+                    } else {
+                        self.b.ins().iadd(product, c)
+                    }
                 };
                 self.set_extended(dst, result, ty.is_signed());
             }
@@ -61,8 +68,11 @@ impl FuncGen<'_, '_> {
             Op::Mad24 { hi, ty, sat, dst, ref a, ref b, ref c } => {
                 let (a, b, c) = (self.value(a, I32), self.value(b, I32), self.value(c, I32));
                 let product = self.product24(hi, ty, a, b);
-                let result =
-                    if sat { self.saturating(IntBinOp::Add, product, c) } else { self.b.ins().iadd(product, c) };
+                let result = if sat {
+                    self.saturating(IntBinOp::Add, product, c)
+                } else {
+                    self.b.ins().iadd(product, c)
+                };
                 self.set(dst, result);
             }
             Op::AddCarry { sub, ty, carry_in, carry_out, dst, ref a, ref b } => {
@@ -164,7 +174,11 @@ impl FuncGen<'_, '_> {
         let mut low24 = |v: Value| {
             let wide = self.b.ins().uextend(I64, v);
             let up = self.b.ins().ishl_imm_u(wide, 40);
-            if ty.is_signed() { self.b.ins().sshr_imm_u(up, 40) } else { self.b.ins().ushr_imm_u(up, 40) }
+            if ty.is_signed() {
+                self.b.ins().sshr_imm_u(up, 40)
+            } else {
+                self.b.ins().ushr_imm_u(up, 40)
+            }
         };
         let (a, b) = (low24(a), low24(b));
         let product = self.b.ins().imul(a, b);
@@ -175,8 +189,10 @@ impl FuncGen<'_, '_> {
     /// Sum or difference of 32-bit signed values, clamped.
     fn saturating(&mut self, op: IntBinOp, a: Value, b: Value) -> Value {
         let (a, b) = (self.b.ins().sextend(I64, a), self.b.ins().sextend(I64, b));
-        let exact = if op == IntBinOp::Sub { self.b.ins().isub(a, b) } else { self.b.ins().iadd(a, b) };
-        let (low, high) = (self.iconst(I64, i64::from(i32::MIN) as u64), self.iconst(I64, i32::MAX as u64));
+        let exact =
+            if op == IntBinOp::Sub { self.b.ins().isub(a, b) } else { self.b.ins().iadd(a, b) };
+        let (low, high) =
+            (self.iconst(I64, i64::from(i32::MIN) as u64), self.iconst(I64, i32::MAX as u64));
         let clamped = self.b.ins().smax(exact, low);
         let clamped = self.b.ins().smin(clamped, high);
         self.b.ins().ireduce(I32, clamped)
@@ -196,11 +212,14 @@ impl FuncGen<'_, '_> {
             return Ok(self.saturating(op, a, b));
         }
         // The code generator has no 16-bit forms of some of these: computed in 32 bits.
-        if ty.size() < 4 && matches!(op, IntBinOp::Div | IntBinOp::Rem | IntBinOp::Min | IntBinOp::Max) {
+        if ty.size() < 4
+            && matches!(op, IntBinOp::Div | IntBinOp::Rem | IntBinOp::Min | IntBinOp::Max)
+        {
             let wide = if signed { Type::S32 } else { Type::U32 };
             let narrow = self.b.func.dfg.value_type(a);
             let (a, b) = (self.extend(ty, a, I32), self.extend(ty, b, I32));
-            // Sixteen bits divided by zero give sixteen ones, which the low half of the wide result is.
+            // Sixteen bits divided by zero give sixteen ones, which the low half of the wide result
+            // is.
             let divisor = divisor.filter(|_| !signed);
             let result = self.int_binary(op, wide, false, a, b, divisor)?;
             return Ok(self.b.ins().ireduce(narrow, result));
@@ -217,12 +236,21 @@ impl FuncGen<'_, '_> {
             IntBinOp::Min => self.b.ins().umin(a, b),
             IntBinOp::Max if signed => self.b.ins().smax(a, b),
             IntBinOp::Max => self.b.ins().umax(a, b),
-            IntBinOp::Div | IntBinOp::Rem => self.divide(op == IntBinOp::Rem, signed, a, b, divisor),
+            IntBinOp::Div | IntBinOp::Rem => {
+                self.divide(op == IntBinOp::Rem, signed, a, b, divisor)
+            }
         })
     }
 
     /// Division that never traps, as PTX has it.
-    fn divide(&mut self, rem: bool, signed: bool, a: Value, b: Value, divisor: Option<u64>) -> Value {
+    fn divide(
+        &mut self,
+        rem: bool,
+        signed: bool,
+        a: Value,
+        b: Value,
+        divisor: Option<u64>,
+    ) -> Value {
         let ty = self.b.func.dfg.value_type(a);
         let ones = if ty.bits() == 64 { u64::MAX } else { (1 << ty.bits()) - 1 };
         if divisor.is_some_and(|d| d & ones != 0 && d & ones != ones) {
@@ -279,7 +307,8 @@ impl FuncGen<'_, '_> {
             }
             IntUnOp::Brev => self.b.ins().bitrev(a),
             IntUnOp::Popc | IntUnOp::Clz => {
-                let count = if op == IntUnOp::Popc { self.b.ins().popcnt(a) } else { self.b.ins().clz(a) };
+                let count =
+                    if op == IntUnOp::Popc { self.b.ins().popcnt(a) } else { self.b.ins().clz(a) };
                 self.cast(count, I32)
             }
         }
@@ -305,18 +334,28 @@ impl FuncGen<'_, '_> {
         if fills {
             return self.b.ins().sshr(value, small);
         }
-        let shifted =
-            if op == ShiftOp::Shl { self.b.ins().ishl(value, small) } else { self.b.ins().ushr(value, small) };
+        let shifted = if op == ShiftOp::Shl {
+            self.b.ins().ishl(value, small)
+        } else {
+            self.b.ins().ushr(value, small)
+        };
         let within = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, amount, limit);
         let zero = self.iconst(class, 0);
         self.choose(within, shifted, zero)
     }
 
-    fn add_carry(&mut self, sub: bool, carry_in: bool, carry_out: bool, a: Value, b: Value) -> Value {
+    fn add_carry(
+        &mut self,
+        sub: bool,
+        carry_in: bool,
+        carry_out: bool,
+        a: Value,
+        b: Value,
+    ) -> Value {
         let class = self.b.func.dfg.value_type(a);
         let first = if sub { self.b.ins().isub(a, b) } else { self.b.ins().iadd(a, b) };
-        // A sum below an addend carried; a difference of a lesser minuend borrowed. The flag of a subtraction is the carry of adding the
-        // complement: set when nothing was borrowed.
+        // A sum below an addend carried; a difference of a lesser minuend borrowed. The flag of a
+        // subtraction is the carry of adding the complement: set when nothing was borrowed.
         let mut carry = if sub {
             self.b.ins().icmp(IntCC::UnsignedLessThan, a, b)
         } else {
@@ -327,7 +366,8 @@ impl FuncGen<'_, '_> {
             let flag = self.b.use_var(self.carry);
             let flag = if sub { self.b.ins().bxor_imm_s(flag, 1) } else { flag };
             let flag = self.b.ins().uextend(class, flag);
-            let second = if sub { self.b.ins().isub(first, flag) } else { self.b.ins().iadd(first, flag) };
+            let second =
+                if sub { self.b.ins().isub(first, flag) } else { self.b.ins().iadd(first, flag) };
             let again = if sub {
                 self.b.ins().icmp(IntCC::UnsignedLessThan, first, flag)
             } else {

@@ -17,7 +17,9 @@ fn runtime_function(name: &str) -> Option<usize> {
         "free" => syscalls::free as *const () as usize,
         "__assertfail" => syscalls::assertfail as *const () as usize,
         "cudaGraphSetConditional" => syscalls::set_conditional as *const () as usize,
-        _ if name.starts_with("cuda") || name.starts_with("__cudaCDP") => syscalls::device_launch as *const () as usize,
+        _ if name.starts_with("cuda") || name.starts_with("__cudaCDP") => {
+            syscalls::device_launch as *const () as usize
+        }
         _ => return None,
     })
 }
@@ -38,7 +40,8 @@ fn export<T: Copy>(
     Ok(())
 }
 
-/// What each function of each module means: a definition of its own or of another module, or one of the runtime's.
+/// What each function of each module means: a definition of its own or of another module, or one of
+/// the runtime's.
 pub(crate) fn resolve_functions(
     modules: &[&Module],
     functions: &[Compiled],
@@ -57,11 +60,16 @@ pub(crate) fn resolve_functions(
         .enumerate()
         .map(|(module, ir)| {
             let resolve = |(id, function): (usize, &Function)| {
-                let shared = || exported.get(&function.name).map(|&(_, index)| Target::Compiled(index));
+                let shared =
+                    || exported.get(&function.name).map(|&(_, index)| Target::Compiled(index));
                 match own.get(&(module, id as u32)) {
-                    Some(&index) if function.linkage == Linkage::Internal => Some(Target::Compiled(index)),
+                    Some(&index) if function.linkage == Linkage::Internal => {
+                        Some(Target::Compiled(index))
+                    }
                     Some(&index) => shared().or(Some(Target::Compiled(index))),
-                    None => shared().or_else(|| runtime_function(&function.name).map(Target::Runtime)),
+                    None => {
+                        shared().or_else(|| runtime_function(&function.name).map(Target::Runtime))
+                    }
                 }
             };
             ir.functions.iter().enumerate().map(resolve).collect()
@@ -69,7 +77,8 @@ pub(crate) fn resolve_functions(
         .collect())
 }
 
-/// Bytes of shared memory that each module's variables take when several modules are linked: each module's follow those before.
+/// Bytes of shared memory that each module's variables take when several modules are linked: each
+/// module's follow those before.
 fn shared_extent(ir: &Module) -> u32 {
     let ends = ir
         .globals
@@ -103,7 +112,8 @@ impl<'c> Variables<'c> {
         std::mem::take(&mut self.owned)
     }
 
-    /// Allocates every variable that is defined, and finds those that are declared: in another module, or among `symbols`.
+    /// Allocates every variable that is defined, and finds those that are declared: in another
+    /// module, or among `symbols`.
     pub(crate) fn place(
         &mut self,
         modules: &[&Module],
@@ -112,7 +122,9 @@ impl<'c> Variables<'c> {
         let mut exported: HashMap<String, (bool, (usize, usize))> = HashMap::new();
         for (module, ir) in modules.iter().enumerate() {
             for (id, global) in ir.globals.iter().enumerate() {
-                if !matches!(global.linkage, Linkage::Internal | Linkage::Extern) && global.space != Space::Shared {
+                if !matches!(global.linkage, Linkage::Internal | Linkage::Extern)
+                    && global.space != Space::Shared
+                {
                     export(&mut exported, &global.name, global.linkage, (module, id))?;
                 }
             }
@@ -127,7 +139,10 @@ impl<'c> Variables<'c> {
                     Some(Place::Dynamic)
                 } else if global.space == Space::Shared {
                     let base = if modules.len() == 1 { 0 } else { shared_base };
-                    Some(Place::Shared { offset: base.saturating_add(global.shared_offset), size: global.size })
+                    Some(Place::Shared {
+                        offset: base.saturating_add(global.shared_offset),
+                        size: global.size,
+                    })
                 } else if global.linkage == Linkage::Internal || chosen == Some((module, id)) {
                     let addr = self.core.memory.alloc(global.size.max(1), global.align.into())?;
                     self.owned.push(addr);
@@ -176,7 +191,8 @@ pub(crate) fn initialise(unit: &Unit, modules: &[&Module]) {
             }
             let size = size as usize;
             let length = global.init.len().min(size);
-            // SAFETY: the variable was allocated with `size` bytes for this program, which nobody runs yet.
+            // SAFETY: the variable was allocated with `size` bytes for this program, which nobody
+            // runs yet.
             unsafe {
                 std::ptr::write_bytes(addr as *mut u8, 0, size);
                 std::ptr::copy_nonoverlapping(global.init.as_ptr(), addr as *mut u8, length);
@@ -195,7 +211,11 @@ pub(crate) fn initialise(unit: &Unit, modules: &[&Module]) {
                 if reloc.offset as usize + bytes <= size {
                     // SAFETY: inside the variable, as just checked.
                     unsafe {
-                        std::ptr::copy_nonoverlapping(value.as_ptr(), (addr + reloc.offset) as *mut u8, bytes);
+                        std::ptr::copy_nonoverlapping(
+                            value.as_ptr(),
+                            (addr + reloc.offset) as *mut u8,
+                            bytes,
+                        );
                     }
                 }
             }

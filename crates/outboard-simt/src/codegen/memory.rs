@@ -1,8 +1,9 @@
 //! Addresses, the checks on them, loads and stores.
 //!
-//! An address in device memory is checked with one comparison for range and alignment (the offset in the arena, rotated so that
-//! low bits that must be zero become high ones) and one look-up in the validity table. Windows (shared, local, parameters) need only the
-//! comparison. What the compiler can see to be inside a variable needs none.
+//! An address in device memory is checked with one comparison for range and alignment (the offset
+//! in the arena, rotated so that low bits that must be zero become high ones) and one look-up in
+//! the validity table. Windows (shared, local, parameters) need only the comparison. What the
+//! compiler can see to be inside a variable needs none.
 
 use crate::Space as FaultSpace;
 use crate::codegen::func::{FuncGen, Gen, PLAIN};
@@ -58,7 +59,8 @@ impl FuncGen<'_, '_> {
                         let at = self.b.ins().iadd_imm_s(ptr, i64::from(offset));
                         self.b.ins().atomic_store(MemFlagsData::trusted(), value, at);
                     } else {
-                        // On x86-64 every store releases, and no store is moved or dropped by the compiler.
+                        // On x86-64 every store releases, and no store is moved or dropped by the
+                        // compiler.
                         let class = self.source_class(src, *ty);
                         let mut value = self.value(src, class);
                         if class == F32 && self.is_computed(src) {
@@ -100,7 +102,8 @@ impl FuncGen<'_, '_> {
 
     /// Whether an access must go to memory each time, seen by threads on other processors.
     fn is_strong(&self, space: Space, order: MemOrder) -> bool {
-        // The threads of a block share one processor, so shared memory needs no more than order within the thread.
+        // The threads of a block share one processor, so shared memory needs no more than order
+        // within the thread.
         order != MemOrder::Weak && matches!(space, Space::Generic | Space::Global)
     }
 
@@ -108,8 +111,9 @@ impl FuncGen<'_, '_> {
     pub(crate) fn access(&mut self, space: Space, addr: &Address, size: u32) -> Gen<Value> {
         let Address { base, offset } = *addr;
         let aligned = |at: i64| at.rem_euclid(size.next_power_of_two().into()) == 0;
-        let inside =
-            |at: i64, length: u64| at >= 0 && at.checked_add(size.into()).is_some_and(|end| end as u64 <= length);
+        let inside = |at: i64, length: u64| {
+            at >= 0 && at.checked_add(size.into()).is_some_and(|end| end as u64 <= length)
+        };
         match base {
             Base::Global(id) => match self.unit.place(self.module, id)? {
                 Place::Memory { addr, size: length } => {
@@ -129,7 +133,11 @@ impl FuncGen<'_, '_> {
                     Ok(self.check_window(self.shared(), at, size))
                 }
                 Place::Dynamic => {
-                    let start = self.load_uniform(I64, self.at.block, offset_of!(BlockContext, dynamic_offset));
+                    let start = self.load_uniform(
+                        I64,
+                        self.at.block,
+                        offset_of!(BlockContext, dynamic_offset),
+                    );
                     let at = self.b.ins().iadd_imm_s(start, offset);
                     Ok(self.check_window(self.shared(), at, size))
                 }
@@ -145,18 +153,25 @@ impl FuncGen<'_, '_> {
                 Ok(self.check_window(self.local(), at, size))
             }
             Base::Param(index) => {
-                let param = self.func.sig.params.get(index as usize).ok_or("a parameter that is not there")?;
+                let param = self
+                    .func
+                    .sig
+                    .params
+                    .get(index as usize)
+                    .ok_or("a parameter that is not there")?;
                 let at = i64::from(param.offset) + offset;
                 if inside(at, self.func.sig.params_size.into()) && aligned(at) {
                     return Ok(self.b.ins().iadd_imm_s(self.at.args, at));
                 }
                 let at = self.iconst(I64, at as u64);
                 let size_value = self.iconst(I64, self.func.sig.params_size.into());
-                let window = Window { base: self.at.args, size: size_value, space: FaultSpace::Param };
+                let window =
+                    Window { base: self.at.args, size: size_value, space: FaultSpace::Param };
                 Ok(self.check_window(window, at, size))
             }
             Base::Ret(index) => {
-                let ret = self.func.sig.rets.get(index as usize).ok_or("a result that is not there")?;
+                let ret =
+                    self.func.sig.rets.get(index as usize).ok_or("a result that is not there")?;
                 let at = i64::from(ret.offset) + offset;
                 if !inside(at, self.func.sig.rets_size.into()) {
                     return Err("an access outside of the result area".into());
@@ -223,7 +238,8 @@ impl FuncGen<'_, '_> {
         Window { base: self.at.local_base, size: self.at.local_size, space: FaultSpace::Local }
     }
 
-    /// Checks that `size` bytes at `at` (`base + offset`) are device memory, once per block of code.
+    /// Checks that `size` bytes at `at` (`base + offset`) are device memory, once per block of
+    /// code.
     fn check(&mut self, at: Value, base: Value, offset: i64, size: u32, space: FaultSpace) {
         // Which of these spaces an instruction names only matters for messages.
         if self.is_checked(FaultSpace::Generic, base, offset, size) {
@@ -231,9 +247,11 @@ impl FuncGen<'_, '_> {
         }
         let shift = size.trailing_zeros();
         let inner = self.b.ins().isub(at, self.at.arena_base);
-        let rotated = if shift == 0 { inner } else { self.b.ins().rotr_imm_u(inner, i64::from(shift)) };
+        let rotated =
+            if shift == 0 { inner } else { self.b.ins().rotr_imm_u(inner, i64::from(shift)) };
         let limit = self.iconst(I64, self.unit.arena_span >> shift);
-        let (look_up, bad, good) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
+        let (look_up, bad, good) =
+            (self.b.create_block(), self.b.create_block(), self.b.create_block());
         self.b.set_cold_block(bad);
         let in_range = self.b.ins().icmp(IntCC::UnsignedLessThan, rotated, limit);
         self.b.ins().brif(in_range, look_up, &[], bad, &[]);
@@ -256,7 +274,11 @@ impl FuncGen<'_, '_> {
         let ptr = self.b.ins().iadd(window.base, at);
         let shift = size.trailing_zeros();
         let rotated = if shift == 0 { at } else { self.b.ins().rotr_imm_u(at, i64::from(shift)) };
-        let limit = if shift == 0 { window.size } else { self.b.ins().ushr_imm_u(window.size, i64::from(shift)) };
+        let limit = if shift == 0 {
+            window.size
+        } else {
+            self.b.ins().ushr_imm_u(window.size, i64::from(shift))
+        };
         let (bad, good) = (self.b.create_block(), self.b.create_block());
         self.b.set_cold_block(bad);
         let in_range = self.b.ins().icmp(IntCC::UnsignedLessThan, rotated, limit);
@@ -304,8 +326,10 @@ impl FuncGen<'_, '_> {
                     }
                     Space::Const => self.is_constant(value),
                     _ => {
-                        let (shared, local) =
-                            (self.is_within(value, self.shared()), self.is_within(value, self.local()));
+                        let (shared, local) = (
+                            self.is_within(value, self.shared()),
+                            self.is_within(value, self.local()),
+                        );
                         let constant = self.is_constant(value);
                         let other = self.b.ins().bor(shared, local);
                         let other = self.b.ins().bor(other, constant);
@@ -341,9 +365,15 @@ impl FuncGen<'_, '_> {
         Ok(match base {
             Base::Global(id) => match self.unit.place(self.module, id)? {
                 Place::Memory { addr, .. } => self.iconst(I64, addr.wrapping_add(offset as u64)),
-                Place::Shared { offset: start, .. } => self.iconst(I64, (i64::from(start) + offset) as u64),
+                Place::Shared { offset: start, .. } => {
+                    self.iconst(I64, (i64::from(start) + offset) as u64)
+                }
                 Place::Dynamic => {
-                    let start = self.load_uniform(I64, self.at.block, offset_of!(BlockContext, dynamic_offset));
+                    let start = self.load_uniform(
+                        I64,
+                        self.at.block,
+                        offset_of!(BlockContext, dynamic_offset),
+                    );
                     self.b.ins().iadd_imm_s(start, offset)
                 }
             },
@@ -357,7 +387,12 @@ impl FuncGen<'_, '_> {
                 self.b.ins().isub(ptr, self.at.local_base)
             }
             Base::Param(index) => {
-                let param = self.func.sig.params.get(index as usize).ok_or("a parameter that is not there")?;
+                let param = self
+                    .func
+                    .sig
+                    .params
+                    .get(index as usize)
+                    .ok_or("a parameter that is not there")?;
                 let at = i64::from(param.offset) + offset;
                 if self.func.entry.is_some() {
                     self.iconst(I64, at as u64)

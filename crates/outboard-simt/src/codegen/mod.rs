@@ -1,7 +1,7 @@
 //! From verified PTX to machine code.
 //!
-//! Instructions are compiled by rule over operation, type and modifiers, one module per family. What the processor does exactly as PTX
-//! says is inline; the rest calls runtime functions.
+//! Instructions are compiled by rule over operation, type and modifiers, one module per family.
+//! What the processor does exactly as PTX says is inline; the rest calls runtime functions.
 
 mod analysis;
 mod atomic;

@@ -62,7 +62,8 @@ impl FuncGen<'_, '_> {
                         None => mask,
                     });
                 }
-                let result = if lanes.len() == 2 { self.join(lanes[0], lanes[1]) } else { lanes[0] };
+                let result =
+                    if lanes.len() == 2 { self.join(lanes[0], lanes[1]) } else { lanes[0] };
                 self.set_extended(dst, result, dst_ty.is_signed());
             }
             Op::Selp { ty, dst, ref a, ref b, ref pred } => {
@@ -102,12 +103,26 @@ impl FuncGen<'_, '_> {
         }
     }
 
-    fn compare_operands(&mut self, cmp: CmpOp, ty: Type, ftz: bool, a: &Operand, b: &Operand) -> Gen<Value> {
+    fn compare_operands(
+        &mut self,
+        cmp: CmpOp,
+        ty: Type,
+        ftz: bool,
+        a: &Operand,
+        b: &Operand,
+    ) -> Gen<Value> {
         let (a, b) = (self.value(a, clif(ty)), self.value(b, clif(ty)));
         self.compare(cmp, ty, ftz, a, b)
     }
 
-    fn compare_lanes(&mut self, cmp: CmpOp, ty: Type, ftz: bool, a: &Operand, b: &Operand) -> Gen<[Value; 2]> {
+    fn compare_lanes(
+        &mut self,
+        cmp: CmpOp,
+        ty: Type,
+        ftz: bool,
+        a: &Operand,
+        b: &Operand,
+    ) -> Gen<[Value; 2]> {
         let (whole, half) = (int_of_size(ty.size()), int_of_size(ty.lane().size()));
         let (a, b) = (self.value(a, whole), self.value(b, whole));
         let ((a0, a1), (b0, b1)) = (self.halves(a, half), self.halves(b, half));
@@ -168,7 +183,10 @@ impl FuncGen<'_, '_> {
                 let part = int_of_size(ty.size() / parts.len().max(1) as u32);
                 let mut values: Vec<Value> = parts.iter().map(|p| self.value(p, part)).collect();
                 while values.len() > 1 {
-                    values = values.chunks(2).map(|pair| self.join(pair[0], pair[pair.len() - 1])).collect();
+                    values = values
+                        .chunks(2)
+                        .map(|pair| self.join(pair[0], pair[pair.len() - 1]))
+                        .collect();
                 }
                 if let [value] = values[..] {
                     self.set(*dst, value);

@@ -1,4 +1,5 @@
-//! A whole program: symbols of its modules resolved, variables placed and initialised, functions compiled.
+//! A whole program: symbols of its modules resolved, variables placed and initialised, functions
+//! compiled.
 
 use crate::codegen::analysis::register_pressure;
 use crate::codegen::callgraph::{CallGraph, all_facts, all_steps};
@@ -20,7 +21,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Function addresses in PTX are handles: this, plus the index in the program's table shifted left. No memory is ever there.
+/// Function addresses in PTX are handles: this, plus the index in the program's table shifted left.
+/// No memory is ever there.
 pub(crate) const HANDLE_BASE: u64 = 0x00f0_0000_0000_0000;
 pub(crate) const HANDLE_SHIFT: u32 = 4;
 
@@ -89,7 +91,11 @@ impl Unit {
             .ok_or_else(|| Refusal::Undefined(self.variables[module][id.0 as usize].clone()))
     }
 
-    pub(crate) fn signature<'s>(&'s self, module: usize, callee: &'s Callee) -> Option<&'s Signature> {
+    pub(crate) fn signature<'s>(
+        &'s self,
+        module: usize,
+        callee: &'s Callee,
+    ) -> Option<&'s Signature> {
         match callee {
             Callee::Direct(id) => self.signatures[module].get(id.0 as usize).map(|(_, sig)| sig),
             Callee::Indirect { sig, .. } => Some(sig),
@@ -152,7 +158,9 @@ pub(crate) fn load(
             if let Some(body) = &function.body {
                 effort::check(function, body)?;
             }
-            let clif = machine.declare_anonymous_function(&signature).map_err(|e| internal(&function.name, &e))?;
+            let clif = machine
+                .declare_anonymous_function(&signature)
+                .map_err(|e| internal(&function.name, &e))?;
             functions.push(Compiled { clif, module, id: FuncId(id as u32) });
         }
     }
@@ -175,7 +183,9 @@ pub(crate) fn load(
         .zip(&places)
         .flat_map(|(ir, places)| ir.globals.iter().zip(places))
         .filter_map(|(global, place)| match place {
-            Some(Place::Memory { addr, size }) if global.space == Space::Const => Some((*addr, *size)),
+            Some(Place::Memory { addr, size }) if global.space == Space::Const => {
+                Some((*addr, *size))
+            }
             _ => None,
         })
         .collect();
@@ -184,7 +194,10 @@ pub(crate) fn load(
             .iter()
             .map(|ir| ir.functions.iter().map(|f| (f.name.clone(), f.sig.clone())).collect())
             .collect(),
-        variables: modules.iter().map(|ir| ir.globals.iter().map(|g| g.name.clone()).collect()).collect(),
+        variables: modules
+            .iter()
+            .map(|ir| ir.globals.iter().map(|g| g.name.clone()).collect())
+            .collect(),
         functions_in_table: table.len(),
         table: table.as_ptr() as u64,
         functions,
@@ -207,7 +220,11 @@ pub(crate) fn load(
         let function = function_of(modules, compiled);
         let Some(body) = &function.body else { continue };
         if begun.elapsed() > time {
-            return Err(LoadError::TooLong { limit: time, compiled: index, functions: unit.functions.len() });
+            return Err(LoadError::TooLong {
+                limit: time,
+                compiled: index,
+                functions: unit.functions.len(),
+            });
         }
         context.func.signature = signature.clone();
         let known = Known { facts: &facts[index], steps: &steps[index] };
@@ -225,7 +242,8 @@ pub(crate) fn load(
         machine.clear_context(&mut context);
     }
     machine.finalize_definitions().map_err(|e| internal("", &e))?;
-    let addresses: Vec<u64> = unit.functions.iter().map(|f| machine.get_finalized_function(f.clif) as u64).collect();
+    let addresses: Vec<u64> =
+        unit.functions.iter().map(|f| machine.get_finalized_function(f.clif) as u64).collect();
     let code_pointers = addresses.iter().copied().chain(unit.runtime.iter().map(|&a| a as u64));
     table.iter_mut().zip(code_pointers).for_each(|(slot, address)| *slot = address);
 
@@ -263,7 +281,12 @@ pub(crate) fn load(
                 .collect(),
             params_size: function.sig.params_size,
         };
-        let kernel = Arc::new(Kernel { name: function.name.clone(), info, code: kernel_code, program: code.clone() });
+        let kernel = Arc::new(Kernel {
+            name: function.name.clone(),
+            info,
+            code: kernel_code,
+            program: code.clone(),
+        });
         if kernels.insert(function.name.clone(), kernel).is_some() {
             return Err(LoadError::Duplicate(function.name.clone()));
         }
@@ -273,16 +296,21 @@ pub(crate) fn load(
     Ok(Arc::new(Program { kernels, globals, managed, _code: code }))
 }
 
-/// For people who work on the code generator: `OUTBOARD_SIMT_DUMP` names a directory for intermediate and machine code.
+/// For people who work on the code generator: `OUTBOARD_SIMT_DUMP` names a directory for
+/// intermediate and machine code.
 fn dump(name: &str, context: &mut Context, isa: &OwnedTargetIsa) {
     let Some(directory) = std::env::var_os("OUTBOARD_SIMT_DUMP") else { return };
     let directory = std::path::PathBuf::from(directory);
     let short: String = name.chars().take(80).collect();
-    let _ = std::fs::write(directory.join(format!("{short}.clif")), context.func.display().to_string());
+    let _ =
+        std::fs::write(directory.join(format!("{short}.clif")), context.func.display().to_string());
     let mut copy = Context::for_function(context.func.clone());
     copy.set_disasm(true);
     if let Ok(code) = copy.compile(&**isa, &mut Default::default()) {
-        let _ = std::fs::write(directory.join(format!("{short}.asm")), code.vcode.clone().unwrap_or_default());
+        let _ = std::fs::write(
+            directory.join(format!("{short}.asm")),
+            code.vcode.clone().unwrap_or_default(),
+        );
     }
 }
 

@@ -50,7 +50,9 @@ impl FuncGen<'_, '_> {
                 let upper = self.b.ins().ineg(bit);
                 self.b.ins().bxor(upper, bit)
             }
-            SpecialReg::Clock | SpecialReg::Clock64 => self.rt_value(sync::clock as *const () as usize, I64, &[]),
+            SpecialReg::Clock | SpecialReg::Clock64 => {
+                self.rt_value(sync::clock as *const () as usize, I64, &[])
+            }
             SpecialReg::ClockHi => {
                 let clock = self.rt_value(sync::clock as *const () as usize, I64, &[]);
                 self.b.ins().ushr_imm_u(clock, 32)
@@ -62,7 +64,9 @@ impl FuncGen<'_, '_> {
                 let timer = self.rt_value(sync::global_timer as *const () as usize, I64, &[]);
                 self.b.ins().ushr_imm_u(timer, 32)
             }
-            SpecialReg::DynamicSmemSize => self.load_uniform(I32, block, offset_of!(BlockContext, dynamic_shared)),
+            SpecialReg::DynamicSmemSize => {
+                self.load_uniform(I32, block, offset_of!(BlockContext, dynamic_shared))
+            }
             SpecialReg::TotalSmemSize | SpecialReg::AggrSmemSize => {
                 self.load_uniform(I32, block, offset_of!(BlockContext, total_shared))
             }
@@ -74,7 +78,9 @@ impl FuncGen<'_, '_> {
                 let upper = self.b.ins().ushr_imm_u(workspace, 32);
                 self.b.ins().ireduce(I32, upper)
             }
-            SpecialReg::EnvReg(2) => self.load_uniform(I32, block, offset_of!(BlockContext, workspace)),
+            SpecialReg::EnvReg(2) => {
+                self.load_uniform(I32, block, offset_of!(BlockContext, workspace))
+            }
             SpecialReg::EnvReg(_)
             | SpecialReg::Pm(_)
             | SpecialReg::ReservedSmemOffsetBegin

@@ -47,12 +47,14 @@ impl FuncGen<'_, '_> {
                 };
                 let result = self.bar(kind, id, count, pred);
                 if let BarOp::Red { dst, .. } = op {
-                    let result = if kind == sync::BAR_POPC { result } else { self.cast(result, I8) };
+                    let result =
+                        if kind == sync::BAR_POPC { result } else { self.cast(result, I8) };
                     self.set(*dst, result);
                 }
             }
             Op::ClusterWait => {
-                let (id, count, pred) = (self.iconst(I32, 0), self.iconst(I32, 0), self.iconst(I8, 0));
+                let (id, count, pred) =
+                    (self.iconst(I32, 0), self.iconst(I32, 0), self.iconst(I8, 0));
                 self.bar(sync::BAR_SYNC, id, count, pred);
             }
             Op::WarpSync { mask } => {
@@ -60,7 +62,11 @@ impl FuncGen<'_, '_> {
                 self.collective(Collective::Sync, Some(mask), &call);
             }
             Op::Shfl { mode, dst, pred, a, b, c, mask } => {
-                let call = Call { value: self.wide_value(a, 4), b: self.value(b, I32), c: self.value(c, I32) };
+                let call = Call {
+                    value: self.wide_value(a, 4),
+                    b: self.value(b, I32),
+                    c: self.value(c, I32),
+                };
                 let what = Collective::Shfl { mode: *mode, b: 0, c: 0 };
                 let result = self.collective(what, mask.as_ref(), &call);
                 if let Some(pred) = pred {
@@ -134,7 +140,8 @@ impl FuncGen<'_, '_> {
         let Some(step) = steps.at.get(&place) else { return };
         let after = self.b.create_block();
         if step.across_rows {
-            let across = self.load_uniform(I32, self.at.block, offset_of!(BlockContext, across_rows));
+            let across =
+                self.load_uniform(I32, self.at.block, offset_of!(BlockContext, across_rows));
             self.go_on_if(across, after);
         }
         let near: Vec<Value> = step.gaps.iter().map(|gap| self.near(gap)).collect();
@@ -142,7 +149,9 @@ impl FuncGen<'_, '_> {
             self.go_on_if(near, after);
         }
         // Device functions first: who is in one is behind whoever is not, mostly.
-        let position = u64::from(self.func.entry.is_some()) << 63 | u64::from(place.0) << 28 | u64::from(place.1);
+        let position = u64::from(self.func.entry.is_some()) << 63
+            | u64::from(place.0) << 28
+            | u64::from(place.1);
         let (thread, position) = (self.at.thread, self.iconst(I64, position));
         self.rt(sync::step as *const () as usize, None, &[thread, position]);
         self.b.ins().jump(after, &[]);
@@ -188,7 +197,8 @@ impl FuncGen<'_, '_> {
     fn bar(&mut self, kind: u32, id: Value, count: Value, pred: Value) -> Value {
         let (kind, pred) = (self.iconst(I32, kind.into()), self.b.ins().uextend(I32, pred));
         let thread = self.at.thread;
-        // Other threads have run: nothing is known about memory any more, and allocations may have gone.
+        // Other threads have run: nothing is known about memory any more, and allocations may have
+        // gone.
         self.checked.clear();
         self.rt_value(sync::bar as *const () as usize, I32, &[thread, kind, id, count, pred])
     }
@@ -240,7 +250,9 @@ impl FuncGen<'_, '_> {
         let zero32 = self.iconst(I32, 0);
         let one = self.iconst(I64, 1);
         let (call, a, tx, dst) = match op {
-            MbarrierOp::Init { count } => (MbarrierCall::Init, self.wide_value(count, 4), zero32, None),
+            MbarrierOp::Init { count } => {
+                (MbarrierCall::Init, self.wide_value(count, 4), zero32, None)
+            }
             MbarrierOp::Inval => (MbarrierCall::Inval, one, zero32, None),
             MbarrierOp::Arrive { state, count, drop, expect_tx } => {
                 let count = self.wide_value(count, 4);
@@ -252,9 +264,15 @@ impl FuncGen<'_, '_> {
                 };
                 (call, count, tx, *state)
             }
-            MbarrierOp::ExpectTx { count } => (MbarrierCall::ExpectTx, self.wide_value(count, 4), zero32, None),
-            MbarrierOp::CompleteTx { count } => (MbarrierCall::CompleteTx, self.wide_value(count, 4), zero32, None),
-            MbarrierOp::Test { dst, state, .. } => (MbarrierCall::Test, self.value(state, I64), zero32, Some(*dst)),
+            MbarrierOp::ExpectTx { count } => {
+                (MbarrierCall::ExpectTx, self.wide_value(count, 4), zero32, None)
+            }
+            MbarrierOp::CompleteTx { count } => {
+                (MbarrierCall::CompleteTx, self.wide_value(count, 4), zero32, None)
+            }
+            MbarrierOp::Test { dst, state, .. } => {
+                (MbarrierCall::Test, self.value(state, I64), zero32, Some(*dst))
+            }
             MbarrierOp::TestParity { dst, parity, .. } => {
                 (MbarrierCall::TestParity, self.wide_value(parity, 4), zero32, Some(*dst))
             }

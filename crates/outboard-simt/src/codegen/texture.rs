@@ -1,4 +1,5 @@
-//! Texture and surface instructions: calls of the runtime, with operands and results in the thread's exchange area.
+//! Texture and surface instructions: calls of the runtime, with operands and results in the
+//! thread's exchange area.
 
 use crate::codegen::func::{CONTEXT, FuncGen, Gen};
 use crate::exec::context::{EXCHANGE_VALUES, ThreadContext};
@@ -31,18 +32,31 @@ impl FuncGen<'_, '_> {
                 self.call_texture(object, encode(kind, *geometry));
                 for (index, dst) in dsts.iter().enumerate() {
                     let Some(dst) = dst else { continue };
-                    let value = self.b.ins().load(I32, CONTEXT, self.at.thread, word(EXCHANGE_VALUES + index));
+                    let value = self.b.ins().load(
+                        I32,
+                        CONTEXT,
+                        self.at.thread,
+                        word(EXCHANGE_VALUES + index),
+                    );
                     self.set_extended(*dst, value, ty.is_signed());
                 }
             }
             Op::SurfaceLoad { geometry, ty, boundary, dsts, object, coords } => {
                 self.give(coords);
                 let (bytes, count) = (ty.size() as u8, dsts.len() as u8);
-                self.call_texture(object, encode(Kind::Load { bytes, count, boundary: *boundary }, *geometry));
+                self.call_texture(
+                    object,
+                    encode(Kind::Load { bytes, count, boundary: *boundary }, *geometry),
+                );
                 for (index, dst) in dsts.iter().enumerate() {
                     let Some(dst) = dst else { continue };
                     let class = crate::codegen::types::int_of_size(ty.size());
-                    let value = self.b.ins().load(class, CONTEXT, self.at.thread, word(EXCHANGE_VALUES + 2 * index));
+                    let value = self.b.ins().load(
+                        class,
+                        CONTEXT,
+                        self.at.thread,
+                        word(EXCHANGE_VALUES + 2 * index),
+                    );
                     self.set(*dst, value);
                 }
             }
@@ -50,16 +64,28 @@ impl FuncGen<'_, '_> {
                 self.give(coords);
                 for (index, src) in srcs.iter().enumerate() {
                     let value = self.value(src, I64);
-                    self.b.ins().store(CONTEXT, value, self.at.thread, word(EXCHANGE_VALUES + 2 * index));
+                    self.b.ins().store(
+                        CONTEXT,
+                        value,
+                        self.at.thread,
+                        word(EXCHANGE_VALUES + 2 * index),
+                    );
                 }
                 let (bytes, count) = (ty.size() as u8, srcs.len() as u8);
-                self.call_texture(object, encode(Kind::Store { bytes, count, boundary: *boundary }, *geometry));
+                self.call_texture(
+                    object,
+                    encode(Kind::Store { bytes, count, boundary: *boundary }, *geometry),
+                );
             }
             Op::TextureQuery { query, surface, dst, object } => {
                 let object = self.value(object, I64);
                 let code = self.iconst(I64, encode_query(*query, *surface));
                 let thread = self.at.thread;
-                let answer = self.rt_value(texture::query as *const () as usize, I32, &[thread, object, code]);
+                let answer = self.rt_value(
+                    texture::query as *const () as usize,
+                    I32,
+                    &[thread, object, code],
+                );
                 self.set(*dst, answer);
             }
             _ => return Err(format!("{op:?}").into()),
@@ -79,7 +105,11 @@ impl FuncGen<'_, '_> {
         let object = self.value(object, I64);
         let (code, site): (Value, Value) = (self.iconst(I64, code), self.site());
         let thread = self.at.thread;
-        let status = self.rt_value(texture::texture as *const () as usize, I32, &[thread, object, code, site]);
+        let status = self.rt_value(
+            texture::texture as *const () as usize,
+            I32,
+            &[thread, object, code, site],
+        );
         self.return_unless_done(status);
     }
 }

@@ -18,7 +18,8 @@ pub(crate) fn int_of_size(bytes: u32) -> Clif {
     }
 }
 
-/// The machine type of values of a PTX type. The 16-bit floats and packed types are bits in integers.
+/// The machine type of values of a PTX type. The 16-bit floats and packed types are bits in
+/// integers.
 pub(crate) fn clif(ty: Type) -> Clif {
     match ty {
         Type::F32 => F32,
@@ -38,15 +39,17 @@ pub(crate) fn format(ty: Type) -> Format {
     }
 }
 
-/// The machine type for each register of a body. A register is declared by width only (compilers keep floats in `.b32` registers), so the
-/// instructions that use it vote; moving between register files costs more than a memory access.
+/// The machine type for each register of a body. A register is declared by width only (compilers
+/// keep floats in `.b32` registers), so the instructions that use it vote; moving between register
+/// files costs more than a memory access.
 pub(crate) fn classes(body: &Body) -> Vec<Clif> {
     let mut votes = vec![0i32; body.regs.len()];
     for inst in body.blocks.iter().flat_map(|block| &block.insts) {
         let weight = match &inst.op {
-            Op::FloatBin { ty, .. } | Op::FloatUn { ty, .. } | Op::Fma { ty, .. } | Op::Copysign { ty, .. } => {
-                float(*ty)
-            }
+            Op::FloatBin { ty, .. }
+            | Op::FloatUn { ty, .. }
+            | Op::Fma { ty, .. }
+            | Op::Copysign { ty, .. } => float(*ty),
             Op::Setp { ty, .. } => float(*ty),
             // Neutral: either file will do.
             Op::Mov { .. } | Op::Selp { .. } | Op::Ld { .. } | Op::St { .. } | Op::Cvt { .. } => 0,
@@ -73,7 +76,8 @@ pub(crate) fn classes(body: &Body) -> Vec<Clif> {
         .collect()
 }
 
-/// Registers that may hold the result of `f32` arithmetic, directly or through moves and selections.
+/// Registers that may hold the result of `f32` arithmetic, directly or through moves and
+/// selections.
 pub(crate) fn computed(body: &Body) -> Vec<bool> {
     let mut computed = vec![false; body.regs.len()];
     loop {
@@ -81,8 +85,12 @@ pub(crate) fn computed(body: &Body) -> Vec<bool> {
         for inst in body.blocks.iter().flat_map(|block| &block.insts) {
             let from = |operand: &Operand| matches!(operand, Operand::Reg(reg) if computed[reg.0 as usize]);
             let dst = match &inst.op {
-                Op::FloatBin { ty: Type::F32, dst, .. } | Op::Fma { ty: Type::F32, dst, .. } => Some(*dst),
-                Op::FloatUn { ty: Type::F32, dst, op, .. } if !matches!(op, FloatUnOp::Neg | FloatUnOp::Abs) => {
+                Op::FloatBin { ty: Type::F32, dst, .. } | Op::Fma { ty: Type::F32, dst, .. } => {
+                    Some(*dst)
+                }
+                Op::FloatUn { ty: Type::F32, dst, op, .. }
+                    if !matches!(op, FloatUnOp::Neg | FloatUnOp::Abs) =>
+                {
                     Some(*dst)
                 }
                 Op::Mov { dst, a, .. } | Op::FloatUn { dst, a, .. } if from(a) => Some(*dst),

@@ -1,4 +1,5 @@
-//! The tools that all instruction families use: operands as values, registers, calls of runtime functions, and ways out.
+//! The tools that all instruction families use: operands as values, registers, calls of runtime
+//! functions, and ways out.
 
 use crate::codegen::func::{CONTEXT, FuncGen, UNIFORM};
 use crate::codegen::types::{clif, int_of_size};
@@ -33,7 +34,11 @@ impl FuncGen<'_, '_> {
             Operand::Reg(reg) => {
                 let value = self.reg(reg);
                 // Where the bits of computed numbers are looked at, NaNs must be hardware's.
-                let value = if ty.is_int() && self.is_computed(operand) { self.canonical(value) } else { value };
+                let value = if ty.is_int() && self.is_computed(operand) {
+                    self.canonical(value)
+                } else {
+                    value
+                };
                 self.cast(value, ty)
             }
             Operand::Imm(bits) if ty == F32 => self.b.ins().f32const(f32::from_bits(bits as u32)),
@@ -42,7 +47,8 @@ impl FuncGen<'_, '_> {
         }
     }
 
-    /// Whether an operand is a floating-point register that may hold the result of `f32` arithmetic.
+    /// Whether an operand is a floating-point register that may hold the result of `f32`
+    /// arithmetic.
     pub(crate) fn is_computed(&self, operand: &Operand) -> bool {
         matches!(operand, Operand::Reg(reg) if self.computed[reg.0 as usize] && self.class_of(*reg) == F32)
     }
@@ -65,7 +71,8 @@ impl FuncGen<'_, '_> {
         }
     }
 
-    /// The machine type in which a value of PTX type `ty` reaches `dst` without changing register files.
+    /// The machine type in which a value of PTX type `ty` reaches `dst` without changing register
+    /// files.
     pub(crate) fn class(&self, dst: Reg, ty: Type) -> Clif {
         let held = self.class_of(dst);
         if held.bytes() == ty.size() { held } else { int_of_size(ty.size()) }
@@ -111,7 +118,11 @@ impl FuncGen<'_, '_> {
     /// The bits of a value as an integer of the same width.
     pub(crate) fn as_int(&mut self, value: Value) -> Value {
         let ty = self.b.func.dfg.value_type(value);
-        if ty.is_int() { value } else { self.b.ins().bitcast(int_of_size(ty.bytes()), MemFlagsData::new(), value) }
+        if ty.is_int() {
+            value
+        } else {
+            self.b.ins().bitcast(int_of_size(ty.bytes()), MemFlagsData::new(), value)
+        }
     }
 
     /// Writes a register; a narrower value is zero-extended.

@@ -1,6 +1,8 @@
 //! Which registers an instruction reads and writes.
 
-use outboard_ptx::ir::{Address, BarOp, Base, CallArg, Callee, Inst, MbarrierOp, Op, Operand, PredOperand, Reg};
+use outboard_ptx::ir::{
+    Address, BarOp, Base, CallArg, Callee, Inst, MbarrierOp, Op, Operand, PredOperand, Reg,
+};
 
 /// How an instruction uses a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +183,9 @@ fn visit(op: &Op, f: &mut dyn FnMut(Use, Reg)) {
         Op::Mbarrier { op, addr, .. } => {
             v.address(addr);
             match op {
-                MbarrierOp::Init { count } | MbarrierOp::ExpectTx { count } | MbarrierOp::CompleteTx { count } => {
+                MbarrierOp::Init { count }
+                | MbarrierOp::ExpectTx { count }
+                | MbarrierOp::CompleteTx { count } => {
                     v.read(count);
                 }
                 MbarrierOp::Inval | MbarrierOp::CpAsyncArrive { .. } => {}

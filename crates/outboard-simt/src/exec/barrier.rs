@@ -38,8 +38,16 @@ impl Barrier {
         }
     }
 
-    /// A thread arrives: it needs `expected` threads (0: all), waits or not, and may bring a predicate.
-    pub(crate) fn arrive(&self, warp: usize, lane: u32, expected: u32, waits: bool, pred: Option<bool>) {
+    /// A thread arrives: it needs `expected` threads (0: all), waits or not, and may bring a
+    /// predicate.
+    pub(crate) fn arrive(
+        &self,
+        warp: usize,
+        lane: u32,
+        expected: u32,
+        waits: bool,
+        pred: Option<bool>,
+    ) {
         self.arrived.set(self.arrived.get() + 1);
         self.expected.set(expected);
         if waits {
@@ -52,8 +60,9 @@ impl Barrier {
         }
     }
 
-    /// Lets go of those who wait, if enough have arrived. A barrier of the whole block needs only its `live` threads, since threads that
-    /// have exited count as arrived. A count is met by all live threads as well: hardware counts a partly filled warp as full.
+    /// Lets go of those who wait, if enough have arrived. A barrier of the whole block needs only
+    /// its `live` threads, since threads that have exited count as arrived. A count is met by all
+    /// live threads as well: hardware counts a partly filled warp as full.
     pub(crate) fn complete(&self, live: u32) -> Option<Released> {
         let (arrived, expected) = (self.arrived.get(), self.expected.get());
         let needed = if expected == 0 { live } else { expected.min(live.max(1)) };

@@ -13,7 +13,8 @@ use std::cell::{Cell, RefCell};
 /// Turns of a spinning loop before its thread lets others run.
 pub(crate) const SPIN_TURNS: u32 = 32;
 
-/// What runtime functions reach through the thread context. All of it belongs to the one OS thread that runs the block.
+/// What runtime functions reach through the thread context. All of it belongs to the one OS thread
+/// that runs the block.
 pub(crate) struct BlockState {
     pub(crate) grid: *const Grid,
     /// Linear index of the block.
@@ -36,7 +37,8 @@ impl BlockState {
         unsafe { &*self.grid }
     }
 
-    /// Records a fault of `thread`; the first one stays. `site` names function and line, see [`Grid::site`].
+    /// Records a fault of `thread`; the first one stays. `site` names function and line, see
+    /// [`Grid::site`].
     pub(crate) fn record_fault(&self, thread: &ThreadContext, site: u64, kind: FaultKind) -> u32 {
         let mut fault = self.fault.borrow_mut();
         if fault.is_none() {
@@ -50,7 +52,13 @@ impl BlockState {
     }
 
     /// A warp operation with a member mask; returns when it is complete.
-    pub(crate) fn collective(&self, thread: &ThreadContext, mask: u32, what: Collective, value: u64) -> (u64, bool) {
+    pub(crate) fn collective(
+        &self,
+        thread: &ThreadContext,
+        mask: u32,
+        what: Collective,
+        value: u64,
+    ) -> (u64, bool) {
         let (warp, lane) = (&self.warps[thread.warp()], thread.lane());
         if !warp.arrive(lane, mask, what, value) {
             thread.suspend();
@@ -62,14 +70,21 @@ impl BlockState {
     }
 
     /// A warp operation of the converged threads.
-    pub(crate) fn quiet(&self, thread: &ThreadContext, site: u64, what: Collective, value: u64) -> (u64, bool) {
+    pub(crate) fn quiet(
+        &self,
+        thread: &ThreadContext,
+        site: u64,
+        what: Collective,
+        value: u64,
+    ) -> (u64, bool) {
         let (warp, lane) = (&self.warps[thread.warp()], thread.lane());
         warp.arrive_quiet(lane, site, what, value);
         thread.suspend();
         warp.result(lane)
     }
 
-    /// Arrival at a barrier. A reduction over the threads comes back as (threads whose predicate held, all threads).
+    /// Arrival at a barrier. A reduction over the threads comes back as (threads whose predicate
+    /// held, all threads).
     pub(crate) fn barrier(
         &self,
         thread: &ThreadContext,
@@ -118,8 +133,9 @@ impl BlockState {
             let mask = released.waiting[index];
             warp.ready.set(warp.ready.get() | mask);
             for lane in bits(mask) {
-                // SAFETY: only lanes that exist wait, so the index is inside the array of thread contexts, which lives as long as the
-                // block; the result is a cell that only this OS thread touches.
+                // SAFETY: only lanes that exist wait, so the index is inside the array of thread
+                // contexts, which lives as long as the block; the result is a cell that only this
+                // OS thread touches.
                 unsafe { (*self.threads.get().add(index * 32 + lane as usize)).result.set(result) };
             }
         }
@@ -219,11 +235,13 @@ impl BlockRun {
             let job = Job { code, context: &*self.context, thread: &self.threads[i] };
             *coroutine = Some(Coroutine::with_stack(stack, move |yielder, ()| {
                 let job = job;
-                // SAFETY: the contexts outlive the coroutine, which is ended or reset before they go.
+                // SAFETY: the contexts outlive the coroutine, which is ended or reset before they
+                // go.
                 let (context, thread) = unsafe { (&*job.context, &*job.thread) };
                 thread.yielder.set(yielder);
                 thread.spin_budget.set(SPIN_TURNS);
-                // SAFETY: the code was compiled for this signature and checks its own accesses; the pointers are valid as said.
+                // SAFETY: the code was compiled for this signature and checks its own accesses; the
+                // pointers are valid as said.
                 unsafe { (job.code)(context, thread, thread.local_base, context.params, 0) }
             }));
         }
@@ -243,7 +261,8 @@ impl BlockRun {
             for y in 0..ny {
                 for x in 0..nx {
                     thread.tid = [x, y, z];
-                    // SAFETY: as in `start`; the caller switched to the stack that the thread's limit belongs to.
+                    // SAFETY: as in `start`; the caller switched to the stack that the thread's
+                    // limit belongs to.
                     status = unsafe { code(context, thread, local, params, 0) };
                     if status == STATUS_FAULT {
                         break 'block;
@@ -269,7 +288,8 @@ impl BlockRun {
                             return Progress::Faulted;
                         }
                     }
-                    // A turn ends at a warp operation or step: warps go forward evenly, as a GPU has them.
+                    // A turn ends at a warp operation or step: warps go forward evenly, as a GPU
+                    // has them.
                     if in_turns {
                         break;
                     }
@@ -319,8 +339,8 @@ impl BlockRun {
     pub(crate) fn abandon(&mut self) {
         for coroutine in &mut self.coroutines {
             if let Some(mut coroutine) = coroutine.take() {
-                // SAFETY: what is left on the stack are frames of compiled code and of runtime functions at a suspension point, which
-                // hold nothing that needs dropping.
+                // SAFETY: what is left on the stack are frames of compiled code and of runtime
+                // functions at a suspension point, which hold nothing that needs dropping.
                 unsafe { coroutine.force_reset() };
             }
         }

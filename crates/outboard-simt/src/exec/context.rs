@@ -1,6 +1,7 @@
 //! The structures that compiled code reads through its two context pointers.
 //!
-//! Their layout is fixed (`repr(C)`); the code generator takes field offsets with `offset_of!`, so both sides always agree.
+//! Their layout is fixed (`repr(C)`); the code generator takes field offsets with `offset_of!`, so
+//! both sides always agree.
 
 use crate::exec::block::BlockState;
 use corosensei::Yielder;
@@ -13,11 +14,14 @@ pub(crate) const STATUS_EXIT: u32 = 1;
 /// The thread faulted, and the fault is recorded in its block.
 pub(crate) const STATUS_FAULT: u32 = 2;
 
-/// Every compiled function: block and thread context, own frame in local memory, argument area, result area; returns a status.
-pub(crate) type CodePtr = unsafe extern "C" fn(*const BlockContext, *const ThreadContext, u64, u64, u64) -> u32;
+/// Every compiled function: block and thread context, own frame in local memory, argument area,
+/// result area; returns a status.
+pub(crate) type CodePtr =
+    unsafe extern "C" fn(*const BlockContext, *const ThreadContext, u64, u64, u64) -> u32;
 
-/// Bytes of the workspace of a cooperative grid, which `%envreg1` and `%envreg2` (upper and lower half of its address) tell. CUDA's
-/// header for cooperative groups finds two words there: a size, and the counter by which the grid synchronises.
+/// Bytes of the workspace of a cooperative grid, which `%envreg1` and `%envreg2` (upper and lower
+/// half of its address) tell. CUDA's header for cooperative groups finds two words there: a size,
+/// and the counter by which the grid synchronises.
 pub(crate) const WORKSPACE_BYTES: u64 = 16;
 
 /// The first word of the exchange area that holds values; each has two words.
@@ -68,10 +72,12 @@ pub(crate) struct ThreadContext {
     pub(crate) result_pred: Cell<u32>,
     /// What a suspended thread gets when it goes on.
     pub(crate) result: Cell<u64>,
-    /// The registered host range last accessed (start, length), and the state of the registrations it was found in.
+    /// The registered host range last accessed (start, length), and the state of the registrations
+    /// it was found in.
     pub(crate) host_range: Cell<(u64, u64)>,
     pub(crate) host_seen: Cell<u64>,
-    /// Operands and results of texture and surface instructions: coordinates, a level, and from [`EXCHANGE_VALUES`] on values.
+    /// Operands and results of texture and surface instructions: coordinates, a level, and from
+    /// [`EXCHANGE_VALUES`] on values.
     pub(crate) exchange: Cell<[u32; 16]>,
     pub(crate) block: *const BlockContext,
     /// How to suspend; null where threads run in a plain loop.
@@ -89,7 +95,8 @@ impl ThreadContext {
 
     /// State of the block the thread belongs to.
     pub(crate) fn state(&self) -> &BlockState {
-        // SAFETY: both pointers are set before the thread is started, and what they point to outlives the block's run.
+        // SAFETY: both pointers are set before the thread is started, and what they point to
+        // outlives the block's run.
         unsafe { &*(*self.block).state }
     }
 
@@ -97,7 +104,8 @@ impl ThreadContext {
     pub(crate) fn suspend(&self) {
         let yielder = self.yielder.get();
         if !yielder.is_null() {
-            // SAFETY: the pointer was stored by the coroutine this code runs in and is valid while that runs.
+            // SAFETY: the pointer was stored by the coroutine this code runs in and is valid while
+            // that runs.
             unsafe { (*yielder).suspend(()) };
         }
     }

@@ -21,7 +21,8 @@ const SPINS_BEFORE_YIELD: u32 = 4;
 pub(crate) struct Layout {
     /// Threads are coroutines; otherwise they run one after another.
     pub(crate) coroutines: bool,
-    /// Warps take turns at warp operations, where they share memory; that costs what a change of stacks costs the caches.
+    /// Warps take turns at warp operations, where they share memory; that costs what a change of
+    /// stacks costs the caches.
     pub(crate) in_turns: bool,
     /// Bytes of stack per coroutine.
     pub(crate) stack_bytes: u64,
@@ -63,15 +64,27 @@ struct Done {
 }
 
 impl Grid {
-    pub(crate) fn new(core: &Arc<Core>, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<Grid, FaultKind> {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        kernel: &Arc<Kernel>,
+        launch: &Launch<'_>,
+    ) -> Result<Grid, FaultKind> {
         let layout = check(core, kernel, launch)?;
-        let param_bytes = (kernel.info.params_size as usize).max(launch.params.len()).max(1).next_multiple_of(16);
+        let param_bytes =
+            (kernel.info.params_size as usize).max(launch.params.len()).max(1).next_multiple_of(16);
         let needed = param_bytes + if launch.cooperative { WORKSPACE_BYTES as usize } else { 0 };
-        let params = core.memory.alloc_internal(needed as u64).map_err(|e| FaultKind::OutOfResources(e.to_string()))?;
+        let params = core
+            .memory
+            .alloc_internal(needed as u64)
+            .map_err(|e| FaultKind::OutOfResources(e.to_string()))?;
         // SAFETY: the range was just allocated, is at least this long, and nobody else knows it.
         unsafe {
             std::ptr::write_bytes(params as *mut u8, 0, needed);
-            std::ptr::copy_nonoverlapping(launch.params.as_ptr(), params as *mut u8, launch.params.len());
+            std::ptr::copy_nonoverlapping(
+                launch.params.as_ptr(),
+                params as *mut u8,
+                launch.params.len(),
+            );
         }
         Ok(Grid {
             kernel: kernel.clone(),
@@ -127,8 +140,8 @@ impl Grid {
         self.blocks > 1
     }
 
-    /// Function and line of a site, which is the index of the function in the program and, in the lower half, the line; 0 is
-    /// nowhere.
+    /// Function and line of a site, which is the index of the function in the program and, in the
+    /// lower half, the line; 0 is nowhere.
     pub(crate) fn site(&self, site: u64) -> (String, u32) {
         let line = site as u32;
         let name = self.kernel.program.functions.get((site >> 32) as usize).filter(|_| line != 0);
@@ -141,7 +154,12 @@ impl Grid {
         [(index % nx) as u32, (index / nx % ny) as u32, (index / (nx * ny)) as u32]
     }
 
-    pub(crate) fn block_context(&self, slot: &Slot, smid: u32, state: *const BlockState) -> BlockContext {
+    pub(crate) fn block_context(
+        &self,
+        slot: &Slot,
+        smid: u32,
+        state: *const BlockState,
+    ) -> BlockContext {
         let threads = self.threads_per_block();
         BlockContext {
             ctaid: [0; 3],
@@ -171,7 +189,13 @@ impl Grid {
         let layout = &self.layout;
         let threads = if layout.coroutines { u64::from(self.threads_per_block()) } else { 1 };
         let stack = if layout.coroutines { layout.stack_bytes } else { 0 };
-        match slot.prepare(&self.core.memory, layout.shared_bytes, threads * layout.local_stride, threads, stack) {
+        match slot.prepare(
+            &self.core.memory,
+            layout.shared_bytes,
+            threads * layout.local_stride,
+            threads,
+            stack,
+        ) {
             Ok(()) => Ok(BlockRun::new(self, slot, smid)),
             Err(kind) => {
                 self.core.give_slot(slot);
@@ -185,7 +209,8 @@ impl Grid {
         !self.aborted.load(Ordering::Relaxed) && self.next.load(Ordering::Relaxed) < self.blocks
     }
 
-    /// Somebody begins to work on the grid; the grid is not over before the matching [`Grid::leave`].
+    /// Somebody begins to work on the grid; the grid is not over before the matching
+    /// [`Grid::leave`].
     pub(crate) fn enter(&self) {
         self.active.fetch_add(1, Ordering::SeqCst);
     }
@@ -247,7 +272,11 @@ impl Grid {
             let mut finished = false;
             let mut left = Vec::with_capacity(runs.len());
             for (index, mut run) in runs {
-                let progress = if self.aborted.load(Ordering::Relaxed) { Progress::Faulted } else { run.step() };
+                let progress = if self.aborted.load(Ordering::Relaxed) {
+                    Progress::Faulted
+                } else {
+                    run.step()
+                };
                 if progress == Progress::Spinning {
                     left.push((index, run));
                 } else {
@@ -284,7 +313,11 @@ impl Grid {
 
     /// Ends the grid with a fault that has no thread.
     pub(crate) fn fail(&self, index: u64, kind: FaultKind) {
-        let fault = Fault { kernel: self.kernel.name.clone(), block: self.block_index(index), ..Fault::from(kind) };
+        let fault = Fault {
+            kernel: self.kernel.name.clone(),
+            block: self.block_index(index),
+            ..Fault::from(kind)
+        };
         self.aborted.store(true, Ordering::Relaxed);
         self.done.lock().fault.get_or_insert((index, fault));
     }
@@ -293,8 +326,8 @@ impl Grid {
         if !self.has_work() {
             return None;
         }
-        // Blocks that may wait for each other are claimed singly. Otherwise many at once while many are left, so that small blocks do
-        // not cost a visit to the queue each.
+        // Blocks that may wait for each other are claimed singly. Otherwise many at once while many
+        // are left, so that small blocks do not cost a visit to the queue each.
         let chunk = if self.layout.coroutines && self.kernel.code.spins {
             1
         } else {
@@ -366,27 +399,39 @@ fn check(core: &Arc<Core>, kernel: &Kernel, launch: &Launch<'_>) -> Result<Layou
         return invalid("the kernel belongs to another engine".into());
     }
     if launch.grid.contains(&0) || launch.block.contains(&0) {
-        return invalid(format!("grid {:?} or block {:?} has an empty dimension", launch.grid, launch.block));
+        return invalid(format!(
+            "grid {:?} or block {:?} has an empty dimension",
+            launch.grid, launch.block
+        ));
     }
     if volume(launch.grid) > 1 << 62 {
         return invalid(format!("grid {:?} has too many blocks", launch.grid));
     }
     if threads > u128::from(MAX_THREADS.min(info.max_threads)) {
-        return invalid(format!("{threads} threads in a block, where the kernel allows {}", info.max_threads));
+        return invalid(format!(
+            "{threads} threads in a block, where the kernel allows {}",
+            info.max_threads
+        ));
     }
     if let Some(required) = info.required_block
         && required != launch.block
     {
-        return invalid(format!("block {:?}, where the kernel requires {required:?}", launch.block));
+        return invalid(format!(
+            "block {:?}, where the kernel requires {required:?}",
+            launch.block
+        ));
     }
     let shared = u64::from(info.shared_bytes) + u64::from(launch.dynamic_shared);
     if shared > SHARED_MAX {
-        return invalid(format!("{shared} bytes of shared memory in a block, of at most {SHARED_MAX}"));
+        return invalid(format!(
+            "{shared} bytes of shared memory in a block, of at most {SHARED_MAX}"
+        ));
     }
     let deep = if code.recursive { core.limit(Limit::Stack) } else { 0 };
     let local_bytes = (code.local_bytes + deep).next_multiple_of(16);
     Ok(Layout {
-        coroutines: code.coroutines || code.stepping.needed(shared > 0, across_rows(launch.block)) && threads > 1,
+        coroutines: code.coroutines
+            || code.stepping.needed(shared > 0, across_rows(launch.block)) && threads > 1,
         in_turns: shared > 0 || code.stepping.always,
         stack_bytes: code.stack_bytes(deep),
         largest_frame: code.largest_frame,

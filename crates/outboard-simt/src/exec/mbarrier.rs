@@ -9,8 +9,8 @@ const EXPECTED_SHIFT: u32 = PENDING_SHIFT + COUNT_BITS;
 const TX_SHIFT: u32 = EXPECTED_SHIFT + COUNT_BITS;
 const TX_BITS: u32 = 64 - TX_SHIFT;
 
-/// The state of a barrier object: bit 0 is the parity of the current phase, then pending and expected arrivals, then
-/// the transaction count in two's complement.
+/// The state of a barrier object: bit 0 is the parity of the current phase, then pending and
+/// expected arrivals, then the transaction count in two's complement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mbarrier(pub(crate) u64);
 
@@ -47,7 +47,8 @@ impl Mbarrier {
         )
     }
 
-    /// Adds to the pending arrivals and the transaction count, and goes on to the next phase when both are zero.
+    /// Adds to the pending arrivals and the transaction count, and goes on to the next phase when
+    /// both are zero.
     fn step(self, pending: i64, expected: i64, tx: i64) -> Mbarrier {
         let now_pending = (self.pending() as i64 + pending).max(0) as u64;
         let now_expected = (self.expected() as i64 + expected).max(0) as u64;

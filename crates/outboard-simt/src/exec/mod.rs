@@ -1,4 +1,5 @@
-//! Running grids: what compiled code sees of its block and thread, the scheduler of a block, and the pool.
+//! Running grids: what compiled code sees of its block and thread, the scheduler of a block, and
+//! the pool.
 
 pub(crate) mod barrier;
 pub(crate) mod block;

@@ -1,7 +1,8 @@
 //! The OS threads that run blocks, and what all launches of an engine share.
 //!
-//! The thread that launches works on its own grid, so a grid of one block needs no hand-off. The pool's threads join grids that have
-//! blocks left, in turn, so launches from several threads share them.
+//! The thread that launches works on its own grid, so a grid of one block needs no hand-off. The
+//! pool's threads join grids that have blocks left, in turn, so launches from several threads share
+//! them.
 
 use crate::exec::block::BlockRun;
 use crate::exec::grid::Grid;
@@ -115,7 +116,8 @@ impl Core {
             } else {
                 if current.as_ref().is_none_or(|(held, _)| !Arc::ptr_eq(held, &grid)) {
                     put_down(&mut current);
-                    // A worker that cannot get the resources leaves the grid to the thread that launched it.
+                    // A worker that cannot get the resources leaves the grid to the thread that
+                    // launched it.
                     current = grid.block_run(smid).ok().map(|run| (grid.clone(), run));
                 }
                 match &mut current {
@@ -128,7 +130,11 @@ impl Core {
     }
 
     /// The next grid to work on, entered; waits for one. `None` when the engine goes.
-    fn next_grid(&self, smid: u32, current: &mut Option<(Arc<Grid>, BlockRun)>) -> Option<Arc<Grid>> {
+    fn next_grid(
+        &self,
+        smid: u32,
+        current: &mut Option<(Arc<Grid>, BlockRun)>,
+    ) -> Option<Arc<Grid>> {
         let mut queue = self.queue.lock();
         loop {
             if queue.shutdown {
@@ -138,11 +144,13 @@ impl Core {
             }
             let count = queue.grids.len();
             let is_for_me = |grid: &Grid| smid < grid.processors && grid.has_work();
-            let found = (0..count).map(|i| (queue.turn + i) % count).find(|&i| is_for_me(&queue.grids[i]));
+            let found =
+                (0..count).map(|i| (queue.turn + i) % count).find(|&i| is_for_me(&queue.grids[i]));
             if let Some(index) = found {
                 queue.turn = index + 1;
                 let grid = queue.grids[index].clone();
-                // Under the lock: the launcher takes the grid off the queue first and then waits for those inside.
+                // Under the lock: the launcher takes the grid off the queue first and then waits
+                // for those inside.
                 grid.enter();
                 return Some(grid);
             }
@@ -173,8 +181,9 @@ impl Pool {
         let mut pool = Pool { core: core.clone(), threads: Vec::new() };
         for smid in 1..core.threads as u32 {
             let core = core.clone();
-            let thread =
-                std::thread::Builder::new().name(format!("outboard-simt-{smid}")).spawn(move || core.worker(smid))?;
+            let thread = std::thread::Builder::new()
+                .name(format!("outboard-simt-{smid}"))
+                .spawn(move || core.worker(smid))?;
             pool.threads.push(thread);
         }
         Ok(pool)
@@ -187,7 +196,8 @@ impl Drop for Pool {
         self.core.wake.notify_all();
         let this = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // The last handle on the engine may go on one of its own threads, which cannot wait for itself.
+            // The last handle on the engine may go on one of its own threads, which cannot wait for
+            // itself.
             if thread.thread().id() != this {
                 let _ = thread.join();
             }

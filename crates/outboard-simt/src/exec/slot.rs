@@ -1,4 +1,5 @@
-//! What one running block needs besides its code: shared memory, local memory and stacks. Slots are kept and used again.
+//! What one running block needs besides its code: shared memory, local memory and stacks. Slots are
+//! kept and used again.
 
 use crate::memory::{Mapping, Memory};
 use crate::{Fault, FaultKind, OutOfMemory};
@@ -24,14 +25,15 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) fn new(memory: &Memory) -> Result<Slot, FaultKind> {
-        let main_stack = Mapping::new(MAIN_STACK).map_err(|e| FaultKind::OutOfResources(e.to_string()))?;
+        let main_stack =
+            Mapping::new(MAIN_STACK).map_err(|e| FaultKind::OutOfResources(e.to_string()))?;
         let shared = memory.alloc_internal(SHARED_MAX + 1024).map_err(internal)?;
         memory.mark(shared, SHARED_MAX + 1024, 0);
         Ok(Slot { shared, shared_marked: 0, local: 0, local_capacity: 0, main_stack, stacks: None })
     }
 
-    /// Makes the slot ready for blocks of a launch: `shared` bytes of shared memory, `local` bytes of local memory in all, and
-    /// `count` stacks of `stack` bytes.
+    /// Makes the slot ready for blocks of a launch: `shared` bytes of shared memory, `local` bytes
+    /// of local memory in all, and `count` stacks of `stack` bytes.
     pub(crate) fn prepare(
         &mut self,
         memory: &Memory,
@@ -56,7 +58,8 @@ impl Slot {
         let bytes = count * stack;
         if bytes > 0 && self.stacks.as_ref().is_none_or(|s| s.len < bytes) {
             self.stacks = None;
-            self.stacks = Some(Mapping::new(bytes).map_err(|e| FaultKind::OutOfResources(e.to_string()))?);
+            self.stacks =
+                Some(Mapping::new(bytes).map_err(|e| FaultKind::OutOfResources(e.to_string()))?);
         }
         Ok(())
     }
@@ -95,7 +98,14 @@ fn internal(error: OutOfMemory) -> FaultKind {
 
 impl From<FaultKind> for Fault {
     fn from(kind: FaultKind) -> Fault {
-        Fault { kind, kernel: String::new(), function: String::new(), line: 0, block: [0; 3], thread: [0; 3] }
+        Fault {
+            kind,
+            kernel: String::new(),
+            function: String::new(),
+            line: 0,
+            block: [0; 3],
+            thread: [0; 3],
+        }
     }
 }
 
@@ -107,7 +117,8 @@ pub(crate) struct StackSlice {
 
 impl StackSlice {
     fn new(start: u64, len: u64, index: u64) -> StackSlice {
-        // Stacks whose tops are a multiple of the page size apart would all fall into the same sets of the caches.
+        // Stacks whose tops are a multiple of the page size apart would all fall into the same sets
+        // of the caches.
         let colour = index % 8 * 448;
         let base = (start + len - colour) & !(STACK_ALIGNMENT as u64 - 1);
         StackSlice { limit: start as usize, base: base as usize }
@@ -119,9 +130,10 @@ impl StackSlice {
     }
 }
 
-// SAFETY: the slice has far more than the minimum size. In place of a guard page, each compiled function that can take part in a
-// recursion compares the stack pointer with `entry_limit` before it runs, and what lies above the limit is enough for the largest frame
-// and for every runtime function; so no access leaves the slice.
+// SAFETY: the slice has far more than the minimum size. In place of a guard page, each compiled
+// function that can take part in a recursion compares the stack pointer with `entry_limit` before
+// it runs, and what lies above the limit is enough for the largest frame and for every runtime
+// function; so no access leaves the slice.
 unsafe impl Stack for StackSlice {
     fn base(&self) -> StackPointer {
         NonZeroUsize::new(self.base).unwrap_or(NonZeroUsize::MAX)

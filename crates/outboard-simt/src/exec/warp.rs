@@ -1,9 +1,12 @@
-//! Warp operations: threads meet in groups named by a member mask, and the last to arrive computes for all.
+//! Warp operations: threads meet in groups named by a member mask, and the last to arrive computes
+//! for all.
 //!
-//! Threads of a warp are scheduled one by one, so "convergence" does not exist by itself. Operations with a member mask need none: the
-//! group is complete when each live member waits with that same mask. `activemask` and the forms without a mask ask who is
-//! converged; they wait until no thread of the warp can run, and then those that stand at the same instruction form the group. That
-//! gives code which (against the manual's advice) expects a warp to stay together the same answer as hardware gives.
+//! Threads of a warp are scheduled one by one, so "convergence" does not exist by itself.
+//! Operations with a member mask need none: the group is complete when each live member waits with
+//! that same mask. `activemask` and the forms without a mask ask who is converged; they wait until
+//! no thread of the warp can run, and then those that stand at the same instruction form the group.
+//! That gives code which (against the manual's advice) expects a warp to stay together the same
+//! answer as hardware gives.
 
 use outboard_ptx::Type;
 use outboard_ptx::ir::{ReduxOp, ShflMode, VoteMode};
@@ -113,8 +116,8 @@ impl Warp {
 
     /// Chooses who runs in the next turn. False if nobody can.
     ///
-    /// Of those that let others catch up it is the ones that are least far: so lanes that took different ways are together again where
-    /// the ways meet.
+    /// Of those that let others catch up it is the ones that are least far: so lanes that took
+    /// different ways are together again where the ways meet.
     pub(crate) fn begin_turn(&self) -> bool {
         if self.ready.get() == 0 && (self.stepped.get() != 0 || self.resolve_quiet()) {
             let stepped = self.stepped.get();
@@ -136,19 +139,30 @@ impl Warp {
         self.turn.get() != 0
     }
 
-    /// Thread `lane` arrives at an operation of the members of `mask`. True when the group is complete, and the results are there;
-    /// otherwise the thread must suspend.
+    /// Thread `lane` arrives at an operation of the members of `mask`. True when the group is
+    /// complete, and the results are there; otherwise the thread must suspend.
     pub(crate) fn arrive(&self, lane: u32, mask: u32, what: Collective, value: u64) -> bool {
-        // A thread that leaves itself out of the mask is undefined behaviour; it must not lose itself in a wait.
+        // A thread that leaves itself out of the mask is undefined behaviour; it must not lose
+        // itself in a wait.
         let mask = mask | 1 << lane;
-        self.lanes[lane as usize].set(Lane { wait: Wait::Group { mask, what }, value, result: 0, pred: false });
+        self.lanes[lane as usize].set(Lane {
+            wait: Wait::Group { mask, what },
+            value,
+            result: 0,
+            pred: false,
+        });
         self.grouped.set(self.grouped.get() | 1 << lane);
         self.try_complete(mask)
     }
 
     /// Thread `lane` arrives at an operation of whoever is converged with it.
     pub(crate) fn arrive_quiet(&self, lane: u32, site: u64, what: Collective, value: u64) {
-        self.lanes[lane as usize].set(Lane { wait: Wait::Quiet { site, what }, value, result: 0, pred: false });
+        self.lanes[lane as usize].set(Lane {
+            wait: Wait::Quiet { site, what },
+            value,
+            result: 0,
+            pred: false,
+        });
     }
 
     /// Result and predicate of the operation that thread `lane` took part in.
@@ -169,7 +183,8 @@ impl Warp {
         }
     }
 
-    /// No thread of the warp can run: forms groups of those that wait for that. True when somebody can go on now.
+    /// No thread of the warp can run: forms groups of those that wait for that. True when somebody
+    /// can go on now.
     pub(crate) fn resolve_quiet(&self) -> bool {
         let mut seen = 0u32;
         let live = self.live.get();
@@ -210,9 +225,16 @@ impl Warp {
         let get = |lane: u32| self.lanes[lane as usize].get();
         let set = |lane: u32, result: u64, pred: bool| {
             let old = get(lane);
-            self.lanes[lane as usize].set(Lane { wait: Wait::None, value: old.value, result, pred });
+            self.lanes[lane as usize].set(Lane {
+                wait: Wait::None,
+                value: old.value,
+                result,
+                pred,
+            });
         };
-        let same = |value: u64| bits(members).filter(|&l| get(l).value == value).fold(0u32, |m, l| m | 1 << l);
+        let same = |value: u64| {
+            bits(members).filter(|&l| get(l).value == value).fold(0u32, |m, l| m | 1 << l)
+        };
         match what {
             Collective::Sync => bits(members).for_each(|l| set(l, 0, false)),
             Collective::ActiveMask => bits(members).for_each(|l| set(l, u64::from(members), true)),
@@ -224,7 +246,10 @@ impl Warp {
                 let values: [u64; 32] = std::array::from_fn(|l| get(l as u32).value);
                 for lane in bits(members) {
                     // Each lane has its own operands.
-                    let (Wait::Group { what, .. } | Wait::Quiet { what, .. }) = get(lane).wait else { continue };
+                    let (Wait::Group { what, .. } | Wait::Quiet { what, .. }) = get(lane).wait
+                    else {
+                        continue;
+                    };
                     let Collective::Shfl { mode, b, c } = what else { continue };
                     let (source, in_range) = shfl_source(mode, lane, b, c);
                     let source = if members & (1 << source) != 0 { source } else { lane };
@@ -232,7 +257,8 @@ impl Warp {
                 }
             }
             Collective::Vote(mode) => {
-                let ballot = bits(members).filter(|&l| get(l).value != 0).fold(0u32, |m, l| m | 1 << l);
+                let ballot =
+                    bits(members).filter(|&l| get(l).value != 0).fold(0u32, |m, l| m | 1 << l);
                 let result = match mode {
                     VoteMode::All => u64::from(ballot == members),
                     VoteMode::Any => u64::from(ballot != 0),

@@ -1,5 +1,6 @@
-//! The `.approx` functions, within the errors that the PTX manual documents. They are computed in double precision and rounded, so
-//! they are more exact than hardware, and the same on every machine.
+//! The `.approx` functions, within the errors that the PTX manual documents. They are computed in
+//! double precision and rounded, so they are more exact than hardware, and the same on every
+//! machine.
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident => |$x:ident| $body:expr;)*) => {$(

@@ -1,4 +1,5 @@
-//! Arithmetic that the processor does not have: directed rounding, 16-bit floats, the approximate functions.
+//! Arithmetic that the processor does not have: directed rounding, 16-bit floats, the approximate
+//! functions.
 
 pub(crate) mod approx;
 pub(crate) mod narrow;

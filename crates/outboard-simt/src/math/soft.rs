@@ -1,8 +1,10 @@
-//! Exact binary floating-point arithmetic with one rounding, for any format up to `f64` and every rounding mode.
+//! Exact binary floating-point arithmetic with one rounding, for any format up to `f64` and every
+//! rounding mode.
 //!
-//! A finite value is `mantissa * 2^exponent` with a 128-bit mantissa, which is wide enough that each operation is either exact or
-//! leaves a sticky remainder far below the rounding position. The processor does rounding to nearest; this module does the rest,
-//! and the two check each other in tests.
+//! A finite value is `mantissa * 2^exponent` with a 128-bit mantissa, which is wide enough that
+//! each operation is either exact or leaves a sticky remainder far below the rounding position. The
+//! processor does rounding to nearest; this module does the rest, and the two check each other in
+//! tests.
 
 use outboard_ptx::ir::Round;
 
@@ -47,7 +49,11 @@ impl Format {
             (0, _) => Value::Finite { sign, exp: lowest, mant: frac.into() },
             (e, 0) if e == (1 << self.exp) - 1 => Value::Infinite(sign),
             (e, _) if e == (1 << self.exp) - 1 => Value::Nan,
-            _ => Value::Finite { sign, exp: lowest + exp as i32 - 1, mant: (frac | 1 << self.frac).into() },
+            _ => Value::Finite {
+                sign,
+                exp: lowest + exp as i32 - 1,
+                mant: (frac | 1 << self.frac).into(),
+            },
         }
     }
 
@@ -58,7 +64,9 @@ impl Format {
             Value::Nan => self.nan,
             Value::Infinite(sign) => signed(sign, self.infinity()),
             Value::Zero(sign) => signed(sign, 0),
-            Value::Finite { sign, exp, mant } => signed(sign, self.round_pack(sign, exp, mant, round)),
+            Value::Finite { sign, exp, mant } => {
+                signed(sign, self.round_pack(sign, exp, mant, round))
+            }
         }
     }
 
@@ -85,7 +93,8 @@ impl Format {
         let kept = kept as u64 + u64::from(up);
         let biased = quantum + self.frac as i32 + self.bias();
         // A carry out of the fraction runs into the exponent, which is what it should do.
-        let bits = if kept >> self.frac == 0 { kept } else { ((biased as u64 - 1) << self.frac) + kept };
+        let bits =
+            if kept >> self.frac == 0 { kept } else { ((biased as u64 - 1) << self.frac) + kept };
         if bits < self.infinity() && biased < (1 << self.exp) {
             return bits;
         }
@@ -113,7 +122,8 @@ pub(crate) enum Value {
     },
 }
 
-/// Bit at which operands of additions have their highest one: room for a carry above, and for guard bits below.
+/// Bit at which operands of additions have their highest one: room for a carry above, and for guard
+/// bits below.
 const ADD_TOP: u32 = 124;
 
 impl Value {
@@ -147,7 +157,8 @@ impl Value {
         }
     }
 
-    /// The sum, good for one rounding to at most 64 bits. `round` decides the sign of a zero from cancellation.
+    /// The sum, good for one rounding to at most 64 bits. `round` decides the sign of a zero from
+    /// cancellation.
     pub(crate) fn add(self, other: Value, round: Round) -> Value {
         use Value::{Finite, Infinite, Nan, Zero};
         match (self, other) {
@@ -172,7 +183,11 @@ impl Value {
                 } else {
                     ((big.2 - aligned) << 1) - u128::from(lost)
                 };
-                if mant == 0 { Zero(round == Round::Down) } else { Finite { sign: big.0, exp, mant } }
+                if mant == 0 {
+                    Zero(round == Round::Down)
+                } else {
+                    Finite { sign: big.0, exp, mant }
+                }
             }
         }
     }
@@ -190,7 +205,11 @@ impl Value {
                 let down = mb.leading_zeros() - 64;
                 let (n, d) = (ma << up, mb << down);
                 let (q, r) = (n / d, n % d);
-                Finite { sign, exp: ea - up as i32 - (eb - down as i32) - 1, mant: q << 1 | u128::from(r != 0) }
+                Finite {
+                    sign,
+                    exp: ea - up as i32 - (eb - down as i32) - 1,
+                    mant: q << 1 | u128::from(r != 0),
+                }
             }
         }
     }
@@ -205,7 +224,11 @@ impl Value {
                 }
                 let m = mant << up;
                 let r = m.isqrt();
-                Value::Finite { sign: false, exp: (exp - up as i32) / 2 - 1, mant: r << 1 | u128::from(r * r != m) }
+                Value::Finite {
+                    sign: false,
+                    exp: (exp - up as i32) / 2 - 1,
+                    mant: r << 1 | u128::from(r * r != m),
+                }
             }
             Value::Finite { .. } | Value::Nan | Value::Infinite(true) => Value::Nan,
             Value::Infinite(false) | Value::Zero(_) => self,
@@ -235,7 +258,8 @@ pub(crate) enum Binary {
     Div,
 }
 
-/// Operations on `f64` hand on the first NaN among their operands, made quiet; the other formats have one NaN.
+/// Operations on `f64` hand on the first NaN among their operands, made quiet; the other formats
+/// have one NaN.
 fn handed_on(format: Format, operands: &[u64]) -> Option<u64> {
     let quiet = 1 << (format.frac - 1);
     let nan = operands.iter().find(|&&bits| format.unpack(bits) == Value::Nan)?;

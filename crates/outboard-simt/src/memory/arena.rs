@@ -1,7 +1,9 @@
-//! The addresses that the engines of a process have together: each has a part of its own, and they share one for reservations.
+//! The addresses that the engines of a process have together: each has a part of its own, and they
+//! share one for reservations.
 //!
-//! Compiled code of each engine checks against the whole arena, with a validity table of the engine's own, so that kernels of every engine reach
-//! what is mapped into reservations as they reach everything else.
+//! Compiled code of each engine checks against the whole arena, with a validity table of the
+//! engine's own, so that kernels of every engine reach what is mapped into reservations as they
+//! reach everything else.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +13,8 @@ use parking_lot::Mutex;
 use super::region::Region;
 use super::{ALIGN, GRANULE_SHIFT, Mapping, PAGE};
 
-/// The most address space of an engine for shared and local memory of running blocks and kernel parameters.
+/// The most address space of an engine for shared and local memory of running blocks and kernel
+/// parameters.
 const MOST_INTERNAL: u64 = 64 << 30;
 /// The least of it, where many engines share the addresses.
 const LEAST_INTERNAL: u64 = 16 << 30;
@@ -31,8 +34,9 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Takes the addresses for so many engines with `total` bytes of device memory each: `addresses` bytes in all if these are enough. What the memory does
-    /// not need is for reservations, at least half of it if the memory lets it.
+    /// Takes the addresses for so many engines with `total` bytes of device memory each:
+    /// `addresses` bytes in all if these are enough. What the memory does not need is for
+    /// reservations, at least half of it if the memory lets it.
     pub(super) fn new(engines: u64, total: u64, addresses: u64) -> io::Result<Arc<Arena>> {
         let total = total.max(ALIGN).next_multiple_of(ALIGN);
         // Twice the memory: fragmentation of addresses must not look like memory that is used up.
@@ -40,10 +44,12 @@ impl Arena {
         let half = (addresses / 2 / engines) & !(PAGE - 1);
         let internal_span = half.saturating_sub(device_span).clamp(LEAST_INTERNAL, MOST_INTERNAL);
         let own = engines * (device_span + internal_span);
-        let reserved_span = addresses.saturating_sub(own).max(engines * total + LEAST_RESERVED) & !(PAGE - 1);
+        let reserved_span =
+            addresses.saturating_sub(own).max(engines * total + LEAST_RESERVED) & !(PAGE - 1);
         let mapping = Mapping::new(own + reserved_span)?;
         let reserved_base = mapping.base + own;
-        let reserved = Mutex::new(Region::new(reserved_base, reserved_base + reserved_span, reserved_span));
+        let reserved =
+            Mutex::new(Region::new(reserved_base, reserved_base + reserved_span, reserved_span));
         Ok(Arc::new(Arena { mapping, total, device_span, internal_span, reserved_base, reserved }))
     }
 
@@ -77,7 +83,8 @@ mod tests {
     const GIB: u64 = 1 << 30;
     const TIB: u64 = 1 << 40;
 
-    /// What a server may reserve by address, wherever in the first 64 GiB of a window of 2 TiB the arena lies.
+    /// What a server may reserve by address, wherever in the first 64 GiB of a window of 2 TiB the
+    /// arena lies.
     #[test]
     fn the_upper_half_of_a_window_is_for_reservations() {
         for engines in 1..=16 {
@@ -88,7 +95,11 @@ mod tests {
             for before in [0, 64 * GIB] {
                 let window = arena.base() - before;
                 let taken = reserved.alloc_at(window + TIB, 3 * (TIB / 4) - (2 << 20));
-                assert_eq!(taken, Ok(window + TIB), "{engines} engines, {before} bytes before them");
+                assert_eq!(
+                    taken,
+                    Ok(window + TIB),
+                    "{engines} engines, {before} bytes before them"
+                );
                 reserved.free(window + TIB);
             }
         }

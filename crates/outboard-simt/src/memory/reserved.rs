@@ -1,7 +1,9 @@
-//! Address ranges without memory of their own, into which memory is mapped: what the virtual-memory calls and memory of other processes need.
+//! Address ranges without memory of their own, into which memory is mapped: what the virtual-memory
+//! calls and memory of other processes need.
 //!
-//! They lie in a part of the arena of their own, so that kernels of all its engines reach what is mapped there as they reach everything else.
-//! What is mapped may be used as a whole, together with its neighbours, or divided into parts, each used as if it were an allocation.
+//! They lie in a part of the arena of their own, so that kernels of all its engines reach what is
+//! mapped there as they reach everything else. What is mapped may be used as a whole, together with
+//! its neighbours, or divided into parts, each used as if it were an allocation.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +20,8 @@ pub(super) struct Open {
     joins: bool,
 }
 
-/// Makes device memory a file, which other processes can map too. Without one it stays as it is: private.
+/// Makes device memory a file, which other processes can map too. Without one it stays as it is:
+/// private.
 pub(super) fn share(base: u64, bytes: u64) -> Option<OwnedFd> {
     let file = named_file("outboard-arena", bytes).ok()?;
     // SAFETY: the range lies in an arena of our own, and nothing uses it yet.
@@ -40,8 +43,16 @@ pub fn named_file(name: &str, bytes: u64) -> std::io::Result<OwnedFd> {
 
 /// # Safety
 /// The range is address space of ours that holds nothing.
-unsafe fn place(address: u64, bytes: u64, file: BorrowedFd<'_>, offset: u64) -> std::io::Result<()> {
-    let (access, how) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE);
+unsafe fn place(
+    address: u64,
+    bytes: u64,
+    file: BorrowedFd<'_>,
+    offset: u64,
+) -> std::io::Result<()> {
+    let (access, how) = (
+        ProtFlags::READ | ProtFlags::WRITE,
+        MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE,
+    );
     // SAFETY: by the contract above.
     unsafe { mmap(address as *mut c_void, bytes as usize, access, how, file, offset) }?;
     Ok(())
@@ -53,7 +64,8 @@ pub(super) fn punch(file: &OwnedFd, offset: u64, bytes: u64) {
 }
 
 impl Memory {
-    /// Reserves `bytes` (whole pages) of addresses at a multiple of `align`, at `hint` if that is free.
+    /// Reserves `bytes` (whole pages) of addresses at a multiple of `align`, at `hint` if that is
+    /// free.
     pub fn reserve(&self, bytes: u64, align: u64, hint: u64) -> Result<u64, OutOfMemory> {
         let mut reserved = self.arena.reserved.lock();
         if hint != 0
@@ -65,7 +77,8 @@ impl Memory {
         reserved.alloc(bytes, align.max(PAGE))
     }
 
-    /// Gives a reservation back, in which nothing is mapped any more. Whether there was one at `address`.
+    /// Gives a reservation back, in which nothing is mapped any more. Whether there was one at
+    /// `address`.
     pub fn unreserve(&self, address: u64) -> bool {
         let mut reserved = self.arena.reserved.lock();
         let there = reserved.live.contains_key(&address);
@@ -77,11 +90,20 @@ impl Memory {
     pub fn is_reserved(&self, address: u64, bytes: u64) -> bool {
         let reserved = self.arena.reserved.lock();
         let below = reserved.live.range(..=address).next_back();
-        below.is_some_and(|(start, live)| address - start < live.bytes && bytes <= live.bytes - (address - start))
+        below.is_some_and(|(start, live)| {
+            address - start < live.bytes && bytes <= live.bytes - (address - start)
+        })
     }
 
-    /// Maps whole pages of a file into a reservation, for all engines. Nobody may use them before [`Memory::open`]. `false` outside of reservations.
-    pub fn map(&self, address: u64, bytes: u64, file: BorrowedFd<'_>, offset: u64) -> std::io::Result<bool> {
+    /// Maps whole pages of a file into a reservation, for all engines. Nobody may use them before
+    /// [`Memory::open`]. `false` outside of reservations.
+    pub fn map(
+        &self,
+        address: u64,
+        bytes: u64,
+        file: BorrowedFd<'_>,
+        offset: u64,
+    ) -> std::io::Result<bool> {
         if bytes == 0 || !address.is_multiple_of(PAGE) || !self.is_reserved(address, bytes) {
             return Ok(false);
         }
@@ -90,12 +112,14 @@ impl Memory {
         Ok(true)
     }
 
-    /// Lets kernels of this engine, copies and fills use a range of what [`Memory::map`] made. They may run on into ranges next to it.
+    /// Lets kernels of this engine, copies and fills use a range of what [`Memory::map`] made. They
+    /// may run on into ranges next to it.
     pub fn open(&self, address: u64, bytes: u64) {
         self.open_as(address, Open { bytes, joins: true });
     }
 
-    /// As [`Memory::open`], for a part (at a multiple of 256) that is used as an allocation of just these bytes.
+    /// As [`Memory::open`], for a part (at a multiple of 256) that is used as an allocation of just
+    /// these bytes.
     pub fn open_part(&self, address: u64, bytes: u64) {
         self.open_as(address, Open { bytes, joins: false });
     }
@@ -122,8 +146,10 @@ impl Memory {
         if !self.is_reserved(address, bytes) {
             return;
         }
-        let (access, how) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
+        let (access, how) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+        );
         // SAFETY: a reserved range of the arena, which nobody may use any more.
         let _ = unsafe { mmap_anonymous(address as *mut c_void, bytes as usize, access, how) };
     }
@@ -159,7 +185,8 @@ impl Memory {
         (!part.joins && address - start < part.bytes).then_some((*start, part.bytes))
     }
 
-    /// Allocates device memory that has no address for kernels but those at which it is mapped, and returns its place in [`Memory::file`].
+    /// Allocates device memory that has no address for kernels but those at which it is mapped, and
+    /// returns its place in [`Memory::file`].
     pub fn alloc_physical(&self, bytes: u64) -> Result<u64, OutOfMemory> {
         Ok(self.device.lock().alloc(bytes, PAGE)? - self.base)
     }
@@ -189,7 +216,8 @@ impl Memory {
         self.device.lock().used -= bytes;
     }
 
-    /// The file that holds device memory, from its first address on; `None` where the system has no such files.
+    /// The file that holds device memory, from its first address on; `None` where the system has no
+    /// such files.
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
@@ -212,19 +240,32 @@ mod tests {
         assert!(range.is_multiple_of(2 * MIB) && memory.contains(range) && !memory.is_valid(range));
         assert!(memory.map(range, 2 * MIB, file, place).expect("map"));
         assert!(memory.map(range + 2 * MIB, 2 * MIB, file, place).expect("map"));
-        assert!(!memory.map(range + 8 * MIB, 4096, file, place).expect("map"), "outside of the reservation");
+        assert!(
+            !memory.map(range + 8 * MIB, 4096, file, place).expect("map"),
+            "outside of the reservation"
+        );
         assert!(!memory.check(range, 1), "mapped is not accessible");
         memory.open(range, 2 * MIB);
         memory.open(range + 2 * MIB, 2 * MIB);
-        assert!(memory.check(range, 4 * MIB) && !memory.check(range, 4 * MIB + 1) && !memory.check(range + 4 * MIB, 1));
-        assert!(memory.is_valid(range) && memory.is_valid(range + 2 * MIB) && memory.range_of(range).is_none());
+        assert!(
+            memory.check(range, 4 * MIB)
+                && !memory.check(range, 4 * MIB + 1)
+                && !memory.check(range + 4 * MIB, 1)
+        );
+        assert!(
+            memory.is_valid(range)
+                && memory.is_valid(range + 2 * MIB)
+                && memory.range_of(range).is_none()
+        );
         // SAFETY: both are mapped, and nobody else uses them.
         unsafe {
             (range as *mut u32).write_volatile(77);
             assert_eq!(((range + 2 * MIB) as *const u32).read_volatile(), 77);
         }
         memory.unmap(range, 2 * MIB);
-        assert!(!memory.check(range, 1) && memory.check(range + 2 * MIB, 1) && !memory.is_valid(range));
+        assert!(
+            !memory.check(range, 1) && memory.check(range + 2 * MIB, 1) && !memory.is_valid(range)
+        );
         memory.unmap(range + 2 * MIB, 2 * MIB);
         memory.free_physical(place);
         assert!(memory.unreserve(range) && !memory.unreserve(range));
@@ -251,15 +292,28 @@ mod tests {
                 && !memory.check(one + 700, 1)
         );
         assert!(memory.is_valid(one) && memory.is_valid(one + 767) && !memory.is_valid(one + 768));
-        assert!(memory.check(next, 512) && !memory.check(next, 513), "not even into a part that is next to it");
+        assert!(
+            memory.check(next, 512) && !memory.check(next, 513),
+            "not even into a part that is next to it"
+        );
         assert!(!memory.check(last, 257) && memory.check(last + 256, 2 * MIB), "nor into a range");
-        assert_eq!((memory.range_of(next + 511), memory.range_of(one + 700)), (Some((next, 512)), None));
+        assert_eq!(
+            (memory.range_of(next + 511), memory.range_of(one + 700)),
+            (Some((next, 512)), None)
+        );
         memory.close(next, 512);
-        assert!(!memory.check(next, 1) && !memory.is_valid(next) && memory.range_of(next).is_none());
-        assert!(memory.check(one, 700) && memory.check(next + 512, 256) && memory.is_valid(next + 512));
+        assert!(
+            !memory.check(next, 1) && !memory.is_valid(next) && memory.range_of(next).is_none()
+        );
+        assert!(
+            memory.check(one, 700) && memory.check(next + 512, 256) && memory.is_valid(next + 512)
+        );
         memory.unmap(block, 2 * MIB);
         assert!(
-            !memory.check(one, 1) && !memory.is_valid(one) && !memory.check(last, 1) && memory.check(last + 256, 1)
+            !memory.check(one, 1)
+                && !memory.is_valid(one)
+                && !memory.check(last, 1)
+                && memory.check(last + 256, 1)
         );
         memory.open_part(one + 256, 1);
         assert!(!memory.check(one, 1), "what was there is forgotten");
@@ -269,8 +323,14 @@ mod tests {
     fn engines_share_the_addresses_and_each_opens_for_itself() {
         let all = Memory::several(3, 8 * MIB, TIB).expect("reserve");
         let [first, second, third] = &all[..] else { panic!("three") };
-        let (own, others) = (second.alloc(4096, 1).expect("memory"), third.alloc(4096, 1).expect("memory"));
-        assert!(second.is_valid(own) && second.check(own, 4096) && !first.is_valid(own) && !first.check(own, 1));
+        let (own, others) =
+            (second.alloc(4096, 1).expect("memory"), third.alloc(4096, 1).expect("memory"));
+        assert!(
+            second.is_valid(own)
+                && second.check(own, 4096)
+                && !first.is_valid(own)
+                && !first.check(own, 1)
+        );
         assert!(second.contains(others) && !second.check(others, 1) && !second.is_valid(others));
         let range = first.reserve(4 * MIB, 2 * MIB, 0).expect("addresses");
         assert!(third.is_reserved(range, 4 * MIB) && third.reserve(4 * MIB, 0, range) != Ok(range));
@@ -278,7 +338,10 @@ mod tests {
         assert!(second.map(range, 2 * MIB, third.file().expect("a file"), place).expect("map"));
         second.open_part(range, 2 * MIB);
         assert!(
-            second.is_valid(range) && second.check(range, 2 * MIB) && !first.is_valid(range) && !first.check(range, 1)
+            second.is_valid(range)
+                && second.check(range, 2 * MIB)
+                && !first.is_valid(range)
+                && !first.check(range, 1)
         );
         // SAFETY: all of it is mapped, and nobody else uses it.
         unsafe {
@@ -308,7 +371,10 @@ mod tests {
         let far = memory.base() + TIB - 100 * MIB;
         assert_eq!(memory.reserve(64 * MIB, 0, far), Ok(far));
         let small = Memory::new(64 * MIB, 0).expect("reserve");
-        assert!(small.reserve(64 * MIB, 0, 0).is_ok(), "as much as there is memory can always be reserved");
+        assert!(
+            small.reserve(64 * MIB, 0, 0).is_ok(),
+            "as much as there is memory can always be reserved"
+        );
     }
 
     #[test]

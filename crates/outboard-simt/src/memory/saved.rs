@@ -14,7 +14,8 @@ pub struct Saved {
 }
 
 impl Memory {
-    /// Takes what is in all allocations and gives the whole pages of large ones back to the system. These read as zero until [`Memory::restore`].
+    /// Takes what is in all allocations and gives the whole pages of large ones back to the system.
+    /// These read as zero until [`Memory::restore`].
     ///
     /// # Safety
     /// Nothing uses device memory until it has been restored.
@@ -25,7 +26,8 @@ impl Memory {
         let mut at = 0;
         for (address, bytes) in &ranges {
             // SAFETY: a live allocation, which nothing writes to, as the caller says.
-            let memory = unsafe { std::slice::from_raw_parts(*address as *const u8, *bytes as usize) };
+            let memory =
+                unsafe { std::slice::from_raw_parts(*address as *const u8, *bytes as usize) };
             file.write_all_at(memory, at)?;
             at += bytes;
         }
@@ -43,7 +45,8 @@ impl Memory {
         let mut at = 0;
         for (address, bytes) in &saved.ranges {
             // SAFETY: still allocated, as nothing has used the memory since.
-            let memory = unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, *bytes as usize) };
+            let memory =
+                unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, *bytes as usize) };
             saved.file.read_exact_at(memory, at)?;
             at += bytes;
         }
@@ -58,9 +61,12 @@ mod tests {
     #[test]
     fn memory_comes_back_to_where_it_was() {
         let memory = Memory::new(16 << 20, 1 << 40).unwrap();
-        let places: Vec<(u64, u64)> = [100, 4096, 1 << 20].map(|bytes| (memory.alloc(bytes, 1).unwrap(), bytes)).into();
+        let places: Vec<(u64, u64)> =
+            [100, 4096, 1 << 20].map(|bytes| (memory.alloc(bytes, 1).unwrap(), bytes)).into();
         // SAFETY: allocated above.
-        let bytes = |(at, len): (u64, u64)| unsafe { std::slice::from_raw_parts_mut(at as *mut u8, len as usize) };
+        let bytes = |(at, len): (u64, u64)| unsafe {
+            std::slice::from_raw_parts_mut(at as *mut u8, len as usize)
+        };
         for (fill, place) in places.iter().enumerate() {
             bytes(*place).fill(fill as u8 + 7);
         }

@@ -40,15 +40,22 @@ fn kind(addr: u64, info: u64) -> FaultKind {
     }
 }
 
-/// An access to an address that is not valid device memory: finds registered host memory, or records a fault and gives 0.
-pub(crate) unsafe extern "C" fn resolve(thread: *const ThreadContext, addr: u64, site: u64, info: u64) -> u64 {
+/// An access to an address that is not valid device memory: finds registered host memory, or
+/// records a fault and gives 0.
+pub(crate) unsafe extern "C" fn resolve(
+    thread: *const ThreadContext,
+    addr: u64,
+    site: u64,
+    info: u64,
+) -> u64 {
     // SAFETY: compiled code passes its own context.
     let thread = unsafe { &*thread };
     let state = thread.state();
     let size = info & 0xff;
     let memory = &state.grid().core().memory;
     if addr.is_multiple_of(size) {
-        // Neighbouring accesses hit the same range: it is looked up again only when registrations have changed.
+        // Neighbouring accesses hit the same range: it is looked up again only when registrations
+        // have changed.
         let changes = memory.host_changes();
         let (mut start, mut bytes) = thread.host_range.get();
         if thread.host_seen.get() != changes || addr.wrapping_sub(start) >= bytes {
@@ -66,7 +73,12 @@ pub(crate) unsafe extern "C" fn resolve(thread: *const ThreadContext, addr: u64,
 }
 
 /// An access outside its window.
-pub(crate) unsafe extern "C" fn window_fault(thread: *const ThreadContext, offset: u64, site: u64, info: u64) -> u32 {
+pub(crate) unsafe extern "C" fn window_fault(
+    thread: *const ThreadContext,
+    offset: u64,
+    site: u64,
+    info: u64,
+) -> u32 {
     // SAFETY: compiled code passes its own context.
     let thread = unsafe { &*thread };
     thread.state().record_fault(thread, site, kind(offset, info))
@@ -84,13 +96,20 @@ pub(crate) enum Stop {
 }
 
 /// Records a fault; `value` belongs to the reason.
-pub(crate) unsafe extern "C" fn stop(thread: *const ThreadContext, reason: u64, value: u64, site: u64) -> u32 {
+pub(crate) unsafe extern "C" fn stop(
+    thread: *const ThreadContext,
+    reason: u64,
+    value: u64,
+    site: u64,
+) -> u32 {
     // SAFETY: compiled code passes its own context.
     let thread = unsafe { &*thread };
     let kind = match reason {
         r if r == Stop::StackOverflow as u64 => FaultKind::StackOverflow,
         r if r == Stop::InvalidCall as u64 => FaultKind::InvalidCall(value),
-        r if r == Stop::DeviceLaunch as u64 => FaultKind::Unsupported("launching a kernel from a kernel".into()),
+        r if r == Stop::DeviceLaunch as u64 => {
+            FaultKind::Unsupported("launching a kernel from a kernel".into())
+        }
         r if r == Stop::HeapCorruption as u64 => {
             FaultKind::IllegalAddress { addr: value, size: 1, space: Space::Generic }
         }

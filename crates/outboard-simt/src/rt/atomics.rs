@@ -1,4 +1,5 @@
-//! Atomic operations that the processor has no instruction for, on addresses that compiled code has checked.
+//! Atomic operations that the processor has no instruction for, on addresses that compiled code has
+//! checked.
 //!
 //! Each loops over a compare-and-exchange of the word; 16-bit values use 16-bit words.
 
@@ -7,11 +8,13 @@ use half::{bf16, f16};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 fn update32(ptr: u64, f: impl Fn(u32) -> u32) -> u32 {
-    // SAFETY: compiled code passes an address it has checked for four bytes, aligned; all concurrent accesses are atomic or races of the
-    // program itself.
+    // SAFETY: compiled code passes an address it has checked for four bytes, aligned; all
+    // concurrent accesses are atomic or races of the program itself.
     let word = unsafe { AtomicU32::from_ptr(ptr as *mut u32) };
     let mut old = word.load(Ordering::Relaxed);
-    while let Err(now) = word.compare_exchange_weak(old, f(old), Ordering::SeqCst, Ordering::Relaxed) {
+    while let Err(now) =
+        word.compare_exchange_weak(old, f(old), Ordering::SeqCst, Ordering::Relaxed)
+    {
         old = now;
     }
     old
@@ -21,7 +24,9 @@ fn update16(ptr: u64, f: impl Fn(u16) -> u16) -> u16 {
     // SAFETY: as in `update32`, for two bytes.
     let word = unsafe { AtomicU16::from_ptr(ptr as *mut u16) };
     let mut old = word.load(Ordering::Relaxed);
-    while let Err(now) = word.compare_exchange_weak(old, f(old), Ordering::SeqCst, Ordering::Relaxed) {
+    while let Err(now) =
+        word.compare_exchange_weak(old, f(old), Ordering::SeqCst, Ordering::Relaxed)
+    {
         old = now;
     }
     old
@@ -31,7 +36,9 @@ fn update64(ptr: u64, f: impl Fn(u64) -> u64) -> u64 {
     // SAFETY: as in `update32`, for eight bytes.
     let word = unsafe { AtomicU64::from_ptr(ptr as *mut u64) };
     let mut old = word.load(Ordering::Relaxed);
-    while let Err(now) = word.compare_exchange_weak(old, f(old), Ordering::SeqCst, Ordering::Relaxed) {
+    while let Err(now) =
+        word.compare_exchange_weak(old, f(old), Ordering::SeqCst, Ordering::Relaxed)
+    {
         old = now;
     }
     old

@@ -2,13 +2,14 @@
 
 use outboard_ptx::ir::{CmpOp, PrmtMode, VideoOp};
 
-/// The part of a position or length that counts: of the 32-bit forms the low byte, as the manual says; hardware takes the 64-bit forms'
-/// operands as they are.
+/// The part of a position or length that counts: of the 32-bit forms the low byte, as the manual
+/// says; hardware takes the 64-bit forms' operands as they are.
 fn effective(width: u32, operand: u32) -> u32 {
     if width == 32 { operand & 0xff } else { operand.min(0xff) }
 }
 
-/// Extracts `len` bits from position `pos`. Bits beyond the value repeat its sign (signed) or are zero.
+/// Extracts `len` bits from position `pos`. Bits beyond the value repeat its sign (signed) or are
+/// zero.
 pub(crate) extern "C" fn bfe(width: u32, signed: u32, value: u64, pos: u32, len: u32) -> u64 {
     let (pos, len) = (effective(width, pos), effective(width, len));
     let value = if width == 32 { value & 0xffff_ffff } else { value };
@@ -114,8 +115,15 @@ pub(crate) fn permute(mode: PrmtMode, a: u32, b: u32, c: u32) -> u32 {
     })
 }
 
-const PRMT_MODES: [PrmtMode; 7] =
-    [PrmtMode::Generic, PrmtMode::F4e, PrmtMode::B4e, PrmtMode::Rc8, PrmtMode::Ecl, PrmtMode::Ecr, PrmtMode::Rc16];
+const PRMT_MODES: [PrmtMode; 7] = [
+    PrmtMode::Generic,
+    PrmtMode::F4e,
+    PrmtMode::B4e,
+    PrmtMode::Rc8,
+    PrmtMode::Ecl,
+    PrmtMode::Ecr,
+    PrmtMode::Rc16,
+];
 
 /// Number of a permutation mode.
 pub(crate) fn prmt_code(mode: PrmtMode) -> u32 {
@@ -160,7 +168,8 @@ impl Video {
             code |= u64::from(flag) << (12 + i);
         }
         for i in 0..4 {
-            code |= u64::from(self.a_sel[i] & 7) << (20 + 4 * i) | u64::from(self.b_sel[i] & 7) << (36 + 4 * i);
+            code |= u64::from(self.a_sel[i] & 7) << (20 + 4 * i)
+                | u64::from(self.b_sel[i] & 7) << (36 + 4 * i);
         }
         code
     }
@@ -196,7 +205,11 @@ pub(crate) extern "C" fn video(code: u64, a: u32, b: u32, c: u32) -> u32 {
             12 => i64::from(x > y),
             _ => i64::from(x >= y),
         };
-        let (low, high) = if flag(0) { (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1) } else { (0, mask as i64) };
+        let (low, high) = if flag(0) {
+            (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1)
+        } else {
+            (0, mask as i64)
+        };
         let value = if flag(3) { value.clamp(low, high) } else { value };
         if code >> (8 + i) & 1 != 0 {
             sum = sum.wrapping_add(value as u32);
@@ -220,7 +233,10 @@ mod tests {
         assert_eq!(bfe(64, 0, u64::MAX, 0, 64), u64::MAX);
         assert_eq!(bfi(32, 0xf, 0, 4, 2), 0x30);
         assert_eq!(bfi(64, 0xff, 0, 60, 8), 0xf << 60);
-        assert_eq!((bfind(32, 0, 0, 0), bfind(32, 0, 0, 0x100), bfind(32, 1, 0, 0xffff_fffe)), (u32::MAX, 8, 0));
+        assert_eq!(
+            (bfind(32, 0, 0, 0), bfind(32, 0, 0, 0x100), bfind(32, 1, 0, 0xffff_fffe)),
+            (u32::MAX, 8, 0)
+        );
         assert_eq!(bfind(32, 0, 1, 0x100), 23);
         assert_eq!((fns(0b1010, 0, 2), fns(0b1010, 3, -2i32 as u32), fns(0b1010, 1, 0)), (3, 1, 1));
         assert_eq!((bmsk(0, 4, 4), bmsk(0, 0, 40), bmsk(1, 33, 33)), (0xf0, u32::MAX, 2));

@@ -1,5 +1,5 @@
-//! Arithmetic with rounding modes and narrow types, as compiled code calls it. A `u32` describes the operation, so that few entry points
-//! serve many forms.
+//! Arithmetic with rounding modes and narrow types, as compiled code calls it. A `u32` describes
+//! the operation, so that few entry points serve many forms.
 
 use crate::math::narrow;
 use crate::math::soft::{self, Binary, Format};
@@ -9,7 +9,8 @@ use outboard_ptx::ir::Round;
 pub(crate) const FORMATS: [Format; 6] =
     [Format::F16, Format::BF16, Format::F32, Format::F64, Format::TF32, Format::E5M2];
 
-const ROUNDS: [Round; 5] = [Round::NearestEven, Round::Zero, Round::Down, Round::Up, Round::NearestAway];
+const ROUNDS: [Round; 5] =
+    [Round::NearestEven, Round::Zero, Round::Down, Round::Up, Round::NearestAway];
 const BINARIES: [Binary; 4] = [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div];
 
 fn index<T: PartialEq>(list: &[T], value: &T) -> u32 {

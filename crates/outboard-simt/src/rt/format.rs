@@ -38,7 +38,8 @@ struct Spec {
 }
 
 impl Spec {
-    /// Formats one value as C would: `letter` is the conversion with the length modifier that fits the type of the value.
+    /// Formats one value as C would: `letter` is the conversion with the length modifier that fits
+    /// the type of the value.
     fn text(&self, letter: &str, value: Value) -> Vec<u8> {
         let mut spec = format!("%{}", self.flags);
         if let Some(width) = self.width {
@@ -52,8 +53,8 @@ impl Spec {
         // Room for the longest f64 in `%f`, and for the widest field with the greatest precision.
         let mut buffer = [0u8; 2 * WIDTH_MAX as usize + 512];
         let (at, room) = (buffer.as_mut_ptr().cast(), buffer.len());
-        // SAFETY: the specification was built above from checked parts, takes exactly one argument of the given type, and writes at most
-        // `room` bytes.
+        // SAFETY: the specification was built above from checked parts, takes exactly one argument
+        // of the given type, and writes at most `room` bytes.
         let length = unsafe {
             match value {
                 Value::Int(value) => libc::snprintf(at, room, spec.as_ptr(), value),
@@ -76,8 +77,8 @@ enum Value {
     Float(f64),
 }
 
-/// Formats `text` with the arguments at address `args`. Gives the result and the number of arguments used, or `None` when an address
-/// is bad.
+/// Formats `text` with the arguments at address `args`. Gives the result and the number of
+/// arguments used, or `None` when an address is bad.
 pub(crate) fn format(reader: &Reader<'_>, text: &[u8], args: u64) -> Option<(Vec<u8>, u32)> {
     let mut args = Arguments { reader, next: args, count: 0 };
     let mut out = Vec::with_capacity(text.len() + 16);
@@ -105,7 +106,8 @@ pub(crate) fn format(reader: &Reader<'_>, text: &[u8], args: u64) -> Option<(Vec
         if text.get(i) == Some(&b'.') {
             i += 1;
             // A negative precision counts as none.
-            spec.precision = Some(number(text, &mut i, &mut args)?.unwrap_or(0)).filter(|&p| p >= 0);
+            spec.precision =
+                Some(number(text, &mut i, &mut args)?.unwrap_or(0)).filter(|&p| p >= 0);
         }
         let modifier = i;
         while text.get(i).is_some_and(|c| b"hlLqjzt".contains(c)) {
@@ -196,7 +198,8 @@ mod tests {
                 }
             }
         }
-        let (text, _) = format(&Reader(&memory), text.as_bytes(), addr).expect("addresses are good");
+        let (text, _) =
+            format(&Reader(&memory), text.as_bytes(), addr).expect("addresses are good");
         String::from_utf8(text).expect("text")
     }
 
@@ -213,8 +216,17 @@ mod tests {
         args.extend(*b"STRING!!");
         args.extend(u64::from(b'c').to_le_bytes());
         assert_eq!(run("%u %llu [%-6s]%3c%%", &args), "7 18446744073709551615 [text  ]  c%");
-        assert_eq!(run("%5.1e %g", &[1e10f64.to_le_bytes(), 0.1f64.to_le_bytes()].concat()), "1.0e+10 0.1");
-        assert_eq!(run("%*d %hhd", &[3u32.to_le_bytes(), 7u32.to_le_bytes(), 300u32.to_le_bytes()].concat()), "  7 44");
+        assert_eq!(
+            run("%5.1e %g", &[1e10f64.to_le_bytes(), 0.1f64.to_le_bytes()].concat()),
+            "1.0e+10 0.1"
+        );
+        assert_eq!(
+            run(
+                "%*d %hhd",
+                &[3u32.to_le_bytes(), 7u32.to_le_bytes(), 300u32.to_le_bytes()].concat()
+            ),
+            "  7 44"
+        );
         assert_eq!(run("100%", &[]), "100%");
     }
 

@@ -33,7 +33,8 @@ impl Heap {
         }
         let Some(state) = state.as_mut() else { return 0 };
         let Some(size) = bytes.max(1).checked_next_multiple_of(ALIGN) else { return 0 };
-        let Some((start, len)) = state.free.iter().find(|&(_, &len)| len >= size).map(|(&start, &len)| (start, len))
+        let Some((start, len)) =
+            state.free.iter().find(|&(_, &len)| len >= size).map(|(&start, &len)| (start, len))
         else {
             return 0;
         };

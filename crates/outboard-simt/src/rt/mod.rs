@@ -1,8 +1,9 @@
 //! Runtime functions that compiled code calls.
 //!
-//! All are `extern "C"` and none panics or unwinds. Those that may fault return a status or a null result, with the fault recorded in
-//! the block. A runtime function that suspends its thread holds nothing that needs dropping while it does, because a faulting block
-//! abandons its suspended threads.
+//! All are `extern "C"` and none panics or unwinds. Those that may fault return a status or a null
+//! result, with the fault recorded in the block. A runtime function that suspends its thread holds
+//! nothing that needs dropping while it does, because a faulting block abandons its suspended
+//! threads.
 
 pub(crate) mod access;
 pub(crate) mod atomics;

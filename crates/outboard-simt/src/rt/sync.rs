@@ -14,12 +14,20 @@ pub(crate) const BAR_AND: u32 = 2;
 pub(crate) const BAR_OR: u32 = 3;
 pub(crate) const BAR_POPC: u32 = 4;
 
-/// `bar`: `count` threads (0: all), for reductions a predicate. The reduction's value comes back in the context.
-pub(crate) unsafe extern "C" fn bar(thread: *const ThreadContext, kind: u32, id: u32, count: u32, pred: u32) -> u32 {
+/// `bar`: `count` threads (0: all), for reductions a predicate. The reduction's value comes back in
+/// the context.
+pub(crate) unsafe extern "C" fn bar(
+    thread: *const ThreadContext,
+    kind: u32,
+    id: u32,
+    count: u32,
+    pred: u32,
+) -> u32 {
     // SAFETY: compiled code passes its own context.
     let thread = unsafe { &*thread };
     let reduces = kind >= BAR_AND;
-    let (trues, all) = thread.state().barrier(thread, id, count, kind != BAR_ARRIVE, reduces.then_some(pred != 0));
+    let (trues, all) =
+        thread.state().barrier(thread, id, count, kind != BAR_ARRIVE, reduces.then_some(pred != 0));
     match kind {
         BAR_AND => u32::from(trues == all),
         BAR_OR => u32::from(trues != 0),
@@ -52,16 +60,25 @@ fn decode(code: u32, b: u32, c: u32) -> Collective {
     let sub = code >> 8 & 0xff;
     match code & 0xff {
         1 => {
-            let mode = [ShflMode::Up, ShflMode::Down, ShflMode::Bfly, ShflMode::Idx][sub as usize & 3];
+            let mode =
+                [ShflMode::Up, ShflMode::Down, ShflMode::Bfly, ShflMode::Idx][sub as usize & 3];
             Collective::Shfl { mode, b, c }
         }
-        2 => Collective::Vote([VoteMode::All, VoteMode::Any, VoteMode::Uni, VoteMode::Ballot][sub as usize & 3]),
+        2 => Collective::Vote(
+            [VoteMode::All, VoteMode::Any, VoteMode::Uni, VoteMode::Ballot][sub as usize & 3],
+        ),
         3 => Collective::MatchAny,
         4 => Collective::MatchAll,
         5 => {
-            let ops = [ReduxOp::Add, ReduxOp::Min, ReduxOp::Max, ReduxOp::And, ReduxOp::Or, ReduxOp::Xor];
+            let ops =
+                [ReduxOp::Add, ReduxOp::Min, ReduxOp::Max, ReduxOp::And, ReduxOp::Or, ReduxOp::Xor];
             let ty = [Type::U32, Type::S32, Type::F32, Type::U32][(code >> 16 & 3) as usize];
-            Collective::Redux { op: ops[sub as usize % 6], ty, abs: code >> 20 & 1 != 0, nan: code >> 21 & 1 != 0 }
+            Collective::Redux {
+                op: ops[sub as usize % 6],
+                ty,
+                abs: code >> 20 & 1 != 0,
+                nan: code >> 21 & 1 != 0,
+            }
         }
         6 => Collective::ActiveMask,
         7 => Collective::Elect,
@@ -135,12 +152,20 @@ pub(crate) enum MbarrierCall {
     Raise,
 }
 
-/// An operation on the barrier object at `ptr`, which compiled code has checked. Arrivals give the state before them.
-pub(crate) unsafe extern "C" fn mbarrier(thread: *const ThreadContext, call: u32, ptr: u64, a: u64, tx: u32) -> u64 {
+/// An operation on the barrier object at `ptr`, which compiled code has checked. Arrivals give the
+/// state before them.
+pub(crate) unsafe extern "C" fn mbarrier(
+    thread: *const ThreadContext,
+    call: u32,
+    ptr: u64,
+    a: u64,
+    tx: u32,
+) -> u64 {
     // SAFETY: compiled code passes its own context.
     let thread = unsafe { &*thread };
     let word = ptr as *mut u64;
-    // SAFETY: the address was checked for eight aligned bytes, in the shared memory of the block, which only this OS thread runs.
+    // SAFETY: the address was checked for eight aligned bytes, in the shared memory of the block,
+    // which only this OS thread runs.
     let read = || Mbarrier(unsafe { word.read() });
     // SAFETY: as for the read.
     let write = |value: Mbarrier| unsafe { word.write(value.0) };
@@ -151,13 +176,18 @@ pub(crate) unsafe extern "C" fn mbarrier(thread: *const ThreadContext, call: u32
         c if c == MbarrierCall::Inval as u32 => write(Mbarrier(0)),
         c if c == MbarrierCall::Arrive as u32 => write(old.arrive(count, false)),
         c if c == MbarrierCall::ArriveDrop as u32 => write(old.arrive(count, true)),
-        c if c == MbarrierCall::ArriveExpectTx as u32 => write(old.expect_tx(tx).arrive(count, false)),
-        c if c == MbarrierCall::ArriveDropExpectTx as u32 => write(old.expect_tx(tx).arrive(count, true)),
+        c if c == MbarrierCall::ArriveExpectTx as u32 => {
+            write(old.expect_tx(tx).arrive(count, false))
+        }
+        c if c == MbarrierCall::ArriveDropExpectTx as u32 => {
+            write(old.expect_tx(tx).arrive(count, true))
+        }
         c if c == MbarrierCall::ExpectTx as u32 => write(old.expect_tx(count)),
         c if c == MbarrierCall::CompleteTx as u32 => write(old.complete_tx(count)),
         c if c == MbarrierCall::Raise as u32 => write(old.raise()),
         _ => {
-            let parity = if call == MbarrierCall::Test as u32 { Mbarrier(a).parity() } else { a & 1 };
+            let parity =
+                if call == MbarrierCall::Test as u32 { Mbarrier(a).parity() } else { a & 1 };
             if old.parity() != parity {
                 return 1;
             }
@@ -174,8 +204,9 @@ pub(crate) extern "C" fn mbarrier_pending(state: u64) -> u32 {
     Mbarrier(state).pending() as u32
 }
 
-/// `cp.async`: copies `bytes` to `dst`, the first `source_bytes` of them from `src` and zeros behind. `dst` has been checked, `src` only for
-/// `bytes`, which compiled code does when it reads at all.
+/// `cp.async`: copies `bytes` to `dst`, the first `source_bytes` of them from `src` and zeros
+/// behind. `dst` has been checked, `src` only for `bytes`, which compiled code does when it reads
+/// at all.
 pub(crate) unsafe extern "C" fn copy_async(dst: u64, src: u64, bytes: u32, source_bytes: u32) {
     let source_bytes = source_bytes.min(bytes) as usize;
     let mut block = [0u8; 16];
@@ -188,10 +219,13 @@ pub(crate) unsafe extern "C" fn copy_async(dst: u64, src: u64, bytes: u32, sourc
 
 /// Nanoseconds since an arbitrary start.
 pub(crate) extern "C" fn global_timer() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// A counter of cycles: nanoseconds of a clock that only goes forward, as of a device that runs at 1 GHz.
+/// A counter of cycles: nanoseconds of a clock that only goes forward, as of a device that runs at
+/// 1 GHz.
 pub(crate) extern "C" fn clock() -> u64 {
     use std::sync::OnceLock;
     use std::time::Instant;

@@ -1,4 +1,5 @@
-//! The functions that CUDA's device runtime leaves to the driver: `vprintf`, `malloc`, `free`, `__assertfail`.
+//! The functions that CUDA's device runtime leaves to the driver: `vprintf`, `malloc`, `free`,
+//! `__assertfail`.
 //!
 //! They take the argument and result areas of a call, as compiled functions do.
 
@@ -22,7 +23,8 @@ impl Reader<'_> {
         if !self.0.is_valid(addr) && !self.0.is_registered_host(addr, 1) {
             return None;
         }
-        // SAFETY: the address lies in allocated device memory or in host memory that is registered as readable.
+        // SAFETY: the address lies in allocated device memory or in host memory that is registered
+        // as readable.
         Some(unsafe { (addr as *const u8).read_volatile() })
     }
 
@@ -74,8 +76,15 @@ type Block = *const BlockContext;
 type Thread = *const ThreadContext;
 
 /// `int vprintf(const char *format, const void *arguments)`
-pub(crate) unsafe extern "C" fn vprintf(_: Block, thread: Thread, _: u64, args: u64, rets: u64) -> u32 {
-    // SAFETY: compiled code passes its own context, and argument and result areas as large as the declaration says.
+pub(crate) unsafe extern "C" fn vprintf(
+    _: Block,
+    thread: Thread,
+    _: u64,
+    args: u64,
+    rets: u64,
+) -> u32 {
+    // SAFETY: compiled code passes its own context, and argument and result areas as large as the
+    // declaration says.
     let (thread, format, values) = unsafe { (&*thread, argument(args, 0), argument(args, 8)) };
     let reader = Reader(&core(thread).memory);
     let result = if format == 0 {
@@ -87,7 +96,8 @@ pub(crate) unsafe extern "C" fn vprintf(_: Block, thread: Thread, _: u64, args: 
                 count as i32
             }
             None => {
-                let kind = FaultKind::IllegalAddress { addr: format, size: 1, space: Space::Generic };
+                let kind =
+                    FaultKind::IllegalAddress { addr: format, size: 1, space: Space::Generic };
                 return thread.state().record_fault(thread, 0, kind);
             }
         }
@@ -100,7 +110,13 @@ pub(crate) unsafe extern "C" fn vprintf(_: Block, thread: Thread, _: u64, args: 
 }
 
 /// `void *malloc(size_t)`
-pub(crate) unsafe extern "C" fn malloc(_: Block, thread: Thread, _: u64, args: u64, rets: u64) -> u32 {
+pub(crate) unsafe extern "C" fn malloc(
+    _: Block,
+    thread: Thread,
+    _: u64,
+    args: u64,
+    rets: u64,
+) -> u32 {
     // SAFETY: as in `vprintf`.
     let (thread, bytes) = unsafe { (&*thread, argument(args, 0)) };
     let addr = core(thread).heap.malloc(core(thread), bytes);
@@ -123,12 +139,19 @@ pub(crate) unsafe extern "C" fn free(_: Block, thread: Thread, _: u64, args: u64
 }
 
 /// `void __assertfail(const char *message, const char *file, unsigned line, const char *function, size_t char_size)`
-pub(crate) unsafe extern "C" fn assertfail(block: Block, thread: Thread, _: u64, args: u64, _: u64) -> u32 {
+pub(crate) unsafe extern "C" fn assertfail(
+    block: Block,
+    thread: Thread,
+    _: u64,
+    args: u64,
+    _: u64,
+) -> u32 {
     // SAFETY: as in `vprintf`; the offsets are those of the declared parameters.
     let (block, thread, [message, file, line, function]) =
         unsafe { (&*block, &*thread, [0, 8, 16, 24].map(|offset| argument(args, offset))) };
     let reader = Reader(&core(thread).memory);
-    let text = |addr| String::from_utf8_lossy(&reader.string(addr).unwrap_or_default()).into_owned();
+    let text =
+        |addr| String::from_utf8_lossy(&reader.string(addr).unwrap_or_default()).into_owned();
     let ([bx, by, bz], [tx, ty, tz]) = (block.ctaid, thread.tid);
     let text = format!(
         "{}:{}: {}: block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}] Assertion `{}` failed.",
@@ -142,21 +165,38 @@ pub(crate) unsafe extern "C" fn assertfail(block: Block, thread: Thread, _: u64,
     STATUS_FAULT
 }
 
-/// `void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value)`: a handle is the address of the value.
-pub(crate) unsafe extern "C" fn set_conditional(_: Block, thread: Thread, _: u64, args: u64, _: u64) -> u32 {
+/// `void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned value)`: a handle is
+/// the address of the value.
+pub(crate) unsafe extern "C" fn set_conditional(
+    _: Block,
+    thread: Thread,
+    _: u64,
+    args: u64,
+    _: u64,
+) -> u32 {
     // SAFETY: as in `vprintf`.
     let (thread, handle, value) = unsafe { (&*thread, argument(args, 0), argument_word(args, 8)) };
-    if !handle.is_multiple_of(4) || !core(thread).memory.is_valid(handle) || !core(thread).memory.is_valid(handle + 3) {
+    if !handle.is_multiple_of(4)
+        || !core(thread).memory.is_valid(handle)
+        || !core(thread).memory.is_valid(handle + 3)
+    {
         let kind = FaultKind::IllegalAddress { addr: handle, size: 4, space: Space::Global };
         return thread.state().record_fault(thread, 0, kind);
     }
-    // SAFETY: aligned, and in allocated device memory; others that access it at the same time do so with whole words.
+    // SAFETY: aligned, and in allocated device memory; others that access it at the same time do so
+    // with whole words.
     unsafe { AtomicU32::from_ptr(handle as *mut u32) }.store(value, Ordering::SeqCst);
     STATUS_DONE
 }
 
 /// The device runtime's way to launch kernels from kernels, which there is not.
-pub(crate) unsafe extern "C" fn device_launch(_: Block, thread: Thread, _: u64, _: u64, _: u64) -> u32 {
+pub(crate) unsafe extern "C" fn device_launch(
+    _: Block,
+    thread: Thread,
+    _: u64,
+    _: u64,
+    _: u64,
+) -> u32 {
     // SAFETY: compiled code passes its own context.
     unsafe { stop(thread, Stop::DeviceLaunch as u64, 0, 0) }
 }

@@ -1,4 +1,5 @@
-//! Texture and surface instructions. Coordinates and values pass through the exchange area of the thread's context.
+//! Texture and surface instructions. Coordinates and values pass through the exchange area of the
+//! thread's context.
 
 use crate::exec::context::{EXCHANGE_VALUES, ThreadContext};
 use crate::texture::{Access, FetchRequest, fetch, gather, locate};
@@ -28,10 +29,18 @@ pub(crate) enum Kind {
     },
 }
 
-const GEOMETRIES: [Geometry; 7] =
-    [Geometry::D1, Geometry::D2, Geometry::D3, Geometry::A1, Geometry::A2, Geometry::Cube, Geometry::ACube];
+const GEOMETRIES: [Geometry; 7] = [
+    Geometry::D1,
+    Geometry::D2,
+    Geometry::D3,
+    Geometry::A1,
+    Geometry::A2,
+    Geometry::Cube,
+    Geometry::ACube,
+];
 const BOUNDARIES: [Boundary; 3] = [Boundary::Trap, Boundary::Clamp, Boundary::Zero];
-const QUERIES: [Query; 5] = [Query::Width, Query::Height, Query::Depth, Query::ArraySize, Query::Levels];
+const QUERIES: [Query; 5] =
+    [Query::Width, Query::Height, Query::Depth, Query::ArraySize, Query::Levels];
 
 fn index<T: PartialEq>(all: &[T], one: &T) -> u64 {
     all.iter().position(|other| other == one).unwrap_or(0) as u64
@@ -70,7 +79,12 @@ fn fault(thread: &ThreadContext, object: u64, size: u32, site: u64) -> u32 {
 }
 
 /// Reads a texture, or reads or writes a surface; gives a status.
-pub(crate) unsafe extern "C" fn texture(thread: *const ThreadContext, object: u64, code: u64, site: u64) -> u32 {
+pub(crate) unsafe extern "C" fn texture(
+    thread: *const ThreadContext,
+    object: u64,
+    code: u64,
+    site: u64,
+) -> u32 {
     // SAFETY: compiled code passes its own context.
     let thread = unsafe { &*thread };
     let core = thread.state().grid().core();
@@ -79,9 +93,12 @@ pub(crate) unsafe extern "C" fn texture(thread: *const ThreadContext, object: u6
     let coords = [exchange[0], exchange[1], exchange[2], exchange[3]];
     match kind {
         Kind::Sample { .. } | Kind::Gather { .. } => {
-            let Some(texture) = core.textures.get(object) else { return fault(thread, object, 4, site) };
+            let Some(texture) = core.textures.get(object) else {
+                return fault(thread, object, 4, site);
+            };
             let float = !matches!(kind, Kind::Sample { float: false });
-            let request = FetchRequest { geometry, coords, float, level: f32::from_bits(exchange[4]) };
+            let request =
+                FetchRequest { geometry, coords, float, level: f32::from_bits(exchange[4]) };
             let texel = match kind {
                 Kind::Gather { component } => gather(&texture, &request, component.into()),
                 _ => fetch(&texture, &request),
@@ -89,25 +106,40 @@ pub(crate) unsafe extern "C" fn texture(thread: *const ThreadContext, object: u6
             exchange[EXCHANGE_VALUES..EXCHANGE_VALUES + 4].copy_from_slice(&texel);
         }
         Kind::Load { bytes, count, boundary } | Kind::Store { bytes, count, boundary } => {
-            let Some(surface) = core.surfaces.get(object) else { return fault(thread, object, 4, site) };
+            let Some(surface) = core.surfaces.get(object) else {
+                return fault(thread, object, 4, site);
+            };
             let total = u64::from(bytes) * u64::from(count);
             match locate(&surface.image, geometry, coords, total, boundary) {
                 Access::Fault => return fault(thread, object, total as u32, site),
                 Access::At(address) if matches!(kind, Kind::Load { .. }) => {
                     exchange[EXCHANGE_VALUES..].fill(0);
                     for index in 0..count.min(4) {
-                        let slot = exchange[EXCHANGE_VALUES + 2 * usize::from(index)..].as_mut_ptr().cast::<u8>();
+                        let slot = exchange[EXCHANGE_VALUES + 2 * usize::from(index)..]
+                            .as_mut_ptr()
+                            .cast::<u8>();
                         let from = address + u64::from(index) * u64::from(bytes);
-                        // SAFETY: within the surface's memory, which its object keeps; a slot has eight bytes, an element no more.
-                        unsafe { core::ptr::copy_nonoverlapping(from as *const u8, slot, bytes.min(8).into()) };
+                        // SAFETY: within the surface's memory, which its object keeps; a slot has
+                        // eight bytes, an element no more.
+                        unsafe {
+                            core::ptr::copy_nonoverlapping(
+                                from as *const u8,
+                                slot,
+                                bytes.min(8).into(),
+                            )
+                        };
                     }
                 }
                 Access::At(address) => {
                     for index in 0..count.min(4) {
-                        let slot = exchange[EXCHANGE_VALUES + 2 * usize::from(index)..].as_ptr().cast::<u8>();
+                        let slot = exchange[EXCHANGE_VALUES + 2 * usize::from(index)..]
+                            .as_ptr()
+                            .cast::<u8>();
                         let to = address + u64::from(index) * u64::from(bytes);
                         // SAFETY: as above.
-                        unsafe { core::ptr::copy_nonoverlapping(slot, to as *mut u8, bytes.min(8).into()) };
+                        unsafe {
+                            core::ptr::copy_nonoverlapping(slot, to as *mut u8, bytes.min(8).into())
+                        };
                     }
                 }
                 Access::Nothing => exchange[EXCHANGE_VALUES..].fill(0),

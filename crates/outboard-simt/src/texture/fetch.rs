@@ -37,11 +37,24 @@ fn position(request: &FetchRequest) -> Position {
     };
     let layer = u64::from(request.coords[0]).min(i32::MAX as u64);
     match request.geometry {
-        Geometry::D1 => Position { at: [number(0), 0.0, 0.0], layer: 0, dimensions: 1, on_face: false },
-        Geometry::D2 => Position { at: [number(0), number(1), 0.0], layer: 0, dimensions: 2, on_face: false },
-        Geometry::D3 => Position { at: [number(0), number(1), number(2)], layer: 0, dimensions: 3, on_face: false },
-        Geometry::A1 => Position { at: [number(1), 0.0, 0.0], layer, dimensions: 1, on_face: false },
-        Geometry::A2 => Position { at: [number(1), number(2), 0.0], layer, dimensions: 2, on_face: false },
+        Geometry::D1 => {
+            Position { at: [number(0), 0.0, 0.0], layer: 0, dimensions: 1, on_face: false }
+        }
+        Geometry::D2 => {
+            Position { at: [number(0), number(1), 0.0], layer: 0, dimensions: 2, on_face: false }
+        }
+        Geometry::D3 => Position {
+            at: [number(0), number(1), number(2)],
+            layer: 0,
+            dimensions: 3,
+            on_face: false,
+        },
+        Geometry::A1 => {
+            Position { at: [number(1), 0.0, 0.0], layer, dimensions: 1, on_face: false }
+        }
+        Geometry::A2 => {
+            Position { at: [number(1), number(2), 0.0], layer, dimensions: 2, on_face: false }
+        }
         Geometry::Cube => {
             let (face, s, t) = face([number(0), number(1), number(2)]);
             Position { at: [s, t, 0.0], layer: face, dimensions: 2, on_face: true }
@@ -75,7 +88,11 @@ pub(crate) fn fetch(texture: &Texture, request: &FetchRequest) -> Texel {
     let sampler = &texture.sampler;
     let last = texture.levels.len() - 1;
     let [bias, least, most] = sampler.level;
-    let level = if last == 0 { 0.0 } else { (request.level + bias).min(most).max(least).clamp(0.0, last as f32) };
+    let level = if last == 0 {
+        0.0
+    } else {
+        (request.level + bias).min(most).max(least).clamp(0.0, last as f32)
+    };
     if !sampler.linear_levels || !is_float(texture) {
         return sample(texture, (level + 0.5).floor() as usize, &position, request.float);
     }
@@ -100,13 +117,20 @@ fn is_float(texture: &Texture) -> bool {
 }
 
 /// The taps of a position: where to read along each dimension.
-fn taps(texture: &Texture, image: &Image, position: &Position, linear: bool, float: bool) -> [Footprint; 3] {
+fn taps(
+    texture: &Texture,
+    image: &Image,
+    position: &Position,
+    linear: bool,
+    float: bool,
+) -> [Footprint; 3] {
     let sampler = &texture.sampler;
     let mut taps = [Footprint::default(); 3];
     for (dimension, tap) in taps.iter_mut().enumerate().take(position.dimensions) {
         let size = image.size[dimension];
         let from_0_to_1 = position.on_face || (sampler.normalized && float);
-        let at = if from_0_to_1 { position.at[dimension] * size as f64 } else { position.at[dimension] };
+        let at =
+            if from_0_to_1 { position.at[dimension] * size as f64 } else { position.at[dimension] };
         let mode = sampler.addressing[dimension];
         // Integer coordinates name elements.
         *tap = match linear && float {
@@ -135,7 +159,8 @@ fn sample(texture: &Texture, level: usize, position: &Position, float: bool) -> 
     }
     let mut sums = [0.0f64; 4];
     for corner in 0..1 << position.dimensions {
-        let weight = |d: usize| if corner >> d & 1 == 1 { taps[d].weight } else { 1.0 - taps[d].weight };
+        let weight =
+            |d: usize| if corner >> d & 1 == 1 { taps[d].weight } else { 1.0 - taps[d].weight };
         let weight: f64 = (0..position.dimensions).map(weight).product();
         if weight != 0.0 {
             let texel = read(corner);
@@ -162,7 +187,11 @@ pub(crate) fn gather(texture: &Texture, request: &FetchRequest, component: usize
 
 fn border(texture: &Texture) -> Texel {
     let border = texture.sampler.border;
-    if is_float(texture) { border.map(f32::to_bits) } else { border.map(|value| value as i32 as u32) }
+    if is_float(texture) {
+        border.map(f32::to_bits)
+    } else {
+        border.map(|value| value as i32 as u32)
+    }
 }
 
 /// Reads an element. The indices lie within the image.
@@ -171,7 +200,8 @@ fn texel(texture: &Texture, image: &Image, [x, y, z]: [u64; 3]) -> Texel {
     let one = if is_float(texture) { 1f32.to_bits() } else { 1 };
     let mut out = [0, 0, 0, one];
     for (channel, value) in out.iter_mut().enumerate().take(image.channels.into()) {
-        *value = component(texture, image.component, address + channel as u64 * image.component.bytes());
+        *value =
+            component(texture, image.component, address + channel as u64 * image.component.bytes());
     }
     out
 }
@@ -179,13 +209,16 @@ fn texel(texture: &Texture, image: &Image, [x, y, z]: [u64; 3]) -> Texel {
 fn component(texture: &Texture, component: Component, address: u64) -> u32 {
     let mut bytes = [0; 4];
     let len = component.bytes() as usize;
-    // SAFETY: an image lies in device memory, which stays mapped for ever, or in memory that its object keeps.
+    // SAFETY: an image lies in device memory, which stays mapped for ever, or in memory that its
+    // object keeps.
     unsafe { core::ptr::copy_nonoverlapping(address as *const u8, bytes.as_mut_ptr(), len) };
     let raw = u32::from_le_bytes(bytes);
-    let signed = |bytes: u8| (raw << (32 - 8 * u32::from(bytes))) as i32 >> (32 - 8 * u32::from(bytes));
+    let signed =
+        |bytes: u8| (raw << (32 - 8 * u32::from(bytes))) as i32 >> (32 - 8 * u32::from(bytes));
     let unsigned_fraction = |bytes: u8| (raw as f32 / ((1u32 << (8 * bytes)) - 1) as f32).to_bits();
-    let signed_fraction =
-        |bytes: u8| (signed(bytes) as f32 / ((1u32 << (8 * bytes - 1)) - 1) as f32).max(-1.0).to_bits();
+    let signed_fraction = |bytes: u8| {
+        (signed(bytes) as f32 / ((1u32 << (8 * bytes - 1)) - 1) as f32).max(-1.0).to_bits()
+    };
     let fractions = texture.sampler.fractions;
     match component {
         Component::Unsigned(bytes @ (1 | 2)) if fractions => unsigned_fraction(bytes),

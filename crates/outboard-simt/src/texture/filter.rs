@@ -2,7 +2,8 @@
 
 use super::Addressing;
 
-/// Two neighbouring elements along one dimension, `None` for the border, and the weight of the second.
+/// Two neighbouring elements along one dimension, `None` for the border, and the weight of the
+/// second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Footprint {
     pub(super) index: [Option<u64>; 2],

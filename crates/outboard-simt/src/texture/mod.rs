@@ -1,6 +1,7 @@
 //! Textures and surfaces: what they are made of, and the table that kernels find them in.
 //!
-//! An object's value is a small number, as on GPUs: an index into a table of the engine, so that no value a kernel makes up is ever followed.
+//! An object's value is a small number, as on GPUs: an index into a table of the engine, so that no
+//! value a kernel makes up is ever followed.
 
 mod fetch;
 mod filter;

@@ -16,7 +16,13 @@ pub(crate) enum Access {
 }
 
 /// The place of an access of `bytes`. The first coordinate behind the layer counts bytes.
-pub(crate) fn locate(image: &Image, geometry: Geometry, coords: [u32; 4], bytes: u64, boundary: Boundary) -> Access {
+pub(crate) fn locate(
+    image: &Image,
+    geometry: Geometry,
+    coords: [u32; 4],
+    bytes: u64,
+    boundary: Boundary,
+) -> Access {
     let at = |index: usize| i64::from(coords[index] as i32);
     let (x, y, z) = match geometry {
         Geometry::D1 => (at(0), 0, 0),
@@ -37,7 +43,11 @@ pub(crate) fn locate(image: &Image, geometry: Geometry, coords: [u32; 4], bytes:
         _ if inside => (x, y, z),
         Boundary::Trap => return Access::Fault,
         Boundary::Zero => return Access::Nothing,
-        Boundary::Clamp => (x.clamp(0, (width - bytes) / bytes * bytes), y.clamp(0, rows - 1), z.clamp(0, slices - 1)),
+        Boundary::Clamp => (
+            x.clamp(0, (width - bytes) / bytes * bytes),
+            y.clamp(0, rows - 1),
+            z.clamp(0, slices - 1),
+        ),
     };
     Access::At(image.address + z as u64 * image.strides[1] + y as u64 * image.strides[0] + x as u64)
 }

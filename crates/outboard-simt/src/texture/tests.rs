@@ -22,7 +22,8 @@ fn texture(values: &[f32], size: [u64; 3], sampler: Sampler) -> Texture {
 }
 
 fn read(texture: &Texture, geometry: Geometry, coords: [f32; 4]) -> f32 {
-    let request = FetchRequest { geometry, coords: coords.map(f32::to_bits), float: true, level: 0.0 };
+    let request =
+        FetchRequest { geometry, coords: coords.map(f32::to_bits), float: true, level: 0.0 };
     f32::from_bits(fetch(texture, &request)[0])
 }
 
@@ -36,7 +37,11 @@ fn addressing() {
         (Addressing::Border, [9.0, 9.0]),
     ] {
         let t = texture(&values, [4, 1, 1], sampler(mode, false, true));
-        assert_eq!([-0.125, 1.125].map(|x| read(&t, Geometry::D1, [x, 0.0, 0.0, 0.0])), outside, "{mode:?}");
+        assert_eq!(
+            [-0.125, 1.125].map(|x| read(&t, Geometry::D1, [x, 0.0, 0.0, 0.0])),
+            outside,
+            "{mode:?}"
+        );
         assert_eq!(read(&t, Geometry::D1, [0.625, 0.0, 0.0, 0.0]), 3.0);
     }
     for odd in [f32::NAN, f32::INFINITY, -1e30] {
@@ -49,7 +54,13 @@ fn addressing() {
 fn weights_have_eight_bits_of_fraction() {
     let values = [0.0, 256.0];
     let t = texture(&values, [2, 1, 1], sampler(Addressing::Clamp, true, false));
-    for (x, wanted) in [(0.5, 0.0), (1.0, 128.0), (1.5, 256.0), (0.5 + 1.0 / 256.0, 1.0), (0.5 + 1.0 / 1024.0, 0.0)] {
+    for (x, wanted) in [
+        (0.5, 0.0),
+        (1.0, 128.0),
+        (1.5, 256.0),
+        (0.5 + 1.0 / 256.0, 1.0),
+        (0.5 + 1.0 / 1024.0, 0.0),
+    ] {
         assert_eq!(read(&t, Geometry::D1, [x, 0.0, 0.0, 0.0]), wanted, "at {x}");
     }
     let corners = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
@@ -61,8 +72,16 @@ fn weights_have_eight_bits_of_fraction() {
 fn surfaces_have_edges() {
     let values = [0u8; 64];
     let address = values.as_ptr() as u64;
-    let image = Image { address, size: [4, 4, 1], strides: [16, 64], component: Component::Float, channels: 1 };
-    let at = |x: i32, y: i32, boundary| locate(&image, Geometry::D2, [x as u32, y as u32, 0, 0], 4, boundary);
+    let image = Image {
+        address,
+        size: [4, 4, 1],
+        strides: [16, 64],
+        component: Component::Float,
+        channels: 1,
+    };
+    let at = |x: i32, y: i32, boundary| {
+        locate(&image, Geometry::D2, [x as u32, y as u32, 0, 0], 4, boundary)
+    };
     assert_eq!(at(4, 1, Boundary::Trap), Access::At(address + 20));
     assert_eq!(at(16, 1, Boundary::Trap), Access::Fault);
     assert_eq!(at(2, 1, Boundary::Clamp), Access::Fault, "in the middle of an element");

@@ -17,8 +17,13 @@ pub fn engine() -> Arc<Engine> {
 
 /// The same, with the time that compiling a program may take.
 pub fn engine_with(compile_time: Duration) -> Arc<Engine> {
-    Engine::new(&EngineConfig { threads: Some(2), arena_bytes: 256 << 20, compile_time, ..EngineConfig::default() })
-        .expect("an engine")
+    Engine::new(&EngineConfig {
+        threads: Some(2),
+        arena_bytes: 256 << 20,
+        compile_time,
+        ..EngineConfig::default()
+    })
+    .expect("an engine")
 }
 
 /// An engine and one program on it.
@@ -42,15 +47,20 @@ pub struct Buffer<T> {
 impl<T: Pod> Buffer<T> {
     pub fn read(&self) -> Vec<T> {
         let mut values = vec![T::default(); self.len];
-        // SAFETY: the allocation holds `len` values, of a type for which every bit pattern that kernels write is valid.
-        unsafe { std::ptr::copy_nonoverlapping(self.addr as *const T, values.as_mut_ptr(), self.len) };
+        // SAFETY: the allocation holds `len` values, of a type for which every bit pattern that
+        // kernels write is valid.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.addr as *const T, values.as_mut_ptr(), self.len)
+        };
         values
     }
 
     pub fn write(&self, values: &[T]) {
         assert!(values.len() <= self.len);
         // SAFETY: the allocation holds at least as many values.
-        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.addr as *mut T, values.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(values.as_ptr(), self.addr as *mut T, values.len())
+        };
     }
 }
 
@@ -102,7 +112,12 @@ impl Rig {
     pub fn buffer<T: Pod>(&self, values: &[T]) -> Buffer<T> {
         let bytes = size_of_val(values).max(1) as u64;
         let addr = self.engine.memory().alloc(bytes, 1).expect("device memory");
-        let buffer = Buffer { engine: self.engine.clone(), addr, len: values.len(), marker: std::marker::PhantomData };
+        let buffer = Buffer {
+            engine: self.engine.clone(),
+            addr,
+            len: values.len(),
+            marker: std::marker::PhantomData,
+        };
         buffer.write(values);
         buffer
     }

@@ -1,4 +1,5 @@
-//! Table-driven tests of single instructions: each case is an instruction, the types of its operands, and a model of it in Rust.
+//! Table-driven tests of single instructions: each case is an instruction, the types of its
+//! operands, and a model of it in Rust.
 
 use super::{Args, Rig};
 use std::fmt::Write;
@@ -40,7 +41,8 @@ impl Reg {
 
 type Model = Box<dyn Fn(&[u64]) -> u64>;
 
-/// One instruction. In its text `d` is the destination and `a`, `b`, `c` are the operands, each behind a `%`.
+/// One instruction. In its text `d` is the destination and `a`, `b`, `c` are the operands, each
+/// behind a `%`.
 pub struct Case {
     pub text: String,
     pub dst: Reg,
@@ -51,7 +53,13 @@ pub struct Case {
 }
 
 pub fn case(text: &str, dst: Reg, srcs: &[Reg], model: impl Fn(&[u64]) -> u64 + 'static) -> Case {
-    Case { text: text.into(), dst, srcs: srcs.into(), model: Box::new(model), accept: |a, b| a == b }
+    Case {
+        text: text.into(),
+        dst,
+        srcs: srcs.into(),
+        model: Box::new(model),
+        accept: |a, b| a == b,
+    }
 }
 
 impl Case {
@@ -62,9 +70,15 @@ impl Case {
 
     /// A kernel that applies the instruction to one row of operands per thread.
     fn kernel(&self, index: usize) -> String {
-        let mut text = format!(".visible .entry k{index}(.param .u64 in, .param .u64 out, .param .u32 n)\n{{\n");
+        let mut text = format!(
+            ".visible .entry k{index}(.param .u64 in, .param .u64 out, .param .u32 n)\n{{\n"
+        );
         let names = ["a", "b", "c"];
-        writeln!(text, ".reg .pred %done, %p1; .reg .b32 %i, %n, %t; .reg .b64 %in, %out, %at, %w;").expect("text");
+        writeln!(
+            text,
+            ".reg .pred %done, %p1; .reg .b32 %i, %n, %t; .reg .b64 %in, %out, %at, %w;"
+        )
+        .expect("text");
         writeln!(text, ".reg .{} %d;", self.dst.declaration()).expect("text");
         for (name, reg) in names.iter().zip(&self.srcs) {
             writeln!(text, ".reg .{} %{name};", reg.declaration()).expect("text");
@@ -116,7 +130,8 @@ impl Table {
             let args = Args::default().push(input.addr).push(output.addr).push(n);
             self.rig.launch(&format!("k{index}"), n.div_ceil(64), 64, args);
             for (row, ours) in rows.iter().zip(output.read()) {
-                let operands: Vec<u64> = row.iter().zip(&case.srcs).map(|(v, reg)| v & reg.mask()).collect();
+                let operands: Vec<u64> =
+                    row.iter().zip(&case.srcs).map(|(v, reg)| v & reg.mask()).collect();
                 let model = (case.model)(&operands) & case.dst.mask();
                 assert!(
                     (case.accept)(ours, model),
@@ -135,7 +150,8 @@ fn shared_engine() -> Arc<outboard_simt::Engine> {
     ENGINE.get_or_init(super::engine).clone()
 }
 
-/// Values that tend to be special: small, large, powers of two and their neighbours, floats of both widths.
+/// Values that tend to be special: small, large, powers of two and their neighbours, floats of both
+/// widths.
 pub const SPECIAL: [u64; 44] = [
     0,
     1,

@@ -1,4 +1,5 @@
-//! How memory for a stream comes from one process to the other: over a connected Unix socket, which stays the stream's.
+//! How memory for a stream comes from one process to the other: over a connected Unix socket, which
+//! stays the stream's.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +18,8 @@ pub(super) const OFFER: [u8; 16] = *b"OUTBOARD-RINGS-2";
 
 /// What else two processes may hand each other with the rings.
 pub const MOST_FILES: usize = passing::MOST - DESCRIPTORS;
-/// Offers shared memory for a stream over a connected Unix socket, with further files. The stream can be used at once.
+/// Offers shared memory for a stream over a connected Unix socket, with further files. The stream
+/// can be used at once.
 pub(super) fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<ShmStream> {
     let segment = Segment::create("outboard-rings", BYTES)?;
     let events = [Waker::new()?, Waker::new()?, Waker::new()?, Waker::new()?];
@@ -26,21 +28,37 @@ pub(super) fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<Shm
     all.extend_from_slice(files);
     passing::send(socket.as_fd(), &OFFER, &all)?;
     let [forth_filled, forth_room, back_filled, back_room] = events;
-    let out =
-        Half { position: Mutex::new(0), said: AtomicU64::new(0), ring: 0, theirs: forth_filled, ours: forth_room };
-    let back = Half { position: Mutex::new(0), said: AtomicU64::new(0), ring: 1, theirs: back_room, ours: back_filled };
+    let out = Half {
+        position: Mutex::new(0),
+        said: AtomicU64::new(0),
+        ring: 0,
+        theirs: forth_filled,
+        ours: forth_room,
+    };
+    let back = Half {
+        position: Mutex::new(0),
+        said: AtomicU64::new(0),
+        ring: 1,
+        theirs: back_room,
+        ours: back_filled,
+    };
     ShmStream::start(socket, segment, out, back)
 }
 
-/// Moves to memory that both sides share: offers it, with further files, over a connected Unix socket, and waits until the peer has
-/// [taken it up](take_up) and [said so](confirm).
-pub fn move_to(socket: OwnedFd, files: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<Arc<dyn Stream>> {
+/// Moves to memory that both sides share: offers it, with further files, over a connected Unix
+/// socket, and waits until the peer has [taken it up](take_up) and [said so](confirm).
+pub fn move_to(
+    socket: OwnedFd,
+    files: &[BorrowedFd<'_>],
+    deadline: Instant,
+) -> io::Result<Arc<dyn Stream>> {
     let stream = offer(socket, files)?;
     passing::receive(stream.socket.fd(), &mut [0], deadline)?;
     Ok(Arc::new(stream))
 }
 
-/// Takes up the offer of the process at the other end of a connected Unix socket: the stream, and the further files.
+/// Takes up the offer of the process at the other end of a connected Unix socket: the stream, and
+/// the further files.
 pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Vec<OwnedFd>)> {
     let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
     let mut offer = [0; OFFER.len()];
@@ -48,16 +66,29 @@ pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream
     if offer != OFFER {
         return Err(invalid("what was offered is not memory for rings"));
     }
-    let mut next = || files.next().ok_or_else(|| invalid("an offer of shared memory lacks descriptors"));
+    let mut next =
+        || files.next().ok_or_else(|| invalid("an offer of shared memory lacks descriptors"));
     let segment = Segment::accept(next()?, BYTES)?;
     if segment.bytes() != BYTES {
         return Err(invalid("the memory for the rings has another size"));
     }
     let mut event = || next().map(Waker::from_descriptor);
-    let (forth_filled, forth_room, back_filled, back_room) = (event()?, event()?, event()?, event()?);
-    let out = Half { position: Mutex::new(0), said: AtomicU64::new(0), ring: 1, theirs: back_filled, ours: back_room };
-    let back =
-        Half { position: Mutex::new(0), said: AtomicU64::new(0), ring: 0, theirs: forth_room, ours: forth_filled };
+    let (forth_filled, forth_room, back_filled, back_room) =
+        (event()?, event()?, event()?, event()?);
+    let out = Half {
+        position: Mutex::new(0),
+        said: AtomicU64::new(0),
+        ring: 1,
+        theirs: back_filled,
+        ours: back_room,
+    };
+    let back = Half {
+        position: Mutex::new(0),
+        said: AtomicU64::new(0),
+        ring: 0,
+        theirs: forth_room,
+        ours: forth_filled,
+    };
     Ok((Arc::new(ShmStream::start(socket, segment, out, back)?), files.collect()))
 }
 
@@ -67,15 +98,18 @@ pub fn confirm(stream: &dyn Stream) -> io::Result<()> {
     passing::send(socket, &[1], &[])
 }
 
-/// Files that came before the one that is looked for, at most: those of commands that have failed before they took theirs.
+/// Files that came before the one that is looked for, at most: those of commands that have failed
+/// before they took theirs.
 const MOST_PASSED_OVER: usize = 64;
 
-/// Hands a file to the process at the other end of a stream of this kind, which [takes](take_file) it by its number. Does not wait.
+/// Hands a file to the process at the other end of a stream of this kind, which [takes](take_file)
+/// it by its number. Does not wait.
 pub fn give_file(stream: &dyn Stream, number: u64, file: BorrowedFd<'_>) -> io::Result<()> {
     passing::send(socket_beside(stream)?, &number.to_le_bytes(), &[file])
 }
 
-/// Takes the file that the other process has handed over with this number, and lets go of those before it. Does not wait.
+/// Takes the file that the other process has handed over with this number, and lets go of those
+/// before it. Does not wait.
 pub fn take_file(stream: &dyn Stream, number: u64) -> io::Result<OwnedFd> {
     let socket = socket_beside(stream)?;
     for _ in 0..=MOST_PASSED_OVER {

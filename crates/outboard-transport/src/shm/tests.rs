@@ -29,7 +29,10 @@ fn nonsense_in_the_rings_is_an_error_and_no_more() {
         let sides = client.sides(1);
         sides.reader.moved(position, &sides.writer);
         assert!(server.wait(Interest::WRITE, None, Some(PATIENCE)).unwrap().write);
-        assert_eq!(server.write(&[IoSlice::new(b"x")]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            server.write(&[IoSlice::new(b"x")]).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
     }
     // Anything at all, while the server reads and writes.
     let (client, server) = pair();
@@ -38,10 +41,16 @@ fn nonsense_in_the_rings_is_an_error_and_no_more() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let at = (state >> 33) as usize % 64 * 8;
         // SAFETY: inside the first page of the segment; the other side believes none of it.
-        unsafe { client.segment.as_ptr().add(at).cast::<u64>().write_volatile(state >> (state % 60)) };
+        unsafe {
+            client.segment.as_ptr().add(at).cast::<u64>().write_volatile(state >> (state % 60))
+        };
         let _ = server.read(&mut [0; 4096]);
         let _ = server.write(&[IoSlice::new(&[1; 100]), IoSlice::new(&[2; 3000])]);
-        let _ = server.wait(Interest { read: true, write: true, hangup: true }, None, Some(Duration::ZERO));
+        let _ = server.wait(
+            Interest { read: true, write: true, hangup: true },
+            None,
+            Some(Duration::ZERO),
+        );
     }
 }
 
@@ -52,7 +61,10 @@ fn nonsense_of_a_worker_in_the_rings_is_an_error_for_its_client() {
         let (client, _server) = pair();
         let (out, back) = (client.sides(0), client.sides(1));
         out.reader.moved(position, &out.writer);
-        assert_eq!(client.write(&[IoSlice::new(b"x")]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            client.write(&[IoSlice::new(b"x")]).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
         back.writer.moved(position, &back.reader);
         assert_eq!(client.read(&mut [0; 64]).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
@@ -62,10 +74,16 @@ fn nonsense_of_a_worker_in_the_rings_is_an_error_for_its_client() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let at = (state >> 33) as usize % 64 * 8;
         // SAFETY: inside the first page of the segment; this side believes none of it.
-        unsafe { client.segment.as_ptr().add(at).cast::<u64>().write_volatile(state >> (state % 60)) };
+        unsafe {
+            client.segment.as_ptr().add(at).cast::<u64>().write_volatile(state >> (state % 60))
+        };
         let _ = client.read(&mut [0; 4096]);
         let _ = client.write(&[IoSlice::new(&[1; 100]), IoSlice::new(&[2; 3000])]);
-        let _ = client.wait(Interest { read: true, write: true, hangup: true }, None, Some(Duration::ZERO));
+        let _ = client.wait(
+            Interest { read: true, write: true, hangup: true },
+            None,
+            Some(Duration::ZERO),
+        );
     }
 }
 
@@ -78,10 +96,13 @@ fn an_offer_that_is_not_as_it_should_be_is_refused() {
         let socket = server.take().unwrap();
         take_up(socket, Instant::now() + PATIENCE).unwrap_err().to_string()
     };
-    let (right, small) = (Segment::create("test", BYTES).unwrap(), Segment::create("test", 4096).unwrap());
+    let (right, small) =
+        (Segment::create("test", BYTES).unwrap(), Segment::create("test", 4096).unwrap());
     let event = Waker::new().unwrap();
     let (event, right, small) = (event.as_fd(), right.file(), small.file());
-    assert!(refused(b"OUTBOARD-RINGS-9", &[right, event, event, event, event]).contains("not memory"));
+    assert!(
+        refused(b"OUTBOARD-RINGS-9", &[right, event, event, event, event]).contains("not memory")
+    );
     assert!(refused(&OFFER, &[right, event, event, event]).contains("lacks"));
     assert!(refused(&OFFER, &[small, event, event, event, event]).contains("another size"));
     assert!(refused(&OFFER, &[event, event, event, event, event]).contains("kind of file"));
@@ -107,7 +128,8 @@ fn descriptors_in_the_hands_of_a_hostile_worker_do_its_client_no_harm() {
         assert_eq!(rustix::fs::ftruncate(memory, bytes), Err(Errno::PERM), "{bytes}");
     }
     assert_eq!(fcntl_add_seals(memory, SealFlags::WRITE), Err(Errno::PERM));
-    fallocate(memory, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, BYTES as u64).unwrap();
+    fallocate(memory, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, BYTES as u64)
+        .unwrap();
     // Counters that are full take no more wake-ups, and must not hold up who wakes.
     let full = (u64::MAX - 1).to_ne_bytes();
     for event in events {
@@ -116,7 +138,11 @@ fn descriptors_in_the_hands_of_a_hostile_worker_do_its_client_no_harm() {
     for _ in 0..100 {
         let _ = stream.write(&[IoSlice::new(&[7; 60_000])]);
         let _ = stream.read(&mut [0; 4096]);
-        let _ = stream.wait(Interest { read: true, write: true, hangup: true }, None, Some(Duration::from_millis(1)));
+        let _ = stream.wait(
+            Interest { read: true, write: true, hangup: true },
+            None,
+            Some(Duration::from_millis(1)),
+        );
     }
     let _ = stream.shutdown();
 }
@@ -150,7 +176,11 @@ fn files_are_taken_by_their_numbers() {
     let server = UnixServer::bind(&test_path()).unwrap();
     let client = offer(dial(server.path().as_ref(), PATIENCE).unwrap(), &[]).unwrap();
     let worker = take_up(server.take().unwrap(), Instant::now() + PATIENCE).unwrap().0;
-    assert_eq!(take_file(&*worker, 0).unwrap_err().kind(), io::ErrorKind::TimedOut, "nothing has come");
+    assert_eq!(
+        take_file(&*worker, 0).unwrap_err().kind(),
+        io::ErrorKind::TimedOut,
+        "nothing has come"
+    );
     let ends: Vec<_> = (0..4).map(|_| rustix::pipe::pipe().unwrap()).collect();
     let ended = |number: usize| {
         let mut end = [PollFd::new(&ends[number].0, PollFlags::IN)];
@@ -164,7 +194,11 @@ fn files_are_taken_by_their_numbers() {
     rustix::io::write(&file, b"x").unwrap();
     assert!(ended(1) && !ended(0) && !ended(2));
     assert!(take_file(&*worker, 1).is_err(), "it is taken once");
-    assert_eq!(take_file(&*worker, 2).unwrap_err().kind(), io::ErrorKind::TimedOut, "what was passed over is gone");
+    assert_eq!(
+        take_file(&*worker, 2).unwrap_err().kind(),
+        io::ErrorKind::TimedOut,
+        "what was passed over is gone"
+    );
     // A number without a file, and more before it than anybody leaves.
     passing::send(client.socket.fd(), &3_u64.to_le_bytes(), &[]).unwrap();
     assert_eq!(take_file(&*worker, 3).unwrap_err().kind(), io::ErrorKind::InvalidData);
@@ -173,6 +207,10 @@ fn files_are_taken_by_their_numbers() {
     }
     assert_eq!(take_file(&*worker, 0).unwrap_err().kind(), io::ErrorKind::NotFound);
     // What is not this kind of stream has no such socket.
-    let plain = crate::unix::from_descriptor(dial(server.path().as_ref(), PATIENCE).unwrap()).unwrap();
-    assert_eq!(give_file(&*plain, 0, ends[3].1.as_fd()).unwrap_err().kind(), io::ErrorKind::Unsupported);
+    let plain =
+        crate::unix::from_descriptor(dial(server.path().as_ref(), PATIENCE).unwrap()).unwrap();
+    assert_eq!(
+        give_file(&*plain, 0, ends[3].1.as_fd()).unwrap_err().kind(),
+        io::ErrorKind::Unsupported
+    );
 }

@@ -10,7 +10,8 @@ use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, ServerConfig,
+    SignatureScheme,
 };
 use subtle::ConstantTimeEq;
 
@@ -74,9 +75,14 @@ impl FromStr for Fingerprint {
     fn from_str(text: &str) -> Result<Fingerprint, SetupError> {
         let wrong = || SetupError::Fingerprint(text.to_owned());
         let lower = text.trim().to_ascii_lowercase();
-        let digits: Vec<u8> =
-            lower.strip_prefix(PREFIX).unwrap_or(&lower).bytes().filter(|byte| *byte != b':').collect();
-        let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8).ok_or_else(wrong);
+        let digits: Vec<u8> = lower
+            .strip_prefix(PREFIX)
+            .unwrap_or(&lower)
+            .bytes()
+            .filter(|byte| *byte != b':')
+            .collect();
+        let digit =
+            |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8).ok_or_else(wrong);
         let mut bytes = [0; 32];
         if digits.len() != 2 * bytes.len() {
             return Err(wrong());
@@ -88,7 +94,8 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// The algorithms. AES with keys of 128 bits comes first: nobody breaks it either, and it is faster than with 256.
+/// The algorithms. AES with keys of 128 bits comes first: nobody breaks it either, and it is faster
+/// than with 256.
 pub fn provider() -> CryptoProvider {
     let mut provider = suites::default_provider();
     provider.cipher_suites = vec![
@@ -108,9 +115,9 @@ pub fn client_config(
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])?;
     let builder = match anchor {
-        Anchor::Pinned(wanted) => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Pinned { wanted, provider }))
-        }
+        Anchor::Pinned(wanted) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned { wanted, provider })),
         Anchor::Authorities(certificates) => {
             let mut roots = RootCertStore::empty();
             if roots.add_parsable_certificates(certificates).0 == 0 {
@@ -128,14 +135,15 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// Settings of a server with this certificate, which asks clients for theirs if there is a verifier for them.
+/// Settings of a server with this certificate, which asks clients for theirs if there is a verifier
+/// for them.
 pub fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Result<ServerConfig, SetupError> {
-    let builder =
-        ServerConfig::builder_with_provider(Arc::new(provider())).with_protocol_versions(&[&rustls::version::TLS13])?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?;
     let builder = match clients {
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
@@ -193,7 +201,12 @@ impl ServerCertVerifier for Pinned {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signed,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

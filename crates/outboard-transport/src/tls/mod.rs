@@ -1,6 +1,7 @@
 //! TLS 1.3 over another stream, by rustls: no record of it is made here.
 //!
-//! [`connect`] and [`accept`] shake hands and make a [`Stream`] of what they are given. Whom a client believes is its [`Anchor`]'s matter.
+//! [`connect`] and [`accept`] shake hands and make a [`Stream`] of what they are given. Whom a
+//! client believes is its [`Anchor`]'s matter.
 
 mod config;
 mod record;
@@ -25,8 +26,8 @@ use record::Side;
 /// The first byte that a TLS client sends: the type of a record with a handshake message.
 pub const FIRST_BYTE: u8 = 0x16;
 
-/// Shakes hands as the client, and sends `first` along with its last words. `host` is the server's name or address, which a certificate of an
-/// authority must carry.
+/// Shakes hands as the client, and sends `first` along with its last words. `host` is the server's
+/// name or address, which a certificate of an authority must carry.
 pub fn connect(
     below: Arc<dyn Stream>,
     config: Arc<ClientConfig>,
@@ -34,14 +35,19 @@ pub fn connect(
     first: &[u8],
     deadline: Instant,
 ) -> io::Result<Arc<TlsStream>> {
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("`{host}` is no name of a server")))?;
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("`{host}` is no name of a server"))
+    })?;
     let connection = UnbufferedClientConnection::new(config, name).map_err(record::failure)?;
     TlsStream::shake_hands(below, Side::Client(connection), first, deadline)
 }
 
 /// Shakes hands as the server.
-pub fn accept(below: Arc<dyn Stream>, config: Arc<ServerConfig>, deadline: Instant) -> io::Result<Arc<TlsStream>> {
+pub fn accept(
+    below: Arc<dyn Stream>,
+    config: Arc<ServerConfig>,
+    deadline: Instant,
+) -> io::Result<Arc<TlsStream>> {
     let connection = UnbufferedServerConnection::new(config).map_err(record::failure)?;
     TlsStream::shake_hands(below, Side::Server(connection), &[], deadline)
 }

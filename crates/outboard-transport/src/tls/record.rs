@@ -4,7 +4,9 @@ use std::io::{self, IoSlice};
 
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
+};
 
 use super::sealed::{OVERHEAD, RECORD, Sealed};
 
@@ -109,7 +111,9 @@ fn handle<D>(
             None => Ok(Step::Open),
             Some(Sealing { plain, to }) => {
                 let wants = |error: &EncryptError| match error {
-                    EncryptError::InsufficientSize(InsufficientSizeError { required_size }) => Some(*required_size),
+                    EncryptError::InsufficientSize(InsufficientSizeError { required_size }) => {
+                        Some(*required_size)
+                    }
                     EncryptError::EncryptExhausted => None,
                 };
                 let sealed = to.seal(plain.len(), |room| traffic.encrypt(plain, room), wants);
@@ -124,13 +128,18 @@ fn handle<D>(
             *ended = true;
             if sealing.is_some() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(Step::Open) }
         }
-        Ok(other) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("TLS: not expected: {other:?}"))),
+        Ok(other) => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, format!("TLS: not expected: {other:?}")))
+        }
     };
     (discard, step)
 }
 
 /// Appends a record that rustls has made.
-fn encode(control: &mut Vec<u8>, mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) -> io::Result<Step> {
+fn encode(
+    control: &mut Vec<u8>,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> io::Result<Step> {
     let before = control.len();
     let mut room = RECORD + OVERHEAD;
     loop {
@@ -140,7 +149,9 @@ fn encode(control: &mut Vec<u8>, mut encode: impl FnMut(&mut [u8]) -> Result<usi
                 control.truncate(before + count);
                 return Ok(Step::Done);
             }
-            Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) if required_size > room => {
+            Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size }))
+                if required_size > room =>
+            {
                 room = required_size;
             }
             Err(error) => {
@@ -166,13 +177,22 @@ impl Records {
     }
 
     /// Has rustls do one thing.
-    fn step(&mut self, room: &mut [u8], filled: &mut usize, sealing: Option<Sealing<'_>>) -> io::Result<Step> {
+    fn step(
+        &mut self,
+        room: &mut [u8],
+        filled: &mut usize,
+        sealing: Option<Sealing<'_>>,
+    ) -> io::Result<Step> {
         let Records { side, incoming, start, end, plain, control, ended, .. } = self;
         let bytes = &mut incoming[*start..*end];
         let mut place = Place { room, filled, rest: plain };
         let (discard, step) = match side {
-            Side::Client(side) => handle(side.process_tls_records(bytes), &mut place, control, ended, sealing),
-            Side::Server(side) => handle(side.process_tls_records(bytes), &mut place, control, ended, sealing),
+            Side::Client(side) => {
+                handle(side.process_tls_records(bytes), &mut place, control, ended, sealing)
+            }
+            Side::Server(side) => {
+                handle(side.process_tls_records(bytes), &mut place, control, ended, sealing)
+            }
         };
         *start += discard;
         if start == end {
@@ -226,7 +246,10 @@ impl Records {
     }
 
     /// Receives with `read`, into room for some records; how much.
-    pub(super) fn receive(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
+    pub(super) fn receive(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         if self.start > 0 {
             self.incoming.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -243,7 +266,9 @@ impl Records {
     pub(super) fn is_readable(&self) -> bool {
         let waiting = &self.incoming[self.start..self.end];
         let whole = || match waiting {
-            [_, _, _, high, low, rest @ ..] => rest.len() >= usize::from(u16::from_be_bytes([*high, *low])),
+            [_, _, _, high, low, rest @ ..] => {
+                rest.len() >= usize::from(u16::from_be_bytes([*high, *low]))
+            }
             _ => false,
         };
         self.ended || self.plain_at < self.plain.len() || whole()
@@ -264,15 +289,26 @@ impl Records {
         self.start == self.end && self.plain_at == self.plain.len()
     }
 
-    /// Encrypts bytes of `buffers` from the first `skip` on, at most a batch and some more; how many. What is decrypted on the way is kept.
-    pub(super) fn seal(&mut self, buffers: &[IoSlice<'_>], skip: usize, to: &mut Sealed) -> io::Result<usize> {
+    /// Encrypts bytes of `buffers` from the first `skip` on, at most a batch and some more; how
+    /// many. What is decrypted on the way is kept.
+    pub(super) fn seal(
+        &mut self,
+        buffers: &[IoSlice<'_>],
+        skip: usize,
+        to: &mut Sealed,
+    ) -> io::Result<usize> {
         self.take_control(to);
         let before = to.untold;
         self.seal_some(buffers, skip, to)?;
         Ok(to.untold - before)
     }
 
-    fn seal_some(&mut self, buffers: &[IoSlice<'_>], skip: usize, to: &mut Sealed) -> io::Result<()> {
+    fn seal_some(
+        &mut self,
+        buffers: &[IoSlice<'_>],
+        skip: usize,
+        to: &mut Sealed,
+    ) -> io::Result<()> {
         let mut skip = skip;
         let mut left = BATCH;
         let mut gathered = Vec::new();
@@ -337,7 +373,9 @@ impl Records {
 fn farewell<D>(status: UnbufferedStatus<'_, '_, D>) -> (usize, Vec<u8>) {
     let mut room = vec![0; 128];
     let count = match status.state {
-        Ok(ConnectionState::WriteTraffic(mut traffic)) => traffic.queue_close_notify(&mut room).unwrap_or(0),
+        Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+            traffic.queue_close_notify(&mut room).unwrap_or(0)
+        }
         _ => 0,
     };
     room.truncate(count);

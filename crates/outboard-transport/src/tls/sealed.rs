@@ -53,7 +53,8 @@ impl Sealed {
         self.marks.push_back((self.bytes.len(), 0));
     }
 
-    /// Has `encrypt` write the records of so much plaintext behind what is there; again with more room if it wants more.
+    /// Has `encrypt` write the records of so much plaintext behind what is there; again with more
+    /// room if it wants more.
     pub(super) fn seal<E>(
         &mut self,
         plain: usize,
@@ -66,7 +67,8 @@ impl Sealed {
         Ok(())
     }
 
-    /// Has `fill` write behind what is there, into at least `room` bytes; again with more if it wants more.
+    /// Has `fill` write behind what is there, into at least `room` bytes; again with more if it
+    /// wants more.
     fn extend<E>(
         &mut self,
         mut room: usize,
@@ -92,7 +94,8 @@ impl Sealed {
         }
     }
 
-    /// Notes where the records of so much plaintext end. What rustls puts in front of them counts for the first.
+    /// Notes where the records of so much plaintext end. What rustls puts in front of them counts
+    /// for the first.
     fn mark(&mut self, before: usize, count: usize, plain: usize) {
         self.untold += plain;
         let records = plain.div_ceil(RECORD);

@@ -1,7 +1,8 @@
 //! A stream over an encrypted one.
 //!
-//! One thread may read while another writes. rustls has one object for both directions, so that encrypting and decrypting take turns; receiving
-//! and sending do not. Whoever writes has `sealed` first, then `records`; no thread blocks while it has either.
+//! One thread may read while another writes. rustls has one object for both directions, so that
+//! encrypting and decrypting take turns; receiving and sending do not. Whoever writes has `sealed`
+//! first, then `records`; no thread blocks while it has either.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -24,7 +25,8 @@ pub struct TlsStream {
     sealed: Mutex<Sealed>,
     /// Threads that wait for something to read.
     waiting: AtomicU32,
-    /// Readable while something can be read that is not in the socket any more: for those who wait there.
+    /// Readable while something can be read that is not in the socket any more: for those who wait
+    /// there.
     bell: OwnedFd,
     rings: AtomicBool,
 }
@@ -69,7 +71,9 @@ fn write_below(below: &dyn Stream, sealed: &mut Sealed, deadline: Instant) -> io
     while !sealed.is_empty() {
         match below.write(&[IoSlice::new(sealed.rest())]) {
             Ok(count) => drop(sealed.advance(count)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_below(below, Interest::WRITE, deadline)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait_below(below, Interest::WRITE, deadline)?
+            }
             Err(error) => return Err(error),
         }
     }
@@ -87,7 +91,9 @@ impl TlsStream {
         loop {
             let step = match records.shake_hands() {
                 Ok(step) => step,
-                Err(_) if let Some(said) = records.in_the_clear() => return Err(InTheClear::error(said)),
+                Err(_) if let Some(said) = records.in_the_clear() => {
+                    return Err(InTheClear::error(said));
+                }
                 Err(error) => {
                     // The peer is told why, if it can be.
                     records.take_alert(&mut sealed);
@@ -131,9 +137,11 @@ impl TlsStream {
         }))
     }
 
-    /// Waits for the peer to say that it sends no more, and gives the stream below back, on which nothing was read beyond that.
+    /// Waits for the peer to say that it sends no more, and gives the stream below back, on which
+    /// nothing was read beyond that.
     pub fn leave(self: &Arc<Self>, deadline: Instant) -> io::Result<Arc<dyn Stream>> {
-        let not_expected = || io::Error::new(io::ErrorKind::InvalidData, "more came than was to come");
+        let not_expected =
+            || io::Error::new(io::ErrorKind::InvalidData, "more came than was to come");
         loop {
             match self.read(&mut [0]) {
                 Ok(0) => break,
@@ -144,7 +152,11 @@ impl TlsStream {
                 Err(error) => return Err(error),
             }
         }
-        if lock(&self.records).is_drained() { Ok(Arc::clone(&self.below)) } else { Err(not_expected()) }
+        if lock(&self.records).is_drained() {
+            Ok(Arc::clone(&self.below))
+        } else {
+            Err(not_expected())
+        }
     }
 
     /// Says that no more comes, if nobody is about to write; the peer can do without.
@@ -197,8 +209,8 @@ impl Stream for TlsStream {
                 taken => break taken,
             }
             match records.receive(|room| self.below.read(room)) {
-                // A peer that is killed does not say goodbye, and one that is cut off cannot: to those above, whose frames have lengths, both
-                // are the end of the connection.
+                // A peer that is killed does not say goodbye, and one that is cut off cannot: to
+                // those above, whose frames have lengths, both are the end of the connection.
                 Ok(0) => records.end(),
                 Ok(_) => {}
                 Err(error) => break Err(error),
@@ -208,8 +220,9 @@ impl Stream for TlsStream {
         result
     }
 
-    /// Counts bytes only once the whole record they are in has gone: what was counted arrives without a further call. What is encrypted and not
-    /// counted is what the caller comes with next.
+    /// Counts bytes only once the whole record they are in has gone: what was counted arrives
+    /// without a further call. What is encrypted and not counted is what the caller comes with
+    /// next.
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut sealed = lock(&self.sealed);
@@ -225,8 +238,15 @@ impl Stream for TlsStream {
         if told == 0 && total > 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(told) }
     }
 
-    fn wait(&self, interest: Interest, waker: Option<&Waker>, timeout: Option<Duration>) -> io::Result<Readiness> {
-        let Some(socket) = self.below.descriptor() else { return self.below.wait(interest, waker, timeout) };
+    fn wait(
+        &self,
+        interest: Interest,
+        waker: Option<&Waker>,
+        timeout: Option<Duration>,
+    ) -> io::Result<Readiness> {
+        let Some(socket) = self.below.descriptor() else {
+            return self.below.wait(interest, waker, timeout);
+        };
         if !interest.read {
             return wait_for(socket, None, interest, waker, timeout).map(|(ready, _)| ready);
         }

@@ -23,7 +23,8 @@ struct Tls {
     server: Arc<ServerConfig>,
 }
 
-/// Shakes hands as soon as a client is there: in the suite one thread connects and accepts only then.
+/// Shakes hands as soon as a client is there: in the suite one thread connects and accepts only
+/// then.
 #[derive(Debug)]
 struct TlsServer {
     address: String,
@@ -57,7 +58,8 @@ impl Transport for Tls {
         let (send, shaken) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             while let Ok(stream) = below.accept() {
-                let stream = accept(stream, Arc::clone(&config), Instant::now() + PATIENCE).unwrap();
+                let stream =
+                    accept(stream, Arc::clone(&config), Instant::now() + PATIENCE).unwrap();
                 if send.send(stream).is_err() {
                     break;
                 }
@@ -80,13 +82,18 @@ impl Listener for TlsServer {
 crate::conformance!(Tls::new(), "127.0.0.1:0");
 
 /// Both ends, of a client and a server with these settings.
-fn pair(client: Arc<ClientConfig>, server: ServerConfig) -> (io::Result<Arc<TlsStream>>, io::Result<Arc<TlsStream>>) {
+fn pair(
+    client: Arc<ClientConfig>,
+    server: ServerConfig,
+) -> (io::Result<Arc<TlsStream>>, io::Result<Arc<TlsStream>>) {
     let listener = Tcp.listen("127.0.0.1:0").unwrap();
     let address = listener.address().unwrap();
     std::thread::scope(|scope| {
         let deadline = Instant::now() + PATIENCE;
-        let there = scope.spawn(move || accept(listener.accept().unwrap(), Arc::new(server), deadline));
-        let here = connect(Tcp.connect(&address, PATIENCE).unwrap(), client, "localhost", b"!", deadline);
+        let there =
+            scope.spawn(move || accept(listener.accept().unwrap(), Arc::new(server), deadline));
+        let here =
+            connect(Tcp.connect(&address, PATIENCE).unwrap(), client, "localhost", b"!", deadline);
         (here, there.join().unwrap())
     })
 }
@@ -183,7 +190,10 @@ fn another_certificate_is_refused_and_named() {
     assert!(pair(authority, server()).0.is_ok());
     let (other_name, key) = certificate("elsewhere");
     let authority = client_config(Anchor::Authorities(vec![other_name.clone()]), None).unwrap();
-    let error = pair(authority, server_config(vec![other_name], key, None).unwrap()).0.unwrap_err().to_string();
+    let error = pair(authority, server_config(vec![other_name], key, None).unwrap())
+        .0
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("not valid for name"), "{error}");
 }
 
@@ -232,7 +242,9 @@ fn an_altered_byte_is_found_out() {
             read_exact(&*there, &mut [0]).unwrap();
             read_exact(&*there, &mut [0; 5])
         });
-        let here = connect(Tcp.connect(&middle, PATIENCE).unwrap(), client, "localhost", b"!", deadline).unwrap();
+        let here =
+            connect(Tcp.connect(&middle, PATIENCE).unwrap(), client, "localhost", b"!", deadline)
+                .unwrap();
         std::thread::sleep(Duration::from_millis(50));
         write_all(&*here, b"five5").unwrap();
         let error = there.join().unwrap().unwrap_err();
@@ -247,6 +259,9 @@ fn fingerprints_are_read_as_they_are_written() {
     let with_colons: Vec<String> = print.0.iter().map(|byte| format!("{byte:02X}")).collect();
     assert_eq!(with_colons.join(":").parse::<Fingerprint>().unwrap(), print);
     for text in ["", "sha256:", "sha256:00", &format!("{print}0"), &"g".repeat(64)] {
-        assert!(text.parse::<Fingerprint>().unwrap_err().to_string().contains("64 hexadecimal"), "{text}");
+        assert!(
+            text.parse::<Fingerprint>().unwrap_err().to_string().contains("64 hexadecimal"),
+            "{text}"
+        );
     }
 }

@@ -187,7 +187,11 @@ impl<'a> Reader<'a> {
     /// Succeeds if everything has been read.
     #[inline]
     pub fn finish(self) -> Result<(), DecodeError> {
-        if self.rest.is_empty() { Ok(()) } else { Err(DecodeError::Trailing { extra: self.rest.len() }) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(DecodeError::Trailing { extra: self.rest.len() })
+        }
     }
 
     /// Reads a value.
@@ -239,8 +243,8 @@ impl<'a> Reader<'a> {
         core::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)
     }
 
-    /// Reads the count of a sequence whose elements take at least `element` bytes each, so that no allocation is
-    /// made for elements that cannot be there.
+    /// Reads the count of a sequence whose elements take at least `element` bytes each, so that no
+    /// allocation is made for elements that cannot be there.
     pub fn count(&mut self, element: usize) -> Result<usize, DecodeError> {
         let count = self.u32()? as usize;
         if count > limits::MAX_ITEMS {

@@ -155,9 +155,11 @@ impl<T: Encode> Encode for Vec<T> {
 
 impl<'a, T: Decode<'a>> Decode<'a> for Vec<T> {
     fn decode(reader: &mut Reader<'a>) -> Result<Vec<T>, DecodeError> {
-        // Every element takes a byte at least, and the vector starts no larger than the bytes that are there.
+        // Every element takes a byte at least, and the vector starts no larger than the bytes that
+        // are there.
         let count = reader.count(1)?;
-        let mut values = Vec::with_capacity(count.min(reader.remaining() / core::mem::size_of::<T>().max(1)));
+        let mut values =
+            Vec::with_capacity(count.min(reader.remaining() / core::mem::size_of::<T>().max(1)));
         for _ in 0..count {
             values.push(T::decode(reader)?);
         }

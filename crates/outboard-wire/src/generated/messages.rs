@@ -764,7 +764,11 @@ impl Encode for FunctionSetAttribute {
 
 impl<'a> Decode<'a> for FunctionSetAttribute {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(FunctionSetAttribute { function: reader.get()?, attribute: reader.get()?, value: reader.get()? })
+        Ok(FunctionSetAttribute {
+            function: reader.get()?,
+            attribute: reader.get()?,
+            value: reader.get()?,
+        })
     }
 }
 
@@ -1259,7 +1263,11 @@ impl Encode for ModuleGlobalReply {
 
 impl<'a> Decode<'a> for ModuleGlobalReply {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(ModuleGlobalReply { address: reader.get()?, bytes: reader.get()?, managed: reader.get()? })
+        Ok(ModuleGlobalReply {
+            address: reader.get()?,
+            bytes: reader.get()?,
+            managed: reader.get()?,
+        })
     }
 }
 
@@ -1394,7 +1402,12 @@ impl Encode for Occupancy {
 
 impl<'a> Decode<'a> for Occupancy {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(Occupancy { function: reader.get()?, block: reader.get()?, shared: reader.get()?, flags: reader.get()? })
+        Ok(Occupancy {
+            function: reader.get()?,
+            block: reader.get()?,
+            shared: reader.get()?,
+            flags: reader.get()?,
+        })
     }
 }
 
@@ -2092,7 +2105,12 @@ impl Encode for VmmMap {
 
 impl<'a> Decode<'a> for VmmMap {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(VmmMap { address: reader.get()?, bytes: reader.get()?, offset: reader.get()?, memory: reader.get()? })
+        Ok(VmmMap {
+            address: reader.get()?,
+            bytes: reader.get()?,
+            offset: reader.get()?,
+            memory: reader.get()?,
+        })
     }
 }
 
@@ -2369,7 +2387,12 @@ impl Encode for LinkAdd<'_> {
 
 impl<'a> Decode<'a> for LinkAdd<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(LinkAdd { link: reader.get()?, kind: reader.get()?, name: reader.get()?, options: reader.get()? })
+        Ok(LinkAdd {
+            link: reader.get()?,
+            kind: reader.get()?,
+            name: reader.get()?,
+            options: reader.get()?,
+        })
     }
 }
 
@@ -2701,7 +2724,11 @@ impl Encode for ArrayMemoryRequirements {
 
 impl<'a> Decode<'a> for ArrayMemoryRequirements {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(ArrayMemoryRequirements { array: reader.get()?, mipmapped: reader.get()?, device: reader.get()? })
+        Ok(ArrayMemoryRequirements {
+            array: reader.get()?,
+            mipmapped: reader.get()?,
+            device: reader.get()?,
+        })
     }
 }
 
@@ -2872,7 +2899,12 @@ impl Encode for CopyBox {
 
 impl<'a> Decode<'a> for CopyBox {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(CopyBox { dst: reader.get()?, src: reader.get()?, extent: reader.get()?, stream: reader.get()? })
+        Ok(CopyBox {
+            dst: reader.get()?,
+            src: reader.get()?,
+            extent: reader.get()?,
+            stream: reader.get()?,
+        })
     }
 }
 
@@ -2905,7 +2937,12 @@ impl Encode for CopyBoxIn<'_> {
 
 impl<'a> Decode<'a> for CopyBoxIn<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(CopyBoxIn { dst: reader.get()?, extent: reader.get()?, stream: reader.get()?, data: reader.get()? })
+        Ok(CopyBoxIn {
+            dst: reader.get()?,
+            extent: reader.get()?,
+            stream: reader.get()?,
+            data: reader.get()?,
+        })
     }
 }
 
@@ -3521,7 +3558,11 @@ impl Encode for StreamSetAttribute {
 
 impl<'a> Decode<'a> for StreamSetAttribute {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(StreamSetAttribute { stream: reader.get()?, attribute: reader.get()?, value: reader.get()? })
+        Ok(StreamSetAttribute {
+            stream: reader.get()?,
+            attribute: reader.get()?,
+            value: reader.get()?,
+        })
     }
 }
 
@@ -3672,7 +3713,11 @@ impl Encode for DeviceTexture1dWidth {
 
 impl<'a> Decode<'a> for DeviceTexture1dWidth {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(DeviceTexture1dWidth { device: reader.get()?, format: reader.get()?, channels: reader.get()? })
+        Ok(DeviceTexture1dWidth {
+            device: reader.get()?,
+            format: reader.get()?,
+            channels: reader.get()?,
+        })
     }
 }
 
@@ -3828,7 +3873,11 @@ impl Encode for OccupancyDynamicShared {
 
 impl<'a> Decode<'a> for OccupancyDynamicShared {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(OccupancyDynamicShared { function: reader.get()?, blocks: reader.get()?, block: reader.get()? })
+        Ok(OccupancyDynamicShared {
+            function: reader.get()?,
+            blocks: reader.get()?,
+            block: reader.get()?,
+        })
     }
 }
 
@@ -5247,7 +5296,12 @@ impl Encode for GraphInstantiate {
 
 impl<'a> Decode<'a> for GraphInstantiate {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(GraphInstantiate { graph: reader.get()?, exec: reader.get()?, flags: reader.get()?, stream: reader.get()? })
+        Ok(GraphInstantiate {
+            graph: reader.get()?,
+            exec: reader.get()?,
+            flags: reader.get()?,
+            stream: reader.get()?,
+        })
     }
 }
 
@@ -6200,7 +6254,12 @@ impl Encode for GreenStream {
 
 impl<'a> Decode<'a> for GreenStream {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(GreenStream { green: reader.get()?, stream: reader.get()?, flags: reader.get()?, priority: reader.get()? })
+        Ok(GreenStream {
+            green: reader.get()?,
+            stream: reader.get()?,
+            flags: reader.get()?,
+            priority: reader.get()?,
+        })
     }
 }
 
@@ -6318,7 +6377,11 @@ impl Encode for ResourceSplitReply {
 
 impl<'a> Decode<'a> for ResourceSplitReply {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(ResourceSplitReply { count: reader.get()?, groups: reader.get()?, remaining: reader.get()? })
+        Ok(ResourceSplitReply {
+            count: reader.get()?,
+            groups: reader.get()?,
+            remaining: reader.get()?,
+        })
     }
 }
 
@@ -6585,7 +6648,11 @@ impl Encode for SurfaceReferenceFind<'_> {
 
 impl<'a> Decode<'a> for SurfaceReferenceFind<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(SurfaceReferenceFind { module: reader.get()?, name: reader.get()?, reference: reader.get()? })
+        Ok(SurfaceReferenceFind {
+            module: reader.get()?,
+            name: reader.get()?,
+            reference: reader.get()?,
+        })
     }
 }
 
@@ -6636,7 +6703,11 @@ impl Encode for SurfaceReferenceSet {
 
 impl<'a> Decode<'a> for SurfaceReferenceSet {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(SurfaceReferenceSet { reference: reader.get()?, array: reader.get()?, flags: reader.get()? })
+        Ok(SurfaceReferenceSet {
+            reference: reader.get()?,
+            array: reader.get()?,
+            flags: reader.get()?,
+        })
     }
 }
 
@@ -6906,7 +6977,11 @@ impl Encode for ModuleFunctionKnown<'_> {
 
 impl<'a> Decode<'a> for ModuleFunctionKnown<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(ModuleFunctionKnown { module: reader.get()?, name: reader.get()?, function: reader.get()? })
+        Ok(ModuleFunctionKnown {
+            module: reader.get()?,
+            name: reader.get()?,
+            function: reader.get()?,
+        })
     }
 }
 
@@ -7109,7 +7184,12 @@ impl Encode for WaitReading {
 
 impl<'a> Decode<'a> for WaitReading {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(WaitReading { what: reader.get()?, name: reader.get()?, ask: reader.get()?, places: reader.get()? })
+        Ok(WaitReading {
+            what: reader.get()?,
+            name: reader.get()?,
+            ask: reader.get()?,
+            places: reader.get()?,
+        })
     }
 }
 
@@ -7277,7 +7357,12 @@ impl Encode for MappedReadChanged {
 
 impl<'a> Decode<'a> for MappedReadChanged {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(MappedReadChanged { address: reader.get()?, bytes: reader.get()?, seed: reader.get()?, sum: reader.get()? })
+        Ok(MappedReadChanged {
+            address: reader.get()?,
+            bytes: reader.get()?,
+            seed: reader.get()?,
+            sum: reader.get()?,
+        })
     }
 }
 
@@ -7411,7 +7496,12 @@ impl Encode for VmmPlace {
 
 impl<'a> Decode<'a> for VmmPlace {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(VmmPlace { address: reader.get()?, bytes: reader.get()?, offset: reader.get()?, memory: reader.get()? })
+        Ok(VmmPlace {
+            address: reader.get()?,
+            bytes: reader.get()?,
+            offset: reader.get()?,
+            memory: reader.get()?,
+        })
     }
 }
 
@@ -7496,7 +7586,12 @@ impl Encode for MappedFile {
 
 impl<'a> Decode<'a> for MappedFile {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(MappedFile { address: reader.get()?, bytes: reader.get()?, number: reader.get()?, offset: reader.get()? })
+        Ok(MappedFile {
+            address: reader.get()?,
+            bytes: reader.get()?,
+            number: reader.get()?,
+            offset: reader.get()?,
+        })
     }
 }
 

@@ -1,8 +1,8 @@
 //! How graphs are encoded.
 
 use super::{
-    AllocateNode, BatchNode, ConditionalNode, CopyNode, Edge, FillNode, GraphEdit, HostNode, KernelNode,
-    MemoryOperation, NodeParams, Place, Rows,
+    AllocateNode, BatchNode, ConditionalNode, CopyNode, Edge, FillNode, GraphEdit, HostNode,
+    KernelNode, MemoryOperation, NodeParams, Place, Rows,
 };
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::record;
@@ -121,9 +121,13 @@ impl GraphEdit {
     /// About how many bytes it takes, from above.
     pub fn size(&self) -> usize {
         match self {
-            GraphEdit::Add { dependencies, params, .. } => 32 + dependencies.len() * 11 + params.size(),
+            GraphEdit::Add { dependencies, params, .. } => {
+                32 + dependencies.len() * 11 + params.size()
+            }
             GraphEdit::Set { params, .. } => 16 + params.size(),
-            GraphEdit::Remove { .. } | GraphEdit::Connect { .. } | GraphEdit::Disconnect { .. } => 32,
+            GraphEdit::Remove { .. } | GraphEdit::Connect { .. } | GraphEdit::Disconnect { .. } => {
+                32
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Nodes of graphs, as they travel. A graph is built by the client; the worker is told of what has changed in it before it makes an executable.
+//! Nodes of graphs, as they travel. A graph is built by the client; the worker is told of what has
+//! changed in it before it makes an executable.
 
 mod encoding;
 
@@ -85,7 +86,8 @@ pub enum NodeParams {
     Child {
         /// The graph's name.
         graph: ObjectId,
-        /// It is inside the node from now on, itself and not a copy: its nodes are the executable's.
+        /// It is inside the node from now on, itself and not a copy: its nodes are the
+        /// executable's.
         moved: bool,
     },
     /// Records an event.
@@ -135,7 +137,8 @@ pub struct KernelNode {
 pub enum Place {
     /// On a device.
     Device(Rows<DevicePtr>),
-    /// In the program's memory. The address is the program's, which nobody else may follow; to a worker goes a number of the client's in its place.
+    /// In the program's memory. The address is the program's, which nobody else may follow; to a
+    /// worker goes a number of the client's in its place.
     Host(Rows<HostPtr>),
     /// In an array, by its name, from `[x in bytes, y, z]`, at a mipmap level.
     Array {

@@ -58,10 +58,20 @@ fn edits_survive() {
         NodeParams::Free { address: DevicePtr(1) },
         NodeParams::Batch(BatchNode {
             ctx: ContextId(1),
-            operations: vec![MemoryOperation { kind: 1, address: DevicePtr(2), value: 3, flags: 4 }],
+            operations: vec![MemoryOperation {
+                kind: 1,
+                address: DevicePtr(2),
+                value: 3,
+                flags: 4,
+            }],
             flags: 0,
         }),
-        NodeParams::Conditional(ConditionalNode { ctx: ContextId(1), handle: 2, kind: 1, bodies: vec![ObjectId(3)] }),
+        NodeParams::Conditional(ConditionalNode {
+            ctx: ContextId(1),
+            handle: 2,
+            kind: 1,
+            bodies: vec![ObjectId(3)],
+        }),
     ];
     let edge = Edge { node: 9, ports: [1, 0, 1] };
     for params in all {

@@ -1,6 +1,8 @@
 //! What a server says to a hello.
 
-use super::{Extensions, HandshakeError, Preamble, Refusal, Version, auth, check_versions, message};
+use super::{
+    Extensions, HandshakeError, Preamble, Refusal, Version, auth, check_versions, message,
+};
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::plain;
 
@@ -45,7 +47,8 @@ pub enum Answer {
     Refusal(Refusal),
     /// It will answer later; other answers follow. Since 1.4, and only to clients that speak it.
     Waiting(Waiting),
-    /// It accepts, and somebody else goes on, over a connection that is encrypted anew; another answer follows there. Only over TLS.
+    /// It accepts, and somebody else goes on, over a connection that is encrypted anew; another
+    /// answer follows there. Only over TLS.
     Secure(auth::Secure),
 }
 
@@ -90,23 +93,35 @@ impl Welcome {
 }
 
 impl Answer {
-    /// Reads the body that follows `preamble`, on a client of version `own`. Sentences in it are [`plain`]. A refusal is understood from a server
-    /// of any version.
-    pub fn decode(preamble: &Preamble, body: &[u8], own: Version) -> Result<Answer, HandshakeError> {
+    /// Reads the body that follows `preamble`, on a client of version `own`. Sentences in it are
+    /// [`plain`]. A refusal is understood from a server of any version.
+    pub fn decode(
+        preamble: &Preamble,
+        body: &[u8],
+        own: Version,
+    ) -> Result<Answer, HandshakeError> {
         let mut reader = Reader::new(body);
         let kind = reader.u8()?;
         if kind == REFUSAL {
-            return Ok(Answer::Refusal(Refusal { code: reader.get()?, sentence: plain(reader.get()?) }));
+            return Ok(Answer::Refusal(Refusal {
+                code: reader.get()?,
+                sentence: plain(reader.get()?),
+            }));
         }
         check_versions(own, preamble.version)?;
         if kind == WAITING {
-            return Ok(Answer::Waiting(Waiting { place: reader.u32()?, sentence: plain(reader.get()?) }));
+            return Ok(Answer::Waiting(Waiting {
+                place: reader.u32()?,
+                sentence: plain(reader.get()?),
+            }));
         }
         if kind == auth::SECURE {
             return Ok(auth::Secure::decode(&mut reader)?);
         }
         if kind != WELCOME {
-            return Err(DecodeError::Invalid { what: "answer to a hello", value: kind.into() }.into());
+            return Err(
+                DecodeError::Invalid { what: "answer to a hello", value: kind.into() }.into()
+            );
         }
         let mut welcome = Welcome {
             version: preamble.version,

@@ -6,7 +6,8 @@ use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 /// The kind of this part: [`Arena`] in the welcome of a session.
 pub const ARENA: Kind = Kind(8);
 
-/// Addresses of a session's window at which the driver places nothing by itself, and what the client needs to know to allocate there.
+/// Addresses of a session's window at which the driver places nothing by itself, and what the
+/// client needs to know to allocate there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arena {
     /// The first address, a multiple of `granule`.
@@ -30,13 +31,19 @@ impl Encode for Arena {
 
 impl<'a> Decode<'a> for Arena {
     fn decode(reader: &mut Reader<'a>) -> Result<Arena, DecodeError> {
-        let (address, bytes, granule, told) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.get()?);
+        let (address, bytes, granule, told) =
+            (reader.u64()?, reader.u64()?, reader.u64()?, reader.get()?);
         let arena = Arena { address, bytes, granule, told };
         // Pages of devices have 4 KiB at least; half a terabyte is none.
         let fits = (1 << 12..1 << 39).contains(&granule) && granule.is_power_of_two();
         let whole = |value: u64| value != 0 && value.is_multiple_of(granule);
-        let is_range = fits && whole(address) && whole(bytes) && address.checked_add(bytes).is_some();
-        if is_range { Ok(arena) } else { Err(DecodeError::Invalid { what: "arena of addresses", value: address }) }
+        let is_range =
+            fits && whole(address) && whole(bytes) && address.checked_add(bytes).is_some();
+        if is_range {
+            Ok(arena)
+        } else {
+            Err(DecodeError::Invalid { what: "arena of addresses", value: address })
+        }
     }
 }
 

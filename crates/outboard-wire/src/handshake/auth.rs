@@ -15,7 +15,8 @@ pub const PROOF: Kind = Kind(5);
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(pub String);
 
-/// Shows that the client has a session's key without telling it: for a hello in the clear, behind which the connection is encrypted.
+/// Shows that the client has a session's key without telling it: for a hello in the clear, behind
+/// which the connection is encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// Drawn anew for each connection.
@@ -24,8 +25,9 @@ pub struct Proof {
     pub tag: [u8; 32],
 }
 
-/// The server has accepted the client, and encrypts anew: from here on the connection belongs to whoever has the certificate of this fingerprint.
-/// To it the client shows the key before anything else.
+/// The server has accepted the client, and encrypts anew: from here on the connection belongs to
+/// whoever has the certificate of this fingerprint. To it the client shows the key before anything
+/// else.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secure {
     /// SHA-256 of the certificate.
@@ -89,7 +91,8 @@ impl Secure {
     }
 }
 
-/// What a [`Proof`] is a keyed hash of: nobody on the way can change what the connection is for, or how far it says that things have come.
+/// What a [`Proof`] is a keyed hash of: nobody on the way can change what the connection is for, or
+/// how far it says that things have come.
 pub fn proven(session: u64, purpose: u8, nonce: u128, more: &Extensions) -> Vec<u8> {
     let mut writer = Writer::with_capacity(96);
     writer.fixed(b"outboard: has the key of a session ");

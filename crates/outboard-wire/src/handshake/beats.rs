@@ -8,8 +8,8 @@ use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 /// The kind of [`Beats`], in a welcome to a session.
 pub const BEATS: Kind = Kind(6);
 
-/// The worker says something on the connection that carries commands at least this often, if only an
-/// [acknowledgement](crate::frame::ReplyKind::Acknowledge), however busy its device is.
+/// The worker says something on the connection that carries commands at least this often, if only
+/// an [acknowledgement](crate::frame::ReplyKind::Acknowledge), however busy its device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beats {
     /// The time between two.
@@ -32,7 +32,10 @@ impl<'a> Decode<'a> for Beats {
         let milliseconds = reader.u32()?;
         let period = Duration::from_millis(milliseconds.into());
         if period > Beats::LONGEST {
-            return Err(DecodeError::Invalid { what: "time between signs of life", value: milliseconds.into() });
+            return Err(DecodeError::Invalid {
+                what: "time between signs of life",
+                value: milliseconds.into(),
+            });
         }
         Ok(Beats { period })
     }

@@ -1,4 +1,5 @@
-//! What hellos and welcomes have grown since 1.4: named parts that a side which does not know them skips.
+//! What hellos and welcomes have grown since 1.4: named parts that a side which does not know them
+//! skips.
 
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 
@@ -58,7 +59,10 @@ impl<'a> Decode<'a> for Extensions {
         for _ in 0..count {
             let (kind, bytes) = (Kind(reader.u16()?), reader.bytes()?.to_vec());
             if parts.iter().any(|(other, _)| *other == kind) {
-                return Err(DecodeError::Invalid { what: "extension that is there twice", value: kind.0.into() });
+                return Err(DecodeError::Invalid {
+                    what: "extension that is there twice",
+                    value: kind.0.into(),
+                });
             }
             parts.push((kind, bytes));
         }

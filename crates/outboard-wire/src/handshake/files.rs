@@ -6,7 +6,8 @@ use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 /// The kind of this part: [`Files`] in a welcome.
 pub const FILES: Kind = Kind(10);
 
-/// The worker maps files of the program that come over the Unix socket by which memory is shared, with `mapped_file`.
+/// The worker maps files of the program that come over the Unix socket by which memory is shared,
+/// with `mapped_file`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Files;
 

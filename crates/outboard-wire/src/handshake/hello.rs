@@ -25,7 +25,8 @@ pub struct Hello {
 pub struct Process {
     /// Its number there; 0 if it is not told.
     pub id: u32,
-    /// The same for all processes of a machine that can name each other by their numbers; 0 if it is not told.
+    /// The same for all processes of a machine that can name each other by their numbers; 0 if it
+    /// is not told.
     pub machine: u64,
 }
 
@@ -46,8 +47,8 @@ pub enum Purpose {
     },
     /// Only the welcome is wanted, for what it says of the devices.
     Probe,
-    /// A session that has sent no command yet is to go on through memory that both sides share, which this connection, a Unix socket, hands over.
-    /// Since 1.2.
+    /// A session that has sent no command yet is to go on through memory that both sides share,
+    /// which this connection, a Unix socket, hands over. Since 1.2.
     Memory {
         /// The session's number, from its [`Welcome`].
         session: u64,
@@ -59,7 +60,8 @@ pub enum Purpose {
         /// As of a session.
         devices: Vec<u32>,
     },
-    /// The commands of a session whose connection was lost go on over this one. What has come of them, [`resume::Point`] says. Since 1.4.
+    /// The commands of a session whose connection was lost go on over this one. What has come of
+    /// them, [`resume::Point`] says. Since 1.4.
     Resume {
         /// The session's number, from its [`Welcome`].
         session: u64,
@@ -84,9 +86,9 @@ impl Purpose {
     /// The session that there is already and its key, which shows that the client is its owner's.
     pub fn keyed(&mut self) -> Option<(u64, &mut u128)> {
         match self {
-            Purpose::Lane { session, key } | Purpose::Memory { session, key } | Purpose::Resume { session, key } => {
-                Some((*session, key))
-            }
+            Purpose::Lane { session, key }
+            | Purpose::Memory { session, key }
+            | Purpose::Resume { session, key } => Some((*session, key)),
             Purpose::Session { .. } | Purpose::Probe | Purpose::Management { .. } => None,
         }
     }
@@ -100,7 +102,9 @@ impl Hello {
             writer.str(&self.client);
             writer.u8(self.purpose.number());
             match &self.purpose {
-                Purpose::Session { devices } | Purpose::Management { devices } => writer.put(devices),
+                Purpose::Session { devices } | Purpose::Management { devices } => {
+                    writer.put(devices)
+                }
                 Purpose::Lane { session, key }
                 | Purpose::Memory { session, key }
                 | Purpose::Resume { session, key } => {
@@ -114,8 +118,8 @@ impl Hello {
         })
     }
 
-    /// Reads the body that follows `preamble`, on a server of version `own`. Fields that a newer minor version has
-    /// appended are skipped.
+    /// Reads the body that follows `preamble`, on a server of version `own`. Fields that a newer
+    /// minor version has appended are skipped.
     pub fn decode(preamble: &Preamble, body: &[u8], own: Version) -> Result<Hello, HandshakeError> {
         check_versions(preamble.version, own)?;
         let mut reader = Reader::new(body);
@@ -128,7 +132,13 @@ impl Hello {
             3 => Purpose::Memory { session: reader.u64()?, key: reader.u128()? },
             4 => Purpose::Management { devices: reader.get()? },
             5 => Purpose::Resume { session: reader.u64()?, key: reader.u128()? },
-            value => return Err(DecodeError::Invalid { what: "purpose of a connection", value: value.into() }.into()),
+            value => {
+                return Err(DecodeError::Invalid {
+                    what: "purpose of a connection",
+                    value: value.into(),
+                }
+                .into());
+            }
         };
         let process = if reader.remaining() == 0 { Process::default() } else { reader.get()? };
         let more = if reader.remaining() == 0 { Extensions::default() } else { reader.get()? };
@@ -139,7 +149,8 @@ impl Hello {
 /// What is left of a name that a stranger gives itself, in characters.
 const LONGEST_NAME: usize = 128;
 
-/// A name as logs and terminals can take it: no longer than need be, and without characters that control what shows it.
+/// A name as logs and terminals can take it: no longer than need be, and without characters that
+/// control what shows it.
 fn name(name: &str) -> String {
     crate::plain(name).chars().take(LONGEST_NAME).collect()
 }

@@ -1,7 +1,8 @@
-//! The first messages of every connection: the client's [`Hello`], the server's [`Welcome`] or [`Refusal`].
+//! The first messages of every connection: the client's [`Hello`], the server's [`Welcome`] or
+//! [`Refusal`].
 //!
-//! All start with the same [`Preamble`], whose layout never changes, and a refusal's body never changes either: so
-//! any two versions can at least tell each other why they don't get along.
+//! All start with the same [`Preamble`], whose layout never changes, and a refusal's body never
+//! changes either: so any two versions can at least tell each other why they don't get along.
 
 mod answer;
 pub mod arena;
@@ -58,7 +59,9 @@ pub enum HandshakeError {
     #[error("the other side does not speak Outboard's protocol")]
     NotOutboard,
     /// The client must be updated.
-    #[error("the client is too old: it speaks protocol {client}, the server {server}; update the client")]
+    #[error(
+        "the client is too old: it speaks protocol {client}, the server {server}; update the client"
+    )]
     ClientTooOld {
         /// The client's version.
         client: Version,
@@ -66,7 +69,9 @@ pub enum HandshakeError {
         server: Version,
     },
     /// The server must be updated.
-    #[error("the server is too old: it speaks protocol {server}, the client {client}; update the server")]
+    #[error(
+        "the server is too old: it speaks protocol {server}, the client {client}; update the server"
+    )]
     ServerTooOld {
         /// The client's version.
         client: Version,
@@ -104,7 +109,8 @@ impl core::fmt::Display for Version {
     }
 }
 
-/// Whether a client and a server of these versions understand each other; the error names the older side.
+/// Whether a client and a server of these versions understand each other; the error names the older
+/// side.
 pub fn check_versions(client: Version, server: Version) -> Result<(), HandshakeError> {
     match client.major.cmp(&server.major) {
         core::cmp::Ordering::Equal => Ok(()),

@@ -6,8 +6,8 @@ use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 /// The kind of this part: [`Queued`] in a welcome.
 pub const QUEUED: Kind = Kind(9);
 
-/// The worker gives staging memory to copies that are announced by `copy_box_in_queued` when their stream has come to them: they do not count among what
-/// the client keeps to.
+/// The worker gives staging memory to copies that are announced by `copy_box_in_queued` when their
+/// stream has come to them: they do not count among what the client keeps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queued;
 

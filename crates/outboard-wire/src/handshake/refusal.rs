@@ -46,7 +46,8 @@ pub enum RefusalCode {
 }
 
 impl Refusal {
-    /// A refusal with an error code of its own, more exact than that of its reason. It ends the sentence, so that clients of any release show it.
+    /// A refusal with an error code of its own, more exact than that of its reason. It ends the
+    /// sentence, so that clients of any release show it.
     pub fn new(code: RefusalCode, error: Code, sentence: &str) -> Refusal {
         Refusal { code, sentence: error.end(sentence) }
     }
@@ -92,7 +93,9 @@ impl RefusalCode {
     pub fn number(self) -> u16 {
         match self {
             RefusalCode::Other(number) => number,
-            known => Self::KNOWN.iter().find(|(code, _)| *code == known).map_or(0, |(_, number)| *number),
+            known => {
+                Self::KNOWN.iter().find(|(code, _)| *code == known).map_or(0, |(_, number)| *number)
+            }
         }
     }
 
@@ -117,7 +120,10 @@ impl RefusalCode {
 
     /// The code with this number on the wire.
     pub fn from_number(number: u16) -> RefusalCode {
-        Self::KNOWN.iter().find(|(_, n)| *n == number).map_or(RefusalCode::Other(number), |(code, _)| *code)
+        Self::KNOWN
+            .iter()
+            .find(|(_, n)| *n == number)
+            .map_or(RefusalCode::Other(number), |(code, _)| *code)
     }
 }
 

@@ -6,10 +6,12 @@ use super::Kind;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::record;
 
-/// The kind of these parts: [`Terms`] in the hello and the welcome of a session, [`Point`] in those of every later connection.
+/// The kind of these parts: [`Terms`] in the hello and the welcome of a session, [`Point`] in those
+/// of every later connection.
 pub const RESUME: Kind = Kind(2);
 
-/// In a session's hello: the client can go on after a lost connection. In its welcome: the server lets it.
+/// In a session's hello: the client can go on after a lost connection. In its welcome: the server
+/// lets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// How long the client tries; how long the server keeps the session.
@@ -21,7 +23,8 @@ pub struct Terms {
 pub struct Point {
     /// Which lane it is, counted from 0; 0 for the connection that carries commands.
     pub lane: u32,
-    /// Grows with each attempt of the client, so that one that was overtaken does no harm. 0 for a lane that is new.
+    /// Grows with each attempt of the client, so that one that was overtaken does no harm. 0 for a
+    /// lane that is new.
     pub attempt: u64,
     /// How many numbered frames have been received.
     pub received: u64,

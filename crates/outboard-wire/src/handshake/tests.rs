@@ -178,7 +178,8 @@ fn names_that_strangers_give_themselves_control_no_terminal() {
         more: Extensions::default(),
     };
     let bytes = hello.encode();
-    let preamble = Preamble::decode(bytes[..Preamble::SIZE].try_into().unwrap(), HELLO_LIMIT).unwrap();
+    let preamble =
+        Preamble::decode(bytes[..Preamble::SIZE].try_into().unwrap(), HELLO_LIMIT).unwrap();
     let read = Hello::decode(&preamble, &bytes[Preamble::SIZE..], VERSION).unwrap();
     hello.software = "0.1?".into();
     hello.client = format!("?]0;owned??é{}", "x".repeat(128 - 12));

@@ -1,4 +1,5 @@
-//! Which trace a client's process is part of: a part of its hello, so that the job's trace goes on in its worker.
+//! Which trace a client's process is part of: a part of its hello, so that the job's trace goes on
+//! in its worker.
 
 use super::Kind;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
@@ -18,12 +19,14 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// Reads a `traceparent`: `00-` and 32, 16 and 2 hexadecimal digits with dashes between. A later version may have more behind that.
+    /// Reads a `traceparent`: `00-` and 32, 16 and 2 hexadecimal digits with dashes between. A
+    /// later version may have more behind that.
     pub fn parse(text: &str) -> Option<TraceParent> {
         let mut parts = text.trim().split('-');
         let mut hex = |digits: usize| {
             let part = parts.next()?;
-            let plain = part.len() == digits && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+            let plain = part.len() == digits
+                && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
             if plain { u128::from_str_radix(part, 16).ok() } else { None }
         };
         let (version, trace, span, flags) = (hex(2)?, hex(32)?, hex(16)?, hex(2)?);
@@ -55,13 +58,21 @@ mod tests {
 
     #[test]
     fn what_the_standard_writes_is_read_and_travels() {
-        let parent = TraceParent::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
-        let wanted = TraceParent { trace: 0x0af7651916cd43dd8448eb211c80319c, span: 0xb7ad6b7169203331, sampled: true };
+        let parent =
+            TraceParent::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").unwrap();
+        let wanted = TraceParent {
+            trace: 0x0af7651916cd43dd8448eb211c80319c,
+            span: 0xb7ad6b7169203331,
+            sampled: true,
+        };
         assert_eq!(parent, wanted);
         let mut more = Extensions::default();
         more.set(TRACE, &parent);
         assert_eq!(more.get(TRACE), Ok(Some(parent)));
-        assert!(TraceParent::parse("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00-later").is_some());
+        assert!(
+            TraceParent::parse("01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00-later")
+                .is_some()
+        );
     }
 
     #[test]

@@ -4,11 +4,12 @@ use super::Kind;
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::window::Window;
 
-/// The kind of these parts: [`Acceptable`] in the hello of a session, the session's [`Window`] in its welcome.
+/// The kind of these parts: [`Acceptable`] in the hello of a session, the session's [`Window`] in
+/// its welcome.
 pub const WINDOWS: Kind = Kind(7);
 
-/// The windows that the client accepts, those that it likes best first. A client that says nothing accepts any; one that accepts none has something of its
-/// own in each.
+/// The windows that the client accepts, those that it likes best first. A client that says nothing
+/// accepts any; one that accepts none has something of its own in each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acceptable(pub Vec<Window>);
 
@@ -27,7 +28,10 @@ impl<'a> Decode<'a> for Acceptable {
     fn decode(reader: &mut Reader<'a>) -> Result<Acceptable, DecodeError> {
         let count = reader.u32()?;
         if count > Acceptable::MOST {
-            return Err(DecodeError::Invalid { what: "number of windows of addresses", value: count.into() });
+            return Err(DecodeError::Invalid {
+                what: "number of windows of addresses",
+                value: count.into(),
+            });
         }
         (0..count).map(|_| reader.get()).collect::<Result<_, _>>().map(Acceptable)
     }
@@ -41,8 +45,11 @@ mod tests {
     #[test]
     fn lists_travel_and_are_bounded() {
         let mut more = Extensions::default();
-        for list in [Vec::new(), Window::all().collect(), vec![Window::numbered(0).unwrap(); Acceptable::MOST as usize]]
-        {
+        for list in [
+            Vec::new(),
+            Window::all().collect(),
+            vec![Window::numbered(0).unwrap(); Acceptable::MOST as usize],
+        ] {
             more.set(WINDOWS, &Acceptable(list.clone()));
             assert_eq!(more.get(WINDOWS), Ok(Some(Acceptable(list))));
         }

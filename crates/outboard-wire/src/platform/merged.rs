@@ -8,9 +8,11 @@ use crate::device_id::ServerId;
 /// `CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `_BUS_ID` and `_DEVICE_ID`.
 const PCI: [u32; 3] = [50, 33, 34];
 
-/// The platforms of a process's servers, which come in order, as one. `mentions` says in which order the process sees their devices: one at each mention of
-/// their server, what is left at the last; those of a server without a mention are not there. Programs tell devices apart by their PCI addresses and UUIDs: a server some of
-/// whose PCI addresses are taken gets PCI domains that no other has, and a UUID that is taken is counted up until it is free.
+/// The platforms of a process's servers, which come in order, as one. `mentions` says in which
+/// order the process sees their devices: one at each mention of their server, what is left at the
+/// last; those of a server without a mention are not there. Programs tell devices apart by their
+/// PCI addresses and UUIDs: a server some of whose PCI addresses are taken gets PCI domains that no
+/// other has, and a UUID that is taken is counted up until it is free.
 pub fn merged(platforms: Vec<Platform>, mentions: &[ServerId]) -> Platform {
     let mut all = Platform { driver_version: u32::MAX, ..Platform::default() };
     for (place, platform) in platforms.into_iter().enumerate() {
@@ -21,7 +23,10 @@ pub fn merged(platforms: Vec<Platform>, mentions: &[ServerId]) -> Platform {
         let lacks = platform.lacks.into_iter().filter(|name| !all.lacks.contains(name));
         all.lacks.extend(lacks.collect::<Vec<_>>());
         let mut devices = platform.devices;
-        if devices.iter().any(|device| all.devices.iter().any(|other| address(other) == address(device))) {
+        if devices
+            .iter()
+            .any(|device| all.devices.iter().any(|other| address(other) == address(device)))
+        {
             move_domains(&mut devices, &all.devices);
         }
         let server = ServerId::new(place).unwrap_or_default();
@@ -62,7 +67,8 @@ fn address(device: &Device) -> [Option<i32>; 3] {
 fn move_domains(devices: &mut [Device], others: &[Device]) {
     let domain = |device: &Device| device.attribute(PCI[0]);
     let own: BTreeSet<i32> = devices.iter().filter_map(domain).collect();
-    let taken: BTreeSet<i32> = others.iter().filter_map(domain).chain(own.iter().copied()).collect();
+    let taken: BTreeSet<i32> =
+        others.iter().filter_map(domain).chain(own.iter().copied()).collect();
     let free = (1..).filter(|number| !taken.contains(number));
     let moved: BTreeMap<i32, i32> = own.into_iter().zip(free).collect();
     for (attribute, value) in devices.iter_mut().flat_map(|device| &mut device.attributes) {
@@ -82,7 +88,10 @@ mod tests {
             id: DeviceId::new(ordinal as u32),
             uuid: [*uuid; 16],
             attributes: vec![(33, *bus), (34, 0), (50, *domain)],
-            peers: (0..devices.len() as u32).filter(|other| *other != ordinal as u32).map(DeviceId::new).collect(),
+            peers: (0..devices.len() as u32)
+                .filter(|other| *other != ordinal as u32)
+                .map(DeviceId::new)
+                .collect(),
             ..Device::default()
         };
         Platform {
@@ -101,11 +110,18 @@ mod tests {
     fn devices_come_as_their_servers_are_mentioned() {
         let two = platform(1, &[], &[(0, 1, 1), (0, 2, 2)]);
         let one = platform(1, &[], &[(0, 3, 3)]);
-        for (mentions, expected) in
-            [(&[0, 1][..], [1, 2, 3]), (&[1, 0], [3, 1, 2]), (&[0, 1, 0], [1, 3, 2]), (&[0, 1, 0, 0], [1, 3, 2])]
-        {
+        for (mentions, expected) in [
+            (&[0, 1][..], [1, 2, 3]),
+            (&[1, 0], [3, 1, 2]),
+            (&[0, 1, 0], [1, 3, 2]),
+            (&[0, 1, 0, 0], [1, 3, 2]),
+        ] {
             let all = merged(vec![two.clone(), one.clone()], &servers(mentions));
-            assert_eq!(all.devices.iter().map(|device| device.uuid[0]).collect::<Vec<_>>(), expected, "{mentions:?}");
+            assert_eq!(
+                all.devices.iter().map(|device| device.uuid[0]).collect::<Vec<_>>(),
+                expected,
+                "{mentions:?}"
+            );
         }
     }
 
@@ -122,14 +138,20 @@ mod tests {
     #[test]
     fn devices_keep_their_server_and_what_the_oldest_driver_has_is_offered() {
         let all = merged(
-            vec![platform(13000, &["cuA"], &[(0, 1, 7)]), platform(12080, &["cuA", "cuB"], &[(0, 2, 8), (0, 3, 9)])],
+            vec![
+                platform(13000, &["cuA"], &[(0, 1, 7)]),
+                platform(12080, &["cuA", "cuB"], &[(0, 2, 8), (0, 3, 9)]),
+            ],
             &servers(&[0, 1]),
         );
         assert_eq!((all.driver_version, all.driver_name.as_str()), (12080, "driver 13000"));
         assert_eq!(all.lacks, ["cuA", "cuB"]);
         let second = ServerId::new(1).unwrap();
         let ids: Vec<DeviceId> = all.devices.iter().map(|device| device.id).collect();
-        assert_eq!(ids, [DeviceId::new(0), DeviceId::new(0).of(second), DeviceId::new(1).of(second)]);
+        assert_eq!(
+            ids,
+            [DeviceId::new(0), DeviceId::new(0).of(second), DeviceId::new(1).of(second)]
+        );
         assert!(all.devices[0].peers.is_empty());
         assert_eq!(all.devices[1].peers, [ids[2]], "a device reaches those of its own server");
         assert_eq!(domains(&all), [0, 0, 0], "no two addresses were equal");
@@ -148,7 +170,10 @@ mod tests {
 
     #[test]
     fn a_uuid_that_counts_over_stays_apart() {
-        let all = merged(vec![platform(1, &[], &[(0, 1, 255)]), platform(1, &[], &[(0, 1, 255)])], &servers(&[0, 1]));
+        let all = merged(
+            vec![platform(1, &[], &[(0, 1, 255)]), platform(1, &[], &[(0, 1, 255)])],
+            &servers(&[0, 1]),
+        );
         assert_eq!(all.devices[1].uuid, [0; 16]);
     }
 }

@@ -24,7 +24,8 @@ for name in NAMES:
     check(f"/dev/{name} cannot be opened", refused(f"/dev/{name}"))
 check("nothing in /dev is named after NVIDIA", not glob.glob("/dev/*nvidia*"))
 
-# 195 is the major number of NVIDIA's devices. Whoever may make a device file here gets one that does not open.
+# 195 is the major number of NVIDIA's devices. Whoever may make a device file here gets one that
+# does not open.
 try:
     os.mknod("/dev/nvidia0", stat.S_IFCHR | 0o666, os.makedev(195, 0))
     made = not refused("/dev/nvidia0")

@@ -37,7 +37,8 @@ for step in range(12):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
-# Inductor times several variants of a reduction and takes the fastest, so the last bits are not always the same.
+# Inductor times several variants of a reduction and takes the fastest, so the last bits are not
+# always the same.
 near("losses", losses, 1e-4)
 check("it learns", losses[-1] < losses[0])
 

@@ -1,7 +1,8 @@
 //! `outboard-relay PORT MICROSECONDS`: a TCP relay on this machine that delays each direction.
 //!
-//! It listens on a free port of 127.0.0.1, which it prints, and connects to PORT there. Bytes keep their order; each is passed on MICROSECONDS after it
-//! has come. It limits no rate. It stands in for a distance where the kernel has no netem (`cargo xtask latency` uses that).
+//! It listens on a free port of 127.0.0.1, which it prints, and connects to PORT there. Bytes keep
+//! their order; each is passed on MICROSECONDS after it has come. It limits no rate. It stands in
+//! for a distance where the kernel has no netem (`cargo xtask latency` uses that).
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -65,7 +66,9 @@ impl Way {
 
     fn empty(&self, mut to: TcpStream) {
         while let Some((due, piece)) = self.next() {
-            if let Some(rest) = due.checked_duration_since(Instant::now()).and_then(|left| left.checked_sub(LATE)) {
+            if let Some(rest) =
+                due.checked_duration_since(Instant::now()).and_then(|left| left.checked_sub(LATE))
+            {
                 std::thread::sleep(rest);
             }
             while Instant::now() < due {

@@ -23,7 +23,8 @@ impl Sent {
             Class::Call => Send::Call,
         });
         if send == Send::Own {
-            let sends = described.spread.is_some() || described.read.is_some() || described.using.is_some();
+            let sends =
+                described.spread.is_some() || described.read.is_some() || described.using.is_some();
             if sends || !described.fill.is_empty() {
                 bail!(
                     "the client has code of its own for it (`send = \"own\"`): `fill`, `spread`, `read` and `using` have no effect"
@@ -52,10 +53,13 @@ impl Sent {
             used.text("home");
         }
         let stream = || {
-            let mut streams = arguments.iter().filter(|(_, ty)| ty == "StreamId").map(|(name, _)| name.as_str());
+            let mut streams =
+                arguments.iter().filter(|(_, ty)| ty == "StreamId").map(|(name, _)| name.as_str());
             match (streams.next(), streams.next()) {
                 (Some(stream), None) => Ok(stream),
-                _ => bail!("it says which stream the work goes to, so it must have one argument of the type StreamId"),
+                _ => bail!(
+                    "it says which stream the work goes to, so it must have one argument of the type StreamId"
+                ),
             }
         };
         let read = match (calls, &described.read) {
@@ -97,11 +101,14 @@ fn fields(
     arguments: &[(String, String)],
     used: &mut Used,
 ) -> Result<Vec<String>> {
-    if let Some(name) = described.fill.keys().find(|name| !message.fields.iter().any(|(field, _)| field == *name)) {
+    if let Some(name) =
+        described.fill.keys().find(|name| !message.fields.iter().any(|(field, _)| field == *name))
+    {
         bail!("`fill` names {name}, which is not a field of the message");
     }
     let spread = described.spread.as_deref();
-    if let Some(spread) = spread.filter(|spread| !arguments.iter().any(|(name, _)| name == spread)) {
+    if let Some(spread) = spread.filter(|spread| !arguments.iter().any(|(name, _)| name == spread))
+    {
         bail!("`spread` names {spread}, which is not an argument");
     }
     let mut filled = Vec::new();
@@ -118,7 +125,11 @@ fn fields(
             }
         };
         used.text(&expression);
-        filled.push(if expression == *field { expression } else { format!("{field}: {expression}") });
+        filled.push(if expression == *field {
+            expression
+        } else {
+            format!("{field}: {expression}")
+        });
     }
     if let Some(spread) = spread {
         used.text(spread);
@@ -128,12 +139,16 @@ fn fields(
 
 /// An argument as the field of a message, if it is plain how.
 fn converted(name: &str, argument: &str, field: &str) -> Option<String> {
-    let inner = |prefix: &str, suffix: &str| argument.strip_prefix(prefix).and_then(|ty| ty.strip_suffix(suffix));
+    let inner = |prefix: &str, suffix: &str| {
+        argument.strip_prefix(prefix).and_then(|ty| ty.strip_suffix(suffix))
+    };
     let list = |item: &str| field == format!("Vec<{item}>");
     match (argument, field) {
         _ if argument == field => return Some(name.to_owned()),
         ("&str", "&'a str") | ("&[u8]", "&'a [u8]") => return Some(name.to_owned()),
-        ("Option<ObjectId>", "ObjectId") => return Some(format!("{name}.unwrap_or(ObjectId::NONE)")),
+        ("Option<ObjectId>", "ObjectId") => {
+            return Some(format!("{name}.unwrap_or(ObjectId::NONE)"));
+        }
         _ => {}
     }
     if inner("&[", "]").is_some_and(list) {

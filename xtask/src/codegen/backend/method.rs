@@ -25,7 +25,8 @@ pub(in crate::codegen) struct Described {
     pub(super) home: bool,
     /// What several servers do with it, if no argument tells which one it is for.
     pub(super) servers: Option<Servers>,
-    /// Whether only a back end whose devices are in the process has it: of a method without a message, and with a default.
+    /// Whether only a back end whose devices are in the process has it: of a method without a
+    /// message, and with a default.
     #[serde(default)]
     pub(super) local: bool,
     /// The other arguments, if they are not the message's fields.
@@ -140,19 +141,34 @@ impl Method {
     pub(super) fn without_message(described: &Described, known: &BTreeSet<&str>) -> Result<Method> {
         let name = described.name.clone().context("a method of api/backend.toml has no name")?;
         let place = || format!("the method {name}");
-        let sends = described.send.is_some() || described.read.is_some() || described.spread.is_some();
+        let sends =
+            described.send.is_some() || described.read.is_some() || described.spread.is_some();
         if sends || !described.fill.is_empty() || described.using.is_some() {
-            bail!("the method {name} says how it is sent, but has no message: it belongs beside one in api/wire/");
+            bail!(
+                "the method {name} says how it is sent, but has no message: it belongs beside one in api/wire/"
+            );
         }
         if described.local && described.default.is_none() {
             bail!("the method {name} is not for servers (`local`), so it needs a `default`");
         }
         let arguments = arguments(described, Vec::new()).with_context(place)?;
-        Method::new(name.clone(), described, described.class, arguments, "()".to_owned(), None, known)
-            .with_context(place)
+        Method::new(
+            name.clone(),
+            described,
+            described.class,
+            arguments,
+            "()".to_owned(),
+            None,
+            known,
+        )
+        .with_context(place)
     }
 
-    pub(super) fn with_message(described: &Described, message: &Message, known: &BTreeSet<&str>) -> Result<Method> {
+    pub(super) fn with_message(
+        described: &Described,
+        message: &Message,
+        known: &BTreeSet<&str>,
+    ) -> Result<Method> {
         let name = described.name.clone().unwrap_or_else(|| message.name.clone());
         let place = || format!("the method {name} of the message {}", message.name);
         let method = || {
@@ -162,15 +178,27 @@ impl Method {
             if described.local {
                 bail!("it has a message, so it is for servers, too, and not `local`");
             }
-            let fields = message.described_fields.iter().map(|(name, ty)| (name.clone(), argument_type(ty)));
+            let fields =
+                message.described_fields.iter().map(|(name, ty)| (name.clone(), argument_type(ty)));
             let arguments = arguments(described, fields.collect())?;
             let result = match message.described_reply.as_slice() {
                 [] => "()".to_owned(),
                 [(_, ty)] => owned(ty),
-                several => format!("({})", several.iter().map(|(_, ty)| owned(ty)).collect::<Vec<_>>().join(", ")),
+                several => format!(
+                    "({})",
+                    several.iter().map(|(_, ty)| owned(ty)).collect::<Vec<_>>().join(", ")
+                ),
             };
             let sent = Sent::new(described, message, &arguments)?;
-            Method::new(name.clone(), described, Some(message.class), arguments, result, sent, known)
+            Method::new(
+                name.clone(),
+                described,
+                Some(message.class),
+                arguments,
+                result,
+                sent,
+                known,
+            )
         };
         method().with_context(place)
     }
@@ -192,15 +220,24 @@ impl Method {
         let (Returned::Outcome(ty) | Returned::Plain(ty)) = &returned;
         for ty in arguments.iter().map(|(_, ty)| ty).chain([ty]) {
             if let Some(unknown) = names(ty).find(|name| !is_known(name, known)) {
-                bail!("nobody knows the type {unknown}: `types` in api/backend.toml says which module a type is in");
+                bail!(
+                    "nobody knows the type {unknown}: `types` in api/backend.toml says which module a type is in"
+                );
             }
         }
-        let route = match (arguments.iter().find_map(|(name, ty)| server_of(name, ty)), described.servers) {
+        let route = match (
+            arguments.iter().find_map(|(name, ty)| server_of(name, ty)),
+            described.servers,
+        ) {
             (None, None) if described.local => Route::Nowhere,
-            _ if described.local => bail!("it is not for servers (`local`), so nothing tells which of them it is for"),
+            _ if described.local => {
+                bail!("it is not for servers (`local`), so nothing tells which of them it is for")
+            }
             (Some(server), None) => Route::Of(server),
             (None, Some(servers)) => Route::Process(servers),
-            (Some(_), Some(_)) => bail!("an argument tells which server it is for, so `servers` has no effect"),
+            (Some(_), Some(_)) => {
+                bail!("an argument tells which server it is for, so `servers` has no effect")
+            }
             (None, None) => bail!(
                 "no argument tells which of several servers it is for: it takes a context, a `home`, or says in `servers` what several do"
             ),
@@ -224,13 +261,18 @@ impl Method {
 }
 
 /// The arguments that are described, or those that the message's fields make.
-fn arguments(described: &Described, fields: Vec<(String, String)>) -> Result<Vec<(String, String)>> {
+fn arguments(
+    described: &Described,
+    fields: Vec<(String, String)>,
+) -> Result<Vec<(String, String)>> {
     let split = |text: &String| {
-        let (name, ty) =
-            text.split_once(": ").with_context(|| format!("an argument is \"name: type\", not {text:?}"))?;
+        let (name, ty) = text
+            .split_once(": ")
+            .with_context(|| format!("an argument is \"name: type\", not {text:?}"))?;
         Ok((name.to_owned(), ty.to_owned()))
     };
-    let own = described.arguments.as_ref().map(|list| list.iter().map(split).collect::<Result<Vec<_>>>());
+    let own =
+        described.arguments.as_ref().map(|list| list.iter().map(split).collect::<Result<Vec<_>>>());
     let first = match (described.home, described.context) {
         (true, Some(_)) => bail!("`home` stands in place of a context, so `context` has no effect"),
         (true, None) => Some(("home", "DeviceId")),
@@ -271,8 +313,8 @@ pub(super) fn names(ty: &str) -> impl Iterator<Item = &str> {
 
 fn is_known(name: &str, known: &BTreeSet<&str>) -> bool {
     const PLAIN: &[&str] = &[
-        "bool", "const", "dyn", "f32", "f64", "i32", "i64", "mut", "str", "u8", "u16", "u32", "u64", "usize", "Option",
-        "Self", "String", "Vec",
+        "bool", "const", "dyn", "f32", "f64", "i32", "i64", "mut", "str", "u8", "u16", "u32",
+        "u64", "usize", "Option", "Self", "String", "Vec",
     ];
     PLAIN.contains(&name) || known.contains(name)
 }

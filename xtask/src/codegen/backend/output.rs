@@ -13,21 +13,32 @@ const PLAIN: &str = "backend";
 impl Backends {
     /// The traits.
     pub(crate) fn traits(&self) -> String {
-        let mut out = format!("{HEADER}#![allow(unused_variables, clippy::too_many_arguments)]\n\n");
-        let defaults = self.methods().any(|method| method.default.as_ref().is_some_and(|body| body.contains("CUDA_")));
+        let mut out =
+            format!("{HEADER}#![allow(unused_variables, clippy::too_many_arguments)]\n\n");
+        let defaults = self
+            .methods()
+            .any(|method| method.default.as_ref().is_some_and(|body| body.contains("CUDA_")));
         if defaults {
             out.push_str("use outboard_abi::CUresult;\n");
         }
         out.push_str(&self.uses("crate::backend", &["Result"]));
         for (index, one) in self.traits.iter().enumerate() {
             let parts: Vec<&str> = match index {
-                0 => {
-                    self.traits[1..].iter().map(|part| part.name.as_str()).chain(["Send", "Sync", "'static"]).collect()
-                }
+                0 => self.traits[1..]
+                    .iter()
+                    .map(|part| part.name.as_str())
+                    .chain(["Send", "Sync", "'static"])
+                    .collect(),
                 _ => Vec::new(),
             };
             let bounds: Vec<&str> = parts.into_iter().chain(["Sized"]).collect();
-            let _ = writeln!(out, "{}pub trait {}: {} {{", docs(&one.docs), one.name, bounds.join(" + "));
+            let _ = writeln!(
+                out,
+                "{}pub trait {}: {} {{",
+                docs(&one.docs),
+                one.name,
+                bounds.join(" + ")
+            );
             for method in &one.methods {
                 let class = match method.class {
                     Some(Class::Posted) => " Posted.",
@@ -55,7 +66,8 @@ impl Backends {
         out
     }
 
-    /// What `Remote` does for each method: sends the message, or has code of its own under the same name.
+    /// What `Remote` does for each method: sends the message, or has code of its own under the same
+    /// name.
     pub(crate) fn forward(&self) -> String {
         // A method that is missing would be this one again.
         let mut out = format!(
@@ -68,7 +80,12 @@ impl Backends {
             for method in one.of_servers() {
                 let _ = match &method.sent {
                     Some(sent) => writeln!(out, "{} {{\n{}\n}}\n", method.head(), sent.expression),
-                    None => writeln!(out, "#[inline]\n{} {{\n{}\n}}\n", method.head(), method.passed_on()),
+                    None => writeln!(
+                        out,
+                        "#[inline]\n{} {{\n{}\n}}\n",
+                        method.head(),
+                        method.passed_on()
+                    ),
                 };
             }
             out.push_str("}\n\n");
@@ -76,7 +93,8 @@ impl Backends {
         out
     }
 
-    /// What `Several` does for each method: has the server do it whose context or device it is about.
+    /// What `Several` does for each method: has the server do it whose context or device it is
+    /// about.
     pub(crate) fn several(&self) -> String {
         let mut out = format!(
             "{HEADER}#![deny(unconditional_recursion)]\n#![allow(unused_imports, clippy::too_many_arguments)]\n\n{}use crate::several::{{Member, Several, one_server}};\n\n",
@@ -103,7 +121,11 @@ impl Backends {
             out,
             "/// The methods that are recorded.\npub(crate) const METHODS: [&str; {}] = [{}];\n",
             recorded.len(),
-            recorded.iter().map(|method| format!("{:?}", method.name)).collect::<Vec<_>>().join(", ")
+            recorded
+                .iter()
+                .map(|method| format!("{:?}", method.name))
+                .collect::<Vec<_>>()
+                .join(", ")
         );
         for one in &self.traits {
             let _ = writeln!(out, "impl {} for Recorder {{", one.name);
@@ -113,9 +135,17 @@ impl Backends {
                     Returned::Outcome(_) => "outcome",
                     Returned::Plain(_) => "answer",
                 };
-                let shown: Vec<String> =
-                    method.arguments.iter().map(|(name, _)| format!("{name}: {{{name}:?}}")).collect();
-                let _ = writeln!(out, "self.{how}({:?}, format_args!({:?}))\n}}\n", method.name, shown.join(", "));
+                let shown: Vec<String> = method
+                    .arguments
+                    .iter()
+                    .map(|(name, _)| format!("{name}: {{{name}:?}}"))
+                    .collect();
+                let _ = writeln!(
+                    out,
+                    "self.{how}({:?}, format_args!({:?}))\n}}\n",
+                    method.name,
+                    shown.join(", ")
+                );
             }
             out.push_str("}\n\n");
         }
@@ -130,7 +160,8 @@ impl Backends {
         self.traits.iter().map(|one| one.name.as_str()).chain(["Result"]).collect()
     }
 
-    /// Imports of the types that signatures have, and of these names; `plain` is where the plain types are.
+    /// Imports of the types that signatures have, and of these names; `plain` is where the plain
+    /// types are.
     fn uses(&self, plain: &str, more: &[&str]) -> String {
         let mut by_module: BTreeMap<&str, Vec<&str>> = BTreeMap::from([(plain, more.to_vec())]);
         let texts = self.methods().flat_map(|method| {
@@ -166,7 +197,8 @@ impl Method {
     /// Its declaration, without a body.
     fn head(&self) -> String {
         let arguments = self.arguments.iter().map(|(name, ty)| format!("{name}: {ty}"));
-        let all: Vec<String> = std::iter::once("&'static self".to_owned()).chain(arguments).collect();
+        let all: Vec<String> =
+            std::iter::once("&'static self".to_owned()).chain(arguments).collect();
         let returned = match &self.returned {
             Returned::Outcome(ty) => format!(" -> Result<{ty}>"),
             Returned::Plain(ty) if ty == "()" => String::new(),
@@ -176,7 +208,8 @@ impl Method {
         format!("{keyword} {}({}){returned}", self.name, all.join(", "))
     }
 
-    /// The call of the type's own method of this name. One server does not need to be told which it is.
+    /// The call of the type's own method of this name. One server does not need to be told which it
+    /// is.
     fn passed_on(&self) -> String {
         self.call_with("self", self.arguments.iter().filter(|(name, _)| name != "home"))
     }
@@ -185,13 +218,18 @@ impl Method {
     fn routed(&self) -> String {
         match &self.route {
             Route::Of(server) => {
-                let others: String = self.others().map(|other| format!("one_server({server}, {other})?;\n")).collect();
+                let others: String = self
+                    .others()
+                    .map(|other| format!("one_server({server}, {other})?;\n"))
+                    .collect();
                 let server = format!("let server = self.server({server})?;\n");
                 format!("{others}{server}{}", self.call("server"))
             }
             Route::Process(Servers::First) => self.call("self.first()"),
             Route::Process(Servers::Each) => format!("self.each(|server| {})", self.call("server")),
-            Route::Process(Servers::All) => format!("self.everywhere(|server| {})", self.call("server")),
+            Route::Process(Servers::All) => {
+                format!("self.everywhere(|server| {})", self.call("server"))
+            }
             Route::Process(Servers::Own) | Route::Nowhere => self.call("self"),
         }
     }
@@ -199,7 +237,9 @@ impl Method {
     /// Expressions for the servers of what the method is about besides.
     fn others(&self) -> impl Iterator<Item = String> {
         let several = |(name, ty): &(String, String)| match ty.as_str() {
-            "&[(DeviceId, u32)]" => Some(format!("{name}.iter().map(|(device, _)| device.server())")),
+            "&[(DeviceId, u32)]" => {
+                Some(format!("{name}.iter().map(|(device, _)| device.server())"))
+            }
             _ => server_of(name, ty).map(|server| format!("[{server}]")),
         };
         self.arguments.iter().filter_map(several).skip(1)
@@ -210,7 +250,11 @@ impl Method {
         self.call_with(receiver, &self.arguments)
     }
 
-    fn call_with<'a>(&self, receiver: &str, arguments: impl IntoIterator<Item = &'a (String, String)>) -> String {
+    fn call_with<'a>(
+        &self,
+        receiver: &str,
+        arguments: impl IntoIterator<Item = &'a (String, String)>,
+    ) -> String {
         let arguments: Vec<&str> = arguments.into_iter().map(|(name, _)| name.as_str()).collect();
         let call = format!("{receiver}.{}({})", self.name, arguments.join(", "));
         match self.safety {

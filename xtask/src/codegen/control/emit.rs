@@ -23,7 +23,9 @@ impl Control {
         for (name, described) in &self.structs {
             described.code(&mut out, name, described.is_copy(&self.structs));
         }
-        out.push_str("\n/// Descriptors that workers keep for the next supervisor.\npub(crate) mod kept {\n");
+        out.push_str(
+            "\n/// Descriptors that workers keep for the next supervisor.\npub(crate) mod kept {\n",
+        );
         for (name, kept) in &self.kept {
             doc(&mut out, &kept.doc);
             let _ = writeln!(out, "pub(crate) const {}: u8 = {};", name.to_uppercase(), kept.tag);
@@ -36,13 +38,22 @@ impl Control {
 impl Direction {
     fn code(&self, out: &mut String, about: &str, speaker: &str) {
         let name = camel(self.name);
-        let _ = writeln!(out, "\n/// {about}\n#[derive(Debug, Clone, PartialEq, Eq)]\npub(crate) enum {name} {{");
+        let _ = writeln!(
+            out,
+            "\n/// {about}\n#[derive(Debug, Clone, PartialEq, Eq)]\npub(crate) enum {name} {{"
+        );
         for message in &self.messages {
             message.variant(out);
         }
-        let _ = writeln!(out, "/// Something that a {speaker} of another release says.\nUnknown(u8),\n}}\n");
+        let _ = writeln!(
+            out,
+            "/// Something that a {speaker} of another release says.\nUnknown(u8),\n}}\n"
+        );
 
-        let _ = writeln!(out, "impl Encode for {name} {{\nfn encode(&self, writer: &mut Writer) {{\nmatch self {{");
+        let _ = writeln!(
+            out,
+            "impl Encode for {name} {{\nfn encode(&self, writer: &mut Writer) {{\nmatch self {{"
+        );
         for message in &self.messages {
             let _ = writeln!(out, "{name}::{} => {}", message.pattern(), message.put());
         }
@@ -55,7 +66,8 @@ impl Direction {
         for message in &self.messages {
             let _ = writeln!(out, "{} => {name}::{},", message.tag, message.get());
         }
-        let _ = writeln!(out, "tag => {{\nreader.take_rest();\n{name}::Unknown(tag)\n}}\n}})\n}}\n}}");
+        let _ =
+            writeln!(out, "tag => {{\nreader.take_rest();\n{name}::Unknown(tag)\n}}\n}})\n}}\n}}");
     }
 }
 
@@ -92,7 +104,9 @@ impl Message {
 
     fn put(&self) -> String {
         let puts: Vec<String> = match &self.content {
-            Content::Fields(fields) => fields.iter().map(|field| field.ty.put(&field.name)).collect(),
+            Content::Fields(fields) => {
+                fields.iter().map(|field| field.ty.put(&field.name)).collect()
+            }
             Content::One(ty) => vec![ty.put("held")],
         };
         match puts.as_slice() {
@@ -151,7 +165,8 @@ fn declare(out: &mut String, fields: &[Field], visibility: &str) {
 
 /// What reads the fields, in their order.
 fn gets(fields: &[Field]) -> String {
-    let gets: Vec<String> = fields.iter().map(|field| format!("{}: {}", field.name, field.ty.get())).collect();
+    let gets: Vec<String> =
+        fields.iter().map(|field| format!("{}: {}", field.name, field.ty.get())).collect();
     gets.join(", ")
 }
 

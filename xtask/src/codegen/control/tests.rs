@@ -9,7 +9,10 @@ fn a_description_becomes_the_code_and_the_lock_that_are_checked_in() {
     let control = Control::parse(EXAMPLE, "").unwrap();
     assert_eq!(control.lock(), LOCK);
     let code = rustfmt(&control.code()).unwrap();
-    assert!(code == include_str!("example.rs"), "the code differs from example.rs; now it is\n{code}");
+    assert!(
+        code == include_str!("example.rs"),
+        "the code differs from example.rs; now it is\n{code}"
+    );
     let again = Control::parse(EXAMPLE, LOCK).unwrap();
     assert_eq!(again.lock(), LOCK);
 }
@@ -26,14 +29,34 @@ fn refused(from: &str, to: &str) -> String {
 #[test]
 fn what_is_wrong_with_a_description_is_said_in_a_sentence() {
     let cases = [
-        ("tag = 3", "tag = 7", "api/control.toml: to_worker.go and to_worker.say both have the tag 7"),
+        (
+            "tag = 3",
+            "tag = 7",
+            "api/control.toml: to_worker.go and to_worker.say both have the tag 7",
+        ),
         ("tag = 3", "tag = 300", "u8"),
         ("again: option<u32>", "again: option<u33>", "to_worker.say: there is no type \"u33\""),
-        ("places: list<Place>", "places: list<Placed>", "to_supervisor.seen: there is no type \"Placed\""),
-        ("places: list<Place>", "places list<Place>", "a field is \"name: type\" or \"name: type | what it is\""),
+        (
+            "places: list<Place>",
+            "places: list<Placed>",
+            "to_supervisor.seen: there is no type \"Placed\"",
+        ),
+        (
+            "places: list<Place>",
+            "places list<Place>",
+            "a field is \"name: type\" or \"name: type | what it is\"",
+        ),
         ("again: option<u32>", "what: option<u32>", "there are two fields \"what\""),
-        ("key: option<Key>", "key: option<milliseconds>", "struct Plan: \"milliseconds\" stands by itself"),
-        ("digest: [u8; 32]", "digest: [u8; many]", "struct Plan: \"many\" is no number of elements"),
+        (
+            "key: option<Key>",
+            "key: option<milliseconds>",
+            "struct Plan: \"milliseconds\" stands by itself",
+        ),
+        (
+            "digest: [u8; 32]",
+            "digest: [u8; many]",
+            "struct Plan: \"many\" is no number of elements",
+        ),
         ("number: u128", "number: u128\", \"plan: list<Plan>", "holds itself"),
         ("Place = ", "Key = ", "Key is described under [struct] and named under [uses]"),
         (
@@ -53,12 +76,20 @@ fn what_is_wrong_with_a_description_is_said_in_a_sentence() {
 #[test]
 fn what_other_releases_say_never_changes() {
     let cases = [
-        ("tag = 7", "tag = 8", "to_worker.go is \"7 ()\" in api/control.lock and \"8 ()\" in api/control.toml"),
+        (
+            "tag = 7",
+            "tag = 8",
+            "to_worker.go is \"7 ()\" in api/control.lock and \"8 ()\" in api/control.toml",
+        ),
         ("what: str", "what: bytes", "to_worker.say is \"3 (str option<u32>)\""),
         ("\"what: str\", ", "", "to_worker.say"),
         // By way of a structure.
         ("number: u128", "number: u64", "to_supervisor.keys"),
-        ("[to_worker.go]", "[to_worker.walk]", "to_worker.go is in api/control.lock but not in api/control.toml"),
+        (
+            "[to_worker.go]",
+            "[to_worker.walk]",
+            "to_worker.go is in api/control.lock but not in api/control.toml",
+        ),
         ("doc = \"Go.\"", "doc = \"Go.\"\nbefore_session = true", "to_worker.go is \"7 ()\""),
         ("board = { tag = 1", "board = { tag = 2", "kept.board"),
         ("\"at: u64\", ", "", "struct.Shown"),

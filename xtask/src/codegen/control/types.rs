@@ -33,7 +33,9 @@ pub(super) struct Names<'a> {
 
 impl Type {
     pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Type> {
-        let within = |before: &str, after: char| text.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        let within = |before: &str, after: char| {
+            text.strip_prefix(before).and_then(|rest| rest.strip_suffix(after))
+        };
         if let Some(inner) = within("box<", '>') {
             return Ok(Type::Boxed(Box::new(Type::inner(inner, names)?)));
         }
@@ -44,7 +46,8 @@ impl Type {
             return Ok(Type::Option(Box::new(Type::inner(inner, names)?)));
         }
         if let Some((inner, count)) = within("[", ']').and_then(|array| array.split_once("; ")) {
-            let count = count.parse().with_context(|| format!("{count:?} is no number of elements"))?;
+            let count =
+                count.parse().with_context(|| format!("{count:?} is no number of elements"))?;
             return Ok(Type::Array(Box::new(Type::inner(inner, names)?), count));
         }
         Ok(match text {
@@ -54,13 +57,17 @@ impl Type {
             plain if PLAIN.contains(&plain) => Type::Plain(plain.to_owned()),
             name if names.structs.contains(&name) => Type::Struct(name.to_owned()),
             name if names.foreign.contains(&name) => Type::Foreign(name.to_owned()),
-            _ => bail!("there is no type {text:?}; api/README.md lists them, and [uses] names those of other modules"),
+            _ => bail!(
+                "there is no type {text:?}; api/README.md lists them, and [uses] names those of other modules"
+            ),
         })
     }
 
     fn inner(text: &str, names: &Names<'_>) -> Result<Type> {
         match Type::parse(text, names)? {
-            Type::Milliseconds | Type::Boxed(_) => bail!("{text:?} stands by itself, not within another type"),
+            Type::Milliseconds | Type::Boxed(_) => {
+                bail!("{text:?} stands by itself, not within another type")
+            }
             inner => Ok(inner),
         }
     }
@@ -91,7 +98,9 @@ impl Type {
     pub(super) fn put(&self, value: &str) -> String {
         match self {
             Type::Bytes => format!("writer.bytes({value});"),
-            Type::Milliseconds => format!("writer.u64(u64::try_from({value}.as_millis()).unwrap_or(u64::MAX));"),
+            Type::Milliseconds => {
+                format!("writer.u64(u64::try_from({value}.as_millis()).unwrap_or(u64::MAX));")
+            }
             Type::Boxed(_) => format!("writer.put({value}.as_ref());"),
             _ => format!("writer.put({value});"),
         }
@@ -107,7 +116,8 @@ impl Type {
         }
     }
 
-    /// Whether Rust copies it as easily as a number. Of types that stand elsewhere nothing is known.
+    /// Whether Rust copies it as easily as a number. Of types that stand elsewhere nothing is
+    /// known.
     pub(super) fn is_copy(&self, structs: &BTreeMap<String, Struct>) -> bool {
         match self {
             Type::Plain(_) | Type::Milliseconds => true,
@@ -136,7 +146,10 @@ impl Type {
     pub(super) fn part(&self) -> Option<&str> {
         match self {
             Type::Struct(name) => Some(name),
-            Type::List(inner) | Type::Option(inner) | Type::Boxed(inner) | Type::Array(inner, _) => inner.part(),
+            Type::List(inner)
+            | Type::Option(inner)
+            | Type::Boxed(inner)
+            | Type::Array(inner, _) => inner.part(),
             _ => None,
         }
     }
@@ -152,7 +165,9 @@ pub(super) struct Field {
 
 impl Field {
     pub(super) fn parse(text: &str, names: &Names<'_>) -> Result<Field> {
-        let (field, doc) = text.split_once(" | ").map_or((text, None), |(field, doc)| (field, Some(doc.to_owned())));
+        let (field, doc) = text
+            .split_once(" | ")
+            .map_or((text, None), |(field, doc)| (field, Some(doc.to_owned())));
         let Some((name, ty)) = field.split_once(": ") else {
             bail!("a field is \"name: type\" or \"name: type | what it is\", not {text:?}");
         };

@@ -23,7 +23,8 @@ const TURN_LIMIT: Duration = Duration::from_secs(20);
 pub(super) type Seats = Vec<Option<Seat>>;
 
 impl Bench<'_> {
-    /// Takes the turns of one measure. Returns what participants that were started said of themselves.
+    /// Takes the turns of one measure. Returns what participants that were started said of
+    /// themselves.
     pub(super) fn turns(
         &mut self,
         seats: &mut Seats,
@@ -84,7 +85,9 @@ impl Bench<'_> {
             }
         }
         let mut facts = BTreeMap::new();
-        for ((way, seat), _) in self.ways.iter().zip(seats.iter_mut()).zip(new).filter(|(_, new)| *new) {
+        for ((way, seat), _) in
+            self.ways.iter().zip(seats.iter_mut()).zip(new).filter(|(_, new)| *new)
+        {
             match seat.as_mut().map(|seat| seat.participant.receive(LIMIT)) {
                 Some(Answer::Hello { facts: said }) => facts.extend(said),
                 Some(Answer::Failed { reason }) => {
@@ -97,8 +100,8 @@ impl Bench<'_> {
         facts
     }
 
-    /// One turn of each of some ways, in new processes: started side by side, measured one after the other. Returns their
-    /// statistics.
+    /// One turn of each of some ways, in new processes: started side by side, measured one after
+    /// the other. Returns their statistics.
     pub(super) fn fresh(
         &mut self,
         ways: &[usize],
@@ -107,7 +110,10 @@ impl Bench<'_> {
         measure: &str,
         entries: &mut [Measured],
     ) -> Vec<(usize, serde_json::Value)> {
-        let started: Vec<_> = ways.iter().map(|way| (*way, self.ways[*way].start(self.setup, program, args))).collect();
+        let started: Vec<_> = ways
+            .iter()
+            .map(|way| (*way, self.ways[*way].start(self.setup, program, args)))
+            .collect();
         let greeted: Vec<_> = started.into_iter().map(|(way, seat)| (way, greeted(seat))).collect();
         let prepare = Request::Prepare { measure: measure.to_owned(), milliseconds: 0 };
         let mut all = Vec::new();
@@ -130,18 +136,28 @@ impl Bench<'_> {
         all
     }
 
-    /// One turn each of some measures, one way, in a new process that no other participant is beside: what it starts may
-    /// need all of the device's memory.
-    pub(super) fn alone(&mut self, way: usize, program: &Path, args: &[OsString], entries: &mut [Measured]) {
+    /// One turn each of some measures, one way, in a new process that no other participant is
+    /// beside: what it starts may need all of the device's memory.
+    pub(super) fn alone(
+        &mut self,
+        way: usize,
+        program: &Path,
+        args: &[OsString],
+        entries: &mut [Measured],
+    ) {
         let seat = greeted(self.ways[way].start(self.setup, program, args));
         let name = self.ways[way].name.clone();
         let mut seat = match seat {
             Ok(seat) => seat,
-            Err(reason) => return entries.iter_mut().for_each(|entry| missing(entry, &name, reason.clone())),
+            Err(reason) => {
+                return entries.iter_mut().for_each(|entry| missing(entry, &name, reason.clone()));
+            }
         };
         for entry in entries {
             match seat.participant.ask(&self.preparation(&entry.id), LIMIT) {
-                Answer::Skipped { reason } | Answer::Failed { reason } => missing(entry, &name, reason),
+                Answer::Skipped { reason } | Answer::Failed { reason } => {
+                    missing(entry, &name, reason)
+                }
                 _ => take(&self.ways[way], &mut seat, std::slice::from_mut(entry)),
             }
         }
@@ -150,7 +166,10 @@ impl Bench<'_> {
 
     /// The request for a measure's turns.
     fn preparation(&self, measure: &str) -> Request {
-        Request::Prepare { measure: measure.to_owned(), milliseconds: self.setup.turn().as_millis() as u64 }
+        Request::Prepare {
+            measure: measure.to_owned(),
+            milliseconds: self.setup.turn().as_millis() as u64,
+        }
     }
 
     /// Each round begins with another way, so that none is always the one behind another.
@@ -188,11 +207,14 @@ fn take(way: &Way, seat: &mut Seat, entries: &mut [Measured]) {
                 if let Some(value) = statistics::median(samples) {
                     let samples = samples.len() as u64;
                     let (operations, seconds) = (turn.operations, turn.seconds);
-                    let round = Round { value, samples, operations, seconds, client_cpu, server_cpu };
+                    let round =
+                        Round { value, samples, operations, seconds, client_cpu, server_cpu };
                     entry.ways.entry(way.name.clone()).or_default().rounds.push(round);
                 }
             }
-            Answer::Failed { reason } | Answer::Skipped { reason } => missing(entry, &way.name, reason.clone()),
+            Answer::Failed { reason } | Answer::Skipped { reason } => {
+                missing(entry, &way.name, reason.clone())
+            }
             _ => {}
         }
     }

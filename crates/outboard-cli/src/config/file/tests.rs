@@ -17,9 +17,15 @@ fn mistakes(text: &str) -> Vec<String> {
     let mistakes = check(text).err().expect("it has mistakes");
     let told = mistakes.all().iter().map(|mistake| {
         let before = &text[..mistake.place.map_or(0, |place| place.offset())];
-        let (line, column) =
-            (before.matches('\n').count() + 1, before.rsplit('\n').next().unwrap_or_default().len() + 1);
-        format!("{line}:{column}: {}; {}", mistake.message, mistake.help.as_deref().unwrap_or_default())
+        let (line, column) = (
+            before.matches('\n').count() + 1,
+            before.rsplit('\n').next().unwrap_or_default().len() + 1,
+        );
+        format!(
+            "{line}:{column}: {}; {}",
+            mistake.message,
+            mistake.help.as_deref().unwrap_or_default()
+        )
     });
     told.collect()
 }
@@ -27,10 +33,15 @@ fn mistakes(text: &str) -> Vec<String> {
 #[test]
 fn settings_are_read() {
     let settings = check("# a comment\n[serve]\nlisten = \"0.0.0.0\"\nwarm = 0x2\nwarm-devices = [0, 2]\n\n[client]\nserver = \"gpu1/1\"\n").unwrap();
-    let told: Vec<_> = settings.serve.iter().map(|one| (one.name.as_str(), one.text(), one.line)).collect();
+    let told: Vec<_> =
+        settings.serve.iter().map(|one| (one.name.as_str(), one.text(), one.line)).collect();
     assert_eq!(
         told,
-        [("listen", "0.0.0.0".to_owned(), 3), ("warm", "2".to_owned(), 4), ("warm-devices", "0,2".to_owned(), 5)]
+        [
+            ("listen", "0.0.0.0".to_owned(), 3),
+            ("warm", "2".to_owned(), 4),
+            ("warm-devices", "0,2".to_owned(), 5)
+        ]
     );
     assert_eq!(settings.client[0].text(), "gpu1/1");
     assert!(check("").is_ok_and(|settings| settings.serve.is_empty()));
@@ -57,7 +68,11 @@ fn every_mistake_is_told_with_its_place() {
 
 #[test]
 fn what_is_not_toml_is_told_with_its_place() {
-    assert!(mistakes("[serve]\nlisten = \n")[0].starts_with("2:10: "), "{:?}", mistakes("[serve]\nlisten = \n"));
+    assert!(
+        mistakes("[serve]\nlisten = \n")[0].starts_with("2:10: "),
+        "{:?}",
+        mistakes("[serve]\nlisten = \n")
+    );
     let twice = mistakes("[serve]\nwarm = 1\nwarm = 2\n");
     assert!(twice[0].starts_with("3:1: duplicate key"), "{twice:?}");
 }
@@ -75,7 +90,10 @@ fn keys_outside_of_tables_are_told_where_they_belong() {
 #[test]
 fn settings_that_need_or_exclude_others_are_told() {
     let told = mistakes("[serve]\ntls-cert = \"a.pem\"\n");
-    assert!(told.len() == 1 && told[0].starts_with("1:2: ") && told[0].contains("--tls-key"), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].starts_with("1:2: ") && told[0].contains("--tls-key"),
+        "{told:?}"
+    );
     let told = mistakes("[serve]\nallow-anonymous = true\nrequire-authentication = true\n");
     assert!(told[0].contains("cannot be used with"), "{told:?}");
     assert!(check("[serve]\nallow-anonymous = false\nrequire-authentication = true\n").is_ok());
@@ -86,7 +104,10 @@ fn the_users_file_is_where_the_convention_says() {
     let file = |set: &[(&str, &str)]| {
         user_file(|name| set.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).into()))
     };
-    assert_eq!(file(&[("HOME", "/users/a")]), Some("/users/a/.config/outboard/outboard.toml".into()));
+    assert_eq!(
+        file(&[("HOME", "/users/a")]),
+        Some("/users/a/.config/outboard/outboard.toml".into())
+    );
     let both = [("HOME", "/users/a"), ("XDG_CONFIG_HOME", "/c")];
     assert_eq!(file(&both), Some("/c/outboard/outboard.toml".into()));
     assert_eq!(file(&[("HOME", "a")]), None);
@@ -107,13 +128,15 @@ fn flags_go_before_the_file_and_switches_can_be_turned_off() {
     }
 }
 
-/// Settings of the client library are variables: whoever adds one says here whether it is a setting.
+/// Settings of the client library are variables: whoever adds one says here whether it is a
+/// setting.
 #[test]
 fn every_variable_of_the_client_is_a_key_or_is_none_on_purpose() {
     // A token itself is a secret: it has a file of its own.
     const NONE: [&str; 3] = ["OUTBOARD_STATS_FILE", "OUTBOARD_TEST", "OUTBOARD_TOKEN"];
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut folders = vec![crates.join("outboard-client/src"), crates.join("outboard-front/src/profile")];
+    let mut folders =
+        vec![crates.join("outboard-client/src"), crates.join("outboard-front/src/profile")];
     let mut seen = 0;
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -129,8 +152,13 @@ fn every_variable_of_the_client_is_a_key_or_is_none_on_purpose() {
                     continue;
                 }
                 seen += 1;
-                let known = client::KEYS.iter().any(|key| key.variable == name) || NONE.contains(&name);
-                assert!(known, "{}: {name} is no key of [client]: see config/client.rs", path.display());
+                let known =
+                    client::KEYS.iter().any(|key| key.variable == name) || NONE.contains(&name);
+                assert!(
+                    known,
+                    "{}: {name} is no key of [client]: see config/client.rs",
+                    path.display()
+                );
             }
         }
     }

@@ -30,7 +30,9 @@ pub(super) enum Unreadable {
 
 pub(super) fn read(data: &[u8]) -> Result<Elf, Unreadable> {
     match FileKind::parse(data) {
-        Ok(FileKind::Elf64) => read_wide(data).map_err(|error| Unreadable::Damaged(error.to_string())),
+        Ok(FileKind::Elf64) => {
+            read_wide(data).map_err(|error| Unreadable::Damaged(error.to_string()))
+        }
         Ok(FileKind::Elf32) => Err(Unreadable::Narrow),
         _ => Err(Unreadable::Other),
     }
@@ -53,7 +55,8 @@ fn read_wide(data: &[u8]) -> object::Result<Elf> {
         }
         dynamic = segment.dynamic(endian, data)?.unwrap_or(dynamic);
     }
-    let value = |tag| dynamic.iter().find(|entry| entry.tag(endian) == tag).map(|entry| entry.val(endian));
+    let value =
+        |tag| dynamic.iter().find(|entry| entry.tag(endian) == tag).map(|entry| entry.val(endian));
     // Strings lie at an address of the program's.
     let text = |offset: u64| {
         let address = value(elf::DT_STRTAB)?.checked_add(offset)?;

@@ -24,7 +24,8 @@ const SCRIPTS: usize = 4;
 /// What the CUDA runtime says, and so has in it.
 const RUNTIME_SAYS: &[u8] = b"CUDA driver version is insufficient for CUDA runtime version";
 
-/// Checks whether the program of this command line would load the client's library, which is in the folder `libraries`.
+/// Checks whether the program of this command line would load the client's library, which is in the
+/// folder `libraries`.
 pub(super) fn check(line: &[OsString], libraries: &Path, servers: &[Target]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some((path, elf)) = executable(line, &mut findings) {
@@ -42,16 +43,23 @@ fn executable(line: &[OsString], findings: &mut Vec<Finding>) -> Option<(PathBuf
     let mut words = line.to_vec();
     for _ in 0..=SCRIPTS {
         let Some(path) = words.first().and_then(|name| environment::find_in_path(name)) else {
-            let name = words.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            let name =
+                words.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let found = format!("there is no program {name}");
-            findings.push(cannot_start(found, "check the path; a program in this folder is written ./program"));
+            findings.push(cannot_start(
+                found,
+                "check the path; a program in this folder is written ./program",
+            ));
             return None;
         };
         let shown = path.display();
         let data = match std::fs::read(&path) {
             Ok(data) => data,
             Err(error) => {
-                findings.push(cannot_start(format!("{shown} cannot be read: {error}"), "check who may read it"));
+                findings.push(cannot_start(
+                    format!("{shown} cannot be read: {error}"),
+                    "check who may read it",
+                ));
                 return None;
             }
         };
@@ -66,7 +74,10 @@ fn executable(line: &[OsString], findings: &mut Vec<Finding>) -> Option<(PathBuf
                     words = first;
                 }
                 None => {
-                    findings.push(cannot_start(format!("{shown} is neither a program nor a script"), "name a program"));
+                    findings.push(cannot_start(
+                        format!("{shown} is neither a program nor a script"),
+                        "name a program",
+                    ));
                     return None;
                 }
             },
@@ -76,22 +87,30 @@ fn executable(line: &[OsString], findings: &mut Vec<Finding>) -> Option<(PathBuf
                 return None;
             }
             Err(Unreadable::Damaged(problem)) => {
-                findings.push(cannot_start(format!("{shown} is damaged: {problem}"), "build or install it again"));
+                findings.push(cannot_start(
+                    format!("{shown} is damaged: {problem}"),
+                    "build or install it again",
+                ));
                 return None;
             }
         }
     }
-    findings.push(cannot_start("scripts name each other as interpreters".to_owned(), "name the program itself"));
+    findings.push(cannot_start(
+        "scripts name each other as interpreters".to_owned(),
+        "name the program itself",
+    ));
     None
 }
 
-/// The interpreter that a script names, with its argument; behind `env`, the program that it looks for.
+/// The interpreter that a script names, with its argument; behind `env`, the program that it looks
+/// for.
 fn interpreter(data: &[u8]) -> Option<Vec<OsString>> {
     let line = data.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let words: Vec<OsString> = words.map(|word| OsStr::from_bytes(word).to_owned()).collect();
     let is_env = Path::new(words.first()?).file_name() == Some(OsStr::new("env"));
-    let is_option = |word: &&OsString| word.as_bytes().starts_with(b"-") || word.as_bytes().contains(&b'=');
+    let is_option =
+        |word: &&OsString| word.as_bytes().starts_with(b"-") || word.as_bytes().contains(&b'=');
     let behind: Vec<OsString> = words.iter().skip(1).skip_while(is_option).cloned().collect();
     Some(if is_env && !behind.is_empty() { behind } else { words })
 }
@@ -100,16 +119,27 @@ fn interpreter(data: &[u8]) -> Option<Vec<OsString>> {
 fn loading(path: &Path, elf: &Elf, libraries: &Path, servers: &[Target]) -> Vec<Finding> {
     if elf.machine != Some(std::env::consts::ARCH) {
         let machine = elf.machine.unwrap_or("another processor");
-        let found = format!("it is built for {machine}, and Outboard here for {}", std::env::consts::ARCH);
+        let found =
+            format!("it is built for {machine}, and Outboard here for {}", std::env::consts::ARCH);
         return vec![cannot_start(found, "use a program that is built for this machine")];
     }
     let Some(interpreter) = &elf.interpreter else {
         let found = "it is linked statically as a whole, and can load no library";
-        return vec![Finding::hopeless(LOADS, found, "link it dynamically; the CUDA runtime in it may stay static")];
+        return vec![Finding::hopeless(
+            LOADS,
+            found,
+            "link it dynamically; the CUDA runtime in it may stay static",
+        )];
     };
     if interpreter.contains("musl") {
-        let found = format!("its loader is {interpreter}: it is built for musl, and the client's library for glibc");
-        return vec![Finding::hopeless(LOADS, found, "use a program, or an image of a container, with glibc")];
+        let found = format!(
+            "its loader is {interpreter}: it is built for musl, and the client's library for glibc"
+        );
+        return vec![Finding::hopeless(
+            LOADS,
+            found,
+            "use a program, or an image of a container, with glibc",
+        )];
     }
     if let Some(reason) = secure::reason(path) {
         let found = format!("{reason}: the loader then ignores LD_LIBRARY_PATH");
@@ -122,14 +152,23 @@ fn loading(path: &Path, elf: &Elf, libraries: &Path, servers: &[Target]) -> Vec<
     let linked = match linked(path, interpreter, libraries) {
         Ok(linked) => linked,
         Err(problem) => {
-            let found = format!("the loader {interpreter} cannot say what it would load: {problem}");
+            let found =
+                format!("the loader {interpreter} cannot say what it would load: {problem}");
             return vec![Finding::warn(LOADS, found, "see what `ldd` says of the program")];
         }
     };
     let mut findings = Vec::new();
-    for name in linked.iter().filter(|(name, at)| at.is_none() && name != DRIVER).map(|(name, _)| name) {
-        let found = format!("{name} is not found: the program ends with `{name}: cannot open shared object file`");
-        findings.push(Finding::hopeless("libraries", found, "install it, or name its folder in LD_LIBRARY_PATH"));
+    for name in
+        linked.iter().filter(|(name, at)| at.is_none() && name != DRIVER).map(|(name, _)| name)
+    {
+        let found = format!(
+            "{name} is not found: the program ends with `{name}: cannot open shared object file`"
+        );
+        findings.push(Finding::hopeless(
+            "libraries",
+            found,
+            "install it, or name its folder in LD_LIBRARY_PATH",
+        ));
     }
     findings.push(driver(path, elf, &linked, libraries));
     findings.extend(runtime(path, &linked, servers));
@@ -176,20 +215,29 @@ fn driver(path: &Path, elf: &Elf, linked: &[Linked], libraries: &Path) -> Findin
             return Finding::ok(LOADS, format!("{who}, and gets Outboard's: {}", at.display()));
         }
         let mend = "have it built without the RPATH (`patchelf --remove-rpath`), or remove that libcuda.so.1: it is the toolkit's stub, perhaps";
-        Finding::hopeless(LOADS, format!("{who}, and gets {}, which is not Outboard's", at.display()), mend)
+        Finding::hopeless(
+            LOADS,
+            format!("{who}, and gets {}, which is not Outboard's", at.display()),
+            mend,
+        )
     };
     if let Some((_, at)) = linked.iter().find(|(name, _)| name == DRIVER) {
         return match at {
             Some(at) => loaded_by("it is linked against libcuda.so.1", at),
             None => {
                 let found = "it is linked against libcuda.so.1, which is not found: it ends with `libcuda.so.1: cannot open shared object file`";
-                Finding::hopeless(LOADS, found, format!("{} is missing: install Outboard again", ours.display()))
+                Finding::hopeless(
+                    LOADS,
+                    found,
+                    format!("{} is missing: install Outboard again", ours.display()),
+                )
             }
         };
     }
     // Who looks for it while it runs: the runtime, in the program or as a library.
     let libraries = linked.iter().filter_map(|(_, at)| at.as_deref());
-    let Some(asker) = [path].into_iter().chain(libraries).find(|file| has(file, DRIVER.as_bytes())) else {
+    let Some(asker) = [path].into_iter().chain(libraries).find(|file| has(file, DRIVER.as_bytes()))
+    else {
         let found = "neither it nor a library that it is linked against names libcuda.so.1";
         return Finding::ok(LOADS, found).expect(
             "what it loads while it runs (modules of Python, plug-ins) gets Outboard's, unless it has an RPATH of its own: `outboard run --stats` says whether anything used the device",
@@ -201,8 +249,11 @@ fn driver(path: &Path, elf: &Elf, linked: &[Linked], libraries: &Path) -> Findin
         format!("{} looks for libcuda.so.1", asker.display())
     };
     let own = std::fs::read(asker).ok().and_then(|data| elf::read(&data).ok()).unwrap_or_default();
-    let places =
-        if own.has_runpath { Vec::new() } else { [folders(&own, asker), folders_of_program(elf, path)].concat() };
+    let places = if own.has_runpath {
+        Vec::new()
+    } else {
+        [folders(&own, asker), folders_of_program(elf, path)].concat()
+    };
     let first = places.into_iter().map(|folder| folder.join(DRIVER)).find(|file| file.exists());
     loaded_by(&who, first.as_deref().unwrap_or(&ours))
 }
@@ -217,9 +268,15 @@ fn folders_of_program(elf: &Elf, path: &Path) -> Vec<PathBuf> {
 
 /// The folders of an RPATH.
 fn folders(elf: &Elf, path: &Path) -> Vec<PathBuf> {
-    let origin = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
+    let origin = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| path.parent().map(Path::to_owned))
+        .unwrap_or_default();
     let origin = origin.to_string_lossy();
-    let expand = |folder: &String| PathBuf::from(folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
+    let expand = |folder: &String| {
+        PathBuf::from(folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
+    };
     elf.rpath.iter().map(expand).collect()
 }
 
@@ -228,10 +285,13 @@ fn has(path: &Path, bytes: &[u8]) -> bool {
     std::fs::read(path).is_ok_and(|data| data.windows(bytes.len()).any(|window| window == bytes))
 }
 
-/// Whether the CUDA runtime that it is linked against fits the server's driver; of several servers, the oldest.
+/// Whether the CUDA runtime that it is linked against fits the server's driver; of several servers,
+/// the oldest.
 fn runtime(path: &Path, linked: &[Linked], servers: &[Target]) -> Option<Finding> {
     const CHECK: &str = "CUDA runtime";
-    let major = linked.iter().find_map(|(name, _)| name.strip_prefix("libcudart.so.")?.split('.').next()?.parse().ok());
+    let major = linked
+        .iter()
+        .find_map(|(name, _)| name.strip_prefix("libcudart.so.")?.split('.').next()?.parse().ok());
     let Some(major) = major else {
         return has(path, RUNTIME_SAYS).then(|| {
             Finding::ok(CHECK, "it is in the program; its release cannot be seen in the file").expect(
@@ -255,12 +315,19 @@ fn fits(runtime: u32, driver: u32) -> Finding {
     const CHECK: &str = "CUDA runtime";
     let (major, minor) = (driver / 1000, driver % 1000 / 10);
     if runtime <= major {
-        return Finding::ok(CHECK, format!("{runtime}, and the server's driver has CUDA {major}.{minor}"));
+        return Finding::ok(
+            CHECK,
+            format!("{runtime}, and the server's driver has CUDA {major}.{minor}"),
+        );
     }
     let found = format!(
         "{runtime}, and the server's driver has CUDA {major}.{minor}: the program ends with `CUDA driver version is insufficient for CUDA runtime version`"
     );
-    Finding::hopeless(CHECK, found, "upgrade the driver on the server, or use a program built with an older CUDA")
+    Finding::hopeless(
+        CHECK,
+        found,
+        "upgrade the driver on the server, or use a program built with an older CUDA",
+    )
 }
 
 #[cfg(test)]
@@ -271,8 +338,10 @@ mod tests {
     #[test]
     fn the_loaders_list_is_read() {
         let text = "\tlinux-vdso.so.1 (0x1)\n\tlibcudart.so.12 => /a b/libcudart.so.12 (0x2)\n\tlibcuda.so.1 => not found\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n";
-        let wanted =
-            [("libcudart.so.12".to_owned(), Some(PathBuf::from("/a b/libcudart.so.12"))), (DRIVER.to_owned(), None)];
+        let wanted = [
+            ("libcudart.so.12".to_owned(), Some(PathBuf::from("/a b/libcudart.so.12"))),
+            (DRIVER.to_owned(), None),
+        ];
         assert_eq!(listed(text), wanted);
     }
 
@@ -280,7 +349,13 @@ mod tests {
     fn scripts_name_who_runs_them() {
         let named = |text: &str| {
             let words = interpreter(text.as_bytes())?;
-            Some(words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" "))
+            Some(
+                words
+                    .iter()
+                    .map(|word| word.to_string_lossy().into_owned())
+                    .collect::<Vec<_>>()
+                    .join(" "),
+            )
         };
         assert_eq!(named("#!/bin/sh -e\nx").as_deref(), Some("/bin/sh -e"));
         assert_eq!(named("#! /usr/bin/env -S A=1 python3 -u\n").as_deref(), Some("python3 -u"));
@@ -290,7 +365,10 @@ mod tests {
 
     #[test]
     fn a_newer_runtime_of_the_same_major_release_will_do() {
-        assert_eq!([fits(12, 12010), fits(13, 13000), fits(11, 12080)].map(|one| one.level), [Level::Ok; 3]);
+        assert_eq!(
+            [fits(12, 12010), fits(13, 13000), fits(11, 12080)].map(|one| one.level),
+            [Level::Ok; 3]
+        );
         let newer = fits(13, 12080);
         assert!(newer.level == Level::Fail && newer.found.contains("has CUDA 12.8"), "{newer:?}");
     }

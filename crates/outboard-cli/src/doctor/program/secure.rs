@@ -1,4 +1,5 @@
-//! Programs with rights that whoever starts them lacks: the loader trusts nothing of their environment.
+//! Programs with rights that whoever starts them lacks: the loader trusts nothing of their
+//! environment.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -19,6 +20,7 @@ pub(super) fn reason(path: &Path) -> Option<String> {
     }
     let mut value = [0; 64];
     // Root has them anyway.
-    let has_own = user != 0 && rustix::fs::getxattr(path, "security.capability", &mut value[..]).is_ok();
+    let has_own =
+        user != 0 && rustix::fs::getxattr(path, "security.capability", &mut value[..]).is_ok();
     has_own.then(|| "it has capabilities of its own".to_owned())
 }

@@ -1,9 +1,11 @@
 //! Finds out at run time how many lanes suit the link.
 //!
-//! One connection carries what one processor can move through the network stack, or what a window and the distance let through; more of them carry
-//! more until something else is the limit: the network, the device, or the processors, which too many threads only keep from their work. So a link
-//! begins with a few lanes, and while large copies get faster with twice as many, it opens more. The step that brought nothing is not gone back on:
-//! lanes that are open stay open, but no others follow.
+//! One connection carries what one processor can move through the network stack, or what a window
+//! and the distance let through; more of them carry more until something else is the limit: the
+//! network, the device, or the processors, which too many threads only keep from their work. So a
+//! link begins with a few lanes, and while large copies get faster with twice as many, it opens
+//! more. The step that brought nothing is not gone back on: lanes that are open stay open, but no
+//! others follow.
 
 use std::time::Duration;
 
@@ -11,7 +13,8 @@ use std::time::Duration;
 const FIRST: usize = 4;
 /// Copies of fewer bytes say little: they are over before all lanes carry something.
 const LARGE: u64 = 8 << 20;
-/// Copies that count, of which the best does: what a copy had to wait for (a busy stream, another copy) says nothing about the link.
+/// Copies that count, of which the best does: what a copy had to wait for (a busy stream, another
+/// copy) says nothing about the link.
 const TRIALS: usize = 4;
 /// Twice as many lanes must be faster by this factor to be worth their threads.
 const BETTER: f64 = 1.1;
@@ -45,9 +48,15 @@ impl Count {
         self.wanted
     }
 
-    /// With so many lanes open, a transfer of `len` bytes in a direction took this long. Whether more lanes are wanted now.
+    /// With so many lanes open, a transfer of `len` bytes in a direction took this long. Whether
+    /// more lanes are wanted now.
     pub(super) fn took(&mut self, direction: usize, open: usize, len: u64, time: Duration) -> bool {
-        if self.settled || self.wanted == self.most || open < self.wanted || len < LARGE || time.is_zero() {
+        if self.settled
+            || self.wanted == self.most
+            || open < self.wanted
+            || len < LARGE
+            || time.is_zero()
+        {
             return false;
         }
         let Some(rates) = self.directions.get_mut(direction) else { return false };
@@ -77,7 +86,8 @@ mod tests {
 
     const LEN: u64 = 64 << 20;
 
-    /// Copies over a link until nothing changes any more; how many lanes it has then. `rate` tells bytes per second by lanes, for each direction.
+    /// Copies over a link until nothing changes any more; how many lanes it has then. `rate` tells
+    /// bytes per second by lanes, for each direction.
     fn settle(most: usize, rate: impl Fn(usize, usize) -> f64) -> usize {
         let mut count = Count::new(most);
         let mut open = count.wanted();
@@ -97,11 +107,21 @@ mod tests {
     fn lanes_are_added_while_that_helps() {
         let limited = |lanes: usize, limit: f64| (lanes as f64 * 1e9).min(limit);
         assert_eq!(settle(16, |_, lanes| limited(lanes, 1e12)), 16, "each lane carries as much");
-        assert_eq!(settle(16, |_, lanes| limited(lanes, 3e9)), 8, "the network is full: one step shows that");
+        assert_eq!(
+            settle(16, |_, lanes| limited(lanes, 3e9)),
+            8,
+            "the network is full: one step shows that"
+        );
         assert_eq!(settle(16, |_, lanes| limited(lanes, 8e9)), 16, "and here the next one");
-        assert_eq!(settle(8, |_, lanes| limited(lanes, 1e12)), 8, "never more than the server offers");
+        assert_eq!(
+            settle(8, |_, lanes| limited(lanes, 1e12)),
+            8,
+            "never more than the server offers"
+        );
         assert_eq!(settle(2, |_, lanes| limited(lanes, 1e12)), 2);
-        let one_way = |direction: usize, lanes: usize| limited(lanes, if direction == 0 { 1e9 } else { 1e12 });
+        let one_way = |direction: usize, lanes: usize| {
+            limited(lanes, if direction == 0 { 1e9 } else { 1e12 })
+        };
         assert_eq!(settle(16, one_way), 16, "one direction is enough");
     }
 

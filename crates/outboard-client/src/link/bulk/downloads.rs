@@ -1,7 +1,9 @@
-//! Transfers from the worker that are under way. No input or output happens here; all of it runs under the lock of the table.
+//! Transfers from the worker that are under way. No input or output happens here; all of it runs
+//! under the lock of the table.
 //!
-//! Lanes overtake each other. A download to memory that an earlier one of its stream still writes is opened *behind* that one: chunks of it that come
-//! too early are put aside, each by itself, and copied to their places when the earlier one has ended.
+//! Lanes overtake each other. A download to memory that an earlier one of its stream still writes
+//! is opened *behind* that one: chunks of it that come too early are put aside, each by itself, and
+//! copied to their places when the earlier one has ended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,8 +60,16 @@ pub(super) struct Downloads {
 }
 
 impl Downloads {
-    /// Expects the chunks of transfer `number`, which belong `to` the program's memory, behind those of other transfers.
-    pub(super) fn open(&mut self, number: u64, cut: Cut, to: Place, behind: Vec<u64>, outcome: &Arc<Outcome>) {
+    /// Expects the chunks of transfer `number`, which belong `to` the program's memory, behind
+    /// those of other transfers.
+    pub(super) fn open(
+        &mut self,
+        number: u64,
+        cut: Cut,
+        to: Place,
+        behind: Vec<u64>,
+        outcome: &Arc<Outcome>,
+    ) {
         let download = Download {
             expected: Expected::new(cut, cut.count()),
             to,
@@ -87,7 +97,8 @@ impl Downloads {
         behind.iter().any(|earlier| self.under_way.contains_key(earlier))
     }
 
-    /// A chunk of a download begins to come: where its bytes go, if there is room now. `None` if there is no such download.
+    /// A chunk of a download begins to come: where its bytes go, if there is room now. `None` if
+    /// there is no such download.
     pub(super) fn begin_chunk(
         &mut self,
         transfer: u64,
@@ -123,13 +134,17 @@ impl Downloads {
         None
     }
 
-    /// Chunks that were put aside and whose places have become free. Each is to be copied there, and then [ends](Self::end_chunk).
+    /// Chunks that were put aside and whose places have become free. Each is to be copied there,
+    /// and then [ends](Self::end_chunk).
     pub(super) fn take_free(&mut self) -> Vec<Early> {
         if self.aside == 0 {
             return Vec::new();
         }
         let with_some = self.under_way.iter().filter(|(_, download)| !download.aside.is_empty());
-        let free: Vec<u64> = with_some.map(|(number, _)| *number).filter(|number| !self.must_wait(*number)).collect();
+        let free: Vec<u64> = with_some
+            .map(|(number, _)| *number)
+            .filter(|number| !self.must_wait(*number))
+            .collect();
         let mut chunks = Vec::new();
         for number in free {
             if let Some(download) = self.under_way.get_mut(&number) {
@@ -140,7 +155,8 @@ impl Downloads {
         chunks
     }
 
-    /// A chunk has been read, unless it broke off and may come again. Whether its transfer has ended with it.
+    /// A chunk has been read, unless it broke off and may come again. Whether its transfer has
+    /// ended with it.
     pub(super) fn end_chunk(&mut self, transfer: u64, index: u32, whole: bool) -> bool {
         let Some(download) = self.under_way.get_mut(&transfer) else { return true };
         download.reading -= 1;
@@ -165,7 +181,8 @@ impl Downloads {
         std::mem::take(&mut self.measured)
     }
 
-    /// The link is lost: every download ends, one of which a thread still reads a chunk when that thread is done.
+    /// The link is lost: every download ends, one of which a thread still reads a chunk when that
+    /// thread is done.
     pub(super) fn lose(&mut self) {
         self.lost = true;
         self.aside = 0;
@@ -184,7 +201,8 @@ impl Downloads {
         let Some(download) = self.under_way.get(&transfer) else { return };
         let end = if download.expected.is_complete() {
             End::Complete
-        } else if download.cancelled_after.is_some_and(|sent| download.expected.finished() >= sent) {
+        } else if download.cancelled_after.is_some_and(|sent| download.expected.finished() >= sent)
+        {
             End::Cancelled
         } else if self.lost {
             End::Lost

@@ -15,7 +15,8 @@ const AROUND: usize = 64;
 const KEPT: u8 = 0x22;
 const SENT: u8 = 0x33;
 
-/// Takes in frames with an upload, a download and another one behind it under way. Panics if it reaches what it must not.
+/// Takes in frames with an upload, a download and another one behind it under way. Panics if it
+/// reaches what it must not.
 pub(crate) fn lanes(data: &[u8]) {
     let Ok(cut) = Cut::new(BYTES as u64, 1 << 16) else { return };
     let mut memory = vec![KEPT; AROUND + BYTES + AROUND];
@@ -34,7 +35,11 @@ pub(crate) fn lanes(data: &[u8]) {
             assert!(job.index < cut.count() && job.len <= cut.chunk());
             let mut scratch = Vec::new();
             // SAFETY: the table knows the upload, whose bytes are there.
-            assert!(unsafe { job.from.read(job.len as usize, &mut scratch) }.iter().all(|byte| *byte == SENT));
+            assert!(
+                unsafe { job.from.read(job.len as usize, &mut scratch) }
+                    .iter()
+                    .all(|byte| *byte == SENT)
+            );
             table.job_written(&job, step % 2 == 0);
         }
         let Some(Ok(header)) = frame.first_chunk().map(LaneHeader::decode) else { continue };
@@ -43,13 +48,17 @@ pub(crate) fn lanes(data: &[u8]) {
             LaneKind::Chunk => match table.downloads.begin_chunk(transfer, index, header.len) {
                 Some(Ok(Some(Room::Here(place)))) => {
                     assert!(down.get().is_none() || transfer != first, "bytes for what has ended");
-                    assert!(down.get().is_some() || transfer == first, "bytes for memory of another");
+                    assert!(
+                        down.get().is_some() || transfer == first,
+                        "bytes for memory of another"
+                    );
                     // SAFETY: the memory is there.
                     unsafe { place.write(&vec![SENT; header.len as usize]) };
                     table.downloads.end_chunk(transfer, index, step % 3 != 0);
                 }
                 Some(Ok(Some(Room::Aside))) => {
-                    let early = table.downloads.put_aside(transfer, index, vec![SENT; header.len as usize]);
+                    let early =
+                        table.downloads.put_aside(transfer, index, vec![SENT; header.len as usize]);
                     assert!(early.is_none() && down.get().is_none());
                 }
                 Some(Ok(None) | Err(_)) | None => break,

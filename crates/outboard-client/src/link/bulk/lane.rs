@@ -53,7 +53,8 @@ pub(super) enum Body {
     Job(Job),
 }
 
-/// Most bytes of copies that are kept until the worker has said that it has them: it says so for each mebibyte.
+/// Most bytes of copies that are kept until the worker has said that it has them: it says so for
+/// each mebibyte.
 const MOST_COPIED: usize = 512 << 20;
 
 impl Body {
@@ -116,18 +117,21 @@ impl Lane {
         Point { lane: 0, attempt, received: self.receipts.received() }
     }
 
-    /// Goes on over another connection, with a worker that has received `received` frames. Returns those it has.
+    /// Goes on over another connection, with a worker that has received `received` frames. Returns
+    /// those it has.
     pub(super) fn go_on(&self, stream: Arc<dyn Stream>, received: u64) -> io::Result<Vec<Body>> {
         let mut writing = lock(&self.write);
         let mut kept = lock(&self.kept);
-        let gone =
-            kept.resume(received).ok_or_else(|| io::Error::other("the server says that it has what was not sent"))?;
+        let gone = kept
+            .resume(received)
+            .ok_or_else(|| io::Error::other("the server says that it has what was not sent"))?;
         let gone = self.are_gone(gone);
         self.again.store(kept.has_again(), Ordering::Release);
         drop(kept);
         self.receipts.tell();
         writing.stream = Arc::clone(&stream);
-        // A child that is forked here keeps one of the two open at worst, until it ends or becomes another program.
+        // A child that is forked here keeps one of the two open at worst, until it ends or becomes
+        // another program.
         self.descriptor.store(descriptor(&*stream), Ordering::Release);
         *lock(&self.stream) = stream;
         self.up.store(true, Ordering::Release);
@@ -199,14 +203,19 @@ impl Lane {
     }
 
     fn acknowledge(&self, writing: &mut Writing) {
-        self.write(writing, &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 }, &[]);
+        self.write(
+            writing,
+            &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 },
+            &[],
+        );
     }
 
     /// The worker has received so many frames: the low half of the number. Returns what it has.
     pub(super) fn acknowledged(&self, low: u32) -> io::Result<Vec<Body>> {
         let mut kept = lock(&self.kept);
         let gone = kept.acknowledged(low);
-        let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "what was not sent was acknowledged");
+        let nonsense =
+            || io::Error::new(io::ErrorKind::InvalidData, "what was not sent was acknowledged");
         Ok(self.are_gone(gone.ok_or_else(nonsense)?))
     }
 
@@ -228,8 +237,9 @@ impl Lane {
         self.receipts.owes()
     }
 
-    /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes. Whoever gives the right to write back calls this:
-    /// what was owed meanwhile is told by nobody else.
+    /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes.
+    /// Whoever gives the right to write back calls this: what was owed meanwhile is told by nobody
+    /// else.
     pub(super) fn settle(&self, wake: impl Fn()) {
         while self.owes() {
             let Some(mut writing) = self.try_write() else { return };

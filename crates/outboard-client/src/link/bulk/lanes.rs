@@ -1,4 +1,5 @@
-//! The lanes' threads: one that reads and one that writes for each. The one that reads also connects, at first and after a loss.
+//! The lanes' threads: one that reads and one that writes for each. The one that reads also
+//! connects, at first and after a loss.
 
 use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -28,8 +29,8 @@ pub(super) struct Opening {
 /// Pauses between attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Begins with as many lanes as are wanted by now, beside those that were begun with before. Each is opened by the thread that reads from it, so
-/// that none waits for another.
+/// Begins with as many lanes as are wanted by now, beside those that were begun with before. Each
+/// is opened by the thread that reads from it, so that none waits for another.
 pub(super) fn begin(shared: &Arc<Shared>) {
     let bulk = &shared.bulk;
     let numbers = {
@@ -67,7 +68,9 @@ fn run(shared: &Arc<Shared>, number: usize) {
         Ok(()) => {}
         Err(error) if may_be_open(&error) => {
             // What the worker sends there, it sends nowhere else.
-            return shared.lose(&format!("a connection for bulk data broke off while it was opened: {error}"));
+            return shared.lose(&format!(
+                "a connection for bulk data broke off while it was opened: {error}"
+            ));
         }
         Err(error) => return failed(shared, &error),
     }
@@ -83,8 +86,9 @@ fn run(shared: &Arc<Shared>, number: usize) {
             return shared.lose_to(&error);
         }
         if let Err(again) = go_on(shared, number, lane) {
-            return shared
-                .lose(&format!("a connection for bulk data is lost ({error}), and there is no other: {again}"));
+            return shared.lose(&format!(
+                "a connection for bulk data is lost ({error}), and there is no other: {again}"
+            ));
         }
     }
 }
@@ -146,7 +150,8 @@ fn go_on(shared: &Shared, number: usize, lane: &Lane) -> io::Result<()> {
     lane.down();
     // What this lane's writer was told of is another's now.
     shared.bulk.tell_all();
-    let (stream, point) = connect(shared, number, || lane.next_attempt()).map_err(io::Error::other)?;
+    let (stream, point) =
+        connect(shared, number, || lane.next_attempt()).map_err(io::Error::other)?;
     let received = point.map_or(0, |point| point.received);
     let gone = lane.go_on(stream, received)?;
     has_come(shared, gone);
@@ -162,8 +167,8 @@ fn may_be_open(error: &ConnectError) -> bool {
     matches!(error, ConnectError::BrokenOff { .. } | ConnectError::Handshake { .. })
 }
 
-/// A lane cannot be opened. The others do its work, unless there is none: large copies cannot be done any more then, and there is no other way to
-/// do them.
+/// A lane cannot be opened. The others do its work, unless there is none: large copies cannot be
+/// done any more then, and there is no other way to do them.
 fn failed(shared: &Shared, error: &dyn std::error::Error) {
     let bulk = &shared.bulk;
     let mut opening = lock(&bulk.opening);
@@ -221,7 +226,9 @@ fn catch_up(shared: &Shared, lane: &Lane, writing: &mut Writing) {
                 }
                 let mut scratch = std::mem::take(&mut writing.scratch);
                 // SAFETY: as in `carry`; the table knows the upload, so it has not ended.
-                lane.write(writing, &header, unsafe { job.from.read(job.len as usize, &mut scratch) });
+                lane.write(writing, &header, unsafe {
+                    job.from.read(job.len as usize, &mut scratch)
+                });
                 writing.scratch = scratch;
                 if lock(&shared.bulk.table).job_written(&job, false) {
                     shared.bulk.changed.notify_all();
@@ -234,10 +241,15 @@ fn catch_up(shared: &Shared, lane: &Lane, writing: &mut Writing) {
 
 /// Writes one chunk on a lane that the caller has the right to write to.
 fn carry(shared: &Shared, job: &Job, lane: &Lane, mut writing: MutexGuard<'_, Writing>) {
-    let header = LaneHeader { kind: LaneKind::Chunk, transfer: job.transfer, index: job.index, len: job.len };
+    let header = LaneHeader {
+        kind: LaneKind::Chunk,
+        transfer: job.transfer,
+        index: job.index,
+        len: job.len,
+    };
     let mut scratch = std::mem::take(&mut writing.scratch);
-    // SAFETY: whoever started the upload promised that its bytes are valid for reads until it has ended, and the
-    // table does not end it before `job_written` below.
+    // SAFETY: whoever started the upload promised that its bytes are valid for reads until it has
+    // ended, and the table does not end it before `job_written` below.
     let bytes = unsafe { job.from.read(job.len as usize, &mut scratch) };
     let kept = shared.bulk.is_resumable();
     if kept && job.copied {
@@ -267,7 +279,8 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
     loop {
         let free = bulk.open_lanes().find_map(|lane| Some((lane, lane.try_write()?)));
         if free.is_none() {
-            // Whoever holds the lanes may not care for this upload once done, and this thread may be asleep by then.
+            // Whoever holds the lanes may not care for this upload once done, and this thread may
+            // be asleep by then.
             bulk.work.ring_all();
         }
         let mut table = lock(&bulk.table);
@@ -300,8 +313,10 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
             }
             None => {
                 // Every change is told under or after this lock, so none is missed.
-                let (table, waited) =
-                    bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner);
+                let (table, waited) = bulk
+                    .changed
+                    .wait_timeout(table, PEER_CHECK)
+                    .unwrap_or_else(PoisonError::into_inner);
                 drop(table);
                 if waited.timed_out() {
                     shared.look_for_life(PEER_CHECK);
@@ -317,13 +332,22 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
     let free = bulk.open_lanes().find_map(|lane| Some((lane, lane.try_write()?)));
     let (lane, mut writing) = match free {
         Some(free) => free,
-        None => bulk.open_lanes().next().map(|lane| (lane, lock(&lane.write))).ok_or(io::ErrorKind::NotConnected)?,
+        None => bulk
+            .open_lanes()
+            .next()
+            .map(|lane| (lane, lock(&lane.write)))
+            .ok_or(io::ErrorKind::NotConnected)?,
     };
     if lane.keeps_too_much() {
         let why = "the server does not say that it has what it was sent";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
-    let header = LaneHeader { kind: LaneKind::Answer, transfer: request, index: status, len: body.len() as u32 };
+    let header = LaneHeader {
+        kind: LaneKind::Answer,
+        transfer: request,
+        index: status,
+        len: body.len() as u32,
+    };
     if !bulk.is_resumable() || lane.put(&header, Body::Owned(body.into())) {
         lane.write(&mut writing, &header, body);
     }

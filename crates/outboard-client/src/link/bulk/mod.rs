@@ -1,8 +1,9 @@
 //! Large copies, on connections of their own.
 //!
-//! A transfer is announced by a command, which names its number, its chunk size and its window; its bytes travel on
-//! the lanes. Lane threads read and write straight from and to the application's memory. An application's thread that
-//! waits for its upload writes chunks itself: a small copy needs no other thread.
+//! A transfer is announced by a command, which names its number, its chunk size and its window; its
+//! bytes travel on the lanes. Lane threads read and write straight from and to the application's
+//! memory. An application's thread that waits for its upload writes chunks itself: a small copy
+//! needs no other thread.
 
 mod count;
 mod downloads;
@@ -35,9 +36,11 @@ use table::{Measured, Outcome, Table};
 pub use transfer::{Later, Sent, Ticket, Upload};
 use tuner::Tuner;
 
-/// Makes one more lane: a connected stream whose handshake is done. With a point, one that can go on, from there; where the worker is comes back.
-pub(super) type Dial =
-    Box<dyn Fn(Option<Point>) -> Result<(Arc<dyn Stream>, Option<Point>), ConnectError> + Send + Sync>;
+/// Makes one more lane: a connected stream whose handshake is done. With a point, one that can go
+/// on, from there; where the worker is comes back.
+pub(super) type Dial = Box<
+    dyn Fn(Option<Point>) -> Result<(Arc<dyn Stream>, Option<Point>), ConnectError> + Send + Sync,
+>;
 
 /// The bulk half of a link.
 pub(super) struct Bulk {
@@ -66,7 +69,12 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    pub(super) fn new(dial: Option<Dial>, lanes: usize, grace: Option<Duration>, queues: bool) -> Bulk {
+    pub(super) fn new(
+        dial: Option<Dial>,
+        lanes: usize,
+        grace: Option<Duration>,
+        queues: bool,
+    ) -> Bulk {
         let lanes = lanes.clamp(1, outboard_wire::limits::MAX_LANES);
         Bulk {
             dial,
@@ -100,7 +108,8 @@ impl Bulk {
         self.opened.notify_all();
     }
 
-    /// Ends lanes whose peer no longer answers. To be called every few seconds while something is waited for.
+    /// Ends lanes whose peer no longer answers. To be called every few seconds while something is
+    /// waited for.
     pub(super) fn check_lanes(&self) {
         for lane in self.open_lanes() {
             lane.check();
@@ -157,9 +166,10 @@ impl Bulk {
     }
 }
 
-/// A chunk size to begin with for a transfer of `len` bytes: small enough that its parts overlap, large enough to be worth
-/// the work for each. Up to half a mebibyte, waking threads for the parts costs more than it gains, and chunks are so
-/// small that the thread that has them sends them itself.
+/// A chunk size to begin with for a transfer of `len` bytes: small enough that its parts overlap,
+/// large enough to be worth the work for each. Up to half a mebibyte, waking threads for the parts
+/// costs more than it gains, and chunks are so small that the thread that has them sends them
+/// itself.
 pub fn suggested_chunk(len: u64) -> u32 {
     const ALONE: u64 = 512 << 10;
     const SMALLEST: u64 = 256 << 10;
@@ -202,8 +212,13 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
 /// How long an upload waits for staging memory while no other transfer gives any back.
 const STUCK: Duration = Duration::from_millis(20);
 
-/// Opens an upload of `len` bytes in chunks of `chunk`; waits for staging memory. `None` if none comes free and the worker queues it all the same.
-pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<Option<Upload<'_>>, LinkError> {
+/// Opens an upload of `len` bytes in chunks of `chunk`; waits for staging memory. `None` if none
+/// comes free and the worker queues it all the same.
+pub(super) fn open_upload(
+    shared: &Arc<Shared>,
+    len: u64,
+    chunk: u32,
+) -> Result<Option<Upload<'_>>, LinkError> {
     let cut = cut(len, chunk)?;
     lanes::open(shared)?;
     let (outcome, taken) = (Arc::new(Outcome::default()), Arc::new(Outcome::default()));
@@ -223,8 +238,10 @@ pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<
         let released = table.released();
         // Other changes are told of, too.
         let still = |table: &mut Table| table.released() == released && !table.is_lost();
-        let (again, waited) =
-            bulk.changed.wait_timeout_while(table, pause, still).unwrap_or_else(PoisonError::into_inner);
+        let (again, waited) = bulk
+            .changed
+            .wait_timeout_while(table, pause, still)
+            .unwrap_or_else(PoisonError::into_inner);
         table = again;
         if !waited.timed_out() {
             continue;
@@ -240,7 +257,11 @@ pub(super) fn open_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<
 }
 
 /// Opens an upload that has no staging memory.
-pub(super) fn open_queued_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> Result<Upload<'_>, LinkError> {
+pub(super) fn open_queued_upload(
+    shared: &Arc<Shared>,
+    len: u64,
+    chunk: u32,
+) -> Result<Upload<'_>, LinkError> {
     let cut = cut(len, chunk)?;
     let (outcome, taken) = (Arc::new(Outcome::default()), Arc::new(Outcome::default()));
     let mut table = lock(&shared.bulk.table);
@@ -255,7 +276,8 @@ pub(super) fn open_queued_upload(shared: &Arc<Shared>, len: u64, chunk: u32) -> 
 /// Opens a download to `to`, behind those of `behind` that are under way.
 ///
 /// # Safety
-/// The bytes there must stay valid for writes, and be left alone, until the ticket says that the transfer has ended.
+/// The bytes there must stay valid for writes, and be left alone, until the ticket says that the
+/// transfer has ended.
 pub(super) unsafe fn open_download(
     shared: &Arc<Shared>,
     to: Place,

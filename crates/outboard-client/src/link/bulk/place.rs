@@ -2,7 +2,8 @@
 
 use outboard_wire::boxes::{Extent, Layout};
 
-/// A place in the application's memory. Whoever made it promised that it stays valid until the transfer has ended.
+/// A place in the application's memory. Whoever made it promised that it stays valid until the
+/// transfer has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     base: *mut u8,
@@ -11,7 +12,8 @@ pub struct Place {
     rows: Option<(Extent, Layout)>,
 }
 
-// SAFETY: only an address; those who use it rely on the promise above, which does not depend on the thread.
+// SAFETY: only an address; those who use it rely on the promise above, which does not depend on the
+// thread.
 unsafe impl Send for Place {}
 
 impl From<*mut u8> for Place {
@@ -56,7 +58,9 @@ impl Place {
         scratch.reserve(len);
         for (address, bytes) in self.pieces(len as u64) {
             // SAFETY: by the contract above, for each row of the box.
-            scratch.extend_from_slice(unsafe { std::slice::from_raw_parts(address.cast_const(), bytes) });
+            scratch.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(address.cast_const(), bytes)
+            });
         }
         scratch
     }
@@ -103,7 +107,9 @@ impl Place {
         extent.parts(range).flat_map(move |part| {
             let start = layout.offset(part.at).unwrap_or(0);
             let rows = part.extent.rows(layout);
-            rows.map(move |(offset, bytes)| (base.wrapping_add((start + offset) as usize), bytes as usize))
+            rows.map(move |(offset, bytes)| {
+                (base.wrapping_add((start + offset) as usize), bytes as usize)
+            })
         })
     }
 }
@@ -114,7 +120,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Packed in pieces and unpacked in other pieces, a box is what it was, and nothing else is written.
+        /// Packed in pieces and unpacked in other pieces, a box is what it was, and nothing else is
+        /// written.
         #[test]
         fn rows_are_packed_and_unpacked(
             (width, height, depth) in (1u64..50, 1u64..9, 1u64..5),

@@ -15,7 +15,8 @@ use super::downloads::{Early, Room};
 use super::lane::{Body, Lane};
 use super::lanes::begin;
 
-/// When a download of more bytes has come, the worker is told at once, so that it has its memory back.
+/// When a download of more bytes has come, the worker is told at once, so that it has its memory
+/// back.
 const LARGE: u64 = 512 << 10;
 
 /// The worker has these frames.
@@ -44,7 +45,8 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
         let (header, received) = read_numbered(stream, shared.config.silence, || {
             let eager = bulk.eager.load(Ordering::Relaxed);
             if eager && since.is_none() {
-                // A worker has only so much memory for a download. If each of many lanes kept a little to itself, it could wait for that for ever.
+                // A worker has only so much memory for a download. If each of many lanes kept a
+                // little to itself, it could wait for that for ever.
                 lane.owe();
                 lane.settle(|| bulk.tell_all());
             }
@@ -78,7 +80,10 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
             }
             LaneKind::Acknowledge if bulk.is_resumable() => continue,
             LaneKind::Answer | LaneKind::Acknowledge => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a server says no such thing on lanes"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "a server says no such thing on lanes",
+                ));
             }
         };
         if told {
@@ -106,13 +111,18 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
 }
 
 /// Reads one chunk to where it belongs, or puts it aside. Whether that ends a download.
-fn receive(shared: &Shared, stream: &dyn Stream, header: &LaneHeader, scratch: &mut Vec<u8>) -> io::Result<bool> {
+fn receive(
+    shared: &Shared,
+    stream: &dyn Stream,
+    header: &LaneHeader,
+    scratch: &mut Vec<u8>,
+) -> io::Result<bool> {
     let bulk = &shared.bulk;
     let LaneHeader { transfer, index, len, .. } = *header;
     let read = |to: &mut [u8]| read_exact_unless_silent(stream, to, shared.config.silence);
-    // Whoever opened the download promised that its memory is valid for writes and otherwise left alone until
-    // it has ended. The table has checked that the chunk lies within it, gives each chunk to one thread only, and
-    // does not end the download before `end_chunk` below.
+    // Whoever opened the download promised that its memory is valid for writes and otherwise left
+    // alone until it has ended. The table has checked that the chunk lies within it, gives each
+    // chunk to one thread only, and does not end the download before `end_chunk` below.
     let result = match room(shared, header)? {
         Room::Aside => {
             let mut bytes = vec![0; len as usize];
@@ -148,15 +158,18 @@ fn room(shared: &Shared, header: &LaneHeader) -> io::Result<Room> {
     let mut table = lock(&bulk.table);
     loop {
         let begun = table.downloads.begin_chunk(header.transfer, header.index, header.len);
-        let begun = begun.ok_or_else(|| invalid("bytes came for a transfer that is not known".to_owned()))?;
+        let begun = begun
+            .ok_or_else(|| invalid("bytes came for a transfer that is not known".to_owned()))?;
         if let Some(room) = begun.map_err(|error| invalid(error.to_string()))? {
             return Ok(room);
         }
-        table = bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner).0;
+        table =
+            bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner).0;
     }
 }
 
-/// Copies chunks that were put aside to their places, and those that this makes room for. Whether that ends a download.
+/// Copies chunks that were put aside to their places, and those that this makes room for. Whether
+/// that ends a download.
 fn place(bulk: &Bulk, mut chunks: Vec<Early>) -> bool {
     let mut ended = false;
     while !chunks.is_empty() {

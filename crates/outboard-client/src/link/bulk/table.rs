@@ -1,4 +1,5 @@
-//! The transfers under way and what each may do next. No input or output happens here; all of it runs under one lock.
+//! The transfers under way and what each may do next. No input or output happens here; all of it
+//! runs under one lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -91,7 +92,8 @@ pub(super) struct Table {
     /// What each upload has of the worker's staging memory.
     reserved: HashMap<u64, Reserved>,
     used: usize,
-    /// How many uploads have given their staging memory back, and how many had when one last waited in vain.
+    /// How many uploads have given their staging memory back, and how many had when one last waited
+    /// in vain.
     released: u64,
     stuck_at: Option<u64>,
     measured: Vec<Measured>,
@@ -108,13 +110,18 @@ impl Table {
         self.last
     }
 
-    /// The worker's staging memory for an upload is free again; its bytes are where they belong if it ended `well`.
+    /// The worker's staging memory for an upload is free again; its bytes are where they belong if
+    /// it ended `well`.
     pub(super) fn release(&mut self, transfer: u64, well: bool) {
         let Some(reserved) = self.reserved.remove(&transfer) else { return };
         self.used -= reserved.bytes;
         self.released += u64::from(reserved.bytes > 0);
         if let (true, Some(since)) = (well, reserved.since) {
-            self.measured.push(Measured { direction: Direction::Up, cut: reserved.cut, time: since.elapsed() });
+            self.measured.push(Measured {
+                direction: Direction::Up,
+                cut: reserved.cut,
+                time: since.elapsed(),
+            });
         }
         if well && let Some(upload) = self.uploads.get_mut(&transfer) {
             // All has come, whether or not every lane has said so.
@@ -124,21 +131,42 @@ impl Table {
         reserved.taken.set(if well { End::Complete } else { End::Cancelled });
     }
 
-    /// Opens an upload, if there is staging memory for it. `outcome` is told when its bytes have been read, `taken` when the device has them.
-    pub(super) fn open_upload(&mut self, cut: Cut, outcome: &Arc<Outcome>, taken: &Arc<Outcome>) -> Option<u64> {
+    /// Opens an upload, if there is staging memory for it. `outcome` is told when its bytes have
+    /// been read, `taken` when the device has them.
+    pub(super) fn open_upload(
+        &mut self,
+        cut: Cut,
+        outcome: &Arc<Outcome>,
+        taken: &Arc<Outcome>,
+    ) -> Option<u64> {
         let fits = self.used + cut.staging() <= UPLOADS;
         fits.then(|| self.open_counted(cut, cut.staging(), outcome, taken))
     }
 
-    /// Opens an upload to which the worker gives staging memory by itself, before it asks for the bytes.
-    pub(super) fn open_queued_upload(&mut self, cut: Cut, outcome: &Arc<Outcome>, taken: &Arc<Outcome>) -> u64 {
+    /// Opens an upload to which the worker gives staging memory by itself, before it asks for the
+    /// bytes.
+    pub(super) fn open_queued_upload(
+        &mut self,
+        cut: Cut,
+        outcome: &Arc<Outcome>,
+        taken: &Arc<Outcome>,
+    ) -> u64 {
         self.open_counted(cut, 0, outcome, taken)
     }
 
-    fn open_counted(&mut self, cut: Cut, staging: usize, outcome: &Arc<Outcome>, taken: &Arc<Outcome>) -> u64 {
+    fn open_counted(
+        &mut self,
+        cut: Cut,
+        staging: usize,
+        outcome: &Arc<Outcome>,
+        taken: &Arc<Outcome>,
+    ) -> u64 {
         self.used += staging;
         let transfer = self.next_number();
-        self.reserved.insert(transfer, Reserved { bytes: staging, taken: Arc::clone(taken), cut, since: None });
+        self.reserved.insert(
+            transfer,
+            Reserved { bytes: staging, taken: Arc::clone(taken), cut, since: None },
+        );
         let upload = Upload {
             cut,
             from: None,
@@ -168,8 +196,15 @@ impl Table {
         self.stuck_at = Some(self.released);
     }
 
-    /// Opens a download behind those of `behind` that are under way. `outcome` is told when its bytes have been written.
-    pub(super) fn open_download(&mut self, cut: Cut, to: Place, behind: Vec<u64>, outcome: &Arc<Outcome>) -> u64 {
+    /// Opens a download behind those of `behind` that are under way. `outcome` is told when its
+    /// bytes have been written.
+    pub(super) fn open_download(
+        &mut self,
+        cut: Cut,
+        to: Place,
+        behind: Vec<u64>,
+        outcome: &Arc<Outcome>,
+    ) -> u64 {
         let transfer = self.next_number();
         self.downloads.open(transfer, cut, to, behind, outcome);
         transfer
@@ -205,7 +240,9 @@ impl Table {
         for _ in 0..self.turns.len() {
             let transfer = self.turns.pop_front()?;
             let Some(upload) = self.uploads.get_mut(&transfer) else { continue };
-            let job = upload.from.filter(|_| upload.next < upload.granted && only.is_none_or(|id| id == transfer));
+            let job = upload
+                .from
+                .filter(|_| upload.next < upload.granted && only.is_none_or(|id| id == transfer));
             let job = job.map(|from| {
                 let index = upload.next;
                 upload.next += 1;
@@ -236,7 +273,9 @@ impl Table {
 
     /// Whether all chunks of an upload have been written.
     pub(super) fn is_written(&self, transfer: u64) -> bool {
-        self.uploads.get(&transfer).is_none_or(|upload| upload.next >= upload.cut.count() && upload.writing == 0)
+        self.uploads
+            .get(&transfer)
+            .is_none_or(|upload| upload.next >= upload.cut.count() && upload.writing == 0)
     }
 
     /// A chunk is about to be written again, if its bytes are still there.
@@ -245,7 +284,8 @@ impl Table {
         upload.map(|upload| upload.writing += 1).is_some()
     }
 
-    /// A chunk has been written, or never will be; `done` if its bytes are not needed for longer. Whether all of its upload have been.
+    /// A chunk has been written, or never will be; `done` if its bytes are not needed for longer.
+    /// Whether all of its upload have been.
     pub(super) fn job_written(&mut self, job: &Job, done: bool) -> bool {
         if let Some(upload) = self.uploads.get_mut(&job.transfer) {
             upload.writing -= 1;
@@ -270,7 +310,8 @@ impl Table {
         }
     }
 
-    /// The program knows that the device has done a transfer: whether the worker can have done it. `None` while a thread still writes its last chunk.
+    /// The program knows that the device has done a transfer: whether the worker can have done it.
+    /// `None` while a thread still writes its last chunk.
     pub(super) fn known_to_be_done(&mut self, transfer: u64) -> Option<bool> {
         if self.lost {
             return Some(true);

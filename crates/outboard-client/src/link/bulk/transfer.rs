@@ -15,8 +15,8 @@ use super::table::{End, Outcome};
 /// A transfer to the worker that has been opened and not started.
 ///
 /// Post the command that announces it, with [`number`](Self::number), [`chunk`](Self::chunk) and
-/// [`window`](Self::window), then start it. Dropped without being started, it is forgotten: fine as long as no command
-/// has announced it.
+/// [`window`](Self::window), then start it. Dropped without being started, it is forgotten: fine as
+/// long as no command has announced it.
 #[derive(Debug)]
 pub struct Upload<'a> {
     pub(super) shared: &'a Arc<Shared>,
@@ -28,7 +28,8 @@ pub struct Upload<'a> {
     pub(super) goes_on: bool,
 }
 
-/// A transfer to the worker that is ready to be started. It must be: whoever waits for the transfer waits for that too.
+/// A transfer to the worker that is ready to be started. It must be: whoever waits for the transfer
+/// waits for that too.
 #[derive(Debug)]
 pub struct Later {
     shared: Arc<Shared>,
@@ -46,7 +47,8 @@ pub struct Sent {
     taken: Arc<Outcome>,
 }
 
-/// Transfers of up to this size are copied when their bytes are not to be waited for, in bytes: to wait until they have arrived takes longer.
+/// Transfers of up to this size are copied when their bytes are not to be waited for, in bytes: to
+/// wait until they have arrived takes longer.
 const COPIED: u64 = 1 << 20;
 
 /// A transfer under way, in either direction.
@@ -74,14 +76,17 @@ impl Upload<'_> {
         self.cut.window()
     }
 
-    /// Sends the bytes at `from`. Returns when they are needed no longer; whether they are where they belong, [`Sent::wait`] tells.
+    /// Sends the bytes at `from`. Returns when they are needed no longer; whether they are where
+    /// they belong, [`Sent::wait`] tells.
     ///
     /// # Safety
     /// The bytes must be valid for reads until this returns.
     pub unsafe fn send(self, from: impl Into<Place>) -> Result<Sent, LinkError> {
-        // What was lost on its way is sent again: from a copy, or the bytes are needed until the worker has them.
+        // What was lost on its way is sent again: from a copy, or the bytes are needed until the
+        // worker has them.
         let copied = self.cut.len() <= COPIED;
-        // SAFETY: by the contract above; a `Sent` that is dropped does not wait once the upload has ended.
+        // SAFETY: by the contract above; a `Sent` that is dropped does not wait once the upload has
+        // ended.
         let sent = unsafe { self.send_on(from.into(), copied) }?;
         wait_for(&sent.shared, &sent.read);
         result(&sent.shared, &sent.read)?;
@@ -98,9 +103,11 @@ impl Upload<'_> {
     }
 
     /// # Safety
-    /// The bytes must be valid for reads until what this returns is dropped, if they are not copied.
+    /// The bytes must be valid for reads until what this returns is dropped, if they are not
+    /// copied.
     unsafe fn send_on(self, from: Place, copied: bool) -> Result<Sent, LinkError> {
-        // The worker does well to know of the transfer before its bytes come. If this fails, so will the transfer.
+        // The worker does well to know of the transfer before its bytes come. If this fails, so
+        // will the transfer.
         let _ = self.shared.flush();
         let (shared, transfer, outcome) = self.start(from, copied);
         lanes::help_with(shared, transfer, &outcome);
@@ -125,7 +132,12 @@ impl Upload<'_> {
     pub unsafe fn later(mut self, from: impl Into<Place>) -> (Ticket, Later) {
         self.goes_on = true;
         let (shared, transfer, cut) = (Arc::clone(self.shared), self.transfer, self.cut);
-        let ticket = Ticket { shared: Arc::clone(&shared), transfer, cut, outcome: Arc::clone(&self.outcome) };
+        let ticket = Ticket {
+            shared: Arc::clone(&shared),
+            transfer,
+            cut,
+            outcome: Arc::clone(&self.outcome),
+        };
         (ticket, Later { shared, transfer, from: from.into() })
     }
 
@@ -145,7 +157,8 @@ impl Sent {
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        // If the device has the bytes, nobody needs them any more. Otherwise the worker says so as soon as it has them.
+        // If the device has the bytes, nobody needs them any more. Otherwise the worker says so as
+        // soon as it has them.
         if self.taken.get() != Some(End::Complete) {
             wait_for(&self.shared, &self.read);
         }
@@ -202,8 +215,9 @@ impl Ticket {
         self.cut.window()
     }
 
-    /// The program knows that the device has done the transfer, and its memory is its own again: what has not ended by now never will. A worker that
-    /// keeps to the rules has all bytes then, or has sent them.
+    /// The program knows that the device has done the transfer, and its memory is its own again:
+    /// what has not ended by now never will. A worker that keeps to the rules has all bytes then,
+    /// or has sent them.
     pub fn is_known_to_be_done(&self) {
         if self.has_ended() {
             return;
@@ -213,7 +227,13 @@ impl Ticket {
         let can_be = loop {
             match table.known_to_be_done(self.transfer) {
                 Some(can_be) => break can_be,
-                None => table = bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner).0,
+                None => {
+                    table = bulk
+                        .changed
+                        .wait_timeout(table, PEER_CHECK)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
             }
         };
         drop(table);
@@ -229,11 +249,12 @@ impl Ticket {
         self.outcome.get().is_some()
     }
 
-    /// Waits for the end. An upload has ended well when all bytes have been read from the application's memory, a
-    /// download when all have been written to it.
+    /// Waits for the end. An upload has ended well when all bytes have been read from the
+    /// application's memory, a download when all have been written to it.
     pub fn wait(&self) -> Result<(), LinkError> {
         if !self.has_ended() {
-            // The command that announces the transfer may still be in the queue. If this fails, so does the transfer.
+            // The command that announces the transfer may still be in the queue. If this fails, so
+            // does the transfer.
             let _ = self.shared.flush();
         }
         wait_for(&self.shared, &self.outcome);
@@ -254,7 +275,8 @@ fn wait_for(shared: &Shared, outcome: &Outcome) {
     }
     let mut table = lock(&bulk.table);
     while outcome.get().is_none() {
-        let (again, waited) = bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner);
+        let (again, waited) =
+            bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner);
         table = again;
         if waited.timed_out() && outcome.get().is_none() {
             drop(table);

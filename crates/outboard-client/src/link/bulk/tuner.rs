@@ -1,9 +1,11 @@
 //! Finds out at run time which chunk size suits the link.
 //!
-//! What suits it depends on what a lane carries, on what it costs both sides to start a chunk, and on how long the copy is: no rule that knows
-//! only the length can be right for loopback, a data centre and a radio link. So the rate of each transfer is noted with its chunk size, and sizes
-//! next to the best one so far are tried now and then. A size counts by the best of its last trials, because what a transfer had to wait for
-//! (a busy stream, another transfer) says nothing about the link.
+//! What suits it depends on what a lane carries, on what it costs both sides to start a chunk, and
+//! on how long the copy is: no rule that knows only the length can be right for loopback, a data
+//! centre and a radio link. So the rate of each transfer is noted with its chunk size, and sizes
+//! next to the best one so far are tried now and then. A size counts by the best of its last
+//! trials, because what a transfer had to wait for (a busy stream, another transfer) says nothing
+//! about the link.
 
 use std::time::Duration;
 
@@ -65,7 +67,9 @@ impl Tuner {
         let neighbours = [best, best.saturating_sub(1).max(sizes.0), (best + 1).min(sizes.1)];
         let size = match neighbours.iter().copied().find(untried) {
             Some(size) => size,
-            None if class.transfers.is_multiple_of(AGAIN) => neighbours[1 + (class.transfers / AGAIN % 2) as usize],
+            None if class.transfers.is_multiple_of(AGAIN) => {
+                neighbours[1 + (class.transfers / AGAIN % 2) as usize]
+            }
             None => best,
         };
         1 << (SMALLEST + size as u32)
@@ -73,7 +77,9 @@ impl Tuner {
 
     /// A transfer of `len` bytes in chunks of `chunk` took this long.
     pub(super) fn took(&mut self, len: u64, chunk: u32, time: Duration) {
-        let Some(size) = chunk.checked_ilog2().and_then(|log| log.checked_sub(SMALLEST)) else { return };
+        let Some(size) = chunk.checked_ilog2().and_then(|log| log.checked_sub(SMALLEST)) else {
+            return;
+        };
         // Boxes come in chunks of whole rows: they say nothing about any of the sizes.
         if size as usize >= SIZES || !chunk.is_power_of_two() || time.is_zero() {
             return;
@@ -102,8 +108,8 @@ fn class(len: u64) -> usize {
     }
 }
 
-/// The smallest and largest size worth trying: up to half a mebibyte, the thread that has the bytes sends them itself, in the smallest; above
-/// that, a transfer has at least four chunks.
+/// The smallest and largest size worth trying: up to half a mebibyte, the thread that has the bytes
+/// sends them itself, in the smallest; above that, a transfer has at least four chunks.
 fn sizes(len: u64) -> (usize, usize) {
     let largest = (len / 4).max(1).ilog2().clamp(SMALLEST, LARGEST) - SMALLEST;
     (0, if class(len) == 0 { 0 } else { largest as usize })
@@ -119,14 +125,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A link where each chunk costs `each` seconds beside its bytes, and the first must be there whole before anything else can be done.
+    /// A link where each chunk costs `each` seconds beside its bytes, and the first must be there
+    /// whole before anything else can be done.
     fn time(len: u64, chunk: u32, rate: f64, each: f64, lanes: f64) -> f64 {
         let chunks = len.div_ceil(u64::from(chunk)) as f64;
         f64::from(chunk) / (rate / lanes) + len as f64 / rate + chunks * each / lanes
     }
 
     proptest! {
-        /// Whatever the link, the size that is settled on is nearly the best one, and every size is valid.
+        /// Whatever the link, the size that is settled on is nearly the best one, and every size is
+        /// valid.
         #[test]
         fn the_size_comes_near_the_best(
             len in (1u64 << 20)..(128 << 20),

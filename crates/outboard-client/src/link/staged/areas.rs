@@ -55,12 +55,16 @@ impl Areas {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An area, if there is one now. It lies within a block; blocks that are in use come first, since the device knows them already.
+    /// An area, if there is one now. It lies within a block; blocks that are in use come first,
+    /// since the device knows them already.
     pub(super) fn take(&self, bytes: usize) -> Option<Area> {
         let mut state = self.state();
         state.drain();
         let State { blocks, most, .. } = &mut *state;
-        let found = blocks.iter_mut().enumerate().find_map(|(block, free)| Some(block * BLOCK + free.take(bytes)?));
+        let found = blocks
+            .iter_mut()
+            .enumerate()
+            .find_map(|(block, free)| Some(block * BLOCK + free.take(bytes)?));
         let at = found.or_else(|| {
             let mut free = (blocks.len() < *most).then(|| Ranges::new(BLOCK))?;
             let at = blocks.len() * BLOCK + free.take(bytes)?;
@@ -122,7 +126,9 @@ mod tests {
         assert_eq!(areas.take(BLOCK / 2 + 1), None);
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
-        areas.give_back_when(first, move || if seen.load(Ordering::Relaxed) { Use::Over } else { Use::GoesOn });
+        areas.give_back_when(first, move || {
+            if seen.load(Ordering::Relaxed) { Use::Over } else { Use::GoesOn }
+        });
         assert_eq!(areas.take(BLOCK / 2 + 1), None, "the device still uses it");
         over.store(true, Ordering::Relaxed);
         assert_eq!(areas.take(BLOCK / 2 + 1), Some(first));

@@ -1,7 +1,9 @@
-//! One transfer through shared memory: several threads copy its chunks between the program's memory and the slots.
+//! One transfer through shared memory: several threads copy its chunks between the program's memory
+//! and the slots.
 //!
-//! Chunks are taken in order, so that the device can go on as early as possible. Whoever copies the last chunk of a group sets the group's flag, on
-//! which the device waits; the device sets the others.
+//! Chunks are taken in order, so that the device can go on as early as possible. Whoever copies the
+//! last chunk of a group sets the group's flag, on which the device waits; the device sets the
+//! others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,8 +36,9 @@ pub(super) struct Copying {
     done: AtomicU32,
 }
 
-// SAFETY: the addresses are of shared memory, which `shared` keeps, and of the program's, which whoever runs the copy keeps until it has ended.
-// Flags are accessed as atomics; a chunk's bytes on either side belong to the one thread that has taken its number.
+// SAFETY: the addresses are of shared memory, which `shared` keeps, and of the program's, which
+// whoever runs the copy keeps until it has ended. Flags are accessed as atomics; a chunk's bytes on
+// either side belong to the one thread that has taken its number.
 unsafe impl Send for Copying {}
 // SAFETY: as above.
 unsafe impl Sync for Copying {}
@@ -57,7 +60,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 impl Copying {
     /// # Safety
-    /// `flags` begins shared memory of `shared`, with room for the groups' flags and slots, that nobody else uses until the copy has ended.
+    /// `flags` begins shared memory of `shared`, with room for the groups' flags and slots, that
+    /// nobody else uses until the copy has ended.
     pub(super) unsafe fn new(
         shared: Arc<Shared>,
         flags: *mut u8,
@@ -67,7 +71,8 @@ impl Copying {
     ) -> Arc<Copying> {
         let zeros = || (0..groups.slots()).map(|_| AtomicU32::new(0)).collect();
         let (next, busy, done) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
-        let copying = Copying { shared, flags, groups, direction, place, next, copied: zeros(), busy, done };
+        let copying =
+            Copying { shared, flags, groups, direction, place, next, copied: zeros(), busy, done };
         for index in 0..groups::FLAGS / 4 {
             copying.word(index).store(0, Ordering::Relaxed);
         }
@@ -75,7 +80,8 @@ impl Copying {
     }
 
     fn word(&self, index: usize) -> &AtomicU32 {
-        // SAFETY: within the room for flags, aligned, and only ever accessed as an atomic, here and by the worker, or by the device.
+        // SAFETY: within the room for flags, aligned, and only ever accessed as an atomic, here and
+        // by the worker, or by the device.
         unsafe { AtomicU32::from_ptr(self.flags.cast::<u32>().add(index)) }
     }
 
@@ -107,7 +113,11 @@ impl Copying {
             if !ready {
                 return Step::NotReady;
             }
-            if self.next.compare_exchange(chunk, chunk + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            if self
+                .next
+                .compare_exchange(chunk, chunk + 1, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+            {
                 break chunk;
             }
         };
@@ -117,24 +127,28 @@ impl Copying {
         let staged = unsafe { self.flags.add(groups::FLAGS + self.groups.chunk_at(chunk)) };
         let place = self.place.at(parts.cut().offset(chunk));
         let len = parts.cut().len_of(chunk) as usize;
-        // SAFETY: the program's memory is valid, by the contract of whoever runs the copy; the slot is this thread's, since the device has done its
-        // part and nobody else has this chunk's number.
+        // SAFETY: the program's memory is valid, by the contract of whoever runs the copy; the slot
+        // is this thread's, since the device has done its part and nobody else has this chunk's
+        // number.
         unsafe {
             match self.direction {
                 Direction::Up => place.gather(staged, len),
                 Direction::Down => place.scatter(staged, len),
             }
         }
-        if self.copied[slot].fetch_add(1, Ordering::AcqRel) + 1 == parts.chunks(group).len() as u32 {
+        if self.copied[slot].fetch_add(1, Ordering::AcqRel) + 1 == parts.chunks(group).len() as u32
+        {
             self.copied[slot].store(0, Ordering::Release);
-            let flag = if self.direction == Direction::Up { Flag::Full(slot) } else { Flag::Free(slot) };
+            let flag =
+                if self.direction == Direction::Up { Flag::Full(slot) } else { Flag::Free(slot) };
             self.word(parts.flag(flag)).store(round, Ordering::Release);
         }
         self.done.fetch_add(1, Ordering::AcqRel);
         Step::Copied
     }
 
-    /// Copies all chunks, with the crew's help. Afterwards nobody uses the program's memory any more, whatever the result.
+    /// Copies all chunks, with the crew's help. Afterwards nobody uses the program's memory any
+    /// more, whatever the result.
     pub(super) fn run(self: &Arc<Copying>, crew: &Arc<Crew>) -> Result<(), LinkError> {
         let count = self.groups.cut().count();
         // Who has but two chunks has copied them before anybody has woken up.
@@ -144,7 +158,10 @@ impl Copying {
         let result = loop {
             match self.step() {
                 Step::Copied if wait.was_long() => {
-                    crew.invite(helpers(count - self.next.load(Ordering::Relaxed).min(count)), self);
+                    crew.invite(
+                        helpers(count - self.next.load(Ordering::Relaxed).min(count)),
+                        self,
+                    );
                     wait = Wait::new(&self.shared);
                 }
                 Step::Copied => wait = Wait::new(&self.shared),
@@ -184,14 +201,21 @@ impl Copying {
 
     fn is_over(&self) -> bool {
         let (slot, round) = self.groups.place(self.groups.count() - 1);
-        self.is_set(if self.direction == Direction::Up { Flag::Free(slot) } else { Flag::Full(slot) }, round)
+        self.is_set(
+            if self.direction == Direction::Up { Flag::Free(slot) } else { Flag::Full(slot) },
+            round,
+        )
     }
 
-    /// Nobody copies any more: what of a copy from the device has not been fetched is let pass, so that the stream goes on.
+    /// Nobody copies any more: what of a copy from the device has not been fetched is let pass, so
+    /// that the stream goes on.
     pub(super) fn let_pass(&self) {
-        if self.direction == Direction::Down && self.done.load(Ordering::Acquire) < self.groups.cut().count() {
+        if self.direction == Direction::Down
+            && self.done.load(Ordering::Acquire) < self.groups.cut().count()
+        {
             for slot in 0..self.groups.slots() as usize {
-                self.word(self.groups.flag(Flag::Free(slot))).store(i32::MAX as u32, Ordering::Release);
+                self.word(self.groups.flag(Flag::Free(slot)))
+                    .store(i32::MAX as u32, Ordering::Release);
             }
         }
     }
@@ -223,7 +247,8 @@ impl<'a> Wait<'a> {
 
     fn turn(&mut self) {
         let waited = self.since.get_or_insert_with(Instant::now).elapsed();
-        // The device takes tens of microseconds for a group: as long as it goes on, sleeping costs more.
+        // The device takes tens of microseconds for a group: as long as it goes on, sleeping costs
+        // more.
         if waited < self.shared.config.spin * 2 {
             std::hint::spin_loop();
             std::thread::yield_now();
@@ -272,7 +297,15 @@ mod tests {
         fn copying(&mut self, direction: Direction, host: *mut u8) -> Arc<Copying> {
             let flags = self.staging.as_mut_ptr().cast();
             // SAFETY: tests keep the fixture until the copy has ended.
-            unsafe { Copying::new(Arc::clone(&self.link.shared), flags, self.groups, direction, Place::from(host)) }
+            unsafe {
+                Copying::new(
+                    Arc::clone(&self.link.shared),
+                    flags,
+                    self.groups,
+                    direction,
+                    Place::from(host),
+                )
+            }
         }
     }
 
@@ -288,8 +321,10 @@ mod tests {
             }
             // SAFETY: the fixture's memory; the flags say that the slot is the device's.
             unsafe {
-                let (here, there) =
-                    (memory.add(at as usize), copying.flags.add(groups::FLAGS + groups.group_at(group)));
+                let (here, there) = (
+                    memory.add(at as usize),
+                    copying.flags.add(groups::FLAGS + groups.group_at(group)),
+                );
                 let (from, to) = if up { (there, here) } else { (here, there) };
                 core::ptr::copy_nonoverlapping(from.cast_const(), to, len);
             }
@@ -301,7 +336,8 @@ mod tests {
     fn copy(direction: Direction, len: u64, chunk: u32, helpers: usize) {
         let mut fixture = fixture(direction, len, chunk);
         let pattern: Vec<u8> = (0..len).map(|i| (i % 251) as u8 ^ (i >> 16) as u8).collect();
-        let mut host = if direction == Direction::Up { pattern.clone() } else { vec![0; len as usize] };
+        let mut host =
+            if direction == Direction::Up { pattern.clone() } else { vec![0; len as usize] };
         if direction == Direction::Down {
             fixture.device.copy_from_slice(&pattern);
         }
@@ -339,7 +375,9 @@ mod tests {
                 scope.spawn(move || {
                     device(&other, memory as *mut u8, 5);
                     std::thread::sleep(Duration::from_millis(30));
-                    other.word(other.groups.flag(Flag::Failed)).store(groups::BROKE_OFF, Ordering::Release);
+                    other
+                        .word(other.groups.flag(Flag::Failed))
+                        .store(groups::BROKE_OFF, Ordering::Release);
                 });
                 assert_eq!(copying.run(&crew), Err(LinkError::Cancelled));
             });

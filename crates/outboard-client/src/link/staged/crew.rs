@@ -1,4 +1,5 @@
-//! Threads that help to copy between the program's memory and shared memory: one thread copies 12 GB/s, the device takes 55.
+//! Threads that help to copy between the program's memory and shared memory: one thread copies 12
+//! GB/s, the device takes 55.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::copying::{Copying, Step};
 use outboard_front::thread;
 
-/// How long a helper looks for something to do before it sleeps, or leaves a copy that waits for the device.
+/// How long a helper looks for something to do before it sleeps, or leaves a copy that waits for
+/// the device.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// The helpers of a link. They are started when first needed.
@@ -29,7 +31,12 @@ struct State {
 
 impl Crew {
     pub(super) fn new(size: usize) -> Arc<Crew> {
-        Arc::new(Crew { state: Mutex::default(), wake: Condvar::new(), size, ended: AtomicBool::new(false) })
+        Arc::new(Crew {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            size,
+            ended: AtomicBool::new(false),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -53,7 +60,8 @@ impl Crew {
         state.invitations.extend(std::iter::repeat_n(copying, many).cloned());
         while state.started < many {
             let crew = Arc::clone(self);
-            let started: io::Result<()> = thread::start(format!("outboard-copy{}", state.started), move || crew.work());
+            let started: io::Result<()> =
+                thread::start(format!("outboard-copy{}", state.started), move || crew.work());
             if started.is_err() {
                 // The program's thread copies alone.
                 break;

@@ -1,7 +1,9 @@
-//! Large copies through memory that the worker shares: no socket, and one copy of the bytes, by several threads.
+//! Large copies through memory that the worker shares: no socket, and one copy of the bytes, by
+//! several threads.
 //!
-//! The slots lie in shared memory that the worker has registered with the device. The device waits for their flags in the application's stream, as
-//! it does for those that lanes fill; here threads of this process fill and empty them, and set and see the flags themselves.
+//! The slots lie in shared memory that the worker has registered with the device. The device waits
+//! for their flags in the application's stream, as it does for those that lanes fill; here threads
+//! of this process fill and empty them, and set and see the flags themselves.
 
 mod areas;
 mod copying;
@@ -26,7 +28,8 @@ pub(super) struct Staged {
     crew: Arc<Crew>,
 }
 
-/// A copy that has its part of the shared memory. Post the command that announces it, then [run](Self::run) it.
+/// A copy that has its part of the shared memory. Post the command that announces it, then
+/// [run](Self::run) it.
 #[derive(Debug)]
 pub struct StagedCopy<'a> {
     staged: &'a Staged,
@@ -53,10 +56,12 @@ impl Staged {
     }
 }
 
-/// Takes a part of the shared memory for a transfer; waits while others have it all. `None` if no memory is shared.
+/// Takes a part of the shared memory for a transfer; waits while others have it all. `None` if no
+/// memory is shared.
 ///
 /// # Safety
-/// The program's bytes at `place` are valid until [`StagedCopy::run`] returns: for reads or, towards the program, for writes.
+/// The program's bytes at `place` are valid until [`StagedCopy::run`] returns: for reads or,
+/// towards the program, for writes.
 pub(super) unsafe fn open(
     shared: &Arc<Shared>,
     direction: Direction,
@@ -100,8 +105,9 @@ impl StagedCopy<'_> {
         self.cut.chunk()
     }
 
-    /// Copies the bytes, and returns when the program's memory is its own again. To the device, they need not have reached it: see
-    /// [`taken`](Self::taken). [`LinkError::Cancelled`] if the copy has come to nothing.
+    /// Copies the bytes, and returns when the program's memory is its own again. To the device,
+    /// they need not have reached it: see [`taken`](Self::taken). [`LinkError::Cancelled`] if the
+    /// copy has come to nothing.
     pub fn run(&self) -> Result<(), LinkError> {
         // The command that announces it may still be in the queue. If this fails, so does the copy.
         let _ = self.shared.flush();

@@ -41,15 +41,16 @@ impl Opens {
 }
 
 impl Ahead {
-    /// How many pages to open behind `walked` that are open, in a region of `all` pages. Several threads may walk through the same region, each through
-    /// a part of it. What was touched for the most part before is opened at once.
+    /// How many pages to open behind `walked` that are open, in a region of `all` pages. Several
+    /// threads may walk through the same region, each through a part of it. What was touched for
+    /// the most part before is opened at once.
     pub(super) fn pages(&self, what: Opens, walked: usize, all: usize) -> usize {
         let (fewest, most) = what.bounds();
         if self.opens_all(what, all) { most } else { walked.clamp(fewest, most) }
     }
 
-    /// The first page to open for a touch of `page`. What is opened at once includes pages before it: of threads that each walk through a part of a region, any may
-    /// be the first to touch it.
+    /// The first page to open for a touch of `page`. What is opened at once includes pages before
+    /// it: of threads that each walk through a part of a region, any may be the first to touch it.
     pub(super) fn first(&self, what: Opens, page: usize, all: usize) -> usize {
         if self.opens_all(what, all) { page / MOST * MOST } else { page }
     }
@@ -68,7 +69,8 @@ impl Ahead {
         if self.opened == 0 {
             return;
         }
-        // A touch of little in between does not change what is usual, unless it is what comes when that is found out.
+        // A touch of little in between does not change what is usual, unless it is what comes when
+        // that is found out.
         let kept = if self.learns() { 0 } else { self.usual - self.usual / 8 };
         self.usual = std::mem::take(&mut self.opened).max(kept);
         self.times += 1;
@@ -106,7 +108,11 @@ mod tests {
         let mut ahead = Ahead::default();
         // 64 images of 3 × 224 × 224 floats.
         assert_eq!(touches(&mut ahead, Opens::Compared, 1, 9_408), 18);
-        assert_eq!(touches(&mut Ahead::default(), Opens::Sent, 1, 9_408), 153, "what is opened is sent");
+        assert_eq!(
+            touches(&mut Ahead::default(), Opens::Sent, 1, 9_408),
+            153,
+            "what is opened is sent"
+        );
         assert_eq!(ahead.pages(Opens::Sent, 0, 10_000), 1);
     }
 
@@ -118,7 +124,10 @@ mod tests {
             assert_eq!(touches(&mut ahead, Opens::Compared, 16, 16), 1);
         }
         touches(&mut ahead, Opens::Compared, 16, 16);
-        assert!(touches(&mut ahead, Opens::Compared, 16, 16) > 1, "now and then it is looked whether that is so still");
+        assert!(
+            touches(&mut ahead, Opens::Compared, 16, 16) > 1,
+            "now and then it is looked whether that is so still"
+        );
     }
 
     #[test]

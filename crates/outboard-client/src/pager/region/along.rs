@@ -50,7 +50,8 @@ impl Along {
         }
     }
 
-    /// A wait begins: the pages that are to come with its answer, and how often each has come since it was touched last.
+    /// A wait begins: the pages that are to come with its answer, and how often each has come since
+    /// it was touched last.
     pub(super) fn likely(&mut self) -> &[(usize, u32)] {
         self.fetched = 0;
         if self.in_vain >= IN_VAIN {
@@ -83,7 +84,8 @@ mod tests {
 
     use super::*;
 
-    /// A region whose program touches pages after each wait: pages that were brought in time, fetched, and brought in vain.
+    /// A region whose program touches pages after each wait: pages that were brought in time,
+    /// fetched, and brought in vain.
     #[derive(Default)]
     struct Loop {
         along: Along,
@@ -119,7 +121,11 @@ mod tests {
         assert_eq!(turns.fetches, 3, "pages in turns come each time");
         let mut seldom = Loop::default();
         (0..100).for_each(|step| seldom.step(if step % 5 == 0 { &[3] } else { &[] }));
-        assert_eq!((seldom.fetches, seldom.in_vain), (1, 80), "waits for something else may be in between");
+        assert_eq!(
+            (seldom.fetches, seldom.in_vain),
+            (1, 80),
+            "waits for something else may be in between"
+        );
     }
 
     #[test]
@@ -149,7 +155,9 @@ mod tests {
     fn what_comes_in_vain_is_bounded() {
         let mut seed = 1u64;
         let mut random = move |below: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) as usize % below
         };
         for pages in [2, 10, 30, 1000] {
@@ -160,10 +168,18 @@ mod tests {
                 all.step(&now.into_iter().collect::<Vec<_>>());
             }
             // A page that is touched comes along a few times afterwards.
-            assert!(all.in_vain <= OFTEN as usize * touched, "{} of {pages} pages, {touched} touched", all.in_vain);
+            assert!(
+                all.in_vain <= OFTEN as usize * touched,
+                "{} of {pages} pages, {touched} touched",
+                all.in_vain
+            );
         }
         let mut fresh = Loop::default();
         (0..10_000).for_each(|step| fresh.step(&[step]));
-        assert!(fresh.in_vain < 10_000 + 100, "{} pages came in vain for 10,000 that were touched", fresh.in_vain);
+        assert!(
+            fresh.in_vain < 10_000 + 100,
+            "{} pages came in vain for 10,000 that were touched",
+            fresh.in_vain
+        );
     }
 }

@@ -23,14 +23,15 @@ use quiet::Quiet;
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The program has it for itself, and touches are not noticed: so is memory that no kernel has been able to use yet.
+    /// The program has it for itself, and touches are not noticed: so is memory that no kernel has
+    /// been able to use yet.
     Fresh,
     /// The program has written to it since the device got it.
     Dirty,
     /// Both sides have the same bytes. Writes are noticed.
     Clean,
-    /// Both sides have the same bytes, or had when the device's work at hand was queued, or when a wait was over with whose answer the
-    /// page came. Touches are noticed.
+    /// Both sides have the same bytes, or had when the device's work at hand was queued, or when a
+    /// wait was over with whose answer the page came. Touches are noticed.
     Kept,
     /// The device may have other bytes. Touches are noticed.
     Stale,
@@ -86,7 +87,8 @@ pub(in crate::pager) struct Region {
 }
 
 impl Region {
-    /// Managed memory at addresses that are reserved, or that nothing has: all of it the program's for now (`fresh`), or all of it the device's.
+    /// Managed memory at addresses that are reserved, or that nothing has: all of it the program's
+    /// for now (`fresh`), or all of it the device's.
     pub(in crate::pager) fn managed(
         home: Home,
         base: UnifiedPtr,
@@ -103,17 +105,28 @@ impl Region {
         Ok(region)
     }
 
-    /// Memory of the program that kernels may use from now on. Its bytes are copied to `self`'s pages; [`Region::show`] puts those there.
+    /// Memory of the program that kernels may use from now on. Its bytes are copied to `self`'s
+    /// pages; [`Region::show`] puts those there.
     ///
     /// # Safety
     /// The whole pages are readable.
-    pub(in crate::pager) unsafe fn mapped(home: Home, base: UnifiedPtr, bytes: usize, seed: u64) -> io::Result<Region> {
+    pub(in crate::pager) unsafe fn mapped(
+        home: Home,
+        base: UnifiedPtr,
+        bytes: usize,
+        seed: u64,
+    ) -> io::Result<Region> {
         let memory = Shared::hidden(base.host(), bytes)?;
         let zeros = [0u8; PAGE as usize];
         for at in (0..bytes).step_by(PAGE as usize) {
-            // SAFETY: by the contract above. The pages may be written to until they are protected, which the caller has done.
-            let page =
-                unsafe { std::slice::from_raw_parts(base.offset(at as u64).host().pointer::<u8>(), PAGE as usize) };
+            // SAFETY: by the contract above. The pages may be written to until they are protected,
+            // which the caller has done.
+            let page = unsafe {
+                std::slice::from_raw_parts(
+                    base.offset(at as u64).host().pointer::<u8>(),
+                    PAGE as usize,
+                )
+            };
             if page != zeros {
                 // SAFETY: the view has that many bytes.
                 unsafe { memory.inner(at).copy_from_nonoverlapping(page.as_ptr(), page.len()) };
@@ -196,7 +209,8 @@ impl Region {
     /// The span that holds an address, or at least that address.
     fn span_of(&self, address: UnifiedPtr) -> Range<UnifiedPtr> {
         let behind = self.spans.partition_point(|span| span.start <= address);
-        let span = behind.checked_sub(1).map(|index| &self.spans[index]).filter(|span| address < span.end);
+        let span =
+            behind.checked_sub(1).map(|index| &self.spans[index]).filter(|span| address < span.end);
         span.cloned().unwrap_or(address.range(1))
     }
 
@@ -223,7 +237,8 @@ impl Region {
     fn count(&mut self, pages: &Range<usize>, state: State) {
         let classes = |state: State| {
             let unsent = matches!(state, State::Fresh | State::Dirty);
-            [unsent, matches!(state, State::Clean | State::Kept), state == State::Kept].map(usize::from)
+            [unsent, matches!(state, State::Clean | State::Kept), state == State::Kept]
+                .map(usize::from)
         };
         let new = classes(state);
         self.coming = None;
@@ -250,27 +265,34 @@ impl Region {
         moved.faults += 1;
         let page = (address.since(self.base) / PAGE) as usize;
         let write = write || self.states[page] == State::Clean;
-        let done = |state: State| if write { state.access() == Access::Write } else { state.access() != Access::None };
+        let done = |state: State| {
+            if write { state.access() == Access::Write } else { state.access() != Access::None }
+        };
         if done(self.states[page]) {
             // Another thread was here before.
             return Ok(());
         }
-        // Never beyond the allocation: another may be the device's to write to while this one is the program's.
+        // Never beyond the allocation: another may be the device's to write to while this one is
+        // the program's.
         let limits = self.pages(&self.span_of(address));
         let limit = limits.end.max(page + 1);
         let what = match &self.twin {
-            Some(_) if self.states[page] == State::Kept && self.quiet.seed().is_none() => Opens::Known,
+            Some(_) if self.states[page] == State::Kept && self.quiet.seed().is_none() => {
+                Opens::Known
+            }
             _ if !write => Opens::Read,
             Some(_) => Opens::Compared,
             None => Opens::Sent,
         };
-        let walked = self.states[..page].iter().rev().take(MOST).take_while(|state| done(**state)).count();
+        let walked =
+            self.states[..page].iter().rev().take(MOST).take_while(|state| done(**state)).count();
         let end = (page + self.ahead.pages(what, walked, self.states.len())).min(limit);
         // As far as the neighbours are as this page is.
         let state = self.states[page];
         let end = (page..end).find(|at| self.states[*at] != state).unwrap_or(end);
         let first = self.ahead.first(what, page, self.states.len()).max(limits.start).min(page);
-        let start = (first..page).rev().find(|at| self.states[*at] != state).map_or(first, |at| at + 1);
+        let start =
+            (first..page).rev().find(|at| self.states[*at] != state).map_or(first, |at| at + 1);
         self.ahead.opened(end - start);
         self.quiet.touched();
         match state {
@@ -286,8 +308,18 @@ impl Region {
     }
 
     /// Opens pages of one state for reading, or for writing too.
-    fn open(&mut self, store: &dyn Store, pages: &Range<usize>, write: bool, moved: &mut Moved) -> Result<()> {
-        let outcome = if self.states[pages.start] == State::Stale { self.fetch(store, pages, moved) } else { Ok(()) };
+    fn open(
+        &mut self,
+        store: &dyn Store,
+        pages: &Range<usize>,
+        write: bool,
+        moved: &mut Moved,
+    ) -> Result<()> {
+        let outcome = if self.states[pages.start] == State::Stale {
+            self.fetch(store, pages, moved)
+        } else {
+            Ok(())
+        };
         // Whatever came of it, the thread that touches the page must go on.
         if write {
             self.keep_twin(pages);
@@ -322,7 +354,10 @@ impl Region {
         let range = bytes(pages);
         if let Some(twin) = &self.twin {
             // SAFETY: both views have these bytes, and neither is the program's.
-            unsafe { twin.at(range.start).copy_from_nonoverlapping(self.memory.inner(range.start), range.len()) };
+            unsafe {
+                twin.at(range.start)
+                    .copy_from_nonoverlapping(self.memory.inner(range.start), range.len())
+            };
         }
     }
 
@@ -341,7 +376,8 @@ impl Region {
 
     /// The program's bytes among these pages, as addresses.
     fn spans_of(&self, range: &Range<usize>) -> Vec<Range<UnifiedPtr>> {
-        let (start, end) = (self.base.offset(range.start as u64), self.base.offset(range.end as u64));
+        let (start, end) =
+            (self.base.offset(range.start as u64), self.base.offset(range.end as u64));
         let clip = |span: &Range<UnifiedPtr>| span.start.max(start)..span.end.min(end);
         self.spans.iter().map(clip).filter(|span| span.start < span.end).collect()
     }
@@ -353,7 +389,8 @@ impl Region {
         self.unsent > 0 || (self.home.kind == Kind::Mapped && mapped())
     }
 
-    /// The device may have written to any page: what is not the program's alone is fetched when it is touched.
+    /// The device may have written to any page: what is not the program's alone is fetched when it
+    /// is touched.
     pub(in crate::pager) fn invalidate(&mut self) {
         self.begin_anew();
         self.quiet.distrust();

@@ -16,12 +16,19 @@ const PIECE: usize = 1 << 20;
 
 impl Region {
     /// Brings the device's bytes of pages that the program cannot touch meanwhile.
-    pub(super) fn fetch(&mut self, store: &dyn Store, pages: &Range<usize>, moved: &mut Moved) -> Result<()> {
+    pub(super) fn fetch(
+        &mut self,
+        store: &dyn Store,
+        pages: &Range<usize>,
+        moved: &mut Moved,
+    ) -> Result<()> {
         let seed = self.quiet.seed();
         for span in self.spans_of(&bytes(pages)) {
-            let (at, len) = (span.start.since(self.base) as usize, span.end.since(span.start) as usize);
+            let (at, len) =
+                (span.start.since(self.base) as usize, span.end.since(span.start) as usize);
             // SAFETY: the library's view has these bytes.
-            let differs = unsafe { store.fetch(self.home, span.start, self.memory.inner(at), len, seed) }?;
+            let differs =
+                unsafe { store.fetch(self.home, span.start, self.memory.inner(at), len, seed) }?;
             if differs {
                 self.quiet.written();
                 self.differed = true;
@@ -52,14 +59,22 @@ impl Region {
         outcome
     }
 
-    /// A wait begins: stale pages that are to come with its answer, and how often each has come in vain.
+    /// A wait begins: stale pages that are to come with its answer, and how often each has come in
+    /// vain.
     pub(in crate::pager) fn likely(&mut self) -> impl Iterator<Item = (usize, u32)> {
         let states = &self.states;
         self.along.likely().iter().copied().filter(|(page, _)| states[*page] == State::Stale)
     }
 
-    /// The device's bytes of stale pages have come along with an answer. If pages have changed meanwhile, they are `late`, and of no use.
-    pub(in crate::pager) fn came(&mut self, address: UnifiedPtr, data: &[u8], late: bool, moved: &mut Moved) {
+    /// The device's bytes of stale pages have come along with an answer. If pages have changed
+    /// meanwhile, they are `late`, and of no use.
+    pub(in crate::pager) fn came(
+        &mut self,
+        address: UnifiedPtr,
+        data: &[u8],
+        late: bool,
+        moved: &mut Moved,
+    ) {
         let pages = self.pages(&address.range(data.len() as u64));
         self.along.came(&pages);
         moved.fetched += data.len() as u64;
@@ -70,12 +85,17 @@ impl Region {
             return;
         }
         // SAFETY: the library's view has these pages, which the program cannot touch now.
-        unsafe { self.memory.inner(bytes(&pages).start).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        unsafe {
+            self.memory
+                .inner(bytes(&pages).start)
+                .copy_from_nonoverlapping(data.as_ptr(), data.len())
+        };
         self.quiet.written();
         self.count(&pages, State::Kept);
     }
 
-    /// The number and the sum of all bytes, if they are at most `room` and the wait that begins is to compare them.
+    /// The number and the sum of all bytes, if they are at most `room` and the wait that begins is
+    /// to compare them.
     pub(in crate::pager) fn compares(&mut self, room: usize) -> Option<(usize, u64)> {
         let bytes = self.states.len() * PAGE as usize;
         if bytes > room || !self.quiet.compares() || self.has_open_pages() {
@@ -86,7 +106,8 @@ impl Region {
         Some((bytes, self.quiet.sum(here)))
     }
 
-    /// The wait that compared is over. If pages have changed meanwhile, what it found is `late`, and of no use.
+    /// The wait that compared is over. If pages have changed meanwhile, what it found is `late`,
+    /// and of no use.
     pub(in crate::pager) fn compared(&mut self, same: bool, late: bool) {
         self.quiet.compared(same);
         if same && !late {
@@ -124,8 +145,9 @@ impl Region {
         self.base.offset(page as u64 * PAGE)
     }
 
-    /// Gives the device what the program has written. Managed pages stay known to be the same on both sides; mapped ones are fetched
-    /// anew when they are touched, since kernels may write to them at any time. Whether anything was sent.
+    /// Gives the device what the program has written. Managed pages stay known to be the same on
+    /// both sides; mapped ones are fetched anew when they are touched, since kernels may write to
+    /// them at any time. Whether anything was sent.
     pub(in crate::pager) fn flush(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<bool> {
         let before = moved.pushed;
         if self.home.kind == Kind::Mapped {
@@ -135,7 +157,9 @@ impl Region {
         let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
         // What is written from here on is noticed, so that no write is lost.
         let all = 0..self.states.len();
-        self.memory.protect(&bytes(&all), Access::None).map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+        self.memory
+            .protect(&bytes(&all), Access::None)
+            .map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
         let mut outcome = Ok(());
         for run in &unsent {
             outcome = outcome.and(match self.home.kind {
@@ -158,7 +182,8 @@ impl Region {
         // What was never touched has never been written; other dirty pages have.
         for piece in self.memory.touched(&bytes(run)) {
             for span in self.spans_of(&piece) {
-                let (at, len) = (span.start.since(self.base) as usize, span.end.since(span.start) as usize);
+                let (at, len) =
+                    (span.start.since(self.base) as usize, span.end.since(span.start) as usize);
                 // SAFETY: the library's view has these bytes.
                 unsafe { store.push(self.home, span.start, self.memory.inner(at), len) }?;
                 moved.pushed += len as u64;

@@ -1,5 +1,6 @@
-//! Mapped memory that the device leaves alone: values among a launch's parameters look like its address, or kernels only read it. What the device has
-//! is compared with what is here by sums, so that nothing moves, and with the answers to waits, so that nobody asks.
+//! Mapped memory that the device leaves alone: values among a launch's parameters look like its
+//! address, or kernels only read it. What the device has is compared with what is here by sums, so
+//! that nothing moves, and with the answers to waits, so that nobody asks.
 
 use std::time::Instant;
 
@@ -7,7 +8,8 @@ use outboard_wire::sum::sum;
 
 use crate::pager::GLIMPSE;
 
-/// The device leaves memory alone that it has not changed so many times in a row, of those between which pages were closed.
+/// The device leaves memory alone that it has not changed so many times in a row, of those between
+/// which pages were closed.
 const TIMES: u32 = 2;
 /// A touch has the next waits compare, so many.
 const WAITS: u32 = 8;

@@ -13,7 +13,10 @@ pub(super) fn begin() -> Wait {
 
 /// What the device answers to it at this moment.
 fn answer(wait: &Wait) -> Vec<u8> {
-    wait.places().iter().flat_map(|(address, bytes)| DEVICE.read(address.0, *bytes as usize)).collect()
+    wait.places()
+        .iter()
+        .flat_map(|(address, bytes)| DEVICE.read(address.0, *bytes as usize))
+        .collect()
 }
 
 /// Whether the device has what is here, at this moment.
@@ -191,7 +194,8 @@ fn memory_that_took_the_place_of_what_was_there_gets_nothing() {
     PAGER.remove(&both(&range), true);
 }
 
-/// Threads that write words of their own while others launch and wait: no write is lost, and none comes late.
+/// Threads that write words of their own while others launch and wait: no write is lost, and none
+/// comes late.
 #[test]
 fn threads_wait_while_others_write() {
     const ROUNDS: u8 = 100;
@@ -205,7 +209,11 @@ fn threads_wait_while_others_write() {
                 for round in 1..=ROUNDS {
                     set(own, round);
                     PAGER.before_work(CTX, StreamId(100 + thread)).unwrap();
-                    assert_eq!(DEVICE.read(own, 1), [round], "what was written is there for the kernel");
+                    assert_eq!(
+                        DEVICE.read(own, 1),
+                        [round],
+                        "what was written is there for the kernel"
+                    );
                     DEVICE.write(devices, &[round]);
                     PAGER.after_work(CTX, StreamId(100 + thread));
                     let wait = begin();

@@ -21,7 +21,9 @@ fn sides_of_mapped_memory_share_pages() {
         for i in 0..3999 {
             assert_eq!(get(word(i)), if i % 2 == 0 { 6 } else { 5 }, "{i}");
         }
-        kernel(|| (1..4000).step_by(2).for_each(|i| assert_eq!(DEVICE.read(word(i), 1), [5], "{i}")));
+        kernel(|| {
+            (1..4000).step_by(2).for_each(|i| assert_eq!(DEVICE.read(word(i), 1), [5], "{i}"))
+        });
         PAGER.remove(&both(&range), true);
         DEVICE.write(word(0), &[99]);
         assert!(get(word(0)) == 6 && get(word(1)) == 5, "the program keeps its memory");
@@ -30,7 +32,8 @@ fn sides_of_mapped_memory_share_pages() {
     }
 }
 
-/// As threads do that fill a batch together: each touches the pages of its own part, all of them in turns.
+/// As threads do that fill a batch together: each touches the pages of its own part, all of them in
+/// turns.
 #[test]
 fn a_batch_that_is_written_again_and_again_is_opened_at_once() {
     const PARTS: u64 = 16;
@@ -57,7 +60,8 @@ fn a_batch_that_is_written_again_and_again_is_opened_at_once() {
     PAGER.remove(&both(&range), true);
 }
 
-/// As a program does that reads the next batch from a disk while the device works on the one before.
+/// As a program does that reads the next batch from a disk while the device works on the one
+/// before.
 #[test]
 fn a_batch_that_is_written_slowly_is_brought_once() {
     let _turn = turn();
@@ -80,7 +84,10 @@ fn a_batch_that_is_written_slowly_is_brought_once() {
     assert_eq!((moved.faults, moved.fetched), (1, 64 * PAGE), "{moved:?}");
     let start = Instant::now();
     while DEVICE.read(range.start + 63 * PAGE, 1) != [9] {
-        assert!(start.elapsed() < Duration::from_secs(20), "what was written is not sent while the device works");
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "what was written is not sent while the device works"
+        );
     }
     let wait = PAGER.before_wait(false);
     PAGER.after_wait(Done::Context(CTX), &wait, &Brought::default());

@@ -58,7 +58,11 @@ fn what_the_device_writes_after_all_is_there_after_a_wait() {
             }
             match compares {
                 true => waited(STREAM),
-                false => PAGER.after_wait(Done::Stream((CTX, STREAM)), &PAGER.before_wait(false), &Brought::default()),
+                false => PAGER.after_wait(
+                    Done::Stream((CTX, STREAM)),
+                    &PAGER.before_wait(false),
+                    &Brought::default(),
+                ),
             }
             set(word(5) + 4, round);
             if writes {
@@ -66,8 +70,15 @@ fn what_the_device_writes_after_all_is_there_after_a_wait() {
             }
             set(word(40), round);
             launch(STREAM);
-            assert_eq!((DEVICE.read(word(5) + 4, 1), DEVICE.read(word(40), 1)), (vec![round], vec![round]));
-            assert_eq!(DEVICE.read(word(5), 1), [get(word(5))], "what the device wrote is not undone");
+            assert_eq!(
+                (DEVICE.read(word(5) + 4, 1), DEVICE.read(word(40), 1)),
+                (vec![round], vec![round])
+            );
+            assert_eq!(
+                DEVICE.read(word(5), 1),
+                [get(word(5))],
+                "what the device wrote is not undone"
+            );
         }
         waited(STREAM);
         PAGER.remove(&both(&range), true);

@@ -6,11 +6,12 @@
 use outboard_wire::messages as msg;
 
 use outboard_front::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Devices,
-    Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools,
-    Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split,
-    SplitRequest, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
+    DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image,
+    Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind,
+    MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting,
+    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
+    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -47,13 +48,24 @@ impl Backend for Remote {
     }
 
     #[inline]
-    unsafe fn host_free(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn host_free(
+        &'static self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
         // SAFETY: by the contract of this method.
         unsafe { self.host_free(ctx, memory, bytes) }
     }
 
     #[inline]
-    fn host_register(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()> {
+    fn host_register(
+        &'static self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+        flags: u32,
+    ) -> Result<()> {
         self.host_register(ctx, memory, bytes, flags)
     }
 
@@ -101,7 +113,13 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn context_open(&'static self, ctx: ContextId, device: DeviceId, flags: u32, primary: bool) -> Result<()> {
+    fn context_open(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        flags: u32,
+        primary: bool,
+    ) -> Result<()> {
         self.context_open(ctx, device, flags, primary)
     }
 
@@ -139,12 +157,22 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
+    fn memory_alloc_async(
+        &'static self,
+        ctx: ContextId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr> {
         self.memory_alloc_async(ctx, bytes, stream)
     }
 
     #[inline]
-    fn memory_free_async(&'static self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
+    fn memory_free_async(
+        &'static self,
+        ctx: ContextId,
+        address: DevicePtr,
+        stream: StreamId,
+    ) -> Result<()> {
         self.memory_free_async(ctx, address, stream)
     }
 
@@ -166,7 +194,13 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn stream_create(&'static self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    fn stream_create(
+        &'static self,
+        ctx: ContextId,
+        stream: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()> {
         self.stream_create(ctx, stream, flags, priority)
     }
 
@@ -186,7 +220,13 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, flags: u32) -> Result<()> {
+    fn stream_wait_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        event: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
         self.stream_wait_event(ctx, stream, event, flags)
     }
 
@@ -199,7 +239,12 @@ impl Backend for Remote {
         wide: bool,
         flags: u32,
     ) -> Result<()> {
-        self.post_using(ctx, stream, (address, 8), &msg::StreamWaitValue { stream, address, value, wide, flags })
+        self.post_using(
+            ctx,
+            stream,
+            (address, 8),
+            &msg::StreamWaitValue { stream, address, value, wide, flags },
+        )
     }
 
     fn stream_write_value(
@@ -211,7 +256,12 @@ impl Backend for Remote {
         wide: bool,
         flags: u32,
     ) -> Result<()> {
-        self.post_using(ctx, stream, (address, 8), &msg::StreamWriteValue { stream, address, value, wide, flags })
+        self.post_using(
+            ctx,
+            stream,
+            (address, 8),
+            &msg::StreamWriteValue { stream, address, value, wide, flags },
+        )
     }
 
     #[inline]
@@ -225,7 +275,13 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: StreamId, flags: u32) -> Result<()> {
+    fn event_record(
+        &'static self,
+        ctx: ContextId,
+        event: ObjectId,
+        stream: StreamId,
+        flags: u32,
+    ) -> Result<()> {
         self.event_record(ctx, event, stream, flags)
     }
 
@@ -245,7 +301,13 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn module_load(&'static self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
+    fn module_load(
+        &'static self,
+        ctx: ContextId,
+        id: ObjectId,
+        image: Image<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
         self.module_load(ctx, id, image, log)
     }
 
@@ -271,7 +333,12 @@ impl Backend for Remote {
     }
 
     #[inline]
-    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)> {
+    fn module_global(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+    ) -> Result<(DevicePtr, u64, bool)> {
         self.module_global(ctx, module, name)
     }
 
@@ -285,7 +352,12 @@ impl Backend for Remote {
         self.post(ctx, &msg::FunctionSetAttribute { function, attribute, value })
     }
 
-    fn function_set_cache_config(&'static self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
+    fn function_set_cache_config(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        config: u32,
+    ) -> Result<()> {
         self.post(ctx, &msg::FunctionSetCacheConfig { function, config })
     }
 
@@ -297,7 +369,9 @@ impl Backend for Remote {
         shared: u64,
         flags: u32,
     ) -> Result<i32> {
-        self.call_idle(ctx, &msg::Occupancy { function, block, shared, flags }, |reply| reply.blocks)
+        self.call_idle(ctx, &msg::Occupancy { function, block, shared, flags }, |reply| {
+            reply.blocks
+        })
     }
 
     #[inline]
@@ -312,10 +386,17 @@ impl Backend for Remote {
         blocks: i32,
         block: i32,
     ) -> Result<u64> {
-        self.call_idle(ctx, &msg::OccupancyDynamicShared { function, blocks, block }, |reply| reply.bytes)
+        self.call_idle(ctx, &msg::OccupancyDynamicShared { function, blocks, block }, |reply| {
+            reply.bytes
+        })
     }
 
-    fn occupancy_clusters(&'static self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
+    fn occupancy_clusters(
+        &'static self,
+        ctx: ContextId,
+        launch: &Launch<'_>,
+        largest: bool,
+    ) -> Result<i32> {
         self.call(
             ctx,
             &msg::OccupancyClusters {
@@ -357,7 +438,9 @@ impl Arrays for Remote {
         array: ObjectId,
         descriptor: &ArrayDescriptor,
     ) -> Result<ArrayDescriptor> {
-        self.call(ctx, &msg::ArrayCreate { array, descriptor: descriptor.clone() }, |reply| reply.descriptor)
+        self.call(ctx, &msg::ArrayCreate { array, descriptor: descriptor.clone() }, |reply| {
+            reply.descriptor
+        })
     }
 
     fn array_destroy(&'static self, ctx: ContextId, array: ObjectId) -> Result<()> {
@@ -402,7 +485,11 @@ impl Arrays for Remote {
         descriptor: &ArrayDescriptor,
         levels: u32,
     ) -> Result<()> {
-        self.call(ctx, &msg::MipmapCreate { mipmap, descriptor: descriptor.clone(), levels }, |_| ())
+        self.call(
+            ctx,
+            &msg::MipmapCreate { mipmap, descriptor: descriptor.clone(), levels },
+            |_| (),
+        )
     }
 
     fn mipmap_destroy(&'static self, ctx: ContextId, mipmap: ObjectId) -> Result<()> {
@@ -452,15 +539,28 @@ impl Arrays for Remote {
 
 impl BoxCopies for Remote {
     #[inline]
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(
+        &'static self,
+        ctx: ContextId,
+        copy: &BoxCopy,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()> {
         // SAFETY: by the contract of this method.
         unsafe { self.copy_box(ctx, copy, stream, mode) }
     }
 }
 
 impl Devices for Remote {
-    fn texture_1d_width(&'static self, device: DeviceId, format: u32, channels: u32) -> Result<u64> {
-        self.call(NO_CONTEXT, &msg::DeviceTexture1dWidth { device, format, channels }, |reply| reply.width)
+    fn texture_1d_width(
+        &'static self,
+        device: DeviceId,
+        format: u32,
+        channels: u32,
+    ) -> Result<u64> {
+        self.call(NO_CONTEXT, &msg::DeviceTexture1dWidth { device, format, channels }, |reply| {
+            reply.width
+        })
     }
 }
 
@@ -470,7 +570,12 @@ impl Graphs for Remote {
     }
 
     #[inline]
-    fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+    fn graph_edit(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        edits: Vec<GraphEdit>,
+    ) -> Result<()> {
         self.graph_edit(ctx, graph, edits)
     }
 
@@ -482,10 +587,18 @@ impl Graphs for Remote {
         dependencies: Vec<Edge>,
         params: AllocateNode,
     ) -> Result<DevicePtr> {
-        self.call(ctx, &msg::GraphAllocate { graph, node, dependencies, params }, |reply| reply.address)
+        self.call(ctx, &msg::GraphAllocate { graph, node, dependencies, params }, |reply| {
+            reply.address
+        })
     }
 
-    fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
+    fn graph_condition(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        value: u32,
+        flags: u32,
+    ) -> Result<u64> {
         self.call(ctx, &msg::GraphCondition { graph, value, flags }, |reply| reply.handle)
     }
 
@@ -507,16 +620,33 @@ impl Graphs for Remote {
     }
 
     #[inline]
-    fn graph_exec_update(&'static self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+    fn graph_exec_update(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        graph: ObjectId,
+    ) -> Result<Updated> {
         self.graph_exec_update(ctx, exec, graph)
     }
 
     #[inline]
-    fn graph_exec_set(&'static self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
+    fn graph_exec_set(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        params: NodeParams,
+    ) -> Result<()> {
         self.graph_exec_set(ctx, exec, node, params)
     }
 
-    fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
+    fn graph_exec_enable(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        enabled: bool,
+    ) -> Result<()> {
         self.post(ctx, &msg::GraphExecEnable { exec, node, enabled })
     }
 
@@ -538,18 +668,34 @@ impl Graphs for Remote {
         self.call(ctx, &msg::GraphMemoryTrim { device }, |_| ())
     }
 
-    fn graph_memory_get(&'static self, ctx: ContextId, device: DeviceId, attribute: u32) -> Result<u64> {
+    fn graph_memory_get(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        attribute: u32,
+    ) -> Result<u64> {
         self.call(ctx, &msg::GraphMemoryGet { device, attribute }, |reply| reply.value)
     }
 
-    fn graph_memory_set(&'static self, ctx: ContextId, device: DeviceId, attribute: u32, value: u64) -> Result<()> {
+    fn graph_memory_set(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()> {
         self.call(ctx, &msg::GraphMemorySet { device, attribute, value }, |_| ())
     }
 }
 
 impl GreenContexts for Remote {
     #[inline]
-    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+    fn green_default_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+    ) -> Result<()> {
         self.green_default_stream(ctx, green, stream)
     }
 
@@ -557,8 +703,17 @@ impl GreenContexts for Remote {
         self.call(NO_CONTEXT, &msg::DeviceResource { device, kind }, |reply| reply.resource)
     }
 
-    fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
-        self.call(ctx, &msg::ContextResource { green: green.unwrap_or(ObjectId::NONE), kind }, |reply| reply.resource)
+    fn context_resource(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        kind: u32,
+    ) -> Result<Share> {
+        self.call(
+            ctx,
+            &msg::ContextResource { green: green.unwrap_or(ObjectId::NONE), kind },
+            |reply| reply.resource,
+        )
     }
 
     fn resource_split(&'static self, request: SplitRequest<'_>) -> Result<Split> {
@@ -571,15 +726,29 @@ impl GreenContexts for Remote {
                 flags: request.flags,
                 least: request.least,
             },
-            |reply| Split { count: reply.count, groups: reply.groups, remaining: reply.remaining.first().copied() },
+            |reply| Split {
+                count: reply.count,
+                groups: reply.groups,
+                remaining: reply.remaining.first().copied(),
+            },
         )
     }
 
     fn resource_describe(&'static self, desc: ObjectId, resources: &[Share]) -> Result<()> {
-        self.call(NO_CONTEXT, &msg::ResourceDescribe { desc, resources: resources.to_vec() }, |_| ())
+        self.call(
+            NO_CONTEXT,
+            &msg::ResourceDescribe { desc, resources: resources.to_vec() },
+            |_| (),
+        )
     }
 
-    fn green_open(&'static self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()> {
+    fn green_open(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        desc: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
         self.call(ctx, &msg::GreenOpen { green, desc, flags }, |_| ())
     }
 
@@ -599,11 +768,21 @@ impl GreenContexts for Remote {
     }
 
     #[inline]
-    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_record(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()> {
         self.context_record(ctx, green, event)
     }
 
-    fn context_wait(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_wait(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()> {
         self.post(ctx, &msg::ContextWait { green: green.unwrap_or(ObjectId::NONE), event })
     }
 }
@@ -617,11 +796,21 @@ impl HostCalls for Remote {
 
 impl Sharing for Remote {
     #[inline]
-    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
+    fn share_memory(
+        &'static self,
+        ctx: ContextId,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
         self.share_memory(ctx, address, bytes)
     }
 
-    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)> {
+    fn open_memory(
+        &'static self,
+        ctx: ContextId,
+        token: &Token,
+        flags: u32,
+    ) -> Result<(DevicePtr, u64)> {
         self.call(ctx, &msg::OpenMemory { token: decode(Kind::Memory, token)?, flags }, |reply| {
             (reply.address, reply.bytes)
         })
@@ -645,18 +834,26 @@ impl Sharing for Remote {
         self.export_physical(memory)
     }
 
-    fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
-        self.call(NO_CONTEXT, &msg::ImportPhysical { memory, token: read(Kind::Physical, fd)? }, |reply| {
-            (
-                reply.bytes,
-                MemoryKind {
-                    device: self.own(reply.device),
-                    handle_types: reply.handle_types,
-                    compression: reply.compression,
-                    usage: reply.usage,
-                },
-            )
-        })
+    fn import_physical(
+        &'static self,
+        memory: ObjectId,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(u64, MemoryKind)> {
+        self.call(
+            NO_CONTEXT,
+            &msg::ImportPhysical { memory, token: read(Kind::Physical, fd)? },
+            |reply| {
+                (
+                    reply.bytes,
+                    MemoryKind {
+                        device: self.own(reply.device),
+                        handle_types: reply.handle_types,
+                        compression: reply.compression,
+                        usage: reply.usage,
+                    },
+                )
+            },
+        )
     }
 
     #[inline]
@@ -665,15 +862,27 @@ impl Sharing for Remote {
     }
 
     fn import_pool(&'static self, pool: ObjectId, fd: BorrowedFd<'_>) -> Result<DeviceId> {
-        self.call(NO_CONTEXT, &msg::ImportPool { pool, token: read(Kind::Pool, fd)? }, |reply| self.own(reply.device))
+        self.call(NO_CONTEXT, &msg::ImportPool { pool, token: read(Kind::Pool, fd)? }, |reply| {
+            self.own(reply.device)
+        })
     }
 
     #[inline]
-    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<Token> {
+    fn share_pooled(
+        &'static self,
+        home: DeviceId,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
         self.share_pooled(address, bytes)
     }
 
-    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)> {
+    fn open_pooled(
+        &'static self,
+        ctx: ContextId,
+        pool: ObjectId,
+        token: &Token,
+    ) -> Result<(DevicePtr, u64)> {
         self.call(ctx, &msg::OpenPooled { pool, token: decode(Kind::Pooled, token)? }, |reply| {
             (reply.address, reply.bytes)
         })
@@ -681,17 +890,33 @@ impl Sharing for Remote {
 }
 
 impl Linking for Remote {
-    fn link_create(&'static self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
+    fn link_create(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        options: &JitOptions,
+    ) -> Result<()> {
         self.call(ctx, &msg::LinkCreate { link, options: options.clone() }, |_| ())
     }
 
     #[inline]
-    fn link_add(&'static self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
+    fn link_add(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        input: LinkInput<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
         self.link_add(ctx, link, input, log)
     }
 
     #[inline]
-    fn link_complete(&'static self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
+    fn link_complete(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        log: &mut JitLog,
+    ) -> Result<Vec<u8>> {
         self.link_complete(ctx, link, log)
     }
 
@@ -737,10 +962,17 @@ impl Peers for Remote {
         self.call(NO_CONTEXT, &msg::PeerAttribute { src, dst, attribute }, |reply| reply.value)
     }
 
-    fn peer_atomics(&'static self, src: DeviceId, dst: DeviceId, operations: &[u32]) -> Result<Vec<u32>> {
-        self.call(NO_CONTEXT, &msg::PeerAtomics { src, dst, operations: operations.to_vec() }, |reply| {
-            reply.capabilities
-        })
+    fn peer_atomics(
+        &'static self,
+        src: DeviceId,
+        dst: DeviceId,
+        operations: &[u32],
+    ) -> Result<Vec<u32>> {
+        self.call(
+            NO_CONTEXT,
+            &msg::PeerAtomics { src, dst, operations: operations.to_vec() },
+            |reply| reply.capabilities,
+        )
     }
 }
 
@@ -775,16 +1007,32 @@ impl Pools for Remote {
     }
 
     #[inline]
-    fn pool_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32) -> Result<u64> {
+    fn pool_attribute(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        attribute: u32,
+    ) -> Result<u64> {
         self.pool_attribute(pool, attribute)
     }
 
     #[inline]
-    fn pool_set_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    fn pool_set_attribute(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()> {
         self.pool_set_attribute(pool, attribute, value)
     }
 
-    fn pool_set_access(&'static self, home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()> {
+    fn pool_set_access(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        access: &[(DeviceId, u32)],
+    ) -> Result<()> {
         self.call(NO_CONTEXT, &msg::PoolSetAccess { pool, access: access.to_vec() }, |_| ())
     }
 
@@ -793,7 +1041,13 @@ impl Pools for Remote {
     }
 
     #[inline]
-    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
+    fn pool_alloc(
+        &'static self,
+        ctx: ContextId,
+        pool: ObjectId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr> {
         self.pool_alloc(ctx, pool, bytes, stream)
     }
 }
@@ -807,12 +1061,25 @@ impl References for Remote {
         self.call(ctx, &msg::ReferenceDestroy { reference }, |_| ())
     }
 
-    fn reference_find(&'static self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn reference_find(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        reference: ObjectId,
+    ) -> Result<()> {
         self.call(ctx, &msg::ReferenceFind { module, name, reference }, |_| ())
     }
 
-    fn reference_set(&'static self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64> {
-        self.call(ctx, &msg::ReferenceSet { reference, setting: setting.clone() }, |reply| reply.offset)
+    fn reference_set(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        setting: &ReferenceSetting,
+    ) -> Result<u64> {
+        self.call(ctx, &msg::ReferenceSet { reference, setting: setting.clone() }, |reply| {
+            reply.offset
+        })
     }
 
     fn reference_get(
@@ -856,16 +1123,31 @@ impl Streams for Remote {
         self.call(ctx, &msg::StreamSetAttribute { stream, attribute, value }, |_| ())
     }
 
-    fn stream_attribute(&'static self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]> {
+    fn stream_attribute(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        attribute: u32,
+    ) -> Result<[u8; 64]> {
         self.call(ctx, &msg::StreamAttribute { stream, attribute }, |reply| reply.value)
     }
 
-    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()> {
+    fn stream_copy_attributes(
+        &'static self,
+        ctx: ContextId,
+        dst: StreamId,
+        src: StreamId,
+    ) -> Result<()> {
         self.call(ctx, &msg::StreamCopyAttributes { dst, src }, |_| ())
     }
 
     #[inline]
-    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        operations: &[MemoryOperation],
+    ) -> Result<()> {
         self.stream_batch(ctx, stream, operations)
     }
 }
@@ -910,7 +1192,13 @@ impl VirtualMemory for Remote {
     }
 
     #[inline]
-    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
+    fn vmm_reserve(
+        &'static self,
+        home: DeviceId,
+        bytes: u64,
+        align: u64,
+        hint: DevicePtr,
+    ) -> Result<DevicePtr> {
         self.vmm_reserve(bytes, align, hint)
     }
 
@@ -961,6 +1249,10 @@ impl VirtualMemory for Remote {
         bytes: u64,
         access: &[(DeviceId, u32)],
     ) -> Result<()> {
-        self.call_idle(NO_CONTEXT, &msg::VmmSetAccess { address, bytes, access: access.to_vec() }, |_| ())
+        self.call_idle(
+            NO_CONTEXT,
+            &msg::VmmSetAccess { address, bytes, access: access.to_vec() },
+            |_| (),
+        )
     }
 }

@@ -44,7 +44,10 @@ impl Along {
         let reply = Reader::new(&self.answer).get();
         reply.map_or_else(
             |_| Brought::default(),
-            |msg::WaitComparingReply { data, same }: msg::WaitComparingReply<'_>| Brought { data, same },
+            |msg::WaitComparingReply { data, same }: msg::WaitComparingReply<'_>| Brought {
+                data,
+                same,
+            },
         )
     }
 }

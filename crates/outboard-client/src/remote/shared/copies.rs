@@ -21,7 +21,8 @@ pub(in crate::remote) struct TouchedCopy {
 }
 
 impl Remote {
-    /// A copy between host and device while there is tracked memory; `plain` is the copy where none is.
+    /// A copy between host and device while there is tracked memory; `plain` is the copy where none
+    /// is.
     ///
     /// # Safety
     /// The host memory is valid as for `Backend::copy_to_device` or `Backend::copy_to_host`.
@@ -55,7 +56,8 @@ impl Remote {
         if mode == CopyMode::Pinned { Ok(()) } else { self.stream_synchronize(ctx, stream) }
     }
 
-    /// A copy whose host side is tracked in part. The bytes are touched here, where no lock is held.
+    /// A copy whose host side is tracked in part. The bytes are touched here, where no lock is
+    /// held.
     ///
     /// # Safety
     /// As of [`Remote::copy_shared`].
@@ -67,11 +69,13 @@ impl Remote {
             if to_device {
                 let data = std::slice::from_raw_parts(host.pointer::<u8>(), len).to_vec();
                 let host = HostPtr::of(data.as_ptr());
-                return session.copy(ctx, &HostCopy::row(Direction::Up, device, host, bytes, stream, mode));
+                return session
+                    .copy(ctx, &HostCopy::row(Direction::Up, device, host, bytes, stream, mode));
             }
             let mut data = vec![0; len];
             let copied = HostPtr::of(data.as_mut_ptr());
-            session.copy(ctx, &HostCopy::row(Direction::Down, device, copied, bytes, stream, mode))?;
+            session
+                .copy(ctx, &HostCopy::row(Direction::Down, device, copied, bytes, stream, mode))?;
             host.pointer::<u8>().copy_from_nonoverlapping(data.as_ptr(), len);
         }
         Ok(())

@@ -10,7 +10,8 @@ use crate::host::Pinned;
 use crate::pager::PAGE;
 use crate::remote::Remote;
 
-/// The bytes of page-locked memory that the device is given: memory that was allocated here lies on pages of its own.
+/// The bytes of page-locked memory that the device is given: memory that was allocated here lies on
+/// pages of its own.
 fn extent(base: HostPtr, pinned: &Pinned) -> Range<UnifiedPtr> {
     let base = base.unified();
     let end = base.offset(pinned.bytes);
@@ -20,7 +21,11 @@ fn extent(base: HostPtr, pinned: &Pinned) -> Range<UnifiedPtr> {
 impl Remote {
     /// Page-locked memory among the parameters of a launch becomes mapped, unless it is.
     #[inline]
-    pub(in crate::remote) fn map_parameters(&'static self, ctx: ContextId, params: &[u8]) -> Result<()> {
+    pub(in crate::remote) fn map_parameters(
+        &'static self,
+        ctx: ContextId,
+        params: &[u8],
+    ) -> Result<()> {
         if !self.host.is_in_use() {
             return Ok(());
         }
@@ -34,13 +39,19 @@ impl Remote {
     }
 
     /// Gives the device the page-locked memory at an address, if there is any; whether there is.
-    pub(in crate::remote) fn map_host(&'static self, ctx: ContextId, address: HostPtr) -> Result<bool> {
+    pub(in crate::remote) fn map_host(
+        &'static self,
+        ctx: ContextId,
+        address: HostPtr,
+    ) -> Result<bool> {
         let found = self.host.find(address);
         if found.is_some_and(|(_, pinned)| pinned.mapped.is_some()) {
             return Ok(true);
         }
         let _one_at_a_time = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((base, pinned)) = self.host.find(address).filter(|(_, pinned)| pinned.mapped.is_none()) else {
+        let Some((base, pinned)) =
+            self.host.find(address).filter(|(_, pinned)| pinned.mapped.is_none())
+        else {
             return Ok(found.is_some());
         };
         let session = self.session()?;
@@ -49,18 +60,23 @@ impl Remote {
         let range = extent(base, &pinned);
         let bytes = range.end.since(range.start);
         self.call_idle(ctx, &msg::MappedOpen { address: base.unified(), bytes }, |_| ())?;
-        // SAFETY: page-locked memory stays until it is freed or unregistered, which `unmap_host` comes before.
+        // SAFETY: page-locked memory stays until it is freed or unregistered, which `unmap_host`
+        // comes before.
         if let Err(error) = unsafe { self.pager.add_mapped(ctx, range, pinned.registered) } {
-            let _ = self.call_idle(ctx, &msg::MappedClose { address: base.unified(), bytes }, |_| ());
+            let _ =
+                self.call_idle(ctx, &msg::MappedClose { address: base.unified(), bytes }, |_| ());
             return Err(error);
         }
         self.host.set_mapped(base, Some(ctx));
         Ok(true)
     }
 
-    /// Takes page-locked memory back from the device, with what it has written if the program keeps it.
+    /// Takes page-locked memory back from the device, with what it has written if the program keeps
+    /// it.
     pub(in crate::remote) fn unmap_host(&self, base: HostPtr, keep: bool) {
-        let Some((start, pinned)) = self.host.find(base).filter(|(start, _)| *start == base) else { return };
+        let Some((start, pinned)) = self.host.find(base).filter(|(start, _)| *start == base) else {
+            return;
+        };
         let Some(ctx) = pinned.mapped else { return };
         let range = extent(start, &pinned);
         if !pinned.shared {
@@ -68,9 +84,12 @@ impl Remote {
         }
         self.host.set_mapped(base, None);
         let (address, bytes) = (base.unified(), range.end.since(range.start));
-        // The context may be gone or faulted; then so is the memory there. The program's own pages are gone when this returns.
+        // The context may be gone or faulted; then so is the memory there. The program's own pages
+        // are gone when this returns.
         let at_once = pinned.registered && pinned.shared;
-        if at_once || !self.post_if_idle(ctx, &msg::MappedCloseIdle { address, bytes }).unwrap_or(false) {
+        if at_once
+            || !self.post_if_idle(ctx, &msg::MappedCloseIdle { address, bytes }).unwrap_or(false)
+        {
             let _ = self.call_idle(ctx, &msg::MappedClose { address, bytes }, |_| ());
         }
     }

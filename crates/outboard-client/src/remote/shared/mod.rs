@@ -1,5 +1,5 @@
-//! Memory that host and device both touch: mapped and managed. The pager moves its bytes; here is what it moves them with, and what tells it of the
-//! program's calls.
+//! Memory that host and device both touch: mapped and managed. The pager moves its bytes; here is
+//! what it moves them with, and what tells it of the program's calls.
 
 mod along;
 mod copies;
@@ -19,7 +19,12 @@ pub(super) use copies::TouchedCopy;
 impl Remote {
     /// Queues work of the device that may use memory which the program touches too.
     #[inline]
-    pub(super) fn work(&self, ctx: ContextId, stream: StreamId, queue: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(super) fn work(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        queue: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         if !self.pager.is_active() {
             return queue();
         }
@@ -41,7 +46,8 @@ impl Remote {
         Ok(result)
     }
 
-    /// Waits for work of the device, or asks whether it is done, with a message that may bring along what the program is likely to touch then.
+    /// Waits for work of the device, or asks whether it is done, with a message that may bring
+    /// along what the program is likely to touch then.
     #[inline]
     pub(super) fn waited_for(
         &self,

@@ -3,7 +3,9 @@
 use std::sync::PoisonError;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, CopyMode, HostPtr, ObjectId, Result, StreamId, UnifiedPtr};
+use outboard_front::backend::{
+    ContextId, CopyMode, HostPtr, ObjectId, Result, StreamId, UnifiedPtr,
+};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
@@ -35,14 +37,16 @@ impl Remote {
         // Who finds it here names it in the next command: it must be made by then.
         let mut ready = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         if ready.insert(ctx) {
-            self.session()?.post(ctx, &msg::StreamCreate { stream, flags: NON_BLOCKING, priority: 0 })?;
+            self.session()?
+                .post(ctx, &msg::StreamCreate { stream, flags: NON_BLOCKING, priority: 0 })?;
             self.session()?.post(ctx, &msg::EventCreate { event, flags: NO_TIMING })?;
         }
         Ok(StreamId::created(stream))
     }
 }
 
-/// Moves the pager's bytes over the session. Managed memory moves in a stream of its own, which no other work holds up.
+/// Moves the pager's bytes over the session. Managed memory moves in a stream of its own, which no
+/// other work holds up.
 impl Store for &'static Remote {
     unsafe fn fetch(
         &self,
@@ -85,8 +89,11 @@ impl Store for &'static Remote {
             };
             differs |= match (home.kind, seed) {
                 (Kind::Managed, _) => {
-                    let message =
-                        msg::CopyOut { src: src.device(), stream: self.pager_stream(home.ctx)?, bytes: bytes as u32 };
+                    let message = msg::CopyOut {
+                        src: src.device(),
+                        stream: self.pager_stream(home.ctx)?,
+                        bytes: bytes as u32,
+                    };
                     self.session()?.ask(home.ctx, &message, |reply| put(here, reply.data))??
                 }
                 (Kind::Mapped, None) => {
@@ -95,7 +102,8 @@ impl Store for &'static Remote {
                 }
                 (Kind::Mapped, Some(seed)) => {
                     let sum = outboard_wire::sum::sum(seed, here);
-                    let message = msg::MappedReadChanged { address: src, bytes: bytes as u32, seed, sum };
+                    let message =
+                        msg::MappedReadChanged { address: src, bytes: bytes as u32, seed, sum };
                     self.session()?.ask(home.ctx, &message, |reply| match reply.data {
                         [] => Ok(false),
                         data => put(here, data),
@@ -106,13 +114,22 @@ impl Store for &'static Remote {
         Ok(differs)
     }
 
-    unsafe fn push(&self, home: Home, address: UnifiedPtr, from: *const u8, bytes: usize) -> Result<()> {
+    unsafe fn push(
+        &self,
+        home: Home,
+        address: UnifiedPtr,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
         if home.kind == Kind::Managed {
             let (session, stream) = (self.session()?, self.pager_stream(home.ctx)?);
             let (device, host, mode) = (address.device(), HostPtr::of(from), CopyMode::Pageable);
             // SAFETY: by the trait's contract.
             return unsafe {
-                session.copy(home.ctx, &HostCopy::row(Direction::Up, device, host, bytes as u64, stream, mode))
+                session.copy(
+                    home.ctx,
+                    &HostCopy::row(Direction::Up, device, host, bytes as u64, stream, mode),
+                )
             };
         }
         // SAFETY: by the trait's contract.

@@ -3,7 +3,9 @@
 use outboard_abi::CUresult;
 
 use super::Recorder;
-use crate::backend::{Arrays, Backend, ContextId, DeviceId, DevicePtr, Graphs, ObjectId, Pools, Sharing, StreamId};
+use crate::backend::{
+    Arrays, Backend, ContextId, DeviceId, DevicePtr, Graphs, ObjectId, Pools, Sharing, StreamId,
+};
 
 const CTX: ContextId = ContextId(7);
 
@@ -15,7 +17,9 @@ fn calls(recorder: &Recorder) -> Vec<String> {
 fn calls_are_kept_in_order_with_their_arguments() {
     let recorder = Recorder::leak();
     recorder.stream_create(CTX, ObjectId(3), 1, -2).expect("nothing is to fail");
-    recorder.event_record(CTX, ObjectId(4), StreamId::created(ObjectId(3)), 0).expect("nothing is to fail");
+    recorder
+        .event_record(CTX, ObjectId(4), StreamId::created(ObjectId(3)), 0)
+        .expect("nothing is to fail");
     assert!(recorder.statistics().is_empty());
     assert_eq!(
         calls(recorder),
@@ -40,12 +44,18 @@ fn the_call_that_is_to_fail_fails_and_no_other() {
 #[test]
 fn answers_are_plausible_or_what_they_were_set_to() {
     let recorder = Recorder::leak();
-    let addresses = [(); 3].map(|()| recorder.pool_alloc(CTX, ObjectId(1), 8, StreamId::LEGACY).expect("it answers"));
-    assert!(addresses.is_sorted_by(|a, b| a < b) && addresses.iter().all(|address| address.is_multiple_of(256)));
+    let addresses = [(); 3]
+        .map(|()| recorder.pool_alloc(CTX, ObjectId(1), 8, StreamId::LEGACY).expect("it answers"));
+    assert!(
+        addresses.is_sorted_by(|a, b| a < b)
+            && addresses.iter().all(|address| address.is_multiple_of(256))
+    );
     assert_eq!(recorder.graph_memory_trim(CTX, DeviceId::new(0)), Ok(()));
     assert!(recorder.export_pool(DeviceId::new(0), ObjectId(1)).is_ok());
     assert_eq!(
-        recorder.array_memory_requirements(CTX, ObjectId(1), false, DeviceId::new(0)).map(|(bytes, _)| bytes > 0),
+        recorder
+            .array_memory_requirements(CTX, ObjectId(1), false, DeviceId::new(0))
+            .map(|(bytes, _)| bytes > 0),
         Ok(true)
     );
 

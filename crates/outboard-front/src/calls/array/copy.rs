@@ -48,7 +48,8 @@ pub unsafe fn cuMemcpyAtoD_v2<B: Backend>(
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
-    let copy = copy(row_in(Operand::Device(DevicePtr(dst)), bytes), row_of(process, src, offset)?, bytes);
+    let copy =
+        copy(row_in(Operand::Device(DevicePtr(dst)), bytes), row_of(process, src, offset)?, bytes);
     // SAFETY: page-locked memory may stand in for device memory.
     unsafe { queue_default(process, default, &copy) }
 }
@@ -61,7 +62,8 @@ pub unsafe fn cuMemcpyDtoA_v2<B: Backend>(
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
-    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Device(DevicePtr(src)), bytes), bytes);
+    let copy =
+        copy(row_of(process, dst, offset)?, row_in(Operand::Device(DevicePtr(src)), bytes), bytes);
     // SAFETY: page-locked memory may stand in for device memory.
     unsafe { queue_default(process, default, &copy) }
 }
@@ -74,7 +76,8 @@ pub unsafe fn cuMemcpyAtoH_v2<B: Backend>(
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
-    let copy = copy(row_in(Operand::Host(HostPtr::of(dst)), bytes), row_of(process, src, offset)?, bytes);
+    let copy =
+        copy(row_in(Operand::Host(HostPtr::of(dst)), bytes), row_of(process, src, offset)?, bytes);
     // SAFETY: the program's memory.
     unsafe { queue_default(process, default, &copy) }
 }
@@ -87,7 +90,8 @@ pub unsafe fn cuMemcpyHtoA_v2<B: Backend>(
     bytes: usize,
     default: DefaultStream,
 ) -> Result<()> {
-    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Host(HostPtr::of(src)), bytes), bytes);
+    let copy =
+        copy(row_of(process, dst, offset)?, row_in(Operand::Host(HostPtr::of(src)), bytes), bytes);
     // SAFETY: the program's memory.
     unsafe { queue_default(process, default, &copy) }
 }
@@ -100,7 +104,8 @@ pub unsafe fn cuMemcpyAtoHAsync_v2<B: Backend>(
     bytes: usize,
     stream: CUstream,
 ) -> Result<()> {
-    let copy = copy(row_in(Operand::Host(HostPtr::of(dst)), bytes), row_of(process, src, offset)?, bytes);
+    let copy =
+        copy(row_in(Operand::Host(HostPtr::of(dst)), bytes), row_of(process, src, offset)?, bytes);
     // SAFETY: the program's memory.
     unsafe { queue(process, stream, &copy) }
 }
@@ -113,7 +118,8 @@ pub unsafe fn cuMemcpyHtoAAsync_v2<B: Backend>(
     bytes: usize,
     stream: CUstream,
 ) -> Result<()> {
-    let copy = copy(row_of(process, dst, offset)?, row_in(Operand::Host(HostPtr::of(src)), bytes), bytes);
+    let copy =
+        copy(row_of(process, dst, offset)?, row_in(Operand::Host(HostPtr::of(src)), bytes), bytes);
     // SAFETY: the program's memory.
     unsafe { queue(process, stream, &copy) }
 }
@@ -128,9 +134,12 @@ pub unsafe fn cuMemcpyAtoA<B: Backend>(
     src_offset: c_uint,
     bytes: c_uint,
 ) -> Result<()> {
-    let (dst_offset, src_offset, bytes) = (dst_offset as usize, src_offset as usize, bytes as usize);
+    let (dst_offset, src_offset, bytes) =
+        (dst_offset as usize, src_offset as usize, bytes as usize);
     // SAFETY: as this function's.
-    unsafe { cuMemcpyAtoA_v2(process, dst, dst_offset, src, src_offset, bytes, DefaultStream::Legacy) }
+    unsafe {
+        cuMemcpyAtoA_v2(process, dst, dst_offset, src, src_offset, bytes, DefaultStream::Legacy)
+    }
 }
 
 pub unsafe fn cuMemcpyAtoD<B: Backend>(
@@ -141,7 +150,16 @@ pub unsafe fn cuMemcpyAtoD<B: Backend>(
     bytes: c_uint,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemcpyAtoD_v2(process, dst.into(), src, offset as usize, bytes as usize, DefaultStream::Legacy) }
+    unsafe {
+        cuMemcpyAtoD_v2(
+            process,
+            dst.into(),
+            src,
+            offset as usize,
+            bytes as usize,
+            DefaultStream::Legacy,
+        )
+    }
 }
 
 pub unsafe fn cuMemcpyDtoA<B: Backend>(
@@ -152,7 +170,16 @@ pub unsafe fn cuMemcpyDtoA<B: Backend>(
     bytes: c_uint,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemcpyDtoA_v2(process, dst, offset as usize, src.into(), bytes as usize, DefaultStream::Legacy) }
+    unsafe {
+        cuMemcpyDtoA_v2(
+            process,
+            dst,
+            offset as usize,
+            src.into(),
+            bytes as usize,
+            DefaultStream::Legacy,
+        )
+    }
 }
 
 pub unsafe fn cuMemcpyAtoH<B: Backend>(
@@ -163,7 +190,9 @@ pub unsafe fn cuMemcpyAtoH<B: Backend>(
     bytes: c_uint,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemcpyAtoH_v2(process, dst, src, offset as usize, bytes as usize, DefaultStream::Legacy) }
+    unsafe {
+        cuMemcpyAtoH_v2(process, dst, src, offset as usize, bytes as usize, DefaultStream::Legacy)
+    }
 }
 
 pub unsafe fn cuMemcpyHtoA<B: Backend>(
@@ -174,7 +203,9 @@ pub unsafe fn cuMemcpyHtoA<B: Backend>(
     bytes: c_uint,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuMemcpyHtoA_v2(process, dst, offset as usize, src, bytes as usize, DefaultStream::Legacy) }
+    unsafe {
+        cuMemcpyHtoA_v2(process, dst, offset as usize, src, bytes as usize, DefaultStream::Legacy)
+    }
 }
 
 pub unsafe fn cuMemcpyAtoHAsync<B: Backend>(

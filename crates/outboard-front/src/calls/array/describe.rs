@@ -3,8 +3,9 @@
 use core::ffi::c_uint;
 
 use outboard_abi::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_SPARSE_PROPERTIES,
-    CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUarray_format, CUdevice, CUmipmappedArray,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY_MEMORY_REQUIREMENTS,
+    CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray,
+    CUarray_format, CUdevice, CUmipmappedArray,
 };
 
 use crate::array::{resolve, resolve_mipmap};
@@ -108,10 +109,14 @@ unsafe fn memory_requirements<B: Backend>(
     let here = context.live()?;
     require(!out.is_null())?;
     let (_, device) = crate::state::device(process, device)?;
-    let outcome = process.backend.array_memory_requirements(here.id, ObjectId(handle), mipmapped, device.id);
+    let outcome =
+        process.backend.array_memory_requirements(here.id, ObjectId(handle), mipmapped, device.id);
     let (bytes, alignment) = here.note(outcome)?;
-    let needs =
-        CUDA_ARRAY_MEMORY_REQUIREMENTS { size: bytes as usize, alignment: alignment as usize, reserved: [0; 4] };
+    let needs = CUDA_ARRAY_MEMORY_REQUIREMENTS {
+        size: bytes as usize,
+        alignment: alignment as usize,
+        reserved: [0; 4],
+    };
     // SAFETY: by the contract above.
     unsafe { put(out, needs) }
 }
@@ -141,7 +146,11 @@ pub unsafe fn cuMipmappedArrayGetMemoryRequirements<B: Backend>(
 fn sparse(properties: &SparseProperties) -> CUDA_ARRAY_SPARSE_PROPERTIES {
     let (width, height, depth) = properties.tile;
     CUDA_ARRAY_SPARSE_PROPERTIES {
-        tileExtent: outboard_abi::CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1 { width, height, depth },
+        tileExtent: outboard_abi::CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1 {
+            width,
+            height,
+            depth,
+        },
         miptailFirstLevel: properties.tail_level,
         miptailSize: properties.tail_bytes,
         flags: properties.flags,
@@ -156,7 +165,8 @@ pub unsafe fn cuArrayGetSparseProperties<B: Backend>(
 ) -> Result<()> {
     let array = resolve(process, array)?;
     let here = array.context.live()?;
-    let properties = here.note(process.backend.array_sparse_properties(here.id, ObjectId(array.handle), false))?;
+    let properties =
+        here.note(process.backend.array_sparse_properties(here.id, ObjectId(array.handle), false))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, sparse(&properties)) }
 }
@@ -168,7 +178,8 @@ pub unsafe fn cuMipmappedArrayGetSparseProperties<B: Backend>(
 ) -> Result<()> {
     let mipmap = resolve_mipmap(process, mipmap)?;
     let here = mipmap.context.live()?;
-    let properties = here.note(process.backend.array_sparse_properties(here.id, ObjectId(mipmap.handle), true))?;
+    let properties =
+        here.note(process.backend.array_sparse_properties(here.id, ObjectId(mipmap.handle), true))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, sparse(&properties)) }
 }

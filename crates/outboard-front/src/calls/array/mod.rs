@@ -7,8 +7,8 @@ use core::ffi::c_uint;
 use std::sync::Arc;
 
 use outboard_abi::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray,
-    CUmipmappedArray, CUresult,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR,
+    CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUmipmappedArray, CUresult,
 };
 
 use crate::array::{Array, Mipmap, insert, resolve, resolve_mipmap};
@@ -21,11 +21,16 @@ use describe::of_three;
 pub use copy::*;
 pub use describe::*;
 
-fn create<B: Backend>(process: &'static Process<B>, out: *mut CUarray, descriptor: &ArrayDescriptor) -> Result<()> {
+fn create<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUarray,
+    descriptor: &ArrayDescriptor,
+) -> Result<()> {
     let here = context::current(process)?;
     require(!out.is_null() && descriptor.width > 0)?;
     crate::capture::refuse_unsafe(process)?;
-    let handle = insert(process, &here, None, |id| process.backend.array_create(here.id, id, descriptor))?;
+    let handle =
+        insert(process, &here, None, |id| process.backend.array_create(here.id, id, descriptor))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUarray) }
 }
@@ -88,10 +93,17 @@ pub unsafe fn cuArray3DCreate<B: Backend>(
     let d = unsafe { wanted.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let (width, height, depth) = (d.Width.into(), d.Height.into(), d.Depth.into());
     let (format, channels) = (d.Format.0, d.NumChannels);
-    create(process, out, &ArrayDescriptor { width, height, depth, format, channels, flags: d.Flags })
+    create(
+        process,
+        out,
+        &ArrayDescriptor { width, height, depth, format, channels, flags: d.Flags },
+    )
 }
 
-pub unsafe fn cuArrayDestroy<B: Backend>(process: &'static Process<B>, array: CUarray) -> Result<()> {
+pub unsafe fn cuArrayDestroy<B: Backend>(
+    process: &'static Process<B>,
+    array: CUarray,
+) -> Result<()> {
     let array = resolve(process, array)?;
     let here = array.context.live()?;
     // A level goes with its mipmapped array, a plane with its array: only the handle ends.
@@ -137,11 +149,16 @@ pub unsafe fn cuMipmappedArrayCreate<B: Backend>(
     require(!out.is_null() && d.Width > 0)?;
     crate::capture::refuse_unsafe(process)?;
     let handle = process.arrays.mipmaps.reserve().ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    if let Err(error) = here.note(process.backend.mipmap_create(here.id, ObjectId(handle), &of_three(d), levels)) {
+    if let Err(error) =
+        here.note(process.backend.mipmap_create(here.id, ObjectId(handle), &of_three(d), levels))
+    {
         process.arrays.mipmaps.release(handle);
         return Err(error);
     }
-    process.arrays.mipmaps.fill(handle, Arc::new(Mipmap { handle, context: here.context, id: here.id }));
+    process
+        .arrays
+        .mipmaps
+        .fill(handle, Arc::new(Mipmap { handle, context: here.context, id: here.id }));
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle as CUmipmappedArray) }
 }

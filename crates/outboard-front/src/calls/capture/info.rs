@@ -34,7 +34,11 @@ const NOWHERE: Out = Out {
 
 /// # Safety
 /// The pointers are null or the program's out parameters.
-unsafe fn info<B: Backend>(process: &'static Process<B>, stream: CUstream, out: &Out) -> Result<()> {
+unsafe fn info<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+    out: &Out,
+) -> Result<()> {
     let (here, found) = stream::find(process, stream)?;
     require(!out.status.is_null())?;
     let none = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
@@ -53,11 +57,17 @@ unsafe fn info<B: Backend>(process: &'static Process<B>, stream: CUstream, out: 
     };
     if capture.invalidated {
         // SAFETY: by the contract above.
-        return unsafe { put(out.status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED) };
+        return unsafe {
+            put(out.status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        };
     }
     let graph = capture.graph;
-    let Some(member) = world.captures.members.get_mut(&found) else { return Err(CUresult::CUDA_ERROR_UNKNOWN) };
-    let lossy = out.edges.is_null() && !out.nodes.is_null() && member.behind.iter().any(|edge| edge.ports != [0; 3]);
+    let Some(member) = world.captures.members.get_mut(&found) else {
+        return Err(CUresult::CUDA_ERROR_UNKNOWN);
+    };
+    let lossy = out.edges.is_null()
+        && !out.nodes.is_null()
+        && member.behind.iter().any(|edge| edge.ports != [0; 3]);
     if lossy {
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
     }
@@ -67,8 +77,8 @@ unsafe fn info<B: Backend>(process: &'static Process<B>, stream: CUstream, out: 
     if !out.edges.is_null() {
         member.shown.1 = member.behind.iter().map(|edge| edge_data(edge.ports)).collect();
     }
-    // SAFETY: by the contract above. What is pointed to stays until the stream is asked again or its capture ends; the layout of edge data is
-    // eight bytes.
+    // SAFETY: by the contract above. What is pointed to stays until the stream is asked again or
+    // its capture ends; the layout of edge data is eight bytes.
     unsafe {
         put(out.status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE)?;
         put_if(out.id, id);
@@ -134,7 +144,16 @@ pub unsafe fn cuStreamUpdateCaptureDependencies<B: Backend>(
     flags: u32,
 ) -> Result<()> {
     // SAFETY: as this function's.
-    unsafe { cuStreamUpdateCaptureDependencies_v2(process, stream, nodes, core::ptr::null(), count, flags) }
+    unsafe {
+        cuStreamUpdateCaptureDependencies_v2(
+            process,
+            stream,
+            nodes,
+            core::ptr::null(),
+            count,
+            flags,
+        )
+    }
 }
 
 pub unsafe fn cuStreamUpdateCaptureDependencies_v2<B: Backend>(

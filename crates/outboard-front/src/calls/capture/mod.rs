@@ -2,7 +2,9 @@
 
 mod info;
 
-use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode};
+use outboard_abi::{
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode,
+};
 use outboard_wire::graph::Edge;
 
 use crate::backend::{Backend, ObjectId, Result, StreamId};
@@ -43,13 +45,30 @@ fn begin<B: Backend>(
         }
     };
     let thread = std::thread::current().id();
-    let capture = Capture { graph, mode, thread, origin: found, invalidated: false, borrowed, left: Vec::new() };
+    let capture = Capture {
+        graph,
+        mode,
+        thread,
+        origin: found,
+        invalidated: false,
+        borrowed,
+        left: Vec::new(),
+    };
     let shown = (Vec::new(), Vec::new());
-    world.captures.begin(process, capture, |capture| Member { capture, behind, ctx: here.id, blocking, shown });
+    world.captures.begin(process, capture, |capture| Member {
+        capture,
+        behind,
+        ctx: here.id,
+        blocking,
+        shown,
+    });
     Ok(())
 }
 
-pub unsafe fn cuStreamBeginCapture<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<()> {
+pub unsafe fn cuStreamBeginCapture<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+) -> Result<()> {
     begin(process, stream, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL, None)
 }
 
@@ -95,7 +114,8 @@ pub unsafe fn cuStreamEndCapture<B: Backend>(
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
         }
         // It is over all the same, as with native drivers.
-        let wrong_thread = capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id();
+        let wrong_thread =
+            capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id();
         // A graph that nobody is told of could not be destroyed.
         require(!out.is_null() || capture.borrowed)?;
         let error = match (capture.invalidated, world.is_joined(id, found)) {

@@ -30,7 +30,8 @@ pub unsafe fn cuCtxCreate_v2<B: Backend>(
 ) -> Result<()> {
     let (device, _) = state::device(process, dev)?;
     require(!out.is_null() && flags & !FLAGS == 0)?;
-    let context = new(process, device, false, flags, 1).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let context =
+        new(process, device, false, flags, 1).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if let Err(error) = context.start(process) {
         process.contexts.table.remove(context.handle);
         return Err(error);
@@ -77,7 +78,10 @@ pub unsafe fn cuCtxCreate_v4<B: Backend>(
     unsafe { cuCtxCreate_v2(process, out, flags, dev) }
 }
 
-pub unsafe fn cuCtxDestroy_v2<B: Backend>(process: &'static Process<B>, ctx: CUcontext) -> Result<()> {
+pub unsafe fn cuCtxDestroy_v2<B: Backend>(
+    process: &'static Process<B>,
+    ctx: CUcontext,
+) -> Result<()> {
     require(!ctx.is_null())?;
     let context = named(process, ctx)?;
     if context.primary || context.green.is_some() {
@@ -98,7 +102,11 @@ pub unsafe fn cuCtxDestroy<B: Backend>(process: &'static Process<B>, ctx: CUcont
     unsafe { cuCtxDestroy_v2(process, ctx) }
 }
 
-pub unsafe fn cuCtxAttach<B: Backend>(process: &'static Process<B>, out: *mut CUcontext, flags: c_uint) -> Result<()> {
+pub unsafe fn cuCtxAttach<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUcontext,
+    flags: c_uint,
+) -> Result<()> {
     require(flags == 0 && !out.is_null())?;
     let context = current(process)?.context;
     *context.users.lock() += 1;

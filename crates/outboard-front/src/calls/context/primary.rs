@@ -28,16 +28,25 @@ pub unsafe fn cuDevicePrimaryCtxRetain<B: Backend>(
     unsafe { put(out, context.handle as CUcontext) }
 }
 
-pub unsafe fn cuDevicePrimaryCtxRelease<B: Backend>(process: &'static Process<B>, dev: CUdevice) -> Result<()> {
+pub unsafe fn cuDevicePrimaryCtxRelease<B: Backend>(
+    process: &'static Process<B>,
+    dev: CUdevice,
+) -> Result<()> {
     primary_of(process, dev)?.release(process)
 }
 
-pub unsafe fn cuDevicePrimaryCtxRelease_v2<B: Backend>(process: &'static Process<B>, dev: CUdevice) -> Result<()> {
+pub unsafe fn cuDevicePrimaryCtxRelease_v2<B: Backend>(
+    process: &'static Process<B>,
+    dev: CUdevice,
+) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { cuDevicePrimaryCtxRelease(process, dev) }
 }
 
-pub unsafe fn cuDevicePrimaryCtxReset<B: Backend>(process: &'static Process<B>, dev: CUdevice) -> Result<()> {
+pub unsafe fn cuDevicePrimaryCtxReset<B: Backend>(
+    process: &'static Process<B>,
+    dev: CUdevice,
+) -> Result<()> {
     let context = primary_of(process, dev)?;
     let users = context.users.lock();
     context.stop(process)?;
@@ -45,7 +54,10 @@ pub unsafe fn cuDevicePrimaryCtxReset<B: Backend>(process: &'static Process<B>, 
     if *users > 0 { context.start(process) } else { Ok(()) }
 }
 
-pub unsafe fn cuDevicePrimaryCtxReset_v2<B: Backend>(process: &'static Process<B>, dev: CUdevice) -> Result<()> {
+pub unsafe fn cuDevicePrimaryCtxReset_v2<B: Backend>(
+    process: &'static Process<B>,
+    dev: CUdevice,
+) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { cuDevicePrimaryCtxReset(process, dev) }
 }

@@ -4,7 +4,8 @@ use core::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering;
 
 use outboard_abi::{
-    CUcontext, CUdevice, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult, CUsharedconfig,
+    CUcontext, CUdevice, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUlimit, CUresult,
+    CUsharedconfig,
 };
 
 use crate::backend::{Backend, Result};
@@ -15,7 +16,10 @@ use crate::process::Process;
 /// The version that `cuCtxGetApiVersion` gives for contexts of today's interface.
 const CONTEXT_API: c_uint = 3020;
 
-pub unsafe fn cuCtxGetDevice<B: Backend>(process: &'static Process<B>, out: *mut CUdevice) -> Result<()> {
+pub unsafe fn cuCtxGetDevice<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUdevice,
+) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { cuCtxGetDevice_v2(process, out, core::ptr::null_mut()) }
 }
@@ -33,7 +37,10 @@ pub unsafe fn cuCtxGetDevice_v2<B: Backend>(
     unsafe { put(out, context.device as CUdevice) }
 }
 
-pub unsafe fn cuCtxGetFlags<B: Backend>(process: &'static Process<B>, flags: *mut c_uint) -> Result<()> {
+pub unsafe fn cuCtxGetFlags<B: Backend>(
+    process: &'static Process<B>,
+    flags: *mut c_uint,
+) -> Result<()> {
     let context = named(process, core::ptr::null_mut())?;
     // SAFETY: the program's out parameter.
     unsafe { put(flags, context.flags.load(Ordering::Relaxed)) }
@@ -45,7 +52,11 @@ pub unsafe fn cuCtxSetFlags<B: Backend>(process: &'static Process<B>, flags: c_u
     Ok(())
 }
 
-pub unsafe fn cuCtxGetId<B: Backend>(process: &'static Process<B>, ctx: CUcontext, out: *mut u64) -> Result<()> {
+pub unsafe fn cuCtxGetId<B: Backend>(
+    process: &'static Process<B>,
+    ctx: CUcontext,
+    out: *mut u64,
+) -> Result<()> {
     let here = named(process, ctx)?.open()?;
     let id = here.green().map_or(u64::from(here.id.0), |green| green.handle);
     // SAFETY: the program's out parameter.
@@ -85,13 +96,19 @@ pub unsafe fn cuCtxGetStreamPriorityRange<B: Backend>(
     Ok(())
 }
 
-pub unsafe fn cuCtxGetCacheConfig<B: Backend>(process: &'static Process<B>, out: *mut CUfunc_cache) -> Result<()> {
+pub unsafe fn cuCtxGetCacheConfig<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUfunc_cache,
+) -> Result<()> {
     let config = current(process)?.context.cache_config.load(Ordering::Relaxed);
     // SAFETY: the program's out parameter.
     unsafe { put(out, outboard_abi::CUfunc_cache_enum(config)) }
 }
 
-pub unsafe fn cuCtxSetCacheConfig<B: Backend>(process: &'static Process<B>, config: CUfunc_cache) -> Result<()> {
+pub unsafe fn cuCtxSetCacheConfig<B: Backend>(
+    process: &'static Process<B>,
+    config: CUfunc_cache,
+) -> Result<()> {
     require(config.0 <= 3)?;
     // A preference only; devices of today choose by what a kernel uses.
     current(process)?.context.cache_config.store(config.0, Ordering::Relaxed);
@@ -107,7 +124,10 @@ pub unsafe fn cuCtxGetSharedMemConfig<B: Backend>(
     unsafe { put(out, CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE) }
 }
 
-pub unsafe fn cuCtxSetSharedMemConfig<B: Backend>(process: &'static Process<B>, config: CUsharedconfig) -> Result<()> {
+pub unsafe fn cuCtxSetSharedMemConfig<B: Backend>(
+    process: &'static Process<B>,
+    config: CUsharedconfig,
+) -> Result<()> {
     require(config.0 <= 2)?;
     current(process)?;
     // Without effect since Maxwell: banks are four bytes wide.
@@ -118,7 +138,11 @@ pub unsafe fn cuCtxResetPersistingL2Cache<B: Backend>(process: &'static Process<
     current(process).map(|_| ())
 }
 
-pub unsafe fn cuCtxGetLimit<B: Backend>(process: &'static Process<B>, value: *mut usize, limit: CUlimit) -> Result<()> {
+pub unsafe fn cuCtxGetLimit<B: Backend>(
+    process: &'static Process<B>,
+    value: *mut usize,
+    limit: CUlimit,
+) -> Result<()> {
     let here = current(process)?;
     require(!value.is_null())?;
     let ask = || here.note(process.backend.context_limit(here.id, limit.0));
@@ -127,7 +151,11 @@ pub unsafe fn cuCtxGetLimit<B: Backend>(process: &'static Process<B>, value: *mu
     unsafe { put(value, found as usize) }
 }
 
-pub unsafe fn cuCtxSetLimit<B: Backend>(process: &'static Process<B>, limit: CUlimit, value: usize) -> Result<()> {
+pub unsafe fn cuCtxSetLimit<B: Backend>(
+    process: &'static Process<B>,
+    limit: CUlimit,
+    value: usize,
+) -> Result<()> {
     let here = current(process)?;
     crate::capture::refuse_unsafe(process)?;
     let outcome = here.note(process.backend.context_set_limit(here.id, limit.0, value as u64));
@@ -142,7 +170,10 @@ pub unsafe fn cuCtxSynchronize<B: Backend>(process: &'static Process<B>) -> Resu
     here.note(process.backend.context_synchronize(here.id))
 }
 
-pub unsafe fn cuCtxSynchronize_v2<B: Backend>(process: &'static Process<B>, ctx: CUcontext) -> Result<()> {
+pub unsafe fn cuCtxSynchronize_v2<B: Backend>(
+    process: &'static Process<B>,
+    ctx: CUcontext,
+) -> Result<()> {
     let here = named(process, ctx)?.live()?;
     crate::capture::refuse_context(process, &here)?;
     here.pay()?;

@@ -3,8 +3,8 @@
 use core::ffi::c_ulonglong;
 
 use outboard_abi::{
-    CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpy3DOperand, CUmemcpy3DOperandType, CUmemcpyAttributes,
-    CUmemcpySrcAccessOrder, CUresult, CUstream,
+    CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUmemcpy3DOperand, CUmemcpy3DOperandType,
+    CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUresult, CUstream,
 };
 
 use crate::array;
@@ -30,8 +30,8 @@ fn wait(order: CUmemcpySrcAccessOrder, flags: u32) -> Result<Wait> {
     }
 }
 
-/// Queues a batch: `describe` tells the copy at an index. All are described before the first is queued, and a failure of either kind names its
-/// index.
+/// Queues a batch: `describe` tells the copy at an index. All are described before the first is
+/// queued, and a failure of either kind names its index.
 ///
 /// # Safety
 /// Host memory that the copies name is the program's.
@@ -83,7 +83,11 @@ pub unsafe fn cuMemcpyBatchAsync<B: Backend>(
             slice(attrs_idxs, num_attrs)?,
         )
     };
-    require(first.first() == Some(&0) && first.is_sorted_by(|a, b| a < b) && first.iter().all(|index| *index < count))?;
+    require(
+        first.first() == Some(&0)
+            && first.is_sorted_by(|a, b| a < b)
+            && first.iter().all(|index| *index < count),
+    )?;
     let describe = |index: usize| {
         let of = first.partition_point(|start| *start <= index) - 1;
         let wait = wait(attrs[of].srcAccessOrder, attrs[of].flags)?;
@@ -112,7 +116,11 @@ pub unsafe fn cuMemcpyBatchAsync_v2<B: Backend>(
 ) -> Result<()> {
     let none = core::ptr::null_mut();
     // SAFETY: as this function's.
-    unsafe { cuMemcpyBatchAsync(process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, none, stream) }
+    unsafe {
+        cuMemcpyBatchAsync(
+            process, dsts, srcs, sizes, count, attrs, attrs_idxs, num_attrs, none, stream,
+        )
+    }
 }
 
 /// Bytes of an element of an operand, if it has any of its own.
@@ -129,8 +137,15 @@ fn element(front: &'static Front, operand: &CUmemcpy3DOperand) -> Result<Option<
 }
 
 /// One side of a copy of `extent` bytes whose elements have `element` bytes.
-fn end(front: &'static Front, operand: &CUmemcpy3DOperand, extent: Extent, element: u64) -> Result<End> {
-    let scaled = |elements: usize| (elements as u64).checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE);
+fn end(
+    front: &'static Front,
+    operand: &CUmemcpy3DOperand,
+    extent: Extent,
+    element: u64,
+) -> Result<End> {
+    let scaled = |elements: usize| {
+        (elements as u64).checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    };
     // SAFETY: the type says which member holds; both are plain numbers.
     unsafe {
         if operand.type_ == CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY {
@@ -152,10 +167,18 @@ fn describe(front: &'static Front, op: &CUDA_MEMCPY3D_BATCH_OP) -> Result<(Copy,
         (Some(dst), Some(src)) if dst != src => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         (dst, src) => dst.or(src).unwrap_or(1),
     };
-    let width = (op.extent.width as u64).checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let width =
+        (op.extent.width as u64).checked_mul(element).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let extent = Extent { width, height: op.extent.height as u64, depth: op.extent.depth as u64 };
     require(!extent.is_empty())?;
-    Ok((Copy { dst: end(front, &op.dst, extent, element)?, src: end(front, &op.src, extent, element)?, extent }, wait))
+    Ok((
+        Copy {
+            dst: end(front, &op.dst, extent, element)?,
+            src: end(front, &op.src, extent, element)?,
+            extent,
+        },
+        wait,
+    ))
 }
 
 pub unsafe fn cuMemcpy3DBatchAsync<B: Backend>(

@@ -4,7 +4,9 @@ mod batch;
 
 use core::ffi::{c_uint, c_void};
 
-use outboard_abi::{CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1};
+use outboard_abi::{
+    CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_v1,
+};
 use outboard_abi::{CUcontext, CUdeviceptr, CUdeviceptr_v1, CUresult, CUstream};
 
 use crate::backend::{Backend, DevicePtr, HostPtr, Result, UnifiedPtr};
@@ -28,7 +30,9 @@ unsafe fn described<B: Backend>(
     // SAFETY: by the contract above.
     unsafe {
         let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe(process)?;
-        copy.map_or(Ok(()), |copy| Queue { here, stream, wait: Wait::Asynchronous }.submit(process, &copy))
+        copy.map_or(Ok(()), |copy| {
+            Queue { here, stream, wait: Wait::Asynchronous }.submit(process, &copy)
+        })
     }
 }
 
@@ -45,7 +49,9 @@ unsafe fn described_default<B: Backend>(
     // SAFETY: by the contract above.
     unsafe {
         let copy = copy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.describe(process)?;
-        copy.map_or(Ok(()), |copy| Queue { here, stream, wait: Wait::Synchronous }.submit(process, &copy))
+        copy.map_or(Ok(()), |copy| {
+            Queue { here, stream, wait: Wait::Synchronous }.submit(process, &copy)
+        })
     }
 }
 
@@ -61,7 +67,11 @@ pub unsafe fn cuMemcpyHtoD_v2<B: Backend>(
         queue_default(
             process,
             default,
-            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Host(HostPtr::of(src)), bytes as u64),
+            &Copy::row(
+                Operand::Device(DevicePtr(dst)),
+                Operand::Host(HostPtr::of(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -78,7 +88,11 @@ pub unsafe fn cuMemcpyDtoH_v2<B: Backend>(
         queue_default(
             process,
             default,
-            &Copy::row(Operand::Host(HostPtr::of(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+            &Copy::row(
+                Operand::Host(HostPtr::of(dst)),
+                Operand::Device(DevicePtr(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -95,7 +109,11 @@ pub unsafe fn cuMemcpyDtoD_v2<B: Backend>(
         queue_default(
             process,
             default,
-            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+            &Copy::row(
+                Operand::Device(DevicePtr(dst)),
+                Operand::Device(DevicePtr(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -112,7 +130,11 @@ pub unsafe fn cuMemcpyHtoDAsync_v2<B: Backend>(
         queue(
             process,
             stream,
-            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Host(HostPtr::of(src)), bytes as u64),
+            &Copy::row(
+                Operand::Device(DevicePtr(dst)),
+                Operand::Host(HostPtr::of(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -129,7 +151,11 @@ pub unsafe fn cuMemcpyDtoHAsync_v2<B: Backend>(
         queue(
             process,
             stream,
-            &Copy::row(Operand::Host(HostPtr::of(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+            &Copy::row(
+                Operand::Host(HostPtr::of(dst)),
+                Operand::Device(DevicePtr(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -146,7 +172,11 @@ pub unsafe fn cuMemcpyDtoDAsync_v2<B: Backend>(
         queue(
             process,
             stream,
-            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+            &Copy::row(
+                Operand::Device(DevicePtr(dst)),
+                Operand::Device(DevicePtr(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -163,7 +193,11 @@ pub unsafe fn cuMemcpy<B: Backend>(
         queue_default(
             process,
             default,
-            &Copy::row(Operand::Unified(UnifiedPtr(dst)), Operand::Unified(UnifiedPtr(src)), bytes as u64),
+            &Copy::row(
+                Operand::Unified(UnifiedPtr(dst)),
+                Operand::Unified(UnifiedPtr(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -180,7 +214,11 @@ pub unsafe fn cuMemcpyAsync<B: Backend>(
         queue(
             process,
             stream,
-            &Copy::row(Operand::Unified(UnifiedPtr(dst)), Operand::Unified(UnifiedPtr(src)), bytes as u64),
+            &Copy::row(
+                Operand::Unified(UnifiedPtr(dst)),
+                Operand::Unified(UnifiedPtr(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -199,7 +237,11 @@ pub unsafe fn cuMemcpyPeer<B: Backend>(
         queue_default(
             process,
             default,
-            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+            &Copy::row(
+                Operand::Device(DevicePtr(dst)),
+                Operand::Device(DevicePtr(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -218,7 +260,11 @@ pub unsafe fn cuMemcpyPeerAsync<B: Backend>(
         queue(
             process,
             stream,
-            &Copy::row(Operand::Device(DevicePtr(dst)), Operand::Device(DevicePtr(src)), bytes as u64),
+            &Copy::row(
+                Operand::Device(DevicePtr(dst)),
+                Operand::Device(DevicePtr(src)),
+                bytes as u64,
+            ),
         )
     }
 }
@@ -287,7 +333,8 @@ pub unsafe fn cuMemcpy3DAsync<B: Backend>(
     unsafe { described(process, stream, copy) }
 }
 
-/// The forms of before CUDA 3.2 of plain copies: an address is a number of 32 bits, so that few can be said.
+/// The forms of before CUDA 3.2 of plain copies: an address is a number of 32 bits, so that few can
+/// be said.
 macro_rules! old_copies {
     ($($name:ident $new:ident $name_async:ident $new_async:ident ($dst:ty, $src:ty);)*) => {$(
         pub unsafe fn $name<B: Backend>(process: &'static Process<B>, dst: $dst, src: $src, bytes: c_uint) -> Result<()> {

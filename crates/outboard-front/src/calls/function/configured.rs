@@ -12,7 +12,12 @@ use crate::process::Process;
 const MOST_PARAMS: usize = 32 << 10;
 
 /// Writes `bytes` into the parameters of the next launch.
-fn set<B: Backend>(process: &'static Process<B>, function: CUfunction, offset: c_int, bytes: &[u8]) -> Result<()> {
+fn set<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+    offset: c_int,
+    bytes: &[u8],
+) -> Result<()> {
     let function = crate::library::function(process, function)?;
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let end = start.saturating_add(bytes.len());
@@ -84,7 +89,9 @@ pub unsafe fn cuParamSetv<B: Backend>(
     bytes: c_uint,
 ) -> Result<()> {
     // SAFETY: the program's bytes.
-    set(process, function, offset, unsafe { slice(data.cast::<u8>().cast_const(), bytes as usize) }?)
+    set(process, function, offset, unsafe {
+        slice(data.cast::<u8>().cast_const(), bytes as usize)
+    }?)
 }
 
 /// Launches with what was set; parameters go as one buffer.
@@ -127,7 +134,10 @@ fn launch<B: Backend>(
     }
 }
 
-pub unsafe fn cuLaunch<B: Backend>(process: &'static Process<B>, function: CUfunction) -> Result<()> {
+pub unsafe fn cuLaunch<B: Backend>(
+    process: &'static Process<B>,
+    function: CUfunction,
+) -> Result<()> {
     launch(process, function, 1, 1, core::ptr::null_mut())
 }
 

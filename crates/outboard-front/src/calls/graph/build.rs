@@ -3,9 +3,9 @@
 use core::ffi::c_uint;
 
 use outboard_abi::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData,
-    CUgraphNode, CUresult,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent,
+    CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphNode, CUresult,
 };
 use outboard_wire::graph::{Edge, NodeParams};
 
@@ -17,7 +17,11 @@ use crate::graph::model::{Given, INVALID, Role, World, world};
 use crate::graph::{edges_of, named_edges, params};
 use crate::process::{Front, Process};
 
-pub unsafe fn cuGraphCreate<B: Backend>(process: &'static Process<B>, out: *mut CUgraph, flags: c_uint) -> Result<()> {
+pub unsafe fn cuGraphCreate<B: Backend>(
+    process: &'static Process<B>,
+    out: *mut CUgraph,
+    flags: c_uint,
+) -> Result<()> {
     crate::state::ready(process)?;
     require(!out.is_null() && flags == 0)?;
     let graph = world(process).new_graph(Role::Own);
@@ -31,7 +35,10 @@ pub(crate) fn forget_gone<B: Backend>(process: &'static Process<B>) {
     sweep(process, gone);
 }
 
-pub unsafe fn cuGraphDestroy<B: Backend>(process: &'static Process<B>, graph: CUgraph) -> Result<()> {
+pub unsafe fn cuGraphDestroy<B: Backend>(
+    process: &'static Process<B>,
+    graph: CUgraph,
+) -> Result<()> {
     crate::state::ready(process)?;
     {
         let mut world = world(process);
@@ -44,7 +51,10 @@ pub unsafe fn cuGraphDestroy<B: Backend>(process: &'static Process<B>, graph: CU
     Ok(())
 }
 
-pub unsafe fn cuGraphDestroyNode<B: Backend>(process: &'static Process<B>, node: CUgraphNode) -> Result<()> {
+pub unsafe fn cuGraphDestroyNode<B: Backend>(
+    process: &'static Process<B>,
+    node: CUgraphNode,
+) -> Result<()> {
     crate::state::ready(process)?;
     {
         let mut world = world(process);
@@ -104,7 +114,9 @@ pub unsafe fn cuGraphAddEmptyNode<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     // SAFETY: as this function's.
-    unsafe { add(process, out, graph, dependencies, NO_DATA, count, NodeParams::Empty, Given::Nothing) }
+    unsafe {
+        add(process, out, graph, dependencies, NO_DATA, count, NodeParams::Empty, Given::Nothing)
+    }
 }
 
 pub unsafe fn cuGraphAddKernelNode<B: Backend>(
@@ -149,7 +161,8 @@ pub unsafe fn cuGraphAddMemcpyNode<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
-    let (params, given) = params::copy_node(process, unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
+    let (params, given) =
+        params::copy_node(process, unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
     // SAFETY: as this function's.
     unsafe { add(process, out, graph, dependencies, NO_DATA, count, params, given) }
 }
@@ -165,7 +178,8 @@ pub unsafe fn cuGraphAddMemsetNode<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     // SAFETY: null or the program's structure.
-    let (params, given) = params::fill_node(process, unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
+    let (params, given) =
+        params::fill_node(process, unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
     // SAFETY: as this function's.
     unsafe { add(process, out, graph, dependencies, NO_DATA, count, params, given) }
 }
@@ -195,7 +209,8 @@ pub unsafe fn cuGraphAddChildGraphNode<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: the program gives `count` nodes.
     let (nodes, _) = unsafe { named_edges(dependencies, NO_DATA, count) }?;
-    let node = add_child(process, ObjectId(graph as u64), nodes, None, ObjectId(child as u64), false)?;
+    let node =
+        add_child(process, ObjectId(graph as u64), nodes, None, ObjectId(child as u64), false)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, node as CUgraphNode) }
 }
@@ -210,7 +225,18 @@ pub unsafe fn cuGraphAddEventRecordNode<B: Backend>(
 ) -> Result<()> {
     let event = crate::event::to_record(process, event)?.id();
     // SAFETY: as this function's.
-    unsafe { add(process, out, graph, dependencies, NO_DATA, count, NodeParams::EventRecord { event }, Given::Nothing) }
+    unsafe {
+        add(
+            process,
+            out,
+            graph,
+            dependencies,
+            NO_DATA,
+            count,
+            NodeParams::EventRecord { event },
+            Given::Nothing,
+        )
+    }
 }
 
 pub unsafe fn cuGraphAddEventWaitNode<B: Backend>(
@@ -223,7 +249,18 @@ pub unsafe fn cuGraphAddEventWaitNode<B: Backend>(
 ) -> Result<()> {
     let event = crate::event::resolve(process, event)?.id();
     // SAFETY: as this function's.
-    unsafe { add(process, out, graph, dependencies, NO_DATA, count, NodeParams::EventWait { event }, Given::Nothing) }
+    unsafe {
+        add(
+            process,
+            out,
+            graph,
+            dependencies,
+            NO_DATA,
+            count,
+            NodeParams::EventWait { event },
+            Given::Nothing,
+        )
+    }
 }
 
 pub unsafe fn cuGraphAddBatchMemOpNode<B: Backend>(
@@ -238,7 +275,8 @@ pub unsafe fn cuGraphAddBatchMemOpNode<B: Backend>(
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's operations.
-    let (params, given) = unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
+    let (params, given) =
+        unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
     // SAFETY: as this function's.
     unsafe { add(process, out, graph, dependencies, NO_DATA, count, params, given) }
 }
@@ -257,7 +295,8 @@ pub unsafe fn cuGraphConditionalHandleCreate<B: Backend>(
     let here = params::context(process, ctx)?;
     world(process).graph(ObjectId(graph as u64))?;
     flush(process, &here, ObjectId(graph as u64))?;
-    let handle = here.note(process.backend.graph_condition(here.id, ObjectId(graph as u64), value, flags))?;
+    let handle =
+        here.note(process.backend.graph_condition(here.id, ObjectId(graph as u64), value, flags))?;
     world(process).graph_mut(ObjectId(graph as u64))?.conditions.push(handle);
     // SAFETY: the program's out parameter.
     unsafe { put(out, handle) }
@@ -278,7 +317,8 @@ unsafe fn each_edge(
 ) -> Result<()> {
     crate::state::ready(front)?;
     // SAFETY: by the contract above.
-    let ((from, data), (to, _)) = unsafe { (named_edges(from, data, count)?, named_edges(to, NO_DATA, count)?) };
+    let ((from, data), (to, _)) =
+        unsafe { (named_edges(from, data, count)?, named_edges(to, NO_DATA, count)?) };
     let edges = edges_of(from, data)?;
     let mut world = world(front);
     world.graph(ObjectId(graph as u64))?;

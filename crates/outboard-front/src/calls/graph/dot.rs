@@ -39,7 +39,8 @@ fn draw(front: &'static Front, world: &World, handle: ObjectId, flags: u32, out:
     let _ = writeln!(out, "subgraph cluster_{serial} {{\nlabel=\"graph_{serial}\"");
     for &node in &graph.nodes {
         let Ok(found) = world.node(node) else { continue };
-        let _ = writeln!(out, "{}[label=\"{}\"]", name(node), label(front, &found.params, node, flags));
+        let _ =
+            writeln!(out, "{}[label=\"{}\"]", name(node), label(front, &found.params, node, flags));
         for edge in &found.dependencies {
             let style = if edge.ports == [0; 3] { "" } else { " [style=dashed]" };
             let _ = writeln!(out, "{} -> {}{style}", name(edge.node), name(node));
@@ -60,7 +61,11 @@ fn draw(front: &'static Front, world: &World, handle: ObjectId, flags: u32, out:
 /// What a node does, in words; with numbers if they are asked for.
 fn label(front: &'static Front, params: &NodeParams, node: u64, flags: u32) -> String {
     let has = |flag: Flags| flags & (flag.0 | Flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0) != 0;
-    let handle = if has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) { format!("\\n{node:#x}") } else { String::new() };
+    let handle = if has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) {
+        format!("\\n{node:#x}")
+    } else {
+        String::new()
+    };
     let side = |place: &Place| match place {
         Place::Device(rows) => format!("device {:#x}", rows.address.0),
         Place::Host(rows) => format!("host {:#x}", rows.address.0),
@@ -70,9 +75,12 @@ fn label(front: &'static Front, params: &NodeParams, node: u64, flags: u32) -> S
         NodeParams::Empty => "EMPTY".to_owned(),
         NodeParams::Kernel(kernel) => {
             let function = crate::function::by_id(front, kernel.function.0);
-            let name = function.map_or_else(|_| "?".to_owned(), |f| f.name().to_string_lossy().into_owned());
+            let name = function
+                .map_or_else(|_| "?".to_owned(), |f| f.name().to_string_lossy().into_owned());
             match has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS) {
-                true => format!("KERNEL\\n{name}\\ngrid {:?} block {:?}", kernel.grid, kernel.block),
+                true => {
+                    format!("KERNEL\\n{name}\\ngrid {:?} block {:?}", kernel.grid, kernel.block)
+                }
                 false => format!("KERNEL\\n{name}"),
             }
         }
@@ -81,7 +89,10 @@ fn label(front: &'static Front, params: &NodeParams, node: u64, flags: u32) -> S
         }
         NodeParams::Copy(_) => "MEMCPY".to_owned(),
         NodeParams::Fill(fill) if has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS) => {
-            format!("MEMSET\\n{:#x}\\n{} by {} of {}", fill.dst.0, fill.width, fill.height, fill.value)
+            format!(
+                "MEMSET\\n{:#x}\\n{} by {} of {}",
+                fill.dst.0, fill.width, fill.height, fill.value
+            )
         }
         NodeParams::Fill(_) => "MEMSET".to_owned(),
         NodeParams::Host(_) => "HOST".to_owned(),

@@ -4,9 +4,10 @@ use core::ffi::{c_char, c_uint, c_ulonglong};
 use std::sync::Arc;
 
 use outboard_abi::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResult_enum,
-    CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags_enum as Flags, CUgraphInstantiateResult_enum as Outcome,
-    CUgraphNode, CUresult, CUstream, cuuint64_t,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResult_enum, CUgraphExecUpdateResultInfo,
+    CUgraphInstantiate_flags_enum as Flags, CUgraphInstantiateResult_enum as Outcome, CUgraphNode,
+    CUresult, CUstream, cuuint64_t,
 };
 use outboard_wire::graph::NodeParams;
 use parking_lot::Mutex;
@@ -65,7 +66,15 @@ fn make<B: Backend>(
         crate::graph::object::retain_all(process, &objects);
         (objects, memory)
     };
-    let exec = Exec { id, server: here.id.server(), flags, graph, disabled: Mutex::default(), objects, memory };
+    let exec = Exec {
+        id,
+        server: here.id.server(),
+        flags,
+        graph,
+        disabled: Mutex::default(),
+        objects,
+        memory,
+    };
     // Kernels launch it by the device's handle, so that is the program's too.
     let handle = if made.handle == 0 { id.0 } else { made.handle };
     process.graphs.execs.write().insert(handle, Arc::new(exec));
@@ -83,7 +92,8 @@ pub unsafe fn cuGraphInstantiateWithFlags<B: Backend>(
     let upload = u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
     // An upload needs a stream, which this form has not.
     require(flags & upload == 0)?;
-    let exec = make(process, ObjectId(graph as u64), flags, None).map_err(|failure| failure.error)?;
+    let exec =
+        make(process, ObjectId(graph as u64), flags, None).map_err(|failure| failure.error)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, exec as CUgraphExec) }
 }
@@ -166,7 +176,8 @@ pub unsafe fn cuGraphExecGetFlags<B: Backend>(
     out: *mut cuuint64_t,
 ) -> Result<()> {
     // Uploading is done once and no property of what was made.
-    let flags = resolve(process, exec)?.flags & !u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
+    let flags =
+        resolve(process, exec)?.flags & !u64::from(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
     // SAFETY: the program's out parameter.
     unsafe { put(out, flags) }
 }
@@ -194,7 +205,10 @@ pub unsafe fn cuGraphLaunch<B: Backend>(
     here.note(process.backend.graph_launch(here.id, exec.id, stream))
 }
 
-pub unsafe fn cuGraphExecDestroy<B: Backend>(process: &'static Process<B>, exec: CUgraphExec) -> Result<()> {
+pub unsafe fn cuGraphExecDestroy<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+) -> Result<()> {
     crate::state::ready(process)?;
     crate::capture::refuse_unsafe(process)?;
     let gone = process.graphs.execs.write().remove(&(exec as u64)).ok_or(INVALID)?;
@@ -225,7 +239,8 @@ fn update<B: Backend>(
     one_server(here.id.server(), [exec.server])?;
     world(process).to_be_copied(ObjectId(graph as u64))?;
     flush(process, &here, ObjectId(graph as u64))?;
-    let updated = here.note(process.backend.graph_exec_update(here.id, exec.id, ObjectId(graph as u64)))?;
+    let updated =
+        here.note(process.backend.graph_exec_update(here.id, exec.id, ObjectId(graph as u64)))?;
     if updated.status == CUresult::CUDA_SUCCESS {
         exec.disabled.lock().clear();
     }

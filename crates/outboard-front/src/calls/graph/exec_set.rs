@@ -1,8 +1,9 @@
 //! Other parameters for single nodes of an executable; its graph stays as it is.
 
 use outboard_abi::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExec, CUgraphNode,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent,
+    CUgraph, CUgraphExec, CUgraphNode,
 };
 use outboard_wire::graph::NodeParams;
 
@@ -109,7 +110,8 @@ pub unsafe fn cuGraphExecBatchMemOpNodeSetParams<B: Backend>(
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's operations.
-    let (params, _) = unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
+    let (params, _) =
+        unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
     set(process, exec, node, params)
 }
 

@@ -1,10 +1,11 @@
 //! Nodes by one structure for all kinds.
 
 use outboard_abi::{
-    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v3,
-    CUDA_MEMSET_NODE_PARAMS, CUgraph, CUgraphChildGraphNodeOwnership_enum as Ownership,
-    CUgraphConditionalNodeType_enum as Kind, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeParams,
-    CUgraphNodeType_enum as T, CUresult,
+    CUDA_CONDITIONAL_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v3, CUDA_MEMSET_NODE_PARAMS, CUgraph,
+    CUgraphChildGraphNodeOwnership_enum as Ownership, CUgraphConditionalNodeType_enum as Kind,
+    CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeParams, CUgraphNodeType_enum as T,
+    CUresult,
 };
 use outboard_wire::graph::{ConditionalNode, Edge, HostNode, NodeParams};
 
@@ -58,7 +59,9 @@ unsafe fn plain<B: Backend>(
             }
             T::CU_GRAPH_NODE_TYPE_MEMCPY => {
                 let ctx = match old {
-                    Some(node) if what.memcpy.copyCtx.is_null() => copy_params(&world(process), node)?.1,
+                    Some(node) if what.memcpy.copyCtx.is_null() => {
+                        copy_params(&world(process), node)?.1
+                    }
                     _ => what.memcpy.copyCtx,
                 };
                 params::copy_node(process, &what.memcpy.copyParams, ctx)
@@ -80,9 +83,13 @@ unsafe fn plain<B: Backend>(
                 params::fill_node(process, &fill, ctx)
             }
             T::CU_GRAPH_NODE_TYPE_HOST => {
-                let host = CUDA_HOST_NODE_PARAMS { fn_: what.host.fn_, userData: what.host.userData };
+                let host =
+                    CUDA_HOST_NODE_PARAMS { fn_: what.host.fn_, userData: what.host.userData };
                 let function = host.fn_.ok_or(INVALID)? as usize as u64;
-                Ok((NodeParams::Host(HostNode { function, data: host.userData as u64 }), Given::Nothing))
+                Ok((
+                    NodeParams::Host(HostNode { function, data: host.userData as u64 }),
+                    Given::Nothing,
+                ))
             }
             T::CU_GRAPH_NODE_TYPE_EVENT_RECORD => {
                 let event = crate::event::to_record(process, what.eventRecord.event)?.id();
@@ -128,7 +135,8 @@ pub unsafe fn cuGraphAddNode_v2<B: Backend>(
     crate::state::ready(process)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure; it gives `count` dependencies.
-    let (p, (nodes, data)) = unsafe { (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, data, count)?) };
+    let (p, (nodes, data)) =
+        unsafe { (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, data, count)?) };
     require(p.reserved0 == [0; 3] && p.reserved2 == 0)?;
     let edges = edges_of(nodes, data)?;
     let graph = ObjectId(graph as u64);
@@ -142,14 +150,24 @@ pub unsafe fn cuGraphAddNode_v2<B: Backend>(
                     Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => true,
                     _ => return Err(INVALID),
                 };
-                crate::graph::build::add_child(process, graph, nodes, data, ObjectId(child.graph as u64), moved)?
+                crate::graph::build::add_child(
+                    process,
+                    graph,
+                    nodes,
+                    data,
+                    ObjectId(child.graph as u64),
+                    moved,
+                )?
             }
             T::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
                 conditional(process, graph, &edges, &mut p.__bindgen_anon_1.conditional)?
             }
-            T::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
-                memory::add_allocation(process, graph, &edges, &mut *(&raw mut p.__bindgen_anon_1.alloc).cast())?
-            }
+            T::CU_GRAPH_NODE_TYPE_MEM_ALLOC => memory::add_allocation(
+                process,
+                graph,
+                &edges,
+                &mut *(&raw mut p.__bindgen_anon_1.alloc).cast(),
+            )?,
             T::CU_GRAPH_NODE_TYPE_MEM_FREE => {
                 memory::add_free(process, graph, &edges, DevicePtr(p.__bindgen_anon_1.free.dptr))?
             }
@@ -222,7 +240,12 @@ pub unsafe fn cuGraphExecNodeSetParams<B: Backend>(
     if p.type_ == T::CU_GRAPH_NODE_TYPE_GRAPH {
         // SAFETY: the kind says which member is set.
         return unsafe {
-            super::exec_set::cuGraphExecChildGraphNodeSetParams(process, exec, node, p.__bindgen_anon_1.graph.graph)
+            super::exec_set::cuGraphExecChildGraphNodeSetParams(
+                process,
+                exec,
+                node,
+                p.__bindgen_anon_1.graph.graph,
+            )
         };
     }
     // SAFETY: the program's structure.

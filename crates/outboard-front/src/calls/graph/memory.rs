@@ -27,7 +27,9 @@ pub unsafe fn cuGraphAddMemAllocNode<B: Backend>(
     crate::state::ready(process)?;
     require(!out.is_null())?;
     // SAFETY: null or the program's structure; it gives `count` dependencies.
-    let (p, (nodes, _)) = unsafe { (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, core::ptr::null(), count)?) };
+    let (p, (nodes, _)) = unsafe {
+        (p.as_mut().ok_or(INVALID)?, named_edges(dependencies, core::ptr::null(), count)?)
+    };
     let node = add_allocation(process, ObjectId(graph as u64), &edges_of(nodes, None)?, p)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, node as CUgraphNode) }
@@ -45,7 +47,8 @@ pub unsafe fn cuGraphAddMemFreeNode<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: the program gives `count` dependencies.
     let (nodes, _) = unsafe { named_edges(dependencies, core::ptr::null(), count) }?;
-    let node = add_free(process, ObjectId(graph as u64), &edges_of(nodes, None)?, DevicePtr(address))?;
+    let node =
+        add_free(process, ObjectId(graph as u64), &edges_of(nodes, None)?, DevicePtr(address))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, node as CUgraphNode) }
 }
@@ -59,14 +62,17 @@ pub unsafe fn cuGraphMemAllocNodeGetParams<B: Backend>(
     let params = {
         let world = world(process);
         let found = world.node(node as u64)?;
-        let (NodeParams::Allocate(allocate), Given::Address(address, access)) = (&found.params, &found.given) else {
+        let (NodeParams::Allocate(allocate), Given::Address(address, access)) =
+            (&found.params, &found.given)
+        else {
             return Err(INVALID);
         };
         let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = crate::graph::params::zeroed();
         params.poolProps.allocType = Allocation::CU_MEM_ALLOCATION_TYPE_PINNED;
         params.poolProps.location.type_ = Location::CU_MEM_LOCATION_TYPE_DEVICE;
         params.poolProps.location.id = crate::state::index_of(process, allocate.device)? as i32;
-        params.accessDescs = if access.0.is_empty() { core::ptr::null() } else { access.0.as_ptr() };
+        params.accessDescs =
+            if access.0.is_empty() { core::ptr::null() } else { access.0.as_ptr() };
         params.accessDescCount = access.0.len();
         params.bytesize = allocate.bytes as usize;
         params.dptr = address.0;
@@ -82,7 +88,9 @@ pub unsafe fn cuGraphMemFreeNodeGetParams<B: Backend>(
     out: *mut CUdeviceptr,
 ) -> Result<()> {
     crate::state::ready(process)?;
-    let NodeParams::Free { address } = world(process).node(node as u64)?.params else { return Err(INVALID) };
+    let NodeParams::Free { address } = world(process).node(node as u64)?.params else {
+        return Err(INVALID);
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, address.0) }
 }
@@ -94,7 +102,10 @@ fn somewhere(front: &'static Front, device: CUdevice) -> Result<(Here, DeviceId)
     Ok((here, device.id))
 }
 
-pub unsafe fn cuDeviceGraphMemTrim<B: Backend>(process: &'static Process<B>, device: CUdevice) -> Result<()> {
+pub unsafe fn cuDeviceGraphMemTrim<B: Backend>(
+    process: &'static Process<B>,
+    device: CUdevice,
+) -> Result<()> {
     let (here, device) = somewhere(process, device)?;
     here.note(process.backend.graph_memory_trim(here.id, device))
 }

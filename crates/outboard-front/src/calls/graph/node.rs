@@ -3,9 +3,10 @@
 use core::ffi::c_void;
 
 use outboard_abi::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUfunction, CUgraphNode, CUhostFn, CUkernel,
-    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchAttributeID_enum as L, CUresult,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent,
+    CUfunction, CUgraphNode, CUhostFn, CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue,
+    CUlaunchAttributeID_enum as L, CUresult,
 };
 use outboard_wire::graph::{HostNode, KernelNode, NodeParams};
 
@@ -25,14 +26,18 @@ pub(super) fn kernel_params(
 ) -> Result<CUDA_KERNEL_NODE_PARAMS> {
     let found = world.node_mut(node as u64)?;
     let NodeParams::Kernel(kernel) = &found.params else { return Err(INVALID) };
-    let Given::Kernel { function, kernel: named, pointers, .. } = &mut found.given else { return Err(INVALID) };
+    let Given::Kernel { function, kernel: named, pointers, .. } = &mut found.given else {
+        return Err(INVALID);
+    };
     let shape = crate::function::by_id(front, kernel.function.0)?;
     if pointers.is_empty() {
         let base = kernel.params.as_ptr() as u64;
         *pointers = shape.info.params.iter().map(|(offset, _)| base + u64::from(*offset)).collect();
     }
-    let params = if pointers.is_empty() { core::ptr::null_mut() } else { pointers.as_mut_ptr().cast() };
-    let context = if *named == 0 { core::ptr::null_mut() } else { shape.context.handle as CUcontext };
+    let params =
+        if pointers.is_empty() { core::ptr::null_mut() } else { pointers.as_mut_ptr().cast() };
+    let context =
+        if *named == 0 { core::ptr::null_mut() } else { shape.context.handle as CUcontext };
     Ok(CUDA_KERNEL_NODE_PARAMS {
         func: *function as CUfunction,
         gridDimX: kernel.grid[0],
@@ -124,7 +129,11 @@ pub unsafe fn cuGraphKernelNodeGetAttribute<B: Backend>(
     require(ATTRIBUTES.contains(&attribute))?;
     let mut world = world(process);
     let kernel = kernel_of(&mut world, node)?;
-    let value = kernel.attributes.iter().find(|(id, _)| *id == attribute.0).map_or([0; 64], |(_, value)| *value);
+    let value = kernel
+        .attributes
+        .iter()
+        .find(|(id, _)| *id == attribute.0)
+        .map_or([0; 64], |(_, value)| *value);
     // SAFETY: the program's out parameter: a union of 64 bytes.
     unsafe { put(out.cast::<[u8; 64]>(), value) }
 }
@@ -180,7 +189,8 @@ pub unsafe fn cuGraphMemcpyNodeSetParams<B: Backend>(
     crate::state::ready(process)?;
     let (_, ctx) = copy_params(&world(process), node)?;
     // SAFETY: null or the program's structure.
-    let (params, given) = params::copy_node(process, unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
+    let (params, given) =
+        params::copy_node(process, unsafe { copy.as_ref() }.ok_or(INVALID)?, ctx)?;
     world(process).set(node as u64, params, given)
 }
 
@@ -203,13 +213,16 @@ pub unsafe fn cuGraphMemsetNodeSetParams<B: Backend>(
     crate::state::ready(process)?;
     let (_, ctx) = fill_params(&world(process), node)?;
     // SAFETY: null or the program's structure.
-    let (params, given) = params::fill_node(process, unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
+    let (params, given) =
+        params::fill_node(process, unsafe { fill.as_ref() }.ok_or(INVALID)?, ctx)?;
     world(process).set(node as u64, params, given)
 }
 
 /// The function and argument of a host node, as C has them.
 pub(super) fn host_params(world: &World, node: CUgraphNode) -> Result<CUDA_HOST_NODE_PARAMS> {
-    let NodeParams::Host(HostNode { function, data }) = world.node(node as u64)?.params else { return Err(INVALID) };
+    let NodeParams::Host(HostNode { function, data }) = world.node(node as u64)?.params else {
+        return Err(INVALID);
+    };
     // SAFETY: the number was made from such a function pointer, or is 0, which is `None`.
     let function = unsafe { core::mem::transmute::<usize, CUhostFn>(function as usize) };
     Ok(CUDA_HOST_NODE_PARAMS { fn_: function, userData: data as *mut c_void })
@@ -243,7 +256,9 @@ pub unsafe fn cuGraphEventRecordNodeGetEvent<B: Backend>(
     out: *mut CUevent,
 ) -> Result<()> {
     crate::state::ready(process)?;
-    let NodeParams::EventRecord { event } = world(process).node(node as u64)?.params else { return Err(INVALID) };
+    let NodeParams::EventRecord { event } = world(process).node(node as u64)?.params else {
+        return Err(INVALID);
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, event.0 as CUevent) }
 }
@@ -263,7 +278,9 @@ pub unsafe fn cuGraphEventWaitNodeGetEvent<B: Backend>(
     out: *mut CUevent,
 ) -> Result<()> {
     crate::state::ready(process)?;
-    let NodeParams::EventWait { event } = world(process).node(node as u64)?.params else { return Err(INVALID) };
+    let NodeParams::EventWait { event } = world(process).node(node as u64)?.params else {
+        return Err(INVALID);
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, event.0 as CUevent) }
 }
@@ -278,7 +295,10 @@ pub unsafe fn cuGraphEventWaitNodeSetEvent<B: Backend>(
 }
 
 /// The structure of a node of memory operations. What it points to is the node's.
-pub(super) fn batch_params(world: &mut World, node: CUgraphNode) -> Result<CUDA_BATCH_MEM_OP_NODE_PARAMS> {
+pub(super) fn batch_params(
+    world: &mut World,
+    node: CUgraphNode,
+) -> Result<CUDA_BATCH_MEM_OP_NODE_PARAMS> {
     let found = world.node_mut(node as u64)?;
     let NodeParams::Batch(batch) = &found.params else { return Err(INVALID) };
     let flags = batch.flags;
@@ -313,6 +333,7 @@ pub unsafe fn cuGraphBatchMemOpNodeSetParams<B: Backend>(
     // SAFETY: null or the program's structure.
     let p = unsafe { p.as_ref() }.ok_or(INVALID)?;
     // SAFETY: the program's operations.
-    let (params, given) = unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
+    let (params, given) =
+        unsafe { params::batch_node(process, p.ctx, p.paramArray, p.count, p.flags) }?;
     world(process).set(node as u64, params, given)
 }

@@ -28,12 +28,16 @@ pub unsafe fn cuUserObjectCreate<B: Backend>(
 ) -> Result<()> {
     crate::state::ready(process)?;
     let destroy = destroy.ok_or(INVALID)?;
-    require(!out.is_null() && count > 0 && count <= i32::MAX as u32 && flags == NO_DESTRUCTOR_SYNC)?;
+    require(
+        !out.is_null() && count > 0 && count <= i32::MAX as u32 && flags == NO_DESTRUCTOR_SYNC,
+    )?;
     let handle = {
         let mut objects = process.graphs.objects.lock();
         objects.next += 1;
         let handle = FIRST_HANDLE + (objects.next << 4);
-        objects.all.insert(handle, Object { destroy, data: data as usize, count: u64::from(count) });
+        objects
+            .all
+            .insert(handle, Object { destroy, data: data as usize, count: u64::from(count) });
         handle
     };
     // SAFETY: the program's out parameter.
@@ -86,7 +90,9 @@ pub unsafe fn cuGraphRetainUserObject<B: Backend>(
         }
     }
     match graph.objects.iter_mut().find(|(known, _)| *known == object) {
-        Some((_, held)) => *held = held.checked_add(count).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
+        Some((_, held)) => {
+            *held = held.checked_add(count).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
+        }
         None => graph.objects.push((object, count)),
     }
     Ok(())

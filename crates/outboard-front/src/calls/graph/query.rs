@@ -1,6 +1,8 @@
 //! Questions about graphs and nodes that have one answer for all kinds of nodes.
 
-use outboard_abi::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUgraphNodeType_enum as T};
+use outboard_abi::{
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUgraphNodeType_enum as T,
+};
 use outboard_wire::graph::{Edge, NodeParams};
 
 use crate::backend::{Backend, ObjectId, Result};
@@ -36,8 +38,12 @@ pub unsafe fn cuGraphGetNodes<B: Backend>(
     count: *mut usize,
 ) -> Result<()> {
     crate::state::ready(process)?;
-    let nodes: Vec<_> =
-        world(process).graph(ObjectId(graph as u64))?.nodes.iter().map(|node| *node as CUgraphNode).collect();
+    let nodes: Vec<_> = world(process)
+        .graph(ObjectId(graph as u64))?
+        .nodes
+        .iter()
+        .map(|node| *node as CUgraphNode)
+        .collect();
     // SAFETY: the program's out parameters.
     unsafe { give(&nodes, NO_NODE, out, count) }
 }
@@ -51,8 +57,15 @@ pub unsafe fn cuGraphGetRootNodes<B: Backend>(
     crate::state::ready(process)?;
     let roots: Vec<_> = {
         let world = world(process);
-        let is_root = |node: &&u64| world.nodes.get(node).is_some_and(|node| node.dependencies.is_empty());
-        world.graph(ObjectId(graph as u64))?.nodes.iter().filter(is_root).map(|node| *node as CUgraphNode).collect()
+        let is_root =
+            |node: &&u64| world.nodes.get(node).is_some_and(|node| node.dependencies.is_empty());
+        world
+            .graph(ObjectId(graph as u64))?
+            .nodes
+            .iter()
+            .filter(is_root)
+            .map(|node| *node as CUgraphNode)
+            .collect()
     };
     // SAFETY: the program's out parameters.
     unsafe { give(&roots, NO_NODE, out, count) }
@@ -101,7 +114,8 @@ pub unsafe fn cuGraphGetEdges_v2<B: Backend>(
     }
 }
 
-/// Gives the nodes at the ends of edges, and the edges' data. Without room for those they must be plain.
+/// Gives the nodes at the ends of edges, and the edges' data. Without room for those they must be
+/// plain.
 ///
 /// # Safety
 /// As of [`give`].
@@ -196,7 +210,8 @@ pub unsafe fn cuGraphNodeFindInClone<B: Backend>(
         let world = world(process);
         let graph = world.graph(ObjectId(clone as u64))?;
         require(graph.origin != ObjectId::NONE)?;
-        let is_it = |node: &&u64| world.nodes.get(node).is_some_and(|node| node.origin == original as u64);
+        let is_it =
+            |node: &&u64| world.nodes.get(node).is_some_and(|node| node.origin == original as u64);
         *graph.nodes.iter().find(is_it).ok_or(INVALID)?
     };
     // SAFETY: the program's out parameter.

@@ -40,7 +40,9 @@ pub unsafe fn cuKernelGetName<B: Backend>(
 ) -> Result<()> {
     if crate::handles::is(Kind::Function, handle as u64) {
         // SAFETY: as this function's; a function may stand in for a kernel.
-        return unsafe { crate::calls::function::cuFuncGetName(process, out, handle as CUfunction) };
+        return unsafe {
+            crate::calls::function::cuFuncGetName(process, out, handle as CUfunction)
+        };
     }
     let kernel = kernel(process, handle)?;
     // The name lives as long as the kernel's handle: the table keeps it.
@@ -74,7 +76,8 @@ pub unsafe fn cuKernelSetAttribute<B: Backend>(
 ) -> Result<()> {
     let (device, _) = crate::state::device(process, dev)?;
     let kernel = kernel(process, handle)?;
-    // For every context of the device: those that have the kernel now, and those to come. None may come in between.
+    // For every context of the device: those that have the kernel now, and those to come. None may
+    // come in between.
     let mut settings = kernel.settings.lock();
     let loaded = kernel.functions.load_full();
     let loaded = loaded.iter().filter_map(|(_, handle)| function::by_id(process, *handle).ok());

@@ -5,7 +5,9 @@ mod kernel;
 use core::ffi::{c_char, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
-use outboard_abi::{CUdeviceptr, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult};
+use outboard_abi::{
+    CUdeviceptr, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
+};
 
 use crate::backend::{Backend, Result, UnifiedPtr};
 use crate::border::{put, put_if, require, slice, text};
@@ -18,7 +20,8 @@ use crate::process::Process;
 
 pub use kernel::*;
 
-/// `CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE`: addresses of host functions, for devices that could call them.
+/// `CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE`: addresses of host functions, for devices
+/// that could call them.
 const HOST_TABLE: u32 = 0;
 /// `CU_LIBRARY_BINARY_IS_PRESERVED`: the program keeps the image until the library is unloaded.
 const BINARY_IS_PRESERVED: u32 = 1;
@@ -27,7 +30,11 @@ const BINARY_IS_PRESERVED: u32 = 1;
 ///
 /// # Safety
 /// `options` and `values` are null or have `count` elements.
-unsafe fn is_kept(options: *const CUlibraryOption, values: *const *mut c_void, count: c_uint) -> Result<bool> {
+unsafe fn is_kept(
+    options: *const CUlibraryOption,
+    values: *const *mut c_void,
+    count: c_uint,
+) -> Result<bool> {
     // SAFETY: by the contract above.
     let (options, values) = unsafe {
         // The options that exist are told by being there: cuBLAS passes no values.
@@ -88,7 +95,11 @@ pub unsafe fn cuLibraryLoadFromFile<B: Backend>(
     require(!out.is_null())?;
     // SAFETY: the program's options and string.
     let (jit, kept, name) = unsafe {
-        (jit::Options::read(jit_count, jit_options, jit_values)?, is_kept(options, values, count)?, text(name)?)
+        (
+            jit::Options::read(jit_count, jit_options, jit_values)?,
+            is_kept(options, values, count)?,
+            text(name)?,
+        )
     };
     // There is no memory of the program's to keep.
     require(!kept)?;
@@ -96,18 +107,25 @@ pub unsafe fn cuLibraryLoadFromFile<B: Backend>(
     unsafe { put(out, add(process, module::read_file(name)?, &jit)? as CUlibrary) }
 }
 
-pub unsafe fn cuLibraryUnload<B: Backend>(process: &'static Process<B>, handle: CUlibrary) -> Result<()> {
+pub unsafe fn cuLibraryUnload<B: Backend>(
+    process: &'static Process<B>,
+    handle: CUlibrary,
+) -> Result<()> {
     crate::state::ready(process)?;
     crate::capture::refuse_unsafe(process)?;
-    let library = process.libraries.table.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let library =
+        process.libraries.table.remove(handle as u64).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     library.unloaded.store(true, Ordering::Release);
     for handle in std::mem::take(&mut *library.kernels.lock()).into_values() {
         crate::library::kernel::remove(process, handle);
     }
     let modules = std::mem::take(&mut *library.modules.lock());
     let outcomes = modules.into_values().map(|module| module::unload(process, module.handle));
-    // All of them, whatever becomes of the others. A faulted context has nothing left to unload; that is no failure of this call.
-    outcomes.filter(|outcome| !outcome.is_err_and(crate::fault::is_sticky)).fold(Ok(()), Result::and)
+    // All of them, whatever becomes of the others. A faulted context has nothing left to unload;
+    // that is no failure of this call.
+    outcomes
+        .filter(|outcome| !outcome.is_err_and(crate::fault::is_sticky))
+        .fold(Ok(()), Result::and)
 }
 
 pub unsafe fn cuLibraryGetKernel<B: Backend>(
@@ -163,7 +181,8 @@ pub unsafe fn cuLibraryGetUnifiedFunction<B: Backend>(
     // SAFETY: the program's string.
     unsafe { text(name) }?;
     require(!out.is_null())?;
-    // Functions that host and device both call need a device with `UNIFIED_FUNCTION_POINTERS`, which none here reports.
+    // Functions that host and device both call need a device with `UNIFIED_FUNCTION_POINTERS`,
+    // which none here reports.
     Err(CUresult::CUDA_ERROR_NOT_FOUND)
 }
 
@@ -175,7 +194,8 @@ pub unsafe fn cuLibraryGetManaged<B: Backend>(
     name: *const c_char,
 ) -> Result<()> {
     let library = library(process, handle)?;
-    // The runtime asks before it has a context: its programs may use such variables before they use the device.
+    // The runtime asks before it has a context: its programs may use such variables before they use
+    // the device.
     let here = context::current_or_first(process)?;
     let module = library.module(process, &here)?;
     let mut address = 0;

@@ -4,7 +4,9 @@ use core::ffi::{c_int, c_ulonglong, c_void};
 use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
-use outboard_abi::{CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult};
+use outboard_abi::{
+    CUdeviceptr, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUmemoryPool, CUresult,
+};
 
 use crate::backend::{Backend, DevicePtr, ObjectId, Result, Token};
 use crate::border::{put, require};
@@ -24,7 +26,9 @@ pub unsafe fn cuMemPoolExportToShareableHandle<B: Backend>(
 ) -> Result<()> {
     let pool = resolve(process, pool)?;
     descriptor(kind, flags)?;
-    require(!out.is_null() && pool.origin == Origin::Created && pool.handle_types & vmm::POSIX != 0)?;
+    require(
+        !out.is_null() && pool.origin == Origin::Created && pool.handle_types & vmm::POSIX != 0,
+    )?;
     let fd = process.backend.export_pool(home(process, &pool)?, pool.id())?;
     // SAFETY: for this type of handle the out parameter is an `int`.
     unsafe { put(out.cast::<c_int>(), fd.into_raw_fd()) }
@@ -50,7 +54,8 @@ pub unsafe fn cuMemPoolImportFromShareableHandle<B: Backend>(
     });
     match imported {
         Ok(device) => {
-            let pool = Arc::new(Pool { handle: id, device, origin: Origin::Imported, handle_types: 0 });
+            let pool =
+                Arc::new(Pool { handle: id, device, origin: Origin::Imported, handle_types: 0 });
             process.pools.table.fill(id, pool.clone());
             // SAFETY: the program's out parameter.
             unsafe { put_pool(out, &pool) }
@@ -72,12 +77,19 @@ pub unsafe fn cuMemPoolExportPointer<B: Backend>(
     let address = DevicePtr(address);
     let (base, bytes, allocation) =
         memory::find(process, address.unified()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let Memory::Pooled(pool) = allocation.kind else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
+    let Memory::Pooled(pool) = allocation.kind else {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    };
     require(
         base == address.unified()
-            && process.pools.table.get(pool).is_some_and(|pool| pool.handle_types & vmm::POSIX != 0),
+            && process
+                .pools
+                .table
+                .get(pool)
+                .is_some_and(|pool| pool.handle_types & vmm::POSIX != 0),
     )?;
-    let reserved = process.backend.share_pooled(device_id(process, allocation.device)?, address, bytes)?;
+    let reserved =
+        process.backend.share_pooled(device_id(process, allocation.device)?, address, bytes)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUmemPoolPtrExportData { reserved }) }
 }
@@ -94,7 +106,14 @@ pub unsafe fn cuMemPoolImportPointer<B: Backend>(
     let token: Token = unsafe { data.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.reserved;
     let here = context::current(process)?;
     let (address, bytes) = here.note(process.backend.open_pooled(here.id, pool.id(), &token))?;
-    memory::insert_on(process, &here, pool.device, address.unified(), bytes, Memory::Pooled(pool.handle));
+    memory::insert_on(
+        process,
+        &here,
+        pool.device,
+        address.unified(),
+        bytes,
+        Memory::Pooled(pool.handle),
+    );
     // SAFETY: the program's out parameter.
     unsafe { put(out, address.0) }
 }

@@ -2,7 +2,9 @@
 
 use core::ffi::{c_int, c_uint};
 
-use outboard_abi::{CUaddress_mode, CUaddress_mode_enum, CUfilter_mode, CUfilter_mode_enum, CUresult, CUtexref};
+use outboard_abi::{
+    CUaddress_mode, CUaddress_mode_enum, CUfilter_mode, CUfilter_mode_enum, CUresult, CUtexref,
+};
 
 use super::{UNKNOWN, get, set};
 use crate::backend::{Backend, ReferenceSetting as S, Result};
@@ -10,7 +12,10 @@ use crate::border::put;
 use crate::process::Process;
 
 fn dimension(dimension: c_int) -> Result<u32> {
-    u32::try_from(dimension).ok().filter(|dimension| *dimension < 3).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    u32::try_from(dimension)
+        .ok()
+        .filter(|dimension| *dimension < 3)
+        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 pub unsafe fn cuTexRefSetAddressMode<B: Backend>(
@@ -28,7 +33,8 @@ pub unsafe fn cuTexRefGetAddressMode<B: Backend>(
     reference: CUtexref,
     dim: c_int,
 ) -> Result<()> {
-    let S::AddressMode(_, mode) = get(process, reference, S::AddressMode(dimension(dim)?, 0))? else {
+    let S::AddressMode(_, mode) = get(process, reference, S::AddressMode(dimension(dim)?, 0))?
+    else {
         return Err(UNKNOWN);
     };
     // SAFETY: the program's out parameter.
@@ -66,7 +72,9 @@ pub unsafe fn cuTexRefGetMipmapFilterMode<B: Backend>(
     out: *mut CUfilter_mode,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::MipmapFilter(mode) = get(process, reference, S::MipmapFilter(0))? else { return Err(UNKNOWN) };
+    let S::MipmapFilter(mode) = get(process, reference, S::MipmapFilter(0))? else {
+        return Err(UNKNOWN);
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, CUfilter_mode_enum(mode)) }
 }
@@ -84,7 +92,9 @@ pub unsafe fn cuTexRefGetMipmapLevelBias<B: Backend>(
     out: *mut f32,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::MipmapBias(bias) = get(process, reference, S::MipmapBias(0.0))? else { return Err(UNKNOWN) };
+    let S::MipmapBias(bias) = get(process, reference, S::MipmapBias(0.0))? else {
+        return Err(UNKNOWN);
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, bias) }
 }
@@ -104,7 +114,9 @@ pub unsafe fn cuTexRefGetMipmapLevelClamp<B: Backend>(
     most: *mut f32,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::MipmapClamp(low, high) = get(process, reference, S::MipmapClamp(0.0, 0.0))? else { return Err(UNKNOWN) };
+    let S::MipmapClamp(low, high) = get(process, reference, S::MipmapClamp(0.0, 0.0))? else {
+        return Err(UNKNOWN);
+    };
     // SAFETY: the program's out parameters.
     unsafe {
         put(least, low)?;
@@ -125,7 +137,9 @@ pub unsafe fn cuTexRefGetMaxAnisotropy<B: Backend>(
     out: *mut c_int,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::Anisotropy(most) = get(process, reference, S::Anisotropy(0))? else { return Err(UNKNOWN) };
+    let S::Anisotropy(most) = get(process, reference, S::Anisotropy(0))? else {
+        return Err(UNKNOWN);
+    };
     // SAFETY: the program's out parameter.
     unsafe { put(out, most as c_int) }
 }
@@ -136,7 +150,8 @@ pub unsafe fn cuTexRefSetBorderColor<B: Backend>(
     colour: *mut f32,
 ) -> Result<()> {
     // SAFETY: null or the program's four numbers.
-    let colour = unsafe { colour.cast::<[f32; 4]>().as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let colour =
+        unsafe { colour.cast::<[f32; 4]>().as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     set(process, reference, S::Border((colour[0], colour[1]), (colour[2], colour[3]))).map(drop)
 }
 
@@ -145,7 +160,8 @@ pub unsafe fn cuTexRefGetBorderColor<B: Backend>(
     out: *mut f32,
     reference: CUtexref,
 ) -> Result<()> {
-    let S::Border(first, second) = get(process, reference, S::Border((0.0, 0.0), (0.0, 0.0)))? else {
+    let S::Border(first, second) = get(process, reference, S::Border((0.0, 0.0), (0.0, 0.0)))?
+    else {
         return Err(UNKNOWN);
     };
     // SAFETY: the program's room for four numbers.

@@ -1,6 +1,8 @@
 //! Attributes of streams: defaults for the launches in them.
 
-use outboard_abi::{CUlaunchAttributeID_enum as L, CUresult, CUstream, CUstreamAttrID, CUstreamAttrValue};
+use outboard_abi::{
+    CUlaunchAttributeID_enum as L, CUresult, CUstream, CUstreamAttrID, CUstreamAttrValue,
+};
 use outboard_wire::launch::STREAM_ATTRIBUTES;
 
 use crate::backend::{Backend, Result};

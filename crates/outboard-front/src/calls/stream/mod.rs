@@ -6,14 +6,18 @@ mod values;
 
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use outboard_abi::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback};
+use outboard_abi::{
+    CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback,
+};
 
 use crate::backend::{Backend, Result};
 use crate::border::{put, put_if, require};
 use crate::context;
 use crate::process::Process;
 use crate::several::together;
-use crate::stream::{LEGACY, NON_BLOCKING, PER_THREAD, context_of, create, destroy, facts, find, resolve};
+use crate::stream::{
+    LEGACY, NON_BLOCKING, PER_THREAD, context_of, create, destroy, facts, find, resolve,
+};
 
 pub use super::managed::cuStreamAttachMemAsync;
 pub use attributes::*;
@@ -41,7 +45,10 @@ pub unsafe fn cuStreamCreateWithPriority<B: Backend>(
     unsafe { put(out, handle as CUstream) }
 }
 
-pub unsafe fn cuStreamDestroy_v2<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<()> {
+pub unsafe fn cuStreamDestroy_v2<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+) -> Result<()> {
     crate::state::ready(process)?;
     if matches!(stream as u64, 0 | LEGACY | PER_THREAD) {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
@@ -49,19 +56,28 @@ pub unsafe fn cuStreamDestroy_v2<B: Backend>(process: &'static Process<B>, strea
     destroy(process, stream as u64)
 }
 
-pub unsafe fn cuStreamDestroy<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<()> {
+pub unsafe fn cuStreamDestroy<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+) -> Result<()> {
     // SAFETY: as this function's.
     unsafe { cuStreamDestroy_v2(process, stream) }
 }
 
-pub unsafe fn cuStreamSynchronize<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<()> {
+pub unsafe fn cuStreamSynchronize<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+) -> Result<()> {
     let (here, stream) = resolve(process, stream)?;
     crate::capture::refuse_unsafe(process)?;
     here.pay()?;
     here.note(process.backend.stream_synchronize(here.id, stream))
 }
 
-pub unsafe fn cuStreamQuery<B: Backend>(process: &'static Process<B>, stream: CUstream) -> Result<()> {
+pub unsafe fn cuStreamQuery<B: Backend>(
+    process: &'static Process<B>,
+    stream: CUstream,
+) -> Result<()> {
     let (here, stream) = resolve(process, stream)?;
     crate::capture::refuse_unsafe(process)?;
     here.note(process.backend.stream_query(here.id, stream))
@@ -172,7 +188,8 @@ pub unsafe fn cuStreamGetId<B: Backend>(
     out: *mut c_ulonglong,
 ) -> Result<()> {
     let (here, found) = find(process, stream)?;
-    // Handles are unique in the process, as ids must be; the default stream needs one for each context.
+    // Handles are unique in the process, as ids must be; the default stream needs one for each
+    // context.
     let id = match found.object() {
         None => u64::from(here.id.0),
         Some(id) => id.0,

@@ -2,7 +2,10 @@
 
 use core::ffi::c_uint;
 
-use outboard_abi::{CUdevice_attribute as A, CUdeviceptr, CUstream, CUstreamBatchMemOpParams, cuuint32_t, cuuint64_t};
+use outboard_abi::{
+    CUdevice_attribute as A, CUdeviceptr, CUstream, CUstreamBatchMemOpParams, cuuint32_t,
+    cuuint64_t,
+};
 
 use crate::backend::{Backend, DevicePtr, Result};
 use crate::capture;

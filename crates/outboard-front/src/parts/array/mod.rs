@@ -33,7 +33,11 @@ pub(crate) struct Arrays {
 
 impl Arrays {
     pub(crate) const fn new() -> Arrays {
-        Arrays { table: Table::new(Kind::Array), mipmaps: Table::new(Kind::MipmappedArray), parts: Mutex::new(()) }
+        Arrays {
+            table: Table::new(Kind::Array),
+            mipmaps: Table::new(Kind::MipmappedArray),
+            parts: Mutex::new(()),
+        }
     }
 
     /// For tests: how many there are.

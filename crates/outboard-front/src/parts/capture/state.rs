@@ -1,4 +1,5 @@
-//! Captures under way: which streams take part, behind which nodes they stand, and which events carry that from one to another.
+//! Captures under way: which streams take part, behind which nodes they stand, and which events
+//! carry that from one to another.
 
 use std::collections::HashMap;
 use std::thread::ThreadId;
@@ -19,7 +20,9 @@ pub(crate) enum Mode {
 
 impl Mode {
     pub(crate) fn new(mode: u32) -> Option<Mode> {
-        [Mode::Global, Mode::ThreadLocal, Mode::Relaxed].into_iter().find(|known| *known as u32 == mode)
+        [Mode::Global, Mode::ThreadLocal, Mode::Relaxed]
+            .into_iter()
+            .find(|known| *known as u32 == mode)
     }
 }
 
@@ -102,13 +105,15 @@ impl Captures {
         self.members.values().filter(of_context).map(|member| member.capture).collect()
     }
 
-    /// Refuses a question about captures of the legacy default stream, which leaves the captures that are in its way as they are.
+    /// Refuses a question about captures of the legacy default stream, which leaves the captures
+    /// that are in its way as they are.
     pub(crate) fn mind_legacy(&self, ctx: ContextId) -> Result<()> {
         let free = self.before_legacy(ctx).is_empty();
         if free { Ok(()) } else { Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) }
     }
 
-    /// Refuses work in the legacy default stream of a context while a stream captures that it would have to wait for.
+    /// Refuses work in the legacy default stream of a context while a stream captures that it would
+    /// have to wait for.
     pub(crate) fn refuse_legacy(&mut self, ctx: ContextId) -> Result<()> {
         let ids = self.before_legacy(ctx);
         if ids.is_empty() {
@@ -120,8 +125,12 @@ impl Captures {
 
     /// Refuses to wait for a context in which anything captures.
     pub(crate) fn refuse_context(&mut self, ctx: ContextId) -> Result<()> {
-        let ids: Vec<u64> =
-            self.members.values().filter(|member| member.ctx == ctx).map(|member| member.capture).collect();
+        let ids: Vec<u64> = self
+            .members
+            .values()
+            .filter(|member| member.ctx == ctx)
+            .map(|member| member.capture)
+            .collect();
         if ids.is_empty() {
             return Ok(());
         }
@@ -129,17 +138,20 @@ impl Captures {
         Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses a call that may not be safe while others capture, as the modes of the captures and of the calling thread say.
+    /// Refuses a call that may not be safe while others capture, as the modes of the captures and
+    /// of the calling thread say.
     pub(crate) fn refuse_unsafe(&mut self, caller: Mode) -> Result<()> {
         let thread = std::thread::current().id();
         let prohibits = |capture: &Capture| match caller {
             Mode::Relaxed => false,
             Mode::ThreadLocal => capture.thread == thread && capture.mode != Mode::Relaxed,
             Mode::Global => {
-                capture.mode == Mode::Global || (capture.thread == thread && capture.mode == Mode::ThreadLocal)
+                capture.mode == Mode::Global
+                    || (capture.thread == thread && capture.mode == Mode::ThreadLocal)
             }
         };
-        let ids: Vec<u64> = self.all.iter().filter(|(_, capture)| prohibits(capture)).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> =
+            self.all.iter().filter(|(_, capture)| prohibits(capture)).map(|(id, _)| *id).collect();
         if ids.is_empty() {
             return Ok(());
         }
@@ -171,7 +183,8 @@ impl World {
         if others.peek().is_none() {
             return true;
         }
-        let behind: Vec<u64> = members.get(&origin).map_or(Vec::new(), |m| m.behind.iter().map(|e| e.node).collect());
+        let behind: Vec<u64> =
+            members.get(&origin).map_or(Vec::new(), |m| m.behind.iter().map(|e| e.node).collect());
         let before = self.before(&behind);
         others.all(|node| before.contains(&node))
     }

@@ -11,7 +11,8 @@ use crate::backend::Result;
 #[derive(Default)]
 pub(crate) struct Limits {
     known: Mutex<Known>,
-    /// Bytes of local memory for a thread of the kernel that needs most: to launch it, a driver raises the limit of the stack.
+    /// Bytes of local memory for a thread of the kernel that needs most: to launch it, a driver
+    /// raises the limit of the stack.
     local: AtomicU64,
 }
 
@@ -73,7 +74,10 @@ mod tests {
     #[test]
     fn what_was_told_is_known_until_it_is_set() {
         let limits = Limits::default();
-        assert_eq!(limits.get(HEAP, || Err(CUresult::CUDA_ERROR_UNKNOWN)), Err(CUresult::CUDA_ERROR_UNKNOWN));
+        assert_eq!(
+            limits.get(HEAP, || Err(CUresult::CUDA_ERROR_UNKNOWN)),
+            Err(CUresult::CUDA_ERROR_UNKNOWN)
+        );
         assert_eq!(limits.get(HEAP, || Ok(8)), Ok(8));
         assert_eq!(limits.get(STACK, || Ok(1024)), Ok(1024));
         assert_eq!(limits.get(HEAP, || Ok(9)), Ok(8));

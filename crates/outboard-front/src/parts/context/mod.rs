@@ -26,9 +26,11 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) storage: Storage,
     pub(crate) primary: bool,
-    /// For a context that stands for a green one: its work is the primary context's, in a share of the device.
+    /// For a context that stands for a green one: its work is the primary context's, in a share of
+    /// the device.
     pub(crate) green: Option<Green>,
-    /// The backend's name for it; 0 while a primary context is not active, and once a context is destroyed.
+    /// The backend's name for it; 0 while a primary context is not active, and once a context is
+    /// destroyed.
     pub(crate) id: AtomicU32,
     pub(crate) fault: Fault,
     pub(crate) flags: AtomicU32,
@@ -37,7 +39,8 @@ pub(crate) struct Context {
     /// An error that a call has returned, and that the next wait returns as well; 0 for none.
     pub(crate) owed: AtomicU32,
     pub(crate) destroyed: AtomicBool,
-    /// Retain count of a primary context, usage count of another one. Held while the backend opens and closes it.
+    /// Retain count of a primary context, usage count of another one. Held while the backend opens
+    /// and closes it.
     pub(crate) users: Mutex<u32>,
 }
 
@@ -60,7 +63,11 @@ pub(crate) struct Contexts {
 
 impl Contexts {
     pub(crate) const fn new() -> Contexts {
-        Contexts { table: Table::new(Kind::Context), last: AtomicU32::new(0), primary: OnceLock::new() }
+        Contexts {
+            table: Table::new(Kind::Context),
+            last: AtomicU32::new(0),
+            primary: OnceLock::new(),
+        }
     }
 
     /// A name for another context of a server.
@@ -144,7 +151,8 @@ impl Here {
 }
 
 impl Here {
-    /// Has the next wait in the context return an error, too: whoever made the call at hand may not look, and go on with wrong results.
+    /// Has the next wait in the context return an error, too: whoever made the call at hand may not
+    /// look, and go on with wrong results.
     pub(crate) fn owe(&self, error: CUresult) {
         self.context.owed.store(error.0, Ordering::Relaxed);
     }

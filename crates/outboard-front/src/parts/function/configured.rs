@@ -1,4 +1,5 @@
-//! The launch interface of before CUDA 4: a function keeps the shape and the parameters of its next launch.
+//! The launch interface of before CUDA 4: a function keeps the shape and the parameters of its next
+//! launch.
 
 /// What the next launch of a function is told.
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
-//! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are made.
+//! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are
+//! made.
 
 use std::collections::HashMap;
 
@@ -7,12 +8,13 @@ use outboard_wire::graph::NodeParams;
 
 use crate::parts::graph::model::{Given, Node};
 
-/// How many graphs and executables allocate each address: while there is one, freeing it ends only what a launch has allocated.
+/// How many graphs and executables allocate each address: while there is one, freeing it ends only
+/// what a launch has allocated.
 #[derive(Debug, Default)]
 pub(crate) struct Held(pub(crate) HashMap<DevicePtr, u32>);
 
-/// What a graph or an executable allocates: addresses, and whether it also frees them. Two nodes may have one address, the second after
-/// the first was freed.
+/// What a graph or an executable allocates: addresses, and whether it also frees them. Two nodes
+/// may have one address, the second after the first was freed.
 pub(crate) type Allocates = Vec<(DevicePtr, bool)>;
 
 impl Held {
@@ -32,5 +34,8 @@ pub(crate) fn allocated<'a>(nodes: impl Iterator<Item = &'a Node>) -> Allocates 
         }
     }
     let allocations = |address| addresses.iter().filter(|other| **other == address).count();
-    addresses.iter().map(|at| (*at, frees.get(at).is_some_and(|frees| *frees >= allocations(*at)))).collect()
+    addresses
+        .iter()
+        .map(|at| (*at, frees.get(at).is_some_and(|frees| *frees >= allocations(*at))))
+        .collect()
 }

@@ -35,7 +35,9 @@ impl Mirror {
         self.fresh.retain(|other| *other != node);
         let is_of = |from: &Edge, to: &u64| from.node == node || *to == node;
         self.log.retain(|edit| match edit {
-            GraphEdit::Connect { from, to } | GraphEdit::Disconnect { from, to } => !is_of(from, to),
+            GraphEdit::Connect { from, to } | GraphEdit::Disconnect { from, to } => {
+                !is_of(from, to)
+            }
             _ => true,
         });
     }
@@ -59,7 +61,8 @@ impl Mirror {
 }
 
 impl World {
-    /// The server that knows of a graph or of one inside it, and those in whose contexts nodes work that it does not know as they are.
+    /// The server that knows of a graph or of one inside it, and those in whose contexts nodes work
+    /// that it does not know as they are.
     pub(crate) fn servers(&self, graph: ObjectId) -> BTreeSet<ServerId> {
         let mut servers = BTreeSet::new();
         let mut graphs = vec![graph];

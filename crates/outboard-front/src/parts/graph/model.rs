@@ -13,7 +13,8 @@ use crate::parts::graph::mirror::Mirror;
 
 pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// Handles of graphs, nodes and executables: numbers that look like addresses, above those of [`crate::handles`], and never used again.
+/// Handles of graphs, nodes and executables: numbers that look like addresses, above those of
+/// [`crate::handles`], and never used again.
 pub(crate) const FIRST_HANDLE: u64 = 0x7800_0000_0000;
 
 /// What a graph is to others.
@@ -55,7 +56,8 @@ unsafe impl<T> Send for Plain<T> {}
 #[derive(Clone, Debug)]
 pub(crate) enum Given {
     Nothing,
-    /// Handles of function, kernel (or 0) and context; where each parameter lies, once somebody has asked.
+    /// Handles of function, kernel (or 0) and context; where each parameter lies, once somebody has
+    /// asked.
     Kernel {
         function: u64,
         kernel: u64,
@@ -103,7 +105,15 @@ pub(crate) struct World {
 
 impl Node {
     pub(crate) fn new(graph: ObjectId, params: NodeParams, given: Given) -> Node {
-        Node { graph, params, given, dependencies: Vec::new(), dependents: Vec::new(), origin: 0, sent: false }
+        Node {
+            graph,
+            params,
+            given,
+            dependencies: Vec::new(),
+            dependents: Vec::new(),
+            origin: 0,
+            sent: false,
+        }
     }
 }
 
@@ -164,7 +174,10 @@ impl World {
     pub(crate) fn check_dependencies(&self, graph: ObjectId, dependencies: &[Edge]) -> Result<()> {
         for (index, edge) in dependencies.iter().enumerate() {
             require(self.node(edge.node)?.graph == graph)?;
-            require(dependencies.len() > 64 || !dependencies[..index].iter().any(|other| other.node == edge.node))?;
+            require(
+                dependencies.len() > 64
+                    || !dependencies[..index].iter().any(|other| other.node == edge.node),
+            )?;
         }
         Ok(())
     }
@@ -200,7 +213,9 @@ impl World {
         for node in nodes() {
             match &node.params {
                 NodeParams::Child { graph, .. } => all.extend(self.allocates(*graph)),
-                NodeParams::Conditional(node) => all.extend(node.bodies.iter().flat_map(|body| self.allocates(*body))),
+                NodeParams::Conditional(node) => {
+                    all.extend(node.bodies.iter().flat_map(|body| self.allocates(*body)))
+                }
                 _ => {}
             }
         }
@@ -209,7 +224,11 @@ impl World {
 
     /// Lets `to` wait for `from.node`.
     pub(crate) fn connect(&mut self, graph: ObjectId, from: Edge, to: u64) -> Result<()> {
-        require(from.node != to && self.node(from.node)?.graph == graph && self.node(to)?.graph == graph)?;
+        require(
+            from.node != to
+                && self.node(from.node)?.graph == graph
+                && self.node(to)?.graph == graph,
+        )?;
         // The same edge once more is the program's mistake, and so is a circle.
         require(!self.node(to)?.dependencies.contains(&from))?;
         require(!self.is_behind(from.node, to))?;
@@ -242,17 +261,21 @@ impl World {
         self.before(&[node]).contains(&other)
     }
 
-    /// Checks that executables or nodes can be made of a graph, which is so as long as it has not been moved into a node.
+    /// Checks that executables or nodes can be made of a graph, which is so as long as it has not
+    /// been moved into a node.
     pub(crate) fn to_be_copied(&self, graph: ObjectId) -> Result<()> {
         let Role::Child(node) = self.graph(graph)?.role else { return Ok(()) };
         let moved = self.nodes.get(&node).map(|node| &node.params);
         require(!matches!(moved, Some(NodeParams::Child { moved: true, .. })))
     }
 
-    /// Whether a graph is another one, or inside a node there: such nodes belong to the same executable.
+    /// Whether a graph is another one, or inside a node there: such nodes belong to the same
+    /// executable.
     pub(crate) fn is_within(&self, mut graph: ObjectId, outer: ObjectId) -> bool {
         while graph != outer {
-            let Some(Role::Body(node) | Role::Child(node)) = self.graphs.get(&graph).map(|graph| graph.role) else {
+            let Some(Role::Body(node) | Role::Child(node)) =
+                self.graphs.get(&graph).map(|graph| graph.role)
+            else {
                 return false;
             };
             let Some(node) = self.nodes.get(&node) else { return false };
@@ -284,7 +307,8 @@ impl World {
         self.changed(handle)
     }
 
-    /// Remembers that the device must be told of a node's parameters, and of those of the nodes around it.
+    /// Remembers that the device must be told of a node's parameters, and of those of the nodes
+    /// around it.
     pub(crate) fn changed(&mut self, handle: u64) -> Result<()> {
         let (graph, sent) = {
             let node = self.node(handle)?;

@@ -20,7 +20,8 @@ pub(crate) struct Kernel {
     pub(crate) functions: ArcSwap<Vec<(ContextId, u64)>>,
     /// The function that was asked for last: mostly there is one context.
     pub(crate) recent: ArcSwapOption<Function>,
-    /// Attributes set for a device, for the contexts that will load the kernel later, in the order in which they were set first.
+    /// Attributes set for a device, for the contexts that will load the kernel later, in the order
+    /// in which they were set first.
     pub(crate) settings: Mutex<Vec<Setting>>,
 }
 
@@ -38,7 +39,8 @@ impl Kernel {
         self.recent.store(None);
         let known = self.functions.load_full();
         if known.iter().any(|(ctx, _)| *ctx == id) {
-            self.functions.store(Arc::new(known.iter().filter(|(ctx, _)| *ctx != id).copied().collect()));
+            self.functions
+                .store(Arc::new(known.iter().filter(|(ctx, _)| *ctx != id).copied().collect()));
         }
     }
 }

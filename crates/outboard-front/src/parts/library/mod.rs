@@ -1,4 +1,5 @@
-//! Libraries and kernels: images that belong to no context, loaded into each context that uses them.
+//! Libraries and kernels: images that belong to no context, loaded into each context that uses
+//! them.
 
 pub(crate) mod kernel;
 
@@ -35,7 +36,11 @@ pub(crate) struct Libraries {
 
 impl Libraries {
     pub(crate) const fn new() -> Libraries {
-        Libraries { table: Table::new(Kind::Library), kernels: Table::new(Kind::Kernel), said: AtomicBool::new(false) }
+        Libraries {
+            table: Table::new(Kind::Library),
+            kernels: Table::new(Kind::Kernel),
+            said: AtomicBool::new(false),
+        }
     }
 
     /// For tests: how many there are.

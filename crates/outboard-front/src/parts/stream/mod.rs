@@ -23,7 +23,8 @@ pub(crate) struct Object {
 /// The streams of a process.
 pub(crate) struct Streams {
     pub(crate) table: Table<Object>,
-    /// Default streams of threads that have ended, to be destroyed by the next thread that makes one.
+    /// Default streams of threads that have ended, to be destroyed by the next thread that makes
+    /// one.
     pub(crate) orphans: Mutex<Vec<u64>>,
 }
 

@@ -4,11 +4,12 @@
 #![allow(unused_imports, clippy::too_many_arguments)]
 
 use crate::backend::{
-    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Devices,
-    Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions,
-    Launch, LinkInput, Linking, Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools,
-    Rect, ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split,
-    SplitRequest, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
+    DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image,
+    Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind,
+    MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting,
+    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
+    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -45,14 +46,25 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    unsafe fn host_free(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize) -> Result<()> {
+    unsafe fn host_free(
+        &'static self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         // SAFETY: by the contract of this method.
         unsafe { server.host_free(ctx, memory, bytes) }
     }
 
     #[inline]
-    fn host_register(&'static self, ctx: ContextId, memory: *mut u8, bytes: usize, flags: u32) -> Result<()> {
+    fn host_register(
+        &'static self,
+        ctx: ContextId,
+        memory: *mut u8,
+        bytes: usize,
+        flags: u32,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.host_register(ctx, memory, bytes, flags)
     }
@@ -105,7 +117,13 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn context_open(&'static self, ctx: ContextId, device: DeviceId, flags: u32, primary: bool) -> Result<()> {
+    fn context_open(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        flags: u32,
+        primary: bool,
+    ) -> Result<()> {
         one_server(ctx.server(), [device.server()])?;
         let server = self.server(ctx.server())?;
         server.context_open(ctx, device, flags, primary)
@@ -154,13 +172,23 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn memory_alloc_async(&'static self, ctx: ContextId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
+    fn memory_alloc_async(
+        &'static self,
+        ctx: ContextId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr> {
         let server = self.server(ctx.server())?;
         server.memory_alloc_async(ctx, bytes, stream)
     }
 
     #[inline]
-    fn memory_free_async(&'static self, ctx: ContextId, address: DevicePtr, stream: StreamId) -> Result<()> {
+    fn memory_free_async(
+        &'static self,
+        ctx: ContextId,
+        address: DevicePtr,
+        stream: StreamId,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.memory_free_async(ctx, address, stream)
     }
@@ -185,7 +213,13 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn stream_create(&'static self, ctx: ContextId, stream: ObjectId, flags: u32, priority: i32) -> Result<()> {
+    fn stream_create(
+        &'static self,
+        ctx: ContextId,
+        stream: ObjectId,
+        flags: u32,
+        priority: i32,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_create(ctx, stream, flags, priority)
     }
@@ -209,7 +243,13 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn stream_wait_event(&'static self, ctx: ContextId, stream: StreamId, event: ObjectId, flags: u32) -> Result<()> {
+    fn stream_wait_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        event: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_wait_event(ctx, stream, event, flags)
     }
@@ -255,7 +295,13 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn event_record(&'static self, ctx: ContextId, event: ObjectId, stream: StreamId, flags: u32) -> Result<()> {
+    fn event_record(
+        &'static self,
+        ctx: ContextId,
+        event: ObjectId,
+        stream: StreamId,
+        flags: u32,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.event_record(ctx, event, stream, flags)
     }
@@ -279,7 +325,13 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn module_load(&'static self, ctx: ContextId, id: ObjectId, image: Image<'_>, log: &mut JitLog) -> Result<()> {
+    fn module_load(
+        &'static self,
+        ctx: ContextId,
+        id: ObjectId,
+        image: Image<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.module_load(ctx, id, image, log)
     }
@@ -309,7 +361,12 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn module_global(&'static self, ctx: ContextId, module: ObjectId, name: &str) -> Result<(DevicePtr, u64, bool)> {
+    fn module_global(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+    ) -> Result<(DevicePtr, u64, bool)> {
         let server = self.server(ctx.server())?;
         server.module_global(ctx, module, name)
     }
@@ -327,7 +384,12 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn function_set_cache_config(&'static self, ctx: ContextId, function: ObjectId, config: u32) -> Result<()> {
+    fn function_set_cache_config(
+        &'static self,
+        ctx: ContextId,
+        function: ObjectId,
+        config: u32,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.function_set_cache_config(ctx, function, config)
     }
@@ -364,7 +426,12 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn occupancy_clusters(&'static self, ctx: ContextId, launch: &Launch<'_>, largest: bool) -> Result<i32> {
+    fn occupancy_clusters(
+        &'static self,
+        ctx: ContextId,
+        launch: &Launch<'_>,
+        largest: bool,
+    ) -> Result<i32> {
         let server = self.server(ctx.server())?;
         server.occupancy_clusters(ctx, launch, largest)
     }
@@ -493,7 +560,13 @@ impl<S: Member> Arrays for Several<S> {
 
 impl<S: Member> BoxCopies for Several<S> {
     #[inline]
-    unsafe fn copy_box(&'static self, ctx: ContextId, copy: &BoxCopy, stream: StreamId, mode: CopyMode) -> Result<()> {
+    unsafe fn copy_box(
+        &'static self,
+        ctx: ContextId,
+        copy: &BoxCopy,
+        stream: StreamId,
+        mode: CopyMode,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         // SAFETY: by the contract of this method.
         unsafe { server.copy_box(ctx, copy, stream, mode) }
@@ -502,7 +575,12 @@ impl<S: Member> BoxCopies for Several<S> {
 
 impl<S: Member> Devices for Several<S> {
     #[inline]
-    fn texture_1d_width(&'static self, device: DeviceId, format: u32, channels: u32) -> Result<u64> {
+    fn texture_1d_width(
+        &'static self,
+        device: DeviceId,
+        format: u32,
+        channels: u32,
+    ) -> Result<u64> {
         let server = self.server(device.server())?;
         server.texture_1d_width(device, format, channels)
     }
@@ -516,7 +594,12 @@ impl<S: Member> Graphs for Several<S> {
     }
 
     #[inline]
-    fn graph_edit(&'static self, ctx: ContextId, graph: ObjectId, edits: Vec<GraphEdit>) -> Result<()> {
+    fn graph_edit(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        edits: Vec<GraphEdit>,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.graph_edit(ctx, graph, edits)
     }
@@ -535,7 +618,13 @@ impl<S: Member> Graphs for Several<S> {
     }
 
     #[inline]
-    fn graph_condition(&'static self, ctx: ContextId, graph: ObjectId, value: u32, flags: u32) -> Result<u64> {
+    fn graph_condition(
+        &'static self,
+        ctx: ContextId,
+        graph: ObjectId,
+        value: u32,
+        flags: u32,
+    ) -> Result<u64> {
         let server = self.server(ctx.server())?;
         server.graph_condition(ctx, graph, value, flags)
     }
@@ -560,19 +649,36 @@ impl<S: Member> Graphs for Several<S> {
     }
 
     #[inline]
-    fn graph_exec_update(&'static self, ctx: ContextId, exec: ObjectId, graph: ObjectId) -> Result<Updated> {
+    fn graph_exec_update(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        graph: ObjectId,
+    ) -> Result<Updated> {
         let server = self.server(ctx.server())?;
         server.graph_exec_update(ctx, exec, graph)
     }
 
     #[inline]
-    fn graph_exec_set(&'static self, ctx: ContextId, exec: ObjectId, node: u64, params: NodeParams) -> Result<()> {
+    fn graph_exec_set(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        params: NodeParams,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.graph_exec_set(ctx, exec, node, params)
     }
 
     #[inline]
-    fn graph_exec_enable(&'static self, ctx: ContextId, exec: ObjectId, node: u64, enabled: bool) -> Result<()> {
+    fn graph_exec_enable(
+        &'static self,
+        ctx: ContextId,
+        exec: ObjectId,
+        node: u64,
+        enabled: bool,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.graph_exec_enable(ctx, exec, node, enabled)
     }
@@ -603,14 +709,25 @@ impl<S: Member> Graphs for Several<S> {
     }
 
     #[inline]
-    fn graph_memory_get(&'static self, ctx: ContextId, device: DeviceId, attribute: u32) -> Result<u64> {
+    fn graph_memory_get(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        attribute: u32,
+    ) -> Result<u64> {
         one_server(ctx.server(), [device.server()])?;
         let server = self.server(ctx.server())?;
         server.graph_memory_get(ctx, device, attribute)
     }
 
     #[inline]
-    fn graph_memory_set(&'static self, ctx: ContextId, device: DeviceId, attribute: u32, value: u64) -> Result<()> {
+    fn graph_memory_set(
+        &'static self,
+        ctx: ContextId,
+        device: DeviceId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()> {
         one_server(ctx.server(), [device.server()])?;
         let server = self.server(ctx.server())?;
         server.graph_memory_set(ctx, device, attribute, value)
@@ -619,7 +736,12 @@ impl<S: Member> Graphs for Several<S> {
 
 impl<S: Member> GreenContexts for Several<S> {
     #[inline]
-    fn green_default_stream(&'static self, ctx: ContextId, green: ObjectId, stream: ObjectId) -> Result<()> {
+    fn green_default_stream(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        stream: ObjectId,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.green_default_stream(ctx, green, stream)
     }
@@ -631,7 +753,12 @@ impl<S: Member> GreenContexts for Several<S> {
     }
 
     #[inline]
-    fn context_resource(&'static self, ctx: ContextId, green: Option<ObjectId>, kind: u32) -> Result<Share> {
+    fn context_resource(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        kind: u32,
+    ) -> Result<Share> {
         let server = self.server(ctx.server())?;
         server.context_resource(ctx, green, kind)
     }
@@ -647,7 +774,13 @@ impl<S: Member> GreenContexts for Several<S> {
     }
 
     #[inline]
-    fn green_open(&'static self, ctx: ContextId, green: ObjectId, desc: ObjectId, flags: u32) -> Result<()> {
+    fn green_open(
+        &'static self,
+        ctx: ContextId,
+        green: ObjectId,
+        desc: ObjectId,
+        flags: u32,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.green_open(ctx, green, desc, flags)
     }
@@ -672,13 +805,23 @@ impl<S: Member> GreenContexts for Several<S> {
     }
 
     #[inline]
-    fn context_record(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_record(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.context_record(ctx, green, event)
     }
 
     #[inline]
-    fn context_wait(&'static self, ctx: ContextId, green: Option<ObjectId>, event: ObjectId) -> Result<()> {
+    fn context_wait(
+        &'static self,
+        ctx: ContextId,
+        green: Option<ObjectId>,
+        event: ObjectId,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.context_wait(ctx, green, event)
     }
@@ -694,13 +837,23 @@ impl<S: Member> HostCalls for Several<S> {
 
 impl<S: Member> Sharing for Several<S> {
     #[inline]
-    fn share_memory(&'static self, ctx: ContextId, address: DevicePtr, bytes: u64) -> Result<Token> {
+    fn share_memory(
+        &'static self,
+        ctx: ContextId,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
         let server = self.server(ctx.server())?;
         server.share_memory(ctx, address, bytes)
     }
 
     #[inline]
-    fn open_memory(&'static self, ctx: ContextId, token: &Token, flags: u32) -> Result<(DevicePtr, u64)> {
+    fn open_memory(
+        &'static self,
+        ctx: ContextId,
+        token: &Token,
+        flags: u32,
+    ) -> Result<(DevicePtr, u64)> {
         let server = self.server(ctx.server())?;
         server.open_memory(ctx, token, flags)
     }
@@ -730,7 +883,11 @@ impl<S: Member> Sharing for Several<S> {
     }
 
     #[inline]
-    fn import_physical(&'static self, memory: ObjectId, fd: BorrowedFd<'_>) -> Result<(u64, MemoryKind)> {
+    fn import_physical(
+        &'static self,
+        memory: ObjectId,
+        fd: BorrowedFd<'_>,
+    ) -> Result<(u64, MemoryKind)> {
         self.each(|server| server.import_physical(memory, fd))
     }
 
@@ -746,13 +903,23 @@ impl<S: Member> Sharing for Several<S> {
     }
 
     #[inline]
-    fn share_pooled(&'static self, home: DeviceId, address: DevicePtr, bytes: u64) -> Result<Token> {
+    fn share_pooled(
+        &'static self,
+        home: DeviceId,
+        address: DevicePtr,
+        bytes: u64,
+    ) -> Result<Token> {
         let server = self.server(home.server())?;
         server.share_pooled(home, address, bytes)
     }
 
     #[inline]
-    fn open_pooled(&'static self, ctx: ContextId, pool: ObjectId, token: &Token) -> Result<(DevicePtr, u64)> {
+    fn open_pooled(
+        &'static self,
+        ctx: ContextId,
+        pool: ObjectId,
+        token: &Token,
+    ) -> Result<(DevicePtr, u64)> {
         let server = self.server(ctx.server())?;
         server.open_pooled(ctx, pool, token)
     }
@@ -760,19 +927,35 @@ impl<S: Member> Sharing for Several<S> {
 
 impl<S: Member> Linking for Several<S> {
     #[inline]
-    fn link_create(&'static self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
+    fn link_create(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        options: &JitOptions,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.link_create(ctx, link, options)
     }
 
     #[inline]
-    fn link_add(&'static self, ctx: ContextId, link: ObjectId, input: LinkInput<'_>, log: &mut JitLog) -> Result<()> {
+    fn link_add(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        input: LinkInput<'_>,
+        log: &mut JitLog,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.link_add(ctx, link, input, log)
     }
 
     #[inline]
-    fn link_complete(&'static self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
+    fn link_complete(
+        &'static self,
+        ctx: ContextId,
+        link: ObjectId,
+        log: &mut JitLog,
+    ) -> Result<Vec<u8>> {
         let server = self.server(ctx.server())?;
         server.link_complete(ctx, link, log)
     }
@@ -834,7 +1017,12 @@ impl<S: Member> Peers for Several<S> {
     }
 
     #[inline]
-    fn peer_atomics(&'static self, src: DeviceId, dst: DeviceId, operations: &[u32]) -> Result<Vec<u32>> {
+    fn peer_atomics(
+        &'static self,
+        src: DeviceId,
+        dst: DeviceId,
+        operations: &[u32],
+    ) -> Result<Vec<u32>> {
         one_server(src.server(), [dst.server()])?;
         let server = self.server(src.server())?;
         server.peer_atomics(src, dst, operations)
@@ -867,19 +1055,35 @@ impl<S: Member> Pools for Several<S> {
     }
 
     #[inline]
-    fn pool_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32) -> Result<u64> {
+    fn pool_attribute(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        attribute: u32,
+    ) -> Result<u64> {
         let server = self.server(home.server())?;
         server.pool_attribute(home, pool, attribute)
     }
 
     #[inline]
-    fn pool_set_attribute(&'static self, home: DeviceId, pool: ObjectId, attribute: u32, value: u64) -> Result<()> {
+    fn pool_set_attribute(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        attribute: u32,
+        value: u64,
+    ) -> Result<()> {
         let server = self.server(home.server())?;
         server.pool_set_attribute(home, pool, attribute, value)
     }
 
     #[inline]
-    fn pool_set_access(&'static self, home: DeviceId, pool: ObjectId, access: &[(DeviceId, u32)]) -> Result<()> {
+    fn pool_set_access(
+        &'static self,
+        home: DeviceId,
+        pool: ObjectId,
+        access: &[(DeviceId, u32)],
+    ) -> Result<()> {
         one_server(home.server(), access.iter().map(|(device, _)| device.server()))?;
         let server = self.server(home.server())?;
         server.pool_set_access(home, pool, access)
@@ -893,7 +1097,13 @@ impl<S: Member> Pools for Several<S> {
     }
 
     #[inline]
-    fn pool_alloc(&'static self, ctx: ContextId, pool: ObjectId, bytes: u64, stream: StreamId) -> Result<DevicePtr> {
+    fn pool_alloc(
+        &'static self,
+        ctx: ContextId,
+        pool: ObjectId,
+        bytes: u64,
+        stream: StreamId,
+    ) -> Result<DevicePtr> {
         let server = self.server(ctx.server())?;
         server.pool_alloc(ctx, pool, bytes, stream)
     }
@@ -913,13 +1123,24 @@ impl<S: Member> References for Several<S> {
     }
 
     #[inline]
-    fn reference_find(&'static self, ctx: ContextId, module: ObjectId, name: &str, reference: ObjectId) -> Result<()> {
+    fn reference_find(
+        &'static self,
+        ctx: ContextId,
+        module: ObjectId,
+        name: &str,
+        reference: ObjectId,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.reference_find(ctx, module, name, reference)
     }
 
     #[inline]
-    fn reference_set(&'static self, ctx: ContextId, reference: ObjectId, setting: &ReferenceSetting) -> Result<u64> {
+    fn reference_set(
+        &'static self,
+        ctx: ContextId,
+        reference: ObjectId,
+        setting: &ReferenceSetting,
+    ) -> Result<u64> {
         let server = self.server(ctx.server())?;
         server.reference_set(ctx, reference, setting)
     }
@@ -974,19 +1195,34 @@ impl<S: Member> Streams for Several<S> {
     }
 
     #[inline]
-    fn stream_attribute(&'static self, ctx: ContextId, stream: StreamId, attribute: u32) -> Result<[u8; 64]> {
+    fn stream_attribute(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        attribute: u32,
+    ) -> Result<[u8; 64]> {
         let server = self.server(ctx.server())?;
         server.stream_attribute(ctx, stream, attribute)
     }
 
     #[inline]
-    fn stream_copy_attributes(&'static self, ctx: ContextId, dst: StreamId, src: StreamId) -> Result<()> {
+    fn stream_copy_attributes(
+        &'static self,
+        ctx: ContextId,
+        dst: StreamId,
+        src: StreamId,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_copy_attributes(ctx, dst, src)
     }
 
     #[inline]
-    fn stream_batch(&'static self, ctx: ContextId, stream: StreamId, operations: &[MemoryOperation]) -> Result<()> {
+    fn stream_batch(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        operations: &[MemoryOperation],
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.stream_batch(ctx, stream, operations)
     }
@@ -1008,7 +1244,13 @@ impl<S: Member> VirtualMemory for Several<S> {
     }
 
     #[inline]
-    fn vmm_reserve(&'static self, home: DeviceId, bytes: u64, align: u64, hint: DevicePtr) -> Result<DevicePtr> {
+    fn vmm_reserve(
+        &'static self,
+        home: DeviceId,
+        bytes: u64,
+        align: u64,
+        hint: DevicePtr,
+    ) -> Result<DevicePtr> {
         let server = self.server(home.server())?;
         server.vmm_reserve(home, bytes, align, hint)
     }

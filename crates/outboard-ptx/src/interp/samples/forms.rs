@@ -4,7 +4,8 @@ use super::{Domain, Sample, Tolerance};
 use crate::types::Type;
 
 const INTS: [Type; 6] = [Type::U16, Type::U32, Type::U64, Type::S16, Type::S32, Type::S64];
-const SMALL_INTS: [Type; 8] = [Type::U8, Type::S8, Type::U16, Type::S16, Type::U32, Type::S32, Type::U64, Type::S64];
+const SMALL_INTS: [Type; 8] =
+    [Type::U8, Type::S8, Type::U16, Type::S16, Type::U32, Type::S32, Type::U64, Type::S64];
 const BITS: [Type; 3] = [Type::B16, Type::B32, Type::B64];
 const ROUNDS: [&str; 4] = [".rn", ".rz", ".rm", ".rp"];
 const HALVES: [Type; 4] = [Type::F16, Type::F16x2, Type::BF16, Type::BF16x2];
@@ -61,7 +62,12 @@ impl List {
                 self.add(&format!("abs{ty}"), ty, &[ty]);
             }
         }
-        let wide = [(Type::U16, Type::U32), (Type::S16, Type::S32), (Type::U32, Type::U64), (Type::S32, Type::S64)];
+        let wide = [
+            (Type::U16, Type::U32),
+            (Type::S16, Type::S32),
+            (Type::U32, Type::U64),
+            (Type::S32, Type::S64),
+        ];
         for (ty, result) in wide {
             self.add(&format!("mul.wide{ty}"), result, &[ty, ty]);
             self.add(&format!("mad.wide{ty}"), result, &[ty, ty, result]);
@@ -82,19 +88,24 @@ impl List {
                 self.add(&format!("{op}{ty}"), ty, &[ty; 2]);
             }
         }
-        for (op, ty) in [("min", Type::S32), ("max", Type::S32), ("min", Type::S16x2), ("max", Type::S16x2)] {
+        for (op, ty) in
+            [("min", Type::S32), ("max", Type::S32), ("min", Type::S16x2), ("max", Type::S16x2)]
+        {
             self.add(&format!("{op}.relu{ty}"), ty, &[ty; 2]);
         }
         for ty in [Type::U32, Type::S32, Type::U64, Type::S64] {
             for op in ["add", "sub"] {
-                let body = format!("{op}.cc{ty} {{d}}, {{a}}, {{b}}; {op}c{ty} {{d}}, {{c}}, {{d}};");
+                let body =
+                    format!("{op}.cc{ty} {{d}}, {{a}}, {{b}}; {op}c{ty} {{d}}, {{c}}, {{d}};");
                 self.body(&format!("{op}.cc{ty} {op}c"), ty, &[ty; 3], &body);
                 let body = format!(
                     "{op}.cc{ty} {{d}}, {{a}}, {{b}}; {op}c.cc{ty} {{d}}, {{c}}, {{a}}; {op}c{ty} {{d}}, {{e}}, {{d}};"
                 );
                 self.body(&format!("{op}.cc{ty} {op}c.cc {op}c"), ty, &[ty; 4], &body);
             }
-            let body = format!("mad.lo.cc{ty} {{d}}, {{a}}, {{b}}, {{c}}; madc.hi{ty} {{d}}, {{a}}, {{b}}, {{e}};");
+            let body = format!(
+                "mad.lo.cc{ty} {{d}}, {{a}}, {{b}}, {{c}}; madc.hi{ty} {{d}}, {{a}}, {{b}}, {{e}};"
+            );
             self.body(&format!("mad.lo.cc{ty} madc.hi"), ty, &[ty; 4], &body);
         }
         for (a, b) in [(".u32", ".u32"), (".s32", ".s32"), (".u32", ".s32"), (".s32", ".u32")] {
@@ -107,7 +118,11 @@ impl List {
                 for types in [".u32.u32.u32", ".s32.s32.s32"] {
                     for end in ["", ".sat", ".add"] {
                         if !(end == ".sat" && matches!(op, "vavrg" | "vmin" | "vmax")) {
-                            self.add(&format!("{op}{lanes}{types}{end}"), Type::B32, &[Type::B32; 3]);
+                            self.add(
+                                &format!("{op}{lanes}{types}{end}"),
+                                Type::B32,
+                                &[Type::B32; 3],
+                            );
                         }
                     }
                 }
@@ -183,8 +198,9 @@ impl List {
         for ty in [Type::U32, Type::S32, Type::U64, Type::S64] {
             self.add(&format!("bfind{ty}"), Type::U32, &[ty]);
             self.add(&format!("bfind.shiftamt{ty}"), Type::U32, &[ty]);
-            let body =
-                format!("and.b32 {{b}}, {{b}}, 255; and.b32 {{c}}, {{c}}, 255; bfe{ty} {{d}}, {{a}}, {{b}}, {{c}};");
+            let body = format!(
+                "and.b32 {{b}}, {{b}}, 255; and.b32 {{c}}, {{c}}, 255; bfe{ty} {{d}}, {{a}}, {{b}}, {{c}};"
+            );
             self.body(&format!("bfe{ty}"), ty, &[ty, Type::U32, Type::U32], &body);
         }
         self.body(
@@ -256,7 +272,16 @@ impl List {
 
     fn halves(&mut self) {
         for ty in HALVES {
-            for op in ["add.rn", "sub.rn", "mul.rn", "min", "max", "min.NaN", "max.NaN", "min.xorsign.abs"] {
+            for op in [
+                "add.rn",
+                "sub.rn",
+                "mul.rn",
+                "min",
+                "max",
+                "min.NaN",
+                "max.NaN",
+                "min.xorsign.abs",
+            ] {
                 self.add(&format!("{op}{ty}"), ty, &[ty; 2]);
             }
             for op in ["fma.rn", "fma.rn.relu"] {
@@ -339,9 +364,15 @@ impl List {
                 "setp.gt.u32 %p, {{c}}, 9; setp.lt.{op}.s32 %p|%q, {{a}}, {{b}}, !%p; selp.u32 {{d}}, 1, 0, %p; \
                  @%q add.u32 {{d}}, {{d}}, 2;"
             );
-            self.body(&format!("setp.lt.{op}.s32"), Type::U32, &[Type::S32, Type::S32, Type::U32], &body);
+            self.body(
+                &format!("setp.lt.{op}.s32"),
+                Type::U32,
+                &[Type::S32, Type::S32, Type::U32],
+                &body,
+            );
         }
-        let body = "setp.lt.f16x2 %p|%q, {a}, {b}; selp.u32 {d}, 1, 0, %p; @%q add.u32 {d}, {d}, 2;";
+        let body =
+            "setp.lt.f16x2 %p|%q, {a}, {b}; selp.u32 {d}, 1, 0, %p; @%q add.u32 {d}, {d}, 2;";
         self.body("setp.lt.f16x2", Type::U32, &[Type::F16x2; 2], body);
         for (result, ty) in [
             (Type::U32, Type::S32),
@@ -383,8 +414,12 @@ impl List {
                 self.add(&format!("cvt.rzi{to}.bf16"), to, &[Type::BF16]);
             }
         }
-        let narrowing =
-            [(Type::F32, Type::F64), (Type::F16, Type::F32), (Type::F16, Type::F64), (Type::BF16, Type::F64)];
+        let narrowing = [
+            (Type::F32, Type::F64),
+            (Type::F16, Type::F32),
+            (Type::F16, Type::F64),
+            (Type::BF16, Type::F64),
+        ];
         for (to, from) in narrowing {
             for round in ROUNDS {
                 self.add(&format!("cvt{round}{to}{from}"), to, &[from]);
@@ -444,7 +479,11 @@ impl List {
             self.add(&format!("cvt.pack.sat{to}.s32"), Type::B32, &[Type::S32; 2]);
         }
         for to in [Type::U8, Type::S8] {
-            self.add(&format!("cvt.pack.sat{to}.s32.b32"), Type::B32, &[Type::S32, Type::S32, Type::B32]);
+            self.add(
+                &format!("cvt.pack.sat{to}.s32.b32"),
+                Type::B32,
+                &[Type::S32, Type::S32, Type::B32],
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Small kernels, one for each form of the scalar instructions, made by rule (opcode × type × modifiers), to hold
-//! implementations against one another: this interpreter, compiled code, a GPU.
+//! Small kernels, one for each form of the scalar instructions, made by rule (opcode × type ×
+//! modifiers), to hold implementations against one another: this interpreter, compiled code, a GPU.
 
 mod forms;
 
@@ -56,8 +56,9 @@ pub const INPUT_STRIDE: usize = 64;
 /// Bytes between the results of two threads.
 pub const OUTPUT_STRIDE: usize = 16;
 
-/// A module with a kernel `kN` for each sample, N its index. Parameters: addresses of results and inputs; each thread
-/// of a one-dimensional grid handles its own ([`OUTPUT_STRIDE`], [`INPUT_STRIDE`]).
+/// A module with a kernel `kN` for each sample, N its index. Parameters: addresses of results and
+/// inputs; each thread of a one-dimensional grid handles its own ([`OUTPUT_STRIDE`],
+/// [`INPUT_STRIDE`]).
 pub fn module(samples: &[Sample]) -> String {
     let mut text = String::from(".version 8.6\n.target sm_90\n.address_size 64\n");
     for (index, sample) in samples.iter().enumerate() {
@@ -103,22 +104,26 @@ impl Sample {
         }
         let result = register(self.output, 'd');
         let body = body.replace("{d}", &result);
-        text.push_str(&format!("{body}\nst.global.{} [%to], {result};\nret;\n}}\n", bits_of(self.output)));
+        text.push_str(&format!(
+            "{body}\nst.global.{} [%to], {result};\nret;\n}}\n",
+            bits_of(self.output)
+        ));
         text
     }
 
     /// Inputs number `index`: always the same for a form.
     pub fn case(&self, index: u64) -> Vec<u128> {
         // FNV-1a of the form, so that a new sample does not change the inputs of the others.
-        let name = self
-            .form
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
-        let input = |slot: u64| name.wrapping_add((4 * index + slot).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let name = self.form.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        let input =
+            |slot: u64| name.wrapping_add((4 * index + slot).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         self.inputs.iter().zip(0..).map(|(ty, slot)| pattern(*ty, mixed(input(slot)))).collect()
     }
 
-    /// The result of the interpreter for some inputs; `program` is the module of [`Sample::kernel`] with the given name.
+    /// The result of the interpreter for some inputs; `program` is the module of [`Sample::kernel`]
+    /// with the given name.
     ///
     /// # Errors
     ///
@@ -137,7 +142,13 @@ impl Sample {
 
     /// Whether inputs give a defined result; `expected` is the interpreter's.
     pub fn defined(&self, inputs: &[u128], expected: u128) -> bool {
-        let numbers = || self.inputs.iter().zip(inputs).map(|(ty, bits)| (*ty, *bits)).chain([(self.output, expected)]);
+        let numbers = || {
+            self.inputs
+                .iter()
+                .zip(inputs)
+                .map(|(ty, bits)| (*ty, *bits))
+                .chain([(self.output, expected)])
+        };
         let moderate = || {
             numbers().all(|(ty, bits)| {
                 (0..ty.bits() / ty.lane().bits()).all(|lane| {
@@ -151,7 +162,9 @@ impl Sample {
             Domain::All => true,
             Domain::Divisor => super::int::unsigned(self.inputs[1], inputs[1]) != 0,
             Domain::Moderate => moderate(),
-            Domain::Circle => moderate() && to_f64(self.inputs[0], inputs[0]).abs() <= std::f64::consts::PI,
+            Domain::Circle => {
+                moderate() && to_f64(self.inputs[0], inputs[0]).abs() <= std::f64::consts::PI
+            }
         }
     }
 
@@ -238,7 +251,8 @@ pub fn pattern(ty: Type, random: u64) -> u128 {
                 format.encode(&number, crate::ir::Round::NearestEven)
             }
             12 => sign | [0, 1, (1 << fraction) - 1, 1 << fraction][(bits & 3) as usize],
-            13 => [format.infinity(sign != 0), format.max_finite(sign != 0), format.nan(), sign][(bits & 3) as usize],
+            13 => [format.infinity(sign != 0), format.max_finite(sign != 0), format.nan(), sign]
+                [(bits & 3) as usize],
             _ => bits,
         });
     }

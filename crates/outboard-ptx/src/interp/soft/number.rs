@@ -5,7 +5,12 @@ use num_bigint::BigUint;
 use crate::ir::Round;
 
 /// `magnitude / 2^shift` rounded to an integer (multiplied for negative shifts).
-pub(super) fn round_shift(magnitude: &BigUint, shift: i64, negative: bool, round: Round) -> BigUint {
+pub(super) fn round_shift(
+    magnitude: &BigUint,
+    shift: i64,
+    negative: bool,
+    round: Round,
+) -> BigUint {
     let Ok(shift) = u64::try_from(shift) else { return magnitude << shift.unsigned_abs() };
     let kept = magnitude >> shift;
     let rest = magnitude - (&kept << shift);
@@ -63,7 +68,9 @@ impl Number {
     pub(in crate::interp) fn add(&self, other: &Number, round: Round) -> Number {
         match (self, other) {
             (Number::Nan, _) | (_, Number::Nan) => Number::Nan,
-            (Number::Infinity { negative: a }, Number::Infinity { negative: b }) if a != b => Number::Nan,
+            (Number::Infinity { negative: a }, Number::Infinity { negative: b }) if a != b => {
+                Number::Nan
+            }
             (Number::Infinity { negative }, _) | (_, Number::Infinity { negative }) => {
                 Number::Infinity { negative: *negative }
             }
@@ -94,11 +101,7 @@ impl Number {
         match (self, other) {
             (Number::Nan, _) | (_, Number::Nan) => Number::Nan,
             (Number::Infinity { .. }, other) | (other, Number::Infinity { .. }) => {
-                if other.is_zero() {
-                    Number::Nan
-                } else {
-                    Number::Infinity { negative }
-                }
+                if other.is_zero() { Number::Nan } else { Number::Infinity { negative } }
             }
             (
                 Number::Finite { magnitude: ma, exponent: ea, .. },
@@ -115,7 +118,9 @@ impl Number {
             (Number::Nan, _) | (_, Number::Nan) => Number::Nan,
             (Number::Infinity { .. }, Number::Infinity { .. }) => Number::Nan,
             (Number::Infinity { .. }, _) => Number::Infinity { negative },
-            (_, Number::Infinity { .. }) => Number::Finite { negative, magnitude: BigUint::ZERO, exponent: 0 },
+            (_, Number::Infinity { .. }) => {
+                Number::Finite { negative, magnitude: BigUint::ZERO, exponent: 0 }
+            }
             (a, b) if b.is_zero() => {
                 if a.is_zero() {
                     Number::Nan

@@ -7,14 +7,17 @@ use crate::ir::{Address, Base, MemOrder, Op, Scope, Var, VarId};
 use crate::types::{Space, Type};
 use crate::verify::{align_of, size_of};
 
-/// Bound on the frame of one activation in bytes (CUDA allows 512 KiB of local memory for each thread).
+/// Bound on the frame of one activation in bytes (CUDA allows 512 KiB of local memory for each
+/// thread).
 const MAX_FRAME: u64 = 1 << 24;
 
 impl<'s> Lower<'_, 's> {
     pub(super) fn params(&mut self, function: &ast::Function<'s>) -> Result<(), ErrorKind> {
         let both = [(&function.params, false), (&function.rets, true)];
         for (list, is_ret) in both {
-            let names = list.iter().flat_map(|variable| variable.names.iter().map(move |name| (variable, name)));
+            let names = list
+                .iter()
+                .flat_map(|variable| variable.names.iter().map(move |name| (variable, name)));
             for (index, (variable, declarator)) in names.enumerate() {
                 let index = index as u32;
                 let base = if is_ret { Base::Ret(index) } else { Base::Param(index) };
@@ -63,7 +66,9 @@ impl<'s> Lower<'_, 's> {
                     let offset = self.frame_size.next_multiple_of(u64::from(align));
                     self.frame_size = offset.saturating_add(size);
                     if self.frame_size > MAX_FRAME {
-                        return Err(ErrorKind::Declaration("the local variables are too large".into()));
+                        return Err(ErrorKind::Declaration(
+                            "the local variables are too large".into(),
+                        ));
                     }
                     self.frame_align = self.frame_align.max(align);
                     let id = VarId(self.vars.len() as u32);
@@ -86,10 +91,16 @@ impl<'s> Lower<'_, 's> {
         Ok(())
     }
 
-    fn register(&mut self, variable: &ast::Variable<'s>, declarator: &ast::Declarator<'s>) -> Result<(), ErrorKind> {
+    fn register(
+        &mut self,
+        variable: &ast::Variable<'s>,
+        declarator: &ast::Declarator<'s>,
+    ) -> Result<(), ErrorKind> {
         if !declarator.dims.is_empty() || declarator.init.is_some() {
             let name = excerpt(declarator.name);
-            return Err(ErrorKind::Declaration(format!("register '{name}' cannot be an array or have a value")));
+            return Err(ErrorKind::Declaration(format!(
+                "register '{name}' cannot be an array or have a value"
+            )));
         }
         match declarator.count {
             None => {
@@ -102,7 +113,12 @@ impl<'s> Lower<'_, 's> {
                 if scope.ranges.iter().any(|range| range.prefix == prefix) {
                     return Err(ErrorKind::Redefined(excerpt(prefix)));
                 }
-                scope.ranges.push(Range { prefix, count, ty: variable.ty, vector: variable.vector });
+                scope.ranges.push(Range {
+                    prefix,
+                    count,
+                    ty: variable.ty,
+                    vector: variable.vector,
+                });
                 Ok(())
             }
         }

@@ -8,7 +8,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("outboard-tokens-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("outboard-tokens-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Folder(path)
     }
@@ -37,11 +38,21 @@ fn a_token_is_accepted_until_it_expires_or_is_revoked() {
     assert_eq!(known.check(&other, at(1_900_000_000)).unwrap().owner, "bob");
     let expired = Unaccepted::NoLonger(record.id.clone(), State::Expired);
     assert_eq!(known.check(&token, at(2_000_000_000)), Err(expired));
-    for wrong in ["", "obt_", &token[..67], &format!("{token}0"), &token.to_uppercase(), &record.id, &record.hash] {
+    for wrong in [
+        "",
+        "obt_",
+        &token[..67],
+        &format!("{token}0"),
+        &token.to_uppercase(),
+        &record.id,
+        &record.hash,
+    ] {
         assert_eq!(known.check(wrong, at(1_900_000_000)), Err(Unaccepted::Unknown), "{wrong}");
     }
     assert!(known.take_changed() && !known.take_changed() && !known.is_over(&alice));
-    assert!(known.may_start(&alice, at(1_900_000_000)) && !known.may_start(&alice, at(2_000_000_000)));
+    assert!(
+        known.may_start(&alice, at(1_900_000_000)) && !known.may_start(&alice, at(2_000_000_000))
+    );
 
     assert_eq!(revoke(&folder.0, &record.id).unwrap(), 1);
     // As when somebody shows a token.
@@ -49,7 +60,10 @@ fn a_token_is_accepted_until_it_expires_or_is_revoked() {
     let revoked = Unaccepted::NoLonger(record.id.clone(), State::Revoked);
     assert_eq!(known.check(&token, at(1_900_000_000)), Err(revoked));
     assert!(known.take_changed(), "a change is noticed, though somebody has shown a token since");
-    assert!(!known.may_start(&alice, at(1_900_000_000)), "who has waited meanwhile does not get in");
+    assert!(
+        !known.may_start(&alice, at(1_900_000_000)),
+        "who has waited meanwhile does not get in"
+    );
     assert!(known.is_over(&alice), "its sessions end");
     assert!(!known.is_over(&Identity::user(0)) && !known.is_over(&Identity::anonymous()));
     assert_eq!(revoke(&folder.0, "bob").unwrap(), 1);
@@ -65,7 +79,10 @@ fn the_file_holds_no_token_and_is_its_owners_alone() {
     let path = file(&folder.0);
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(
-        text.contains(&record.id) && text.contains("alice") && !text.contains(&token) && !text.contains(&token[4..])
+        text.contains(&record.id)
+            && text.contains("alice")
+            && !text.contains(&token)
+            && !text.contains(&token[4..])
     );
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::metadata(&folder.0).unwrap().permissions().mode() & 0o777, 0o700);
@@ -95,7 +112,12 @@ fn a_damaged_file_lets_nobody_in_and_ends_nothing() {
     revoke_is_noticed_after_damage(&folder, &known, &alice, &record);
 }
 
-fn revoke_is_noticed_after_damage(folder: &Folder, known: &Known, alice: &Identity, record: &Record) {
+fn revoke_is_noticed_after_damage(
+    folder: &Folder,
+    known: &Known,
+    alice: &Identity,
+    record: &Record,
+) {
     let kept = Contents { tokens: vec![record.clone()] };
     std::fs::write(file(&folder.0), serde_json::to_vec(&kept).unwrap()).unwrap();
     revoke(&folder.0, &record.id).unwrap();
@@ -117,7 +139,9 @@ fn a_file_that_is_gone_lets_nobody_in_and_ends_nothing() {
     assert!(!known.is_over(&alice), "nobody has revoked it");
     std::fs::rename(&moved, file(&folder.0)).unwrap();
     known.refresh();
-    assert!(known.problem().is_none() && known.check(&token, now()).is_ok() && !known.is_over(&alice));
+    assert!(
+        known.problem().is_none() && known.check(&token, now()).is_ok() && !known.is_over(&alice)
+    );
     assert_eq!(list(&folder.0).unwrap(), [record]);
 }
 
@@ -125,8 +149,12 @@ fn a_file_that_is_gone_lets_nobody_in_and_ends_nothing() {
 fn a_tokens_name_is_its_own() {
     let folder = Folder::new("names");
     let (_, record) = create(&folder.0, "alice", None, Limits::default()).unwrap();
-    assert!(matches!(create(&folder.0, &record.id, None, Limits::default()), Err(TokenError::Owner(_))));
-    let twice = Contents { tokens: vec![record.clone(), Record { owner: "bob".into(), ..record.clone() }] };
+    assert!(matches!(
+        create(&folder.0, &record.id, None, Limits::default()),
+        Err(TokenError::Owner(_))
+    ));
+    let twice =
+        Contents { tokens: vec![record.clone(), Record { owner: "bob".into(), ..record.clone() }] };
     std::fs::write(file(&folder.0), serde_json::to_vec(&twice).unwrap()).unwrap();
     assert!(list(&folder.0).unwrap_err().to_string().contains(&record.id));
     assert!(Known::open(&folder.0).problem().is_some());
@@ -141,7 +169,10 @@ fn owners_have_plain_names_of_their_own() {
         assert!(!is_owner(name), "{name}");
     }
     let folder = Folder::new("owner");
-    assert!(matches!(create(&folder.0, "user:0", None, Limits::default()), Err(TokenError::Owner(_))));
+    assert!(matches!(
+        create(&folder.0, "user:0", None, Limits::default()),
+        Err(TokenError::Owner(_))
+    ));
 }
 
 #[test]
@@ -169,6 +200,7 @@ fn wrong_expired_and_revoked_take_the_same_time() {
         times[times.len() / 2]
     });
     let (least, most) = (medians.iter().min().unwrap(), medians.iter().max().unwrap());
-    // A look-up that stops at the first match, or compares up to the first difference, would be a multiple.
+    // A look-up that stops at the first match, or compares up to the first difference, would be a
+    // multiple.
     assert!(*most < *least * 3 / 2 + Duration::from_micros(2), "{medians:?}");
 }

@@ -17,8 +17,12 @@ fn point() -> Point {
 }
 
 fn full_start() -> Start {
-    let limits =
-        Limits { memory: Some(0x0101), sessions: Some(0x0202), multiprocessors: Some(55), bandwidth: Some(0x0303) };
+    let limits = Limits {
+        memory: Some(0x0101),
+        sessions: Some(0x0202),
+        multiprocessors: Some(55),
+        bandwidth: Some(0x0303),
+    };
     Start {
         session: 0x1112_1314_1516_1718,
         key: 0x2122_2324_2526_2728_292a_2b2c_2d2e_2f30,
@@ -63,7 +67,10 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
         ("lane", ToWorker::Lane { secure: true }),
         ("lane, not encrypted", ToWorker::Lane { secure: false }),
         ("board", ToWorker::Board),
-        ("answer", ToWorker::Answer { request: 0x0102_0304_0506_0708, payload: Some(vec![9, 10, 11]) }),
+        (
+            "answer",
+            ToWorker::Answer { request: 0x0102_0304_0506_0708, payload: Some(vec![9, 10, 11]) },
+        ),
         ("answer, none", ToWorker::Answer { request: 0x0102, payload: None }),
         ("memory", ToWorker::Memory),
         (
@@ -102,7 +109,13 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         temperature: Some(0x14),
         milliwatts: Some(0x15),
     };
-    let gauge = Gauge { ordinal: 0x0102, name: "a device".into(), uuid: "GPU-1".into(), memory: 0x0304, now };
+    let gauge = Gauge {
+        ordinal: 0x0102,
+        name: "a device".into(),
+        uuid: "GPU-1".into(),
+        memory: 0x0304,
+        now,
+    };
     let blind = Gauge { ordinal: 1, now: Gauges::default(), ..gauge.clone() };
     let contexts = vec![
         ContextMemory { ordinal: 1, free: 0x0203, total: 0x0405, size: Some(0x0607) },
@@ -114,20 +127,36 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         name: "launch".into(),
         begun: 0x0506,
         ended: 0x0708,
-        attributes: vec![("kernel".into(), Value::Text("axpy".into())), ("bytes".into(), Value::Number(0x090a))],
+        attributes: vec![
+            ("kernel".into(), Value::Text("axpy".into())),
+            ("bytes".into(), Value::Number(0x090a)),
+        ],
     };
     vec![
         ("welcomed", ToSupervisor::Welcomed),
-        ("failed", ToSupervisor::Failed { code: RefusalCode::NoDevice, sentence: "no device".into() }),
-        ("failed, a later reason", ToSupervisor::Failed { code: RefusalCode::Other(0x0102), sentence: "why".into() }),
+        (
+            "failed",
+            ToSupervisor::Failed { code: RefusalCode::NoDevice, sentence: "no device".into() },
+        ),
+        (
+            "failed, a later reason",
+            ToSupervisor::Failed { code: RefusalCode::Other(0x0102), sentence: "why".into() },
+        ),
         ("share", ToSupervisor::Share { request: 0x1112, token, kind: 4, payload: vec![1, 2] }),
         ("unshare", ToSupervisor::Unshare { token }),
         ("find", ToSupervisor::Find { request: 0x1112, token, kind: 7 }),
         (
             "ready",
-            ToSupervisor::Ready { snapshot: vec![7, 8, 9], contexts: contexts.clone(), window: Window::numbered(3) },
+            ToSupervisor::Ready {
+                snapshot: vec![7, 8, 9],
+                contexts: contexts.clone(),
+                window: Window::numbered(3),
+            },
         ),
-        ("ready, without a window", ToSupervisor::Ready { snapshot: Vec::new(), contexts, window: None }),
+        (
+            "ready, without a window",
+            ToSupervisor::Ready { snapshot: Vec::new(), contexts, window: None },
+        ),
         ("gauges", ToSupervisor::Gauges(vec![gauge, blind])),
         ("orphan", ToSupervisor::Orphan),
         ("kept", ToSupervisor::Kept { tag: 3 }),
@@ -136,7 +165,10 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         ("spans, none", ToSupervisor::Spans { spans: Vec::new(), dropped: 1, last: false }),
         ("quiet", ToSupervisor::Quiet { quiet: true }),
         ("wake", ToSupervisor::Wake),
-        ("room", ToSupervisor::Room { request: 0x0102, device: 0x0304, bytes: 0x0506, failed: true }),
+        (
+            "room",
+            ToSupervisor::Room { request: 0x0102, device: 0x0304, bytes: 0x0506, failed: true },
+        ),
         ("holds", ToSupervisor::Holds { device: 0x0102, bytes: 0x0304 }),
         ("scarce", ToSupervisor::Scarce { request: 0x0102, device: 0x0304 }),
         ("unknown", ToSupervisor::Unknown(200)),
@@ -150,7 +182,10 @@ fn payloads() -> String {
     let physical = SharedPhysical { bytes: 0x0102, kind: [3, 4, 5, 0x0607] };
     [
         payload("SharedMemory", &memory),
-        payload("SharedBlock", &SharedBlock { bytes: 0x0102, offset: 0x0304, block: 0x0506, device: 7 }),
+        payload(
+            "SharedBlock",
+            &SharedBlock { bytes: 0x0102, offset: 0x0304, block: 0x0506, device: 7 },
+        ),
         payload("SharedEvent", &event),
         payload("SharedPhysical", &physical),
         payload("SharedPool", &SharedPool { device: 0x0102 }),
@@ -163,7 +198,10 @@ fn payloads() -> String {
 fn payload<T: for<'a> Decode<'a> + Encode + PartialEq + Debug>(name: &str, value: &T) -> String {
     let whole = bytes(value);
     assert_eq!(&decode_all::<T>(&whole).unwrap(), value);
-    assert!((0..whole.len()).all(|cut| decode_all::<T>(&whole[..cut]).is_err()), "a part of {name} is read");
+    assert!(
+        (0..whole.len()).all(|cut| decode_all::<T>(&whole[..cut]).is_err()),
+        "a part of {name} is read"
+    );
     lines("struct", &[(name, value)])
 }
 
@@ -173,19 +211,27 @@ fn hex(bytes: &[u8]) -> String {
 
 /// What `golden.txt` has to say of the messages in one direction.
 fn lines<T: Encode>(direction: &str, messages: &[(&str, T)]) -> String {
-    messages.iter().map(|(name, message)| format!("{direction}.{name}: {}\n", hex(&bytes(message)))).collect()
+    messages
+        .iter()
+        .map(|(name, message)| format!("{direction}.{name}: {}\n", hex(&bytes(message))))
+        .collect()
 }
 
 #[test]
 fn everything_has_the_bytes_it_has_always_had() {
-    let now = lines("to_worker", &to_worker()) + &lines("to_supervisor", &to_supervisor()) + &payloads();
-    assert!(now == GOLDEN, "the messages have other bytes than golden.txt says; now they are\n{now}");
+    let now =
+        lines("to_worker", &to_worker()) + &lines("to_supervisor", &to_supervisor()) + &payloads();
+    assert!(
+        now == GOLDEN,
+        "the messages have other bytes than golden.txt says; now they are\n{now}"
+    );
 }
 
 #[test]
 fn everything_of_the_description_is_among_them() {
     for direction in ["to_worker.", "to_supervisor.", "struct."] {
-        let described = LOCK.lines().filter_map(|line| line.strip_prefix('"')?.strip_prefix(direction));
+        let described =
+            LOCK.lines().filter_map(|line| line.strip_prefix('"')?.strip_prefix(direction));
         let described: Vec<&str> = described.filter_map(|line| line.split('"').next()).collect();
         assert!(!described.is_empty());
         for name in described {
@@ -196,12 +242,19 @@ fn everything_of_the_description_is_among_them() {
 }
 
 /// Decodes what is cut off and what is longer, too.
-fn decodes<T: for<'a> Decode<'a> + Encode + PartialEq + Debug>(messages: &[(&str, T)], unknown: &T) {
+fn decodes<T: for<'a> Decode<'a> + Encode + PartialEq + Debug>(
+    messages: &[(&str, T)],
+    unknown: &T,
+) {
     for (name, message) in messages {
         let whole = bytes(message);
         assert_eq!(&decode_all::<T>(&whole).unwrap(), message, "{name}");
         for cut in 0..whole.len() {
-            assert!(decode_all::<T>(&whole[..cut]).is_err(), "{name}: {cut} of {} bytes decoded", whole.len());
+            assert!(
+                decode_all::<T>(&whole[..cut]).is_err(),
+                "{name}: {cut} of {} bytes decoded",
+                whole.len()
+            );
         }
         let longer = [whole, vec![0]].concat();
         assert_eq!(decode_all::<T>(&longer).is_ok(), message == unknown, "{name}: one byte more");

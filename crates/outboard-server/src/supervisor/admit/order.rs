@@ -24,7 +24,8 @@ use crate::supervisor::tally::Given;
 use crate::supervisor::warm::{self, Taken};
 use crate::supervisor::workers::{self, Worker};
 
-/// Connections of one owner, or one machine of those that have shown nothing, that only ask and need a worker for that.
+/// Connections of one owner, or one machine of those that have shown nothing, that only ask and
+/// need a worker for that.
 const MOST_QUESTIONS: usize = 64;
 
 /// Those of one of them, where so many may ask in all: the last quarter is for others.
@@ -81,8 +82,8 @@ impl Order {
     }
 }
 
-/// Has a worker, one that is warm if there is one, and waits until it has welcomed the client; or, if connections are encrypted, until it waits for
-/// the client: then how the client gets there.
+/// Has a worker, one that is warm if there is one, and waits until it has welcomed the client; or,
+/// if connections are encrypted, until it waits for the client: then how the client gets there.
 pub(super) async fn start(
     supervisor: &Supervisor,
     order: &Order,
@@ -92,19 +93,27 @@ pub(super) async fn start(
     let room = || {
         let most = supervisor.parts.sessions;
         let sentence = || format!("the server is at its limit of {most} workers; try again later");
-        if supervisor.sessions_left() == 0 { Err(refuse(RefusalCode::Busy, sentence())) } else { Ok(()) }
+        if supervisor.sessions_left() == 0 {
+            Err(refuse(RefusalCode::Busy, sentence()))
+        } else {
+            Ok(())
+        }
     };
     room()?;
     if order.kind != Kind::Session {
-        let (own, all) = supervisor.sessions.questions_of(&asker(&order.client.identity, order.peer));
+        let (own, all) =
+            supervisor.sessions.questions_of(&asker(&order.client.identity, order.peer));
         let most = supervisor.questions;
         let most_own = most_questions_of_one(most);
         if own >= most_own {
-            let sentence = format!("{most_own} programs of yours ask this server about its devices already");
+            let sentence =
+                format!("{most_own} programs of yours ask this server about its devices already");
             return Err(refuse(RefusalCode::OverLimit, sentence));
         }
         if all >= most {
-            let sentence = format!("{most} programs ask this server about its devices already; try again later");
+            let sentence = format!(
+                "{most} programs ask this server about its devices already; try again later"
+            );
             return Err(refuse(RefusalCode::Busy, sentence));
         }
     }
@@ -114,7 +123,8 @@ pub(super) async fn start(
     }
     if order.kind != Kind::Probe
         && order.platform.is_none()
-        && let Some(Taken { worker, ready, window }) = supervisor.warm.take(order.client.windows.as_deref()).await
+        && let Some(Taken { worker, ready, window }) =
+            supervisor.warm.take(order.client.windows.as_deref()).await
     {
         // Others may have come meanwhile.
         room()?;
@@ -124,7 +134,9 @@ pub(super) async fn start(
         let window = window.filter(|_| order.client.windows.is_some());
         match hand_over(supervisor, order, stream, worker, (window, true)).await {
             // It may have died before anybody noticed; the client has not heard from it.
-            Err(Failure::Lost(refusal)) => tracing::warn!(reason = refusal.sentence, "a warm worker was of no use"),
+            Err(Failure::Lost(refusal)) => {
+                tracing::warn!(reason = refusal.sentence, "a warm worker was of no use")
+            }
             outcome => return outcome,
         }
         room()?;
@@ -136,11 +148,13 @@ pub(super) async fn start(
     })?;
     let _cold = order.platform.is_none().then(|| supervisor.warm.cold());
     supervisor.tally.given(Given::New);
-    let window = warm::first_acceptable(order.client.windows.as_deref()).filter(|_| order.platform.is_none());
+    let window = warm::first_acceptable(order.client.windows.as_deref())
+        .filter(|_| order.platform.is_none());
     hand_over(supervisor, order, stream, worker, (window, false)).await
 }
 
-/// Hands the client to a worker, which has this window and may be warm, and waits until it has been welcomed.
+/// Hands the client to a worker, which has this window and may be warm, and waits until it has been
+/// welcomed.
 async fn hand_over(
     supervisor: &Supervisor,
     order: &Order,
@@ -154,11 +168,15 @@ async fn hand_over(
     let Client { name: client, process, identity, grace, .. } = order.client.clone();
     let (owner, token) = (&identity.owner, identity.token.as_deref());
     tracing::info!(session = %Number(session), peer = %order.peer, client, owner, token, kind = ?order.kind, warm, window = window.map(tracing::field::display), worker = worker.id(), "session starts");
-    let (probe, devices, platform) = (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
+    let (probe, devices, platform) =
+        (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
     let (lanes, local) = (config.lanes, supervisor.local.clone());
     let supervisor_id = std::process::id();
-    let made = order.encrypted.then(certificate::for_a_session).transpose().map_err(io::Error::other)?;
-    let go_there = made.as_ref().map(|(certificate, _)| Secure { fingerprint: Fingerprint::of(certificate).0, key });
+    let made =
+        order.encrypted.then(certificate::for_a_session).transpose().map_err(io::Error::other)?;
+    let go_there = made
+        .as_ref()
+        .map(|(certificate, _)| Secure { fingerprint: Fingerprint::of(certificate).0, key });
     let secure = made.map(|(certificate, key)| control::Secure { certificate, key });
     let start = Start {
         session,
@@ -179,11 +197,15 @@ async fn hand_over(
         window,
     };
     let lost = |reason: String| {
-        let sentence = format!("the server's worker ended before it could serve ({reason}); its log has the reason");
+        let sentence = format!(
+            "the server's worker ended before it could serve ({reason}); its log has the reason"
+        );
         Failure::Lost(Refusal { code: RefusalCode::WorkerFailed, sentence })
     };
-    let welcomed =
-        supervisor.sessions.open(worker, start, order.about(), stream).map_err(|error| lost(error.to_string()))?;
+    let welcomed = supervisor
+        .sessions
+        .open(worker, start, order.about(), stream)
+        .map_err(|error| lost(error.to_string()))?;
     match timeout(config.start_timeout, welcomed).await {
         Ok(Ok(Ok(()))) => Ok(go_there),
         Ok(Ok(Err(Unwelcome::Refused(refusal)))) => Err(Failure::Refused(refusal)),
@@ -197,7 +219,8 @@ async fn hand_over(
     }
 }
 
-/// Who a client is to others: those who have shown nothing are told apart by their machines, and by nothing that they say themselves.
+/// Who a client is to others: those who have shown nothing are told apart by their machines, and by
+/// nothing that they say themselves.
 pub(super) fn holder(identity: &Identity, peer: Peer) -> String {
     match peer {
         Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {

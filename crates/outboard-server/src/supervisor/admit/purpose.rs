@@ -56,7 +56,8 @@ pub(super) async fn serve(
     };
     let anybody = |_: &Identity| Ok(());
     let encrypted = matches!(way, Way::Secure { .. });
-    // Who is known is counted from here on: by the queue, among the sessions, or among those who ask.
+    // Who is known is counted from here on: by the queue, among the sessions, or among those who
+    // ask.
     let client = || client().inspect(|_| drop(seat.take()));
     let order = match purpose {
         Purpose::Lane { session, key } => {
@@ -65,21 +66,32 @@ pub(super) async fn serve(
                 Some(point) => ToWorker::ResumableLane { secure, point },
                 None => ToWorker::Lane { secure },
             };
-            supervisor.sessions.add(session, key, lane, stream.as_fd(), anybody).map_err(Failure::Refused)?;
+            supervisor
+                .sessions
+                .add(session, key, lane, stream.as_fd(), anybody)
+                .map_err(Failure::Refused)?;
             tracing::debug!(session = %Number(session), %peer, "lane");
             return Ok(());
         }
         Purpose::Resume { session, key } => {
             let point = more.get(RESUME).map_err(malformed)?;
-            let point = point.ok_or_else(|| refuse(RefusalCode::BadHello, "the hello does not say what has come"))?;
+            let point = point.ok_or_else(|| {
+                refuse(RefusalCode::BadHello, "the hello does not say what has come")
+            })?;
             let resume = ToWorker::GoOn { secure, point };
             let may = |identity: &Identity| supervisor.gate.goes_on(identity);
-            supervisor.sessions.add(session, key, resume, stream.as_fd(), may).map_err(Failure::Refused)?;
+            supervisor
+                .sessions
+                .add(session, key, resume, stream.as_fd(), may)
+                .map_err(Failure::Refused)?;
             tracing::info!(session = %Number(session), %peer, attempt = point.attempt, "the client is back");
             return Ok(());
         }
         Purpose::Memory { .. } if matches!(peer, Peer::Remote(_)) => {
-            return Err(refuse(RefusalCode::NotAllowed, "memory can be shared over the server's Unix socket only"));
+            return Err(refuse(
+                RefusalCode::NotAllowed,
+                "memory can be shared over the server's Unix socket only",
+            ));
         }
         Purpose::Memory { session, key } => {
             supervisor
@@ -103,7 +115,8 @@ pub(super) async fn serve(
         Purpose::Probe => {
             let client = client()?;
             if let Ok(Some(Reserve { devices })) = more.get(RESERVE) {
-                let (request, place) = enter(supervisor, &client, &devices, stream, peer, version).await?;
+                let (request, place) =
+                    enter(supervisor, &client, &devices, stream, peer, version).await?;
                 supervisor.queue.keep(&request, place);
             }
             if let Some(snapshot) = supervisor.warm.snapshot() {
@@ -113,7 +126,9 @@ pub(super) async fn serve(
         }
     };
     if let Some(secure) = start(supervisor, &order, stream.as_fd()).await? {
-        timeout(supervisor.config.hello_timeout, secure::send_on(stream, &secure)).await.map_err(io::Error::from)??;
+        timeout(supervisor.config.hello_timeout, secure::send_on(stream, &secure))
+            .await
+            .map_err(io::Error::from)??;
     }
     Ok(())
 }
@@ -161,12 +176,21 @@ async fn tell(
     stream: &mut impl Connection,
     peer: Peer,
 ) -> Result<(), Failure> {
-    let seat = supervisor.hellos.enter(peer.origin()).ok_or_else(|| Failure::Refused(too_many()))?;
+    let seat =
+        supervisor.hellos.enter(peer.origin()).ok_or_else(|| Failure::Refused(too_many()))?;
     let (software, lanes) = (env!("CARGO_PKG_VERSION").to_owned(), supervisor.config.lanes);
     let local = supervisor.local.clone();
-    let welcome =
-        Welcome { version: VERSION, software, session: 0, key: 0, lanes, snapshot, local, more: Extensions::default() }
-            .encode();
+    let welcome = Welcome {
+        version: VERSION,
+        software,
+        session: 0,
+        key: 0,
+        lanes,
+        snapshot,
+        local,
+        more: Extensions::default(),
+    }
+    .encode();
     // The client need not read it, and makes room for others if it does not.
     let tell = async {
         stream.write_all(&welcome).await?;

@@ -1,4 +1,5 @@
-//! The small HTTP server for metrics: three paths, few connections, little patience. Who asks for nothing makes room for who comes.
+//! The small HTTP server for metrics: three paths, few connections, little patience. Who asks for
+//! nothing makes room for who comes.
 
 use std::convert::Infallible;
 use std::io;
@@ -102,8 +103,11 @@ impl Listener {
                     continue;
                 }
             };
-            // Meanwhile others wait to be accepted: to turn them away would keep a probe out that comes among many silent connections.
-            let Some(seat) = seats.enter_or_wait(Origin::Machine(machine(peer.ip()))).await else { continue };
+            // Meanwhile others wait to be accepted: to turn them away would keep a probe out that
+            // comes among many silent connections.
+            let Some(seat) = seats.enter_or_wait(Origin::Machine(machine(peer.ip()))).await else {
+                continue;
+            };
             let supervisor = Rc::clone(&supervisor);
             tokio::task::spawn_local(async move {
                 tokio::select! {
@@ -155,7 +159,9 @@ async fn answer(supervisor: &Supervisor, request: &Request<Incoming>) -> Respons
     match request.uri().path() {
         "/metrics" => match super::metrics(supervisor, supervisor.gauges.read().await) {
             Ok(text) => respond(StatusCode::OK, OPENMETRICS, text),
-            Err(std::fmt::Error) => respond(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "metrics cannot be written\n"),
+            Err(std::fmt::Error) => {
+                respond(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "metrics cannot be written\n")
+            }
         },
         "/healthz" => respond(StatusCode::OK, PLAIN, "serving\n"),
         "/readyz" => match supervisor.why_not_ready() {
@@ -166,7 +172,11 @@ async fn answer(supervisor: &Supervisor, request: &Request<Incoming>) -> Respons
     }
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+fn respond(
+    status: StatusCode,
+    kind: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -189,7 +199,9 @@ mod tests {
         assert!(matches!(open("0.0.0.0:0", false), Err(MetricsError::Public(_))));
         assert!(open("0.0.0.0:0", true).unwrap() && open("127.0.0.1:0", false).unwrap());
         assert!(matches!(open("256.0.0.1:0", false), Err(MetricsError::Listen { .. })));
-        assert!(is_loopback("::1".parse().unwrap()) && is_loopback("::ffff:127.0.0.1".parse().unwrap()));
+        assert!(
+            is_loopback("::1".parse().unwrap()) && is_loopback("::ffff:127.0.0.1".parse().unwrap())
+        );
         assert!(!is_loopback("::".parse().unwrap()));
     }
 }

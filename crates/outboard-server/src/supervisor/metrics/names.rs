@@ -24,7 +24,9 @@ fn queries(value: &Value, found: &mut Vec<String>) {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match value {
-                    Value::String(text) if matches!(name.as_str(), "expr" | "definition") => found.push(text.clone()),
+                    Value::String(text) if matches!(name.as_str(), "expr" | "definition") => {
+                        found.push(text.clone())
+                    }
                     value => queries(value, found),
                 }
             }
@@ -47,10 +49,16 @@ fn asked(query: &str) -> Vec<(String, Vec<String>)> {
         let (word, behind) = rest.split_at(end);
         rest = behind;
         if word.starts_with("outboard_") || word.starts_with("process_") {
-            let selectors =
-                behind.strip_prefix('{').and_then(|inside| inside.split_once('}')).map_or("", |(inside, _)| inside);
+            let selectors = behind
+                .strip_prefix('{')
+                .and_then(|inside| inside.split_once('}'))
+                .map_or("", |(inside, _)| inside);
             let labels = selectors.split(',').filter_map(|part| part.split(['=', '!']).next());
-            let labels = labels.map(str::trim).filter(|label| !label.is_empty()).map(str::to_owned).collect();
+            let labels = labels
+                .map(str::trim)
+                .filter(|label| !label.is_empty())
+                .map(str::to_owned)
+                .collect();
             found.push((word.to_owned(), labels));
         }
     }
@@ -64,33 +72,50 @@ const ADDED: [&str; 2] = ["job", "instance"];
 pub(super) fn check(text: &str) {
     let told = told(text);
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    let read =
-        |name: &str| std::fs::read_to_string(deploy.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let read = |name: &str| {
+        std::fs::read_to_string(deploy.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
     let dashboard: Value = serde_json::from_str(&read("grafana/outboard.json")).unwrap();
     let mut all = Vec::new();
     queries(&dashboard, &mut all);
     let alerts = read("prometheus/outboard.rules.yml");
-    all.extend(alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ").map(str::to_owned)));
+    all.extend(
+        alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ").map(str::to_owned)),
+    );
     let mut used = BTreeSet::new();
     for query in &all {
         for (name, labels) in asked(query) {
-            let known = told.get(&name).unwrap_or_else(|| panic!("no server tells {name}, which `{query}` asks for"));
+            let known = told
+                .get(&name)
+                .unwrap_or_else(|| panic!("no server tells {name}, which `{query}` asks for"));
             for label in labels.iter().filter(|label| !ADDED.contains(&label.as_str())) {
-                assert!(known.contains(label), "{name} has no label {label}, which `{query}` asks for: {known:?}");
+                assert!(
+                    known.contains(label),
+                    "{name} has no label {label}, which `{query}` asks for: {known:?}"
+                );
             }
             used.insert(name);
         }
     }
-    assert!(all.len() > 25 && used.len() > 15, "queries were found: {} of {} metrics", all.len(), used.len());
+    assert!(
+        all.len() > 25 && used.len() > 15,
+        "queries were found: {} of {} metrics",
+        all.len(),
+        used.len()
+    );
     for name in told.keys().filter(|name| name.starts_with("outboard_")) {
-        let base = ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let base = ["_bucket", "_count", "_sum"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name);
         assert!(used.iter().any(|used| used.starts_with(base)), "nobody shows {name}");
     }
 }
 
 #[test]
 fn queries_are_understood() {
-    let query = r#"sum by (owner) (rate(outboard_x_total{job=~"$job", class="a_b"}[5m])) > outboard_y"#;
+    let query =
+        r#"sum by (owner) (rate(outboard_x_total{job=~"$job", class="a_b"}[5m])) > outboard_y"#;
     let wanted = vec![
         ("outboard_x_total".to_owned(), vec!["job".to_owned(), "class".to_owned()]),
         ("outboard_y".to_owned(), Vec::new()),

@@ -1,4 +1,5 @@
-//! Looking after one session's worker: hearing what it says, telling it what is for it, and ending it.
+//! Looking after one session's worker: hearing what it says, telling it what is for it, and ending
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,8 @@ use crate::number::Number;
 use crate::supervisor::workers::{Ended, Worker};
 use crate::trace::unix_now;
 
-/// How long a worker has to tell its client why the session is ended, and to end once it has turned from its supervisor.
+/// How long a worker has to tell its client why the session is ended, and to end once it has turned
+/// from its supervisor.
 const END_GRACE: Duration = Duration::from_secs(2);
 
 /// The client's welcome, or why there was none.
@@ -129,7 +131,9 @@ impl Attendant<'_> {
             }
             // It was still getting ready when it was given its client.
             ToSupervisor::Ready { .. } => {}
-            ToSupervisor::Spans { spans, dropped, last } => table.spans(session, spans, dropped, last),
+            ToSupervisor::Spans { spans, dropped, last } => {
+                table.spans(session, spans, dropped, last)
+            }
             ToSupervisor::Share { request, token, kind, payload } => {
                 let taken = table.shares.add(session, token, kind, payload, descriptor);
                 self.reply(request, taken.then_some((&[], None)));
@@ -141,7 +145,9 @@ impl Attendant<'_> {
             ToSupervisor::Quiet { quiet } => table.lending.answered(session, quiet),
             ToSupervisor::Holds { device, bytes } => table.lending.holds(session, device, bytes),
             ToSupervisor::Wake => self.wake(),
-            ToSupervisor::Room { request, device, bytes, failed } => self.make_room(request, device, bytes, failed),
+            ToSupervisor::Room { request, device, bytes, failed } => {
+                self.make_room(request, device, bytes, failed)
+            }
             ToSupervisor::Scarce { request, device } => {
                 let asked = table.want_memory(session, device);
                 self.reply(request, asked.then_some((&[], None)));
@@ -179,7 +185,8 @@ impl Attendant<'_> {
 
     /// Answers a request.
     fn reply(&self, request: u64, found: Option<(&[u8], Option<BorrowedFd<'_>>)>) {
-        let (payload, descriptor) = found.map_or((None, None), |(payload, fd)| (Some(payload.to_vec()), fd));
+        let (payload, descriptor) =
+            found.map_or((None, None), |(payload, fd)| (Some(payload.to_vec()), fd));
         if let Err(error) = self.worker.send(&ToWorker::Answer { request, payload }, descriptor) {
             tracing::warn!(session = %Number(self.session), %error, "an answer did not reach its worker");
         }
@@ -196,7 +203,10 @@ impl Attendant<'_> {
         let (session, table) = (self.session, Rc::clone(self.table));
         tokio::task::spawn_local(async move {
             if !table.lending.wake(session, &|other| table.idle(other)).await {
-                table.stop(session, "ended, as it was suspended and its memory could not be brought back");
+                table.stop(
+                    session,
+                    "ended, as it was suspended and its memory could not be brought back",
+                );
             }
         });
     }
@@ -220,15 +230,20 @@ impl Attendant<'_> {
             Ok(status) if status.is_success() || stopped => {
                 tracing::info!(session = %Number(session), seconds, "session ends")
             }
-            Ok(status) => tracing::warn!(session = %Number(session), seconds, %status, "session ends with its worker"),
-            Err(error) => tracing::error!(session = %Number(session), seconds, %error, "a worker cannot be waited for"),
+            Ok(status) => {
+                tracing::warn!(session = %Number(session), seconds, %status, "session ends with its worker")
+            }
+            Err(error) => {
+                tracing::error!(session = %Number(session), seconds, %error, "a worker cannot be waited for")
+            }
         }
         self.table.note_end(session, why, status.as_ref().is_ok_and(Ended::is_success));
         let ended = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         self.answer(Err(Unwelcome::Ended(ended)));
     }
 
-    /// How the worker has ended. Its end of the socket closes with its process; one that has closed it and lives is beyond orders.
+    /// How the worker has ended. Its end of the socket closes with its process; one that has closed
+    /// it and lives is beyond orders.
     async fn ended(&mut self) -> io::Result<Ended> {
         if let Ok(ended) = timeout(END_GRACE, self.worker.wait()).await {
             return ended;

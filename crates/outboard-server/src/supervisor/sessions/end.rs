@@ -31,7 +31,11 @@ impl Sessions {
     }
 
     /// Ends sessions, telling their clients why. Which ones is for `wanted` to say.
-    pub(in crate::supervisor) fn end(&self, sentence: &str, wanted: impl Fn(u64, &About) -> bool) -> Vec<u64> {
+    pub(in crate::supervisor) fn end(
+        &self,
+        sentence: &str,
+        wanted: impl Fn(u64, &About) -> bool,
+    ) -> Vec<u64> {
         let sessions = self.table.sessions.borrow();
         let ended = sessions.iter().filter(|(session, entry)| wanted(**session, &entry.about));
         let stop = |(session, entry): (&u64, &Entry)| {
@@ -48,8 +52,11 @@ impl Sessions {
         let all: Vec<u64> = self.table.sessions.borrow().keys().copied().collect();
         for session in all {
             if let Some(entry) = self.table.sessions.borrow().get(&session) {
-                // So that clients need not find out by trying to go on. If the message box is full, the worker is being stopped already.
-                let _ = entry.stop.try_send(Stop { sentence: Some("ended, as the server stops".to_owned()) });
+                // So that clients need not find out by trying to go on. If the message box is full,
+                // the worker is being stopped already.
+                let _ = entry
+                    .stop
+                    .try_send(Stop { sentence: Some("ended, as the server stops".to_owned()) });
             }
         }
         if tokio::time::timeout(STOP_GRACE, self.all_gone()).await.is_err() {
@@ -59,7 +66,8 @@ impl Sessions {
 }
 
 impl Table {
-    /// A session has ended, for its client to be told should it come back: as somebody wanted, or as its worker did.
+    /// A session has ended, for its client to be told should it come back: as somebody wanted, or
+    /// as its worker did.
     pub(super) fn note_end(&self, session: u64, why: Option<String>, well: bool) {
         let Some(key) = self.sessions.borrow().get(&session).map(|entry| entry.key) else { return };
         let otherwise = if well {

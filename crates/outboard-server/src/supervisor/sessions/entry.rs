@@ -103,7 +103,14 @@ impl Entry {
 
     pub(super) fn whose(&self, session: u64) -> Whose<'_> {
         let (about, client, welcomed) = (&self.about, &*self.client, self.welcomed.get());
-        Whose { session, about, client, worker: self.worker, transport: self.read().transport(), welcomed }
+        Whose {
+            session,
+            about,
+            client,
+            worker: self.worker,
+            transport: self.read().transport(),
+            welcomed,
+        }
     }
 
     pub(super) fn shown(&self, session: u64) -> Shown<'_> {
@@ -114,6 +121,15 @@ impl Entry {
             Phase::Ending => "ending",
         };
         let (about, devices, client) = (&self.about, &*self.devices, &*self.client);
-        Shown { session, about, worker: self.worker, devices, client, age: self.since.elapsed(), state, reading }
+        Shown {
+            session,
+            about,
+            worker: self.worker,
+            devices,
+            client,
+            age: self.since.elapsed(),
+            state,
+            reading,
+        }
     }
 }

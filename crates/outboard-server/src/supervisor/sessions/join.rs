@@ -34,7 +34,8 @@ impl Sessions {
             code: RefusalCode::Busy,
             sentence: format!("the connection cannot be handed to the session's worker: {reason}"),
         };
-        let connection = connection.try_clone_to_owned().map_err(|error| failed(error.to_string()))?;
+        let connection =
+            connection.try_clone_to_owned().map_err(|error| failed(error.to_string()))?;
         entry.further.try_send((what, connection)).map_err(|error| failed(error.to_string()))
     }
 
@@ -43,12 +44,19 @@ impl Sessions {
         self.table.sessions.borrow().get(&session).is_some_and(|entry| entry.proofs.is_some())
     }
 
-    /// The key of a session, if this proves that the client has it, by a keyed hash of `what`. Each proof is good for one connection.
-    pub(in crate::supervisor) fn proven(&self, session: u64, proof: &Proof, what: &[u8]) -> Result<u128, Refusal> {
+    /// The key of a session, if this proves that the client has it, by a keyed hash of `what`. Each
+    /// proof is good for one connection.
+    pub(in crate::supervisor) fn proven(
+        &self,
+        session: u64,
+        proof: &Proof,
+        what: &[u8],
+    ) -> Result<u128, Refusal> {
         let mut sessions = self.table.sessions.borrow_mut();
         let entry = sessions.get_mut(&session);
         let entry = entry.filter(|entry| bool::from(tls::tag(entry.key, what).ct_eq(&proof.tag)));
-        let entry = entry.ok_or_else(|| self.table.over.borrow().refusal_to(session, proof, what))?;
+        let entry =
+            entry.ok_or_else(|| self.table.over.borrow().refusal_to(session, proof, what))?;
         let proofs = entry.proofs.as_mut().ok_or_else(no_session)?;
         let is_new = proofs.len() < MOST_PROOFS && proofs.insert(proof.nonce);
         if is_new { Ok(entry.key) } else { Err(no_session()) }

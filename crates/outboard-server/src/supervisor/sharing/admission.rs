@@ -1,7 +1,8 @@
 //! Who is let in, who waits, and behind whom. Without sockets or a clock.
 //!
-//! First come, first served, for each device: who waits keeps what it waits for from those who came later, and nothing else. So nobody is held up by
-//! one who wants another device, and nobody is overtaken for ever.
+//! First come, first served, for each device: who waits keeps what it waits for from those who came
+//! later, and nothing else. So nobody is held up by one who wants another device, and nobody is
+//! overtaken for ever.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::tenure::Tenures;
 use super::{Mode, Modes};
 
-/// What a client wants. Fields that are added need a default: it is noted for servers of other releases.
+/// What a client wants. Fields that are added need a default: it is noted for servers of other
+/// releases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::supervisor) struct Request {
     /// For whom devices are exclusive: an owner, or the machine of clients that have shown nothing.
@@ -78,7 +80,9 @@ impl Request {
 
     /// Whether both want some device.
     fn meets(&self, other: &Request) -> bool {
-        self.devices.is_empty() || other.devices.is_empty() || self.devices.iter().any(|device| other.wants(*device))
+        self.devices.is_empty()
+            || other.devices.is_empty()
+            || self.devices.iter().any(|device| other.wants(*device))
     }
 }
 
@@ -92,7 +96,8 @@ impl Modes {
         let named = self.named.keys().chain(&one.devices).chain(&other.devices);
         // All devices: some are named nowhere. The first stands for them.
         let all: BTreeSet<u32> = named.copied().chain([0]).collect();
-        all.into_iter().find(|device| one.wants(*device) && other.wants(*device) && self.is_exclusive(*device))
+        all.into_iter()
+            .find(|device| one.wants(*device) && other.wants(*device) && self.is_exclusive(*device))
     }
 }
 
@@ -102,7 +107,13 @@ fn gib(bytes: u64) -> f64 {
 
 impl Admission {
     pub(super) fn new(policy: Policy) -> Admission {
-        Admission { policy, present: Vec::new(), waiting: Vec::new(), tenures: Tenures::default(), last: 0 }
+        Admission {
+            policy,
+            present: Vec::new(),
+            waiting: Vec::new(),
+            tenures: Tenures::default(),
+            last: 0,
+        }
     }
 
     /// Whether a request can be met beside these.
@@ -123,26 +134,38 @@ impl Admission {
             return Err(Obstacle { own: true, sentence });
         }
         if beside.len() >= self.policy.sessions {
-            return other(format!("the server has as many sessions as it takes ({})", self.policy.sessions));
+            return other(format!(
+                "the server has as many sessions as it takes ({})",
+                self.policy.sessions
+            ));
         }
         for one in beside.iter().filter(|one| one.holder != wanted.holder) {
             if let Some(device) = self.policy.modes.contested(wanted, one) {
                 // Other owners do not learn the holder's name.
                 let has = match self.holder(device) {
-                    Some(held) => format!("has had it since {}", held.since.strftime("%Y-%m-%d %H:%M UTC")),
+                    Some(held) => {
+                        format!("has had it since {}", held.since.strftime("%Y-%m-%d %H:%M UTC"))
+                    }
                     None => "comes first".to_owned(),
                 };
-                return other(format!("device {device} is for one owner at a time, and another one {has}"));
+                return other(format!(
+                    "device {device} is for one owner at a time, and another one {has}"
+                ));
             }
         }
         if let Some(offered) = self.policy.memory.filter(|_| self.policy.promises) {
-            let named: BTreeSet<u32> =
-                beside.iter().flat_map(|one| &one.devices).chain(&wanted.devices).copied().collect();
+            let named: BTreeSet<u32> = beside
+                .iter()
+                .flat_map(|one| &one.devices)
+                .chain(&wanted.devices)
+                .copied()
+                .collect();
             for device in named.into_iter().chain([0]).filter(|device| wanted.wants(*device)) {
                 let others = beside.iter().filter(|one| one.wants(device)).map(|one| one.memory);
                 let promised = others.fold(0, u64::saturating_add);
                 if promised.saturating_add(wanted.memory) > offered {
-                    let (needed, promised, offered) = (gib(wanted.memory), gib(promised), gib(offered));
+                    let (needed, promised, offered) =
+                        (gib(wanted.memory), gib(promised), gib(offered));
                     return other(format!(
                         "device {device} has no room for {needed:.1} GiB: {promised:.1} of {offered:.1} GiB are promised"
                     ));
@@ -156,14 +179,22 @@ impl Admission {
     fn judge(&self, wanted: &Request, ahead: usize) -> Result<(), Obstacle> {
         let present: Vec<&Request> = self.present.iter().map(|(_, one)| one).collect();
         self.fits(wanted, &present)?;
-        // Who has an exclusive device may use it from another process, too: the first one may be waiting for that.
-        let has_it = |one: &&Request| one.holder == wanted.holder && self.policy.modes.contested(one, wanted).is_some();
+        // Who has an exclusive device may use it from another process, too: the first one may be
+        // waiting for that.
+        let has_it = |one: &&Request| {
+            one.holder == wanted.holder && self.policy.modes.contested(one, wanted).is_some()
+        };
         if present.iter().any(has_it) {
             return Ok(());
         }
         // Who is kept out by its own owner's other sessions keeps nobody else out.
-        let counts = |one: &&Request| self.fits(one, &present).err().is_none_or(|obstacle| !obstacle.own);
-        let earlier = self.waiting[..ahead].iter().map(|(_, one)| one).filter(|one| one.meets(wanted)).filter(counts);
+        let counts =
+            |one: &&Request| self.fits(one, &present).err().is_none_or(|obstacle| !obstacle.own);
+        let earlier = self.waiting[..ahead]
+            .iter()
+            .map(|(_, one)| one)
+            .filter(|one| one.meets(wanted))
+            .filter(counts);
         let beside: Vec<&Request> = present.iter().copied().chain(earlier).collect();
         let crowded = |mut obstacle: Obstacle| {
             obstacle.sentence = format!("others came first; {}", obstacle.sentence);
@@ -174,15 +205,25 @@ impl Admission {
 
     /// Who has a device that is exclusive.
     fn holder(&self, device: u32) -> Option<Held> {
-        let there = self.present.iter().filter(|(_, one)| self.policy.modes.is_exclusive(device) && one.wants(device));
-        let since = |(number, one): &(u64, Request)| Some((self.tenures.since(*number, device)?, one.holder.clone()));
+        let there = self
+            .present
+            .iter()
+            .filter(|(_, one)| self.policy.modes.is_exclusive(device) && one.wants(device));
+        let since = |(number, one): &(u64, Request)| {
+            Some((self.tenures.since(*number, device)?, one.holder.clone()))
+        };
         let (since, holder) = there.filter_map(since).min()?;
         Some(Held { device, holder, since })
     }
 
     /// Who has which exclusive device. Of those that nobody has named, only so many are known.
     pub(super) fn holders(&self, known: usize) -> Vec<Held> {
-        let named = self.policy.modes.named.keys().chain(self.present.iter().flat_map(|(_, one)| &one.devices));
+        let named = self
+            .policy
+            .modes
+            .named
+            .keys()
+            .chain(self.present.iter().flat_map(|(_, one)| &one.devices));
         let all: BTreeSet<u32> = named.copied().chain(0..known.max(1) as u32).collect();
         all.into_iter().filter_map(|device| self.holder(device)).collect()
     }
@@ -193,7 +234,12 @@ impl Admission {
     }
 
     /// A client has come: its number, or why it is turned away.
-    pub(super) fn come(&mut self, wanted: Request, may_wait: bool, now: Timestamp) -> Result<u64, Refusal> {
+    pub(super) fn come(
+        &mut self,
+        wanted: Request,
+        may_wait: bool,
+        now: Timestamp,
+    ) -> Result<u64, Refusal> {
         self.last += 1;
         let number = self.last;
         match self.judge(&wanted, self.waiting.len()) {
@@ -201,10 +247,14 @@ impl Admission {
             Err(obstacle) => {
                 let code = if obstacle.own { RefusalCode::OverLimit } else { RefusalCode::Busy };
                 if !may_wait || self.policy.queue == 0 {
-                    return Err(Refusal { code, sentence: format!("{}; try again later", obstacle.sentence) });
+                    return Err(Refusal {
+                        code,
+                        sentence: format!("{}; try again later", obstacle.sentence),
+                    });
                 }
                 if self.waiting.len() >= self.policy.queue {
-                    let sentence = format!("{}, and the queue is full; try again later", obstacle.sentence);
+                    let sentence =
+                        format!("{}, and the queue is full; try again later", obstacle.sentence);
                     return Err(Refusal { code, sentence });
                 }
                 self.waiting.push((number, wanted));
@@ -215,7 +265,9 @@ impl Admission {
 
     /// How things stand for a client that has come.
     pub(super) fn look(&mut self, number: u64, now: Timestamp) -> Verdict {
-        let Some(at) = self.waiting.iter().position(|(one, _)| *one == number) else { return Verdict::In };
+        let Some(at) = self.waiting.iter().position(|(one, _)| *one == number) else {
+            return Verdict::In;
+        };
         match self.judge(&self.waiting[at].1, at) {
             Ok(()) => {
                 let (_, wanted) = self.waiting.remove(at);

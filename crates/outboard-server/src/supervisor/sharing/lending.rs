@@ -1,5 +1,5 @@
-//! Memory that idle sessions lend to others: the driver side of an idle session is suspended, its memory moved to the host, when another one
-//! needs room, and resumed at its next command.
+//! Memory that idle sessions lend to others: the driver side of an idle session is suspended, its
+//! memory moved to the host, when another one needs room, and resumed at its next command.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +18,8 @@ use crate::suspend::Action;
 
 /// How often somebody who needs room looks again.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a request for memory waits for somebody to become idle, beyond the time that counts as idle.
+/// How long a request for memory waits for somebody to become idle, beyond the time that counts as
+/// idle.
 const HOPE: Duration = Duration::from_secs(5);
 /// How long a worker may take to say whether it has something to do.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -48,7 +49,8 @@ struct Loan {
 /// The memory of all sessions.
 pub(in crate::supervisor) struct Lending {
     settings: Option<Oversubscribe>,
-    /// Suspends and resumes. An earlier server may have left suspended sessions to one that suspends none.
+    /// Suspends and resumes. An earlier server may have left suspended sessions to one that
+    /// suspends none.
     helper: Option<WorkerCommand>,
     /// Bytes of each device for all sessions together.
     memory: Option<u64>,
@@ -62,22 +64,41 @@ pub(in crate::supervisor) type Idle<'a> = &'a dyn Fn(u64) -> Option<Duration>;
 
 impl Lending {
     pub(in crate::supervisor) fn new(config: &Config) -> Lending {
-        let (settings, helper, memory) = (config.oversubscribe.clone(), config.helper.clone(), config.memory);
-        Lending { settings, helper, memory, loans: RefCell::default(), turn: tokio::sync::Mutex::new(()) }
+        let (settings, helper, memory) =
+            (config.oversubscribe.clone(), config.helper.clone(), config.memory);
+        Lending {
+            settings,
+            helper,
+            memory,
+            loans: RefCell::default(),
+            turn: tokio::sync::Mutex::new(()),
+        }
     }
 
-    /// Waits until no session is being suspended or resumed, and holds that up as long as the result lives.
+    /// Waits until no session is being suspended or resumed, and holds that up as long as the
+    /// result lives.
     pub(in crate::supervisor) async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// A session has been taken over, that holds so much of each device. One that may be suspended counts as if it were: to resume one that is not does no harm.
-    pub(in crate::supervisor) fn take_over(&self, session: u64, held: HashMap<u32, u64>, suspended: bool) {
+    /// A session has been taken over, that holds so much of each device. One that may be suspended
+    /// counts as if it were: to resume one that is not does no harm.
+    pub(in crate::supervisor) fn take_over(
+        &self,
+        session: u64,
+        held: HashMap<u32, u64>,
+        suspended: bool,
+    ) {
         self.with(session, |loan| (loan.held, loan.suspended) = (held, suspended));
     }
 
     /// A session begins. What is to be told to its worker goes to `orders`.
-    pub(in crate::supervisor) fn begin(&self, session: u64, worker: u32, orders: mpsc::UnboundedSender<ToWorker>) {
+    pub(in crate::supervisor) fn begin(
+        &self,
+        session: u64,
+        worker: u32,
+        orders: mpsc::UnboundedSender<ToWorker>,
+    ) {
         let (held, asked, left_alone_until) = (HashMap::new(), None, None);
         let loan = Loan { worker, held, suspended: false, orders, asked, left_alone_until };
         self.loans.borrow_mut().insert(session, loan);
@@ -113,7 +134,8 @@ impl Lending {
         held.saturating_add(bytes) <= memory
     }
 
-    /// Has room made for a session, so that it holds `bytes` of a device in all. `failed`: the driver has just refused it.
+    /// Has room made for a session, so that it holds `bytes` of a device in all. `failed`: the
+    /// driver has just refused it.
     pub(in crate::supervisor) async fn room(
         &self,
         session: u64,
@@ -160,7 +182,8 @@ impl Lending {
                 && loan.held.get(&device).is_some_and(|held| *held > 0)
                 && loan.left_alone_until.is_none_or(|until| until <= now)
         };
-        let waiting = loans.iter().filter(may).filter_map(|(other, _)| Some((idle(*other)?, *other)));
+        let waiting =
+            loans.iter().filter(may).filter_map(|(other, _)| Some((idle(*other)?, *other)));
         waiting.filter(|(time, _)| *time >= settings.idle).max().map(|(_, other)| other)
     }
 
@@ -171,7 +194,9 @@ impl Lending {
         let there: u64 = loans.values().filter(suspended).flat_map(|loan| loan.held.values()).sum();
         match self.settings.as_ref().and_then(|settings| settings.host_memory) {
             Some(most) => there.saturating_add(bytes) <= most,
-            None => available().is_none_or(|available| bytes.saturating_add(HOST_RESERVE) <= available),
+            None => {
+                available().is_none_or(|available| bytes.saturating_add(HOST_RESERVE) <= available)
+            }
         }
     }
 
@@ -195,7 +220,8 @@ impl Lending {
             let _ = loan.orders.send(ToWorker::Suspend);
         }
         if !matches!(timeout(ANSWER, answered).await, Ok(Ok(true))) {
-            // It has come back to life, and is heard of from now on. Should it close its gate yet, it is opened.
+            // It has come back to life, and is heard of from now on. Should it close its gate yet,
+            // it is opened.
             self.order(session, ToWorker::Resume);
             self.with(session, |loan| loan.left_alone_until = Some(Instant::now() + BUSY));
             return false;
@@ -226,8 +252,12 @@ impl Lending {
             {
                 let _turn = self.turn.lock().await;
                 let loan = |loan: &Loan| (loan.worker, loan.suspended, loan.held.clone());
-                let Some((worker, suspended, held)) = self.loans.borrow().get(&session).map(loan) else { return false };
-                let crowded = held.iter().find(|(device, bytes)| !self.fits(session, **device, **bytes));
+                let Some((worker, suspended, held)) = self.loans.borrow().get(&session).map(loan)
+                else {
+                    return false;
+                };
+                let crowded =
+                    held.iter().find(|(device, bytes)| !self.fits(session, **device, **bytes));
                 if !suspended {
                     self.order(session, ToWorker::Resume);
                     return true;
@@ -278,12 +308,16 @@ impl Lending {
 
     /// Has the helper do something to a worker.
     async fn help(&self, action: Action, worker: u32) -> Result<(), String> {
-        let Some(helper) = &self.helper else { return Err("there is no program that does it".to_owned()) };
+        let Some(helper) = &self.helper else {
+            return Err("there is no program that does it".to_owned());
+        };
         let mut command = Command::new(&helper.program);
         command.args(&helper.args).args([action.name(), &worker.to_string()]).kill_on_drop(true);
         command.envs(helper.env.iter().map(|(name, value)| (name, value)));
         command.stdin(std::process::Stdio::null());
-        let output = timeout(LONGEST, command.output()).await.map_err(|_| "the driver took too long".to_owned())?;
+        let output = timeout(LONGEST, command.output())
+            .await
+            .map_err(|_| "the driver took too long".to_owned())?;
         let output = output.map_err(|error| error.to_string())?;
         match output.status.success() {
             true => Ok(()),

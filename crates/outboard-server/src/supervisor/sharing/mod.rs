@@ -1,4 +1,5 @@
-//! How a server's devices are shared: who may use them at once, what each session may have, and who waits.
+//! How a server's devices are shared: who may use them at once, what each session may have, and who
+//! waits.
 
 mod admission;
 mod lending;
@@ -50,7 +51,8 @@ pub struct Config {
     pub patience: Option<Duration>,
     /// Whether idle sessions lend their memory.
     pub oversubscribe: Option<Oversubscribe>,
-    /// Starts [`suspend::run`](crate::suspend::run), with an action and a process added. Needed as soon as any session may be suspended.
+    /// Starts [`suspend::run`](crate::suspend::run), with an action and a process added. Needed as
+    /// soon as any session may be suspended.
     pub helper: Option<super::WorkerCommand>,
 }
 
@@ -59,7 +61,8 @@ pub struct Config {
 pub struct Oversubscribe {
     /// How long a session must not have been heard of.
     pub idle: Duration,
-    /// Bytes of the host's memory that suspended sessions may take; what is free there unless this says so.
+    /// Bytes of the host's memory that suspended sessions may take; what is free there unless this
+    /// says so.
     pub host_memory: Option<u64>,
 }
 
@@ -86,7 +89,9 @@ impl std::str::FromStr for Modes {
                 None => modes.usual = part.parse()?,
                 Some((index, mode)) => {
                     let index = index.trim();
-                    let index = index.parse().map_err(|_| format!("`{index}` is not the index of a device"))?;
+                    let index = index
+                        .parse()
+                        .map_err(|_| format!("`{index}` is not the index of a device"))?;
                     modes.named.insert(index, mode.parse()?);
                 }
             }

@@ -99,7 +99,8 @@ impl Queue {
         self.0.admission.borrow().holders(known)
     }
 
-    /// Lets a client in, at once or in its turn. `may_wait`: it understands that it has to. `stopping` says why nobody is let in any more.
+    /// Lets a client in, at once or in its turn. `may_wait`: it understands that it has to.
+    /// `stopping` says why nobody is let in any more.
     pub(in crate::supervisor) async fn enter(
         &self,
         request: Request,
@@ -110,7 +111,12 @@ impl Queue {
         if let Some(place) = self.take_kept(&request) {
             return Ok(place);
         }
-        let number = self.0.admission.borrow_mut().come(request, may_wait, Timestamp::now()).map_err(Turned::Away)?;
+        let number = self
+            .0
+            .admission
+            .borrow_mut()
+            .come(request, may_wait, Timestamp::now())
+            .map_err(Turned::Away)?;
         // From here on, whatever happens to this client, its place is free afterwards.
         let place = Rc::new(Place { number, queue: self.clone() });
         let began = Instant::now();
@@ -133,14 +139,21 @@ impl Queue {
             }
             let left = self.0.patience.map(|patience| patience.saturating_sub(began.elapsed()));
             if left.is_some_and(|left| left.is_zero()) {
-                let sentence = format!("after {} seconds in the queue: {sentence}", began.elapsed().as_secs());
+                let sentence =
+                    format!("after {} seconds in the queue: {sentence}", began.elapsed().as_secs());
                 return Err(Turned::Away(Refusal { code: RefusalCode::Busy, sentence }));
             }
             let waiting = Waiting { place: ahead, sentence };
-            if told.as_ref().is_none_or(|(when, what)| *what != waiting || when.elapsed() >= AGAIN) {
+            if told.as_ref().is_none_or(|(when, what)| *what != waiting || when.elapsed() >= AGAIN)
+            {
                 if told.is_none() {
                     let all = self.0.admission.borrow().waiting();
-                    tracing::info!(place = waiting.place, all, reason = waiting.sentence, "a client waits");
+                    tracing::info!(
+                        place = waiting.place,
+                        all,
+                        reason = waiting.sentence,
+                        "a client waits"
+                    );
                 }
                 let message = waiting.encode(VERSION);
                 match timeout(TELLING, stream.write_all(&message)).await {
@@ -165,7 +178,8 @@ impl Queue {
         }
     }
 
-    /// Goes on with the place that an earlier server has given, whether or not it would be given now.
+    /// Goes on with the place that an earlier server has given, whether or not it would be given
+    /// now.
     pub(in crate::supervisor) fn take_over(&self, request: Request, since: Timestamp) -> Rc<Place> {
         let number = self.0.admission.borrow_mut().go_on(request, since);
         Rc::new(Place { number, queue: self.clone() })
@@ -174,7 +188,8 @@ impl Queue {
     /// Keeps a place for a while, for a session of the same holder on the same devices.
     pub(in crate::supervisor) fn keep(&self, request: &Request, place: Rc<Place>) {
         let number = place.number;
-        let (holder, devices, memory) = (request.holder.clone(), request.devices.clone(), request.memory);
+        let (holder, devices, memory) =
+            (request.holder.clone(), request.devices.clone(), request.memory);
         let surplus = {
             let mut kept = self.0.kept.borrow_mut();
             let own: Vec<usize> = (0..kept.len()).filter(|at| kept[*at].holder == holder).collect();
@@ -205,7 +220,9 @@ impl Queue {
     fn take_kept(&self, request: &Request) -> Option<Rc<Place>> {
         let mut kept = self.0.kept.borrow_mut();
         let at = kept.iter().position(|one| {
-            one.holder == request.holder && one.devices == request.devices && one.memory == request.memory
+            one.holder == request.holder
+                && one.devices == request.devices
+                && one.memory == request.memory
         })?;
         let place = kept.remove(at).place;
         self.0.admission.borrow_mut().rename(place.number, &request.client);
@@ -236,7 +253,11 @@ mod tests {
 
     #[test]
     fn few_places_are_kept_for_a_while_and_for_what_they_were_asked_for() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let queue = Queue::new(&Config { sessions: Some(3), ..Config::default() }, true);
             let mut places = Vec::new();
@@ -247,7 +268,10 @@ mod tests {
             // The first of three was given up for the third.
             assert_eq!(queue.0.kept.borrow().len(), MOST_KEPT);
             let other = comes(&queue, "b", 5).await.expect("one place is free");
-            assert!(comes(&queue, "b", 5).await.is_none(), "those that are kept are not for others");
+            assert!(
+                comes(&queue, "b", 5).await.is_none(),
+                "those that are kept are not for others"
+            );
             assert!(comes(&queue, "a", 6).await.is_none(), "nor for more than was asked for");
             let own = comes(&queue, "a", 5).await.expect("its own");
             sleep(KEPT + Duration::from_secs(1)).await;

@@ -1,4 +1,5 @@
-//! Since when somebody has a device. Sessions of one holder come and go; the device is the holder's from the first until none is left.
+//! Since when somebody has a device. Sessions of one holder come and go; the device is the holder's
+//! from the first until none is left.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,8 @@ impl Tenures {
 
     /// Since when the holder of this number has had a device.
     pub(super) fn since(&self, number: u64, device: u32) -> Option<Timestamp> {
-        let covers = |tenure: &&Tenure| tenure.devices.is_empty() || tenure.devices.contains(&device);
+        let covers =
+            |tenure: &&Tenure| tenure.devices.is_empty() || tenure.devices.contains(&device);
         self.0.get(&number)?.iter().filter(covers).map(|tenure| tenure.since).min()
     }
 }
@@ -63,10 +65,16 @@ mod tests {
         tenures.begin(2, &[0, 1], at(20));
         assert_eq!([0, 1].map(|device| tenures.since(2, device)), [Some(at(20)); 2]);
         tenures.end(1, [(2, &[0, 1][..])].into_iter());
-        assert_eq!([0, 1, 2].map(|device| tenures.since(2, device)), [Some(at(10)), Some(at(20)), None]);
+        assert_eq!(
+            [0, 1, 2].map(|device| tenures.since(2, device)),
+            [Some(at(10)), Some(at(20)), None]
+        );
         tenures.begin(3, &[], at(30));
         tenures.end(2, [(3, &[][..])].into_iter());
-        assert_eq!([0, 1, 2].map(|device| tenures.since(3, device)), [Some(at(10)), Some(at(20)), Some(at(30))]);
+        assert_eq!(
+            [0, 1, 2].map(|device| tenures.since(3, device)),
+            [Some(at(10)), Some(at(20)), Some(at(30))]
+        );
         tenures.end(3, std::iter::empty());
         assert_eq!(tenures.since(3, 0), None);
     }

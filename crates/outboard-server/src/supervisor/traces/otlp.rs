@@ -64,7 +64,11 @@ const TOGETHER: usize = 64;
 const LONGEST_ANSWER: usize = 64 << 10;
 
 fn attribute(key: &str, value: AnyKind) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..KeyValue::default()
+    }
 }
 
 /// Spans of a worker as they are told.
@@ -72,27 +76,42 @@ pub(super) fn spans(trace: u128, worker: u32, spans: Vec<Span>) -> ResourceSpans
     let told = |span: Span| Message {
         trace_id: trace.to_be_bytes().to_vec(),
         span_id: span.id.to_be_bytes().to_vec(),
-        parent_span_id: if span.parent == 0 { Vec::new() } else { span.parent.to_be_bytes().to_vec() },
+        parent_span_id: if span.parent == 0 {
+            Vec::new()
+        } else {
+            span.parent.to_be_bytes().to_vec()
+        },
         name: span.name,
         kind: if span.parent == 0 { SpanKind::Server } else { SpanKind::Internal } as i32,
         start_time_unix_nano: span.begun,
         end_time_unix_nano: span.ended.max(span.begun),
-        attributes: span.attributes.into_iter().map(|(name, value)| attribute(&name, any(value))).collect(),
+        attributes: span
+            .attributes
+            .into_iter()
+            .map(|(name, value)| attribute(&name, any(value)))
+            .collect(),
         ..Message::default()
     };
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let resource = Resource {
         attributes: vec![
             attribute("service.name", AnyKind::StringValue("outboard".to_owned())),
-            attribute("service.version", AnyKind::StringValue(env!("CARGO_PKG_VERSION").to_owned())),
+            attribute(
+                "service.version",
+                AnyKind::StringValue(env!("CARGO_PKG_VERSION").to_owned()),
+            ),
             attribute("host.name", AnyKind::StringValue(host)),
             attribute("process.pid", AnyKind::IntValue(worker.into())),
         ],
         ..Resource::default()
     };
-    let scope = InstrumentationScope { name: "outboard".to_owned(), ..InstrumentationScope::default() };
-    let scope_spans =
-        vec![ScopeSpans { scope: Some(scope), spans: spans.into_iter().map(told).collect(), ..ScopeSpans::default() }];
+    let scope =
+        InstrumentationScope { name: "outboard".to_owned(), ..InstrumentationScope::default() };
+    let scope_spans = vec![ScopeSpans {
+        scope: Some(scope),
+        spans: spans.into_iter().map(told).collect(),
+        ..ScopeSpans::default()
+    }];
     ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }
 }
 
@@ -139,11 +158,18 @@ pub(super) async fn send_all(collector: &Collector, mut batches: mpsc::Receiver<
 
 async fn post(collector: &Collector, body: Vec<u8>) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let stream = TcpStream::connect((&*collector.host, collector.port)).await.map_err(|error| text(&error))?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| text(&error))?;
+    let stream = TcpStream::connect((&*collector.host, collector.port))
+        .await
+        .map_err(|error| text(&error))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| text(&error))?;
     let connection = tokio::task::spawn_local(connection);
-    let host = if collector.host.contains(':') { format!("[{}]", collector.host) } else { collector.host.clone() };
+    let host = if collector.host.contains(':') {
+        format!("[{}]", collector.host)
+    } else {
+        collector.host.clone()
+    };
     let request = Request::builder()
         .method(Method::POST)
         .uri(&collector.path)
@@ -166,24 +192,43 @@ mod tests {
 
     #[test]
     fn collectors_are_named_by_address() {
-        let collector = |host: &str, port, path: &str| Ok(Collector { host: host.into(), port, path: path.into() });
+        let collector = |host: &str, port, path: &str| {
+            Ok(Collector { host: host.into(), port, path: path.into() })
+        };
         assert_eq!("http://collector:4318".parse(), collector("collector", 4318, PATH));
         assert_eq!("http://collector".parse(), collector("collector", 4318, PATH));
         assert_eq!("http://[::1]:9/x/v1/traces".parse(), collector("::1", 9, "/x/v1/traces"));
-        for text in ["", "collector:4318", "https://collector", "http://", "http:///v1/traces", "http://a?b"] {
+        for text in [
+            "",
+            "collector:4318",
+            "https://collector",
+            "http://",
+            "http:///v1/traces",
+            "http://a?b",
+        ] {
             assert!(text.parse::<Collector>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn spans_are_told_as_the_standard_has_them() {
-        let attributes = vec![("bytes".to_owned(), Value::Number(7)), ("way".to_owned(), Value::Text("lanes".into()))];
-        let span = Span { id: 0x0102, parent: 0, name: "copy".into(), begun: 5, ended: 4, attributes };
+        let attributes = vec![
+            ("bytes".to_owned(), Value::Number(7)),
+            ("way".to_owned(), Value::Text("lanes".into())),
+        ];
+        let span =
+            Span { id: 0x0102, parent: 0, name: "copy".into(), begun: 5, ended: 4, attributes };
         let told = json(vec![spans(0xab, 9, vec![span])]);
         let span = &told["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
         assert_eq!(span["traceId"], "000000000000000000000000000000ab");
-        assert_eq!((&span["spanId"], &span["parentSpanId"]), (&"0000000000000102".into(), &"".into()));
-        assert_eq!((&span["startTimeUnixNano"], &span["endTimeUnixNano"]), (&"5".into(), &"5".into()));
+        assert_eq!(
+            (&span["spanId"], &span["parentSpanId"]),
+            (&"0000000000000102".into(), &"".into())
+        );
+        assert_eq!(
+            (&span["startTimeUnixNano"], &span["endTimeUnixNano"]),
+            (&"5".into(), &"5".into())
+        );
         assert_eq!(span["attributes"][0]["value"]["intValue"], "7");
         assert_eq!(told["resourceSpans"][0]["resource"]["attributes"][0]["key"], "service.name");
     }

@@ -90,7 +90,11 @@ impl Counter {
             ));
         }
         let (asker, steps) = mpsc::unbounded_channel();
-        let asked = self.askers.borrow().as_ref().is_some_and(|askers| askers.send(Asker(Some(asker))).is_ok());
+        let asked = self
+            .askers
+            .borrow()
+            .as_ref()
+            .is_some_and(|askers| askers.send(Asker(Some(asker))).is_ok());
         if asked { Ok(steps) } else { Err(not_upgraded("it is stopping")) }
     }
 }

@@ -12,18 +12,22 @@ pub struct Bounds {
     pub least: usize,
     /// No more wait, however many clients come at once.
     pub most: usize,
-    /// Nobody has chosen them: workers beyond the least take only a small part of each device's memory.
+    /// Nobody has chosen them: workers beyond the least take only a small part of each device's
+    /// memory.
     pub chosen_here: bool,
 }
 
 /// The most that anybody may ask for.
 const MOST: usize = 64;
-/// The most that is chosen unasked: more drivers than these take long to start again once they were taken.
+/// The most that is chosen unasked: more drivers than these take long to start again once they were
+/// taken.
 const MOST_UNASKED: usize = 16;
 
-/// Bytes of this machine's memory for each of those: a process with NVIDIA's driver and a context has some hundred MiB of it.
+/// Bytes of this machine's memory for each of those: a process with NVIDIA's driver and a context
+/// has some hundred MiB of it.
 const HOST_MEMORY: u64 = 4 << 30;
-/// Files that the server may open for each of them: a worker takes two, and sessions are to have most.
+/// Files that the server may open for each of them: a worker takes two, and sessions are to have
+/// most.
 const FILES: usize = 64;
 
 impl Bounds {
@@ -55,9 +59,16 @@ impl FromStr for Bounds {
         if text == "auto" {
             return Ok(Bounds::usual());
         }
-        let wrong = || format!("`{text}` is neither a number (0 to {MOST}), a range of them such as 1-8, nor `auto`");
-        let count = |text: &str| text.trim().parse().ok().filter(|count| *count <= MOST).ok_or_else(wrong);
-        let Some((least, most)) = text.split_once('-') else { return Ok(Bounds::fixed(count(text)?)) };
+        let wrong = || {
+            format!(
+                "`{text}` is neither a number (0 to {MOST}), a range of them such as 1-8, nor `auto`"
+            )
+        };
+        let count =
+            |text: &str| text.trim().parse().ok().filter(|count| *count <= MOST).ok_or_else(wrong);
+        let Some((least, most)) = text.split_once('-') else {
+            return Ok(Bounds::fixed(count(text)?));
+        };
         let (least, most) = (count(least)?, count(most)?);
         (least <= most).then_some(Bounds { least, most, chosen_here: false }).ok_or_else(wrong)
     }
@@ -65,7 +76,11 @@ impl FromStr for Bounds {
 
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.least == self.most { write!(f, "{}", self.least) } else { write!(f, "{}-{}", self.least, self.most) }
+        if self.least == self.most {
+            write!(f, "{}", self.least)
+        } else {
+            write!(f, "{}-{}", self.least, self.most)
+        }
     }
 }
 
@@ -80,7 +95,19 @@ mod tests {
         assert_eq!("0 - 64".parse(), Ok(Bounds { least: 0, most: 64, chosen_here: false }));
         let unasked: Bounds = "auto".parse().unwrap();
         assert!(unasked.least == 1 && (1..=MOST_UNASKED).contains(&unasked.most));
-        for text in ["", "-", "-1", "1-", "8-1", "65", "1-65", "1-2-3", "many", "1.5", "99999999999999999999"] {
+        for text in [
+            "",
+            "-",
+            "-1",
+            "1-",
+            "8-1",
+            "65",
+            "1-65",
+            "1-2-3",
+            "many",
+            "1.5",
+            "99999999999999999999",
+        ] {
             assert!(text.parse::<Bounds>().unwrap_err().contains("range"), "{text}");
         }
         assert_eq!(

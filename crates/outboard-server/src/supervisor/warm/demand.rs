@@ -1,4 +1,5 @@
-//! How many workers are wanted: as many as sessions came at once, and one fewer after each while in which fewer came. Without sockets or a clock.
+//! How many workers are wanted: as many as sessions came at once, and one fewer after each while in
+//! which fewer came. Without sockets or a clock.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -33,8 +34,15 @@ impl Demand {
         Demand { bounds, patience, came: HashMap::new(), level: 0, since: None }
     }
 
-    /// A session came of a holder who may have `sessions` at once; a worker takes `start` to get ready.
-    pub(super) fn came(&mut self, holder: &str, sessions: Option<u32>, start: Duration, now: Instant) {
+    /// A session came of a holder who may have `sessions` at once; a worker takes `start` to get
+    /// ready.
+    pub(super) fn came(
+        &mut self,
+        holder: &str,
+        sessions: Option<u32>,
+        start: Duration,
+        now: Instant,
+    ) {
         let most = self.bounds.most;
         if most == 0 {
             return;
@@ -45,7 +53,8 @@ impl Demand {
             !came.when.is_empty()
         });
         let own = sessions.map_or(most, |sessions| most.min(sessions as usize));
-        let came = self.came.entry(holder.to_owned()).or_insert(Came { when: VecDeque::new(), most: own });
+        let came =
+            self.came.entry(holder.to_owned()).or_insert(Came { when: VecDeque::new(), most: own });
         came.most = own;
         came.when.push_back(now);
         if came.when.len() > most {
@@ -59,7 +68,8 @@ impl Demand {
         }
     }
 
-    /// Sessions that have come at once. Nobody counts for more than the owner may have, nor, beside others, for the last quarter of the workers.
+    /// Sessions that have come at once. Nobody counts for more than the owner may have, nor, beside
+    /// others, for the last quarter of the workers.
     fn counted(&self) -> usize {
         let most = self.bounds.most;
         let share = if self.came.len() > 1 { most - most / 4 } else { most };
@@ -99,7 +109,9 @@ impl Demand {
 
     /// When fewer may be wanted, if nobody comes until then.
     pub(super) fn next_fall(&self) -> Option<Instant> {
-        self.since.filter(|_| self.level > self.bounds.least).and_then(|since| since.checked_add(self.patience))
+        self.since
+            .filter(|_| self.level > self.bounds.least)
+            .and_then(|since| since.checked_add(self.patience))
     }
 }
 
@@ -123,14 +135,20 @@ mod tests {
         let (mut demand, now) = (demand("1-8"), Instant::now());
         assert_eq!((demand.wanted(now), demand.is_low(now), demand.next_fall()), (1, true, None));
         burst(&mut demand, "a", 5, None, now);
-        assert_eq!((demand.wanted(now), demand.is_low(now), demand.next_fall()), (5, false, Some(now + PATIENCE)));
+        assert_eq!(
+            (demand.wanted(now), demand.is_low(now), demand.next_fall()),
+            (5, false, Some(now + PATIENCE))
+        );
         let after = |times: u32| now + PATIENCE * times;
         assert_eq!(demand.wanted(after(1) - Duration::from_millis(1)), 5);
         assert_eq!(demand.wanted(after(1)), 4);
         assert_eq!(demand.wanted(after(3)), 2);
         // A burst of as many keeps it there.
         burst(&mut demand, "a", 2, None, after(3));
-        assert_eq!((demand.wanted(after(4) - START), demand.wanted(after(4)), demand.wanted(after(1000))), (2, 1, 1));
+        assert_eq!(
+            (demand.wanted(after(4) - START), demand.wanted(after(4)), demand.wanted(after(1000))),
+            (2, 1, 1)
+        );
         assert_eq!((demand.next_fall(), demand.is_low(after(1000))), (None, true));
     }
 
@@ -142,7 +160,10 @@ mod tests {
             burst(&mut demand, "a", 100, None, now);
             burst(&mut demand, "b", 100, None, now);
             assert_eq!(demand.wanted(now), most, "{bounds}");
-            assert!(demand.came.values().all(|came| came.when.len() <= most), "what is kept has an end");
+            assert!(
+                demand.came.values().all(|came| came.when.len() <= most),
+                "what is kept has an end"
+            );
         }
     }
 
@@ -154,7 +175,9 @@ mod tests {
         }
         assert_eq!(demand.wanted(now + Duration::from_secs(40)), 1);
         // Where a worker takes long to start, they are.
-        (0..4).for_each(|second| demand.came("a", None, START * 20, now + Duration::from_secs(50 + 2 * second)));
+        (0..4).for_each(|second| {
+            demand.came("a", None, START * 20, now + Duration::from_secs(50 + 2 * second))
+        });
         assert_eq!(demand.wanted(now + Duration::from_secs(57)), 4);
     }
 

@@ -19,7 +19,10 @@ impl Memory {
     pub(super) fn told(&mut self, contexts: &[ContextMemory]) {
         for context in contexts {
             let before = self.size(context.ordinal);
-            self.0.insert(context.ordinal, ContextMemory { size: context.size.or(before), ..*context });
+            self.0.insert(
+                context.ordinal,
+                ContextMemory { size: context.size.or(before), ..*context },
+            );
         }
     }
 
@@ -49,8 +52,9 @@ impl Memory {
 
     /// Bytes that so many workers hold of each device, where that was measured.
     pub(super) fn held(&self, workers: usize) -> BTreeMap<u32, u64> {
-        let of_one =
-            |(ordinal, context): (&u32, &ContextMemory)| Some((*ordinal, context.size?.saturating_mul(workers as u64)));
+        let of_one = |(ordinal, context): (&u32, &ContextMemory)| {
+            Some((*ordinal, context.size?.saturating_mul(workers as u64)))
+        };
         self.0.iter().filter_map(of_one).collect()
     }
 }
@@ -75,9 +79,16 @@ mod tests {
         assert_eq!((memory.room(unasked), memory.room(chosen)), (10, 16));
         // A later one that does not measure takes nothing of what is known.
         memory.told(&[context(70 * GIB, 80 * GIB, None)]);
-        assert_eq!((memory.room(unasked), memory.held(3)), (10, BTreeMap::from([(0, 3 * GIB / 2)])));
+        assert_eq!(
+            (memory.room(unasked), memory.held(3)),
+            (10, BTreeMap::from([(0, 3 * GIB / 2)]))
+        );
         memory.told(&[ContextMemory { ordinal: 1, ..context(7 * GIB, 8 * GIB, Some(GIB)) }]);
-        assert_eq!((memory.room(unasked), memory.room(chosen)), (1, 16), "the smallest device decides");
+        assert_eq!(
+            (memory.room(unasked), memory.room(chosen)),
+            (1, 16),
+            "the smallest device decides"
+        );
     }
 
     #[test]

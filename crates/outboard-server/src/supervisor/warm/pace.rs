@@ -1,4 +1,5 @@
-//! When workers that were taken may be replaced: once the sessions that took them have had time for their own start. Without a clock.
+//! When workers that were taken may be replaced: once the sessions that took them have had time for
+//! their own start. Without a clock.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,12 @@ struct Limits {
 }
 
 /// While sessions come one at a time, one worker more is no hurry.
-const ONE_AT_A_TIME: Limits = Limits { quiet: Duration::from_millis(500), latest: Duration::from_secs(3) };
-/// The sessions of a burst start within this time; a driver that starts beside them slows each of them down.
-const AT_ONCE: Limits = Limits { quiet: Duration::from_millis(150), latest: Duration::from_millis(450) };
+const ONE_AT_A_TIME: Limits =
+    Limits { quiet: Duration::from_millis(500), latest: Duration::from_secs(3) };
+/// The sessions of a burst start within this time; a driver that starts beside them slows each of
+/// them down.
+const AT_ONCE: Limits =
+    Limits { quiet: Duration::from_millis(150), latest: Duration::from_millis(450) };
 
 /// When workers were taken since the last one was started.
 #[derive(Default)]
@@ -33,10 +37,13 @@ impl Pace {
         self.first_and_last = None;
     }
 
-    /// How long the next start waits from `now` on, while sessions come one at a time or several at once.
+    /// How long the next start waits from `now` on, while sessions come one at a time or several at
+    /// once.
     pub(super) fn pause(&self, one_at_a_time: bool, now: Instant) -> Duration {
         let limits = if one_at_a_time { ONE_AT_A_TIME } else { AT_ONCE };
-        let until = self.first_and_last.map(|(first, last)| (last + limits.quiet).min(first + limits.latest));
+        let until = self
+            .first_and_last
+            .map(|(first, last)| (last + limits.quiet).min(first + limits.latest));
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 }

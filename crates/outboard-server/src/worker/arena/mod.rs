@@ -1,7 +1,8 @@
 //! Memory at addresses of the client's choice.
 //!
-//! The worker reserves a part of its window, the *arena*, before there is a client. The client cuts it, and has whole *blocks* mapped there. Which parts of a block are
-//! allocated, a device that checks every access is told; others need not know.
+//! The worker reserves a part of its window, the *arena*, before there is a client. The client cuts
+//! it, and has whole *blocks* mapped there. Which parts of a block are allocated, a device that
+//! checks every access is told; others need not know.
 
 mod offer;
 
@@ -41,7 +42,8 @@ struct Placed {
 pub(super) struct Arena {
     offer: Option<Offer>,
     blocks: BTreeMap<DevicePtr, Placed>,
-    /// Contexts that may use the memory of a context of another device, by that one, with the ordinals of their devices.
+    /// Contexts that may use the memory of a context of another device, by that one, with the
+    /// ordinals of their devices.
     peers: HashMap<ContextId, BTreeMap<ContextId, u32>>,
     /// Allocations that other sessions may have.
     shared: BTreeSet<DevicePtr>,
@@ -102,8 +104,9 @@ impl Leaving {
 
     /// Waits until none of these addresses is one of theirs, within reason.
     fn wait(&self, range: &Range<u64>) -> Outcome {
-        let meets =
-            |all: &mut Vec<Range<u64>>| all.iter().any(|other| other.start < range.end && range.start < other.end);
+        let meets = |all: &mut Vec<Range<u64>>| {
+            all.iter().any(|other| other.start < range.end && range.start < other.end)
+        };
         let waited = self.0.1.wait_timeout_while(self.all(), PATIENCE, meets);
         let (_all, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(()) }
@@ -121,7 +124,11 @@ impl Gone {
     pub(super) fn unmap(self, table: &Table) {
         let outcome = call!(table, cuMemUnmap(self.address.0, self.mapping.bytes as usize));
         if let Err(error) = outcome {
-            tracing::warn!(error = error.0, address = self.address.0, "a block of memory could not be unmapped");
+            tracing::warn!(
+                error = error.0,
+                address = self.address.0,
+                "a block of memory could not be unmapped"
+            );
         }
     }
 }
@@ -137,8 +144,10 @@ impl Worker {
         self.arena.leaving.wait(&(address.0..end.0))?;
         self.space.check_free(address, bytes)?;
         let device = self.device_here()?;
-        let ((), charge) = self.hold(device, bytes, |worker| worker.place_block(device, address, bytes))?;
-        self.space.add_mapping(address, Mapping { bytes, charge: Some(Arc::new(charge)), failure: None });
+        let ((), charge) =
+            self.hold(device, bytes, |worker| worker.place_block(device, address, bytes))?;
+        self.space
+            .add_mapping(address, Mapping { bytes, charge: Some(Arc::new(charge)), failure: None });
         self.arena.blocks.insert(address, Placed { ctx: self.ctx, bytes });
         self.allocations.insert(address, bytes, self.ctx);
         self.expect_copies(bytes);
@@ -148,9 +157,11 @@ impl Worker {
     fn place_block(&self, device: u32, address: DevicePtr, bytes: u64) -> Outcome {
         let table = self.table;
         let known = self.platform.devices.iter().find(|known| known.id.ordinal() == device);
-        let direct =
-            known.is_some_and(|device| has(device, A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED));
-        // The software device shares memory in another way, which takes no descriptor for each block.
+        let direct = known.is_some_and(|device| {
+            has(device, A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
+        });
+        // The software device shares memory in another way, which takes no descriptor for each
+        // block.
         let types = u32::from(!self.arena.is_told());
         let prop = memory_kind(location(DeviceId::new(device)), types, direct);
         let mut handle = 0;
@@ -161,8 +172,9 @@ impl Worker {
         mapped.and(released)?;
         let peers = self.arena.peers.get(&self.ctx).into_iter().flat_map(BTreeMap::values).copied();
         let devices: BTreeSet<u32> = peers.chain([device]).collect();
-        let opened =
-            self.set_block_access(address, bytes, devices, true).and_then(|()| self.set_part(address, bytes, DIVIDED));
+        let opened = self
+            .set_block_access(address, bytes, devices, true)
+            .and_then(|()| self.set_part(address, bytes, DIVIDED));
         if opened.is_err() {
             let _ = call!(table, cuMemUnmap(address.0, bytes as usize));
         }
@@ -195,7 +207,8 @@ impl Worker {
 
     /// A part of a block is allocated, or free.
     pub(super) fn part_block(&mut self, address: DevicePtr, bytes: u64, open: bool) -> Outcome {
-        let (base, _) = self.arena.block_of(address, bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let (base, _) =
+            self.arena.block_of(address, bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if !self.arena.is_block(base, self.ctx) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -224,19 +237,22 @@ impl Worker {
         if !self.arena.is_block(address, self.ctx) || self.space.whole(address, bytes)?.len() != 1 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let Some(gone) = self.forget_block(address) else { return Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
+        let Some(gone) = self.forget_block(address) else {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        };
         if self.all_quiet() {
             gone.unmap(self.table);
             return Ok(());
         }
         // Another thread of the client has queued work meanwhile. The driver does not wait for it.
-        let (table, leaving, range) = (self.table, self.arena.leaving.clone(), address.0..address.0 + bytes);
+        let (table, leaving, range) =
+            (self.table, self.arena.leaving.clone(), address.0..address.0 + bytes);
         let contexts: Vec<_> = self.objects.contexts.values().copied().collect();
         leaving.begin(range.clone());
         self.helpers.run(move || {
             for context in contexts {
-                let _ =
-                    call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| call!(table, cuCtxSynchronize()));
+                let _ = call!(table, cuCtxSetCurrent(current(&context)))
+                    .and_then(|()| call!(table, cuCtxSynchronize()));
             }
             gone.unmap(table);
             leaving.end(&range);
@@ -263,7 +279,8 @@ impl Worker {
             accessors.remove(&self.ctx);
         }
         let all = self.arena.blocks.iter();
-        let blocks: Vec<DevicePtr> = all.filter(|(_, block)| block.ctx == self.ctx).map(|(base, _)| *base).collect();
+        let blocks: Vec<DevicePtr> =
+            all.filter(|(_, block)| block.ctx == self.ctx).map(|(base, _)| *base).collect();
         blocks.into_iter().filter_map(|address| self.forget_block(address)).collect()
     }
 
@@ -305,8 +322,12 @@ mod tests {
         let base = DevicePtr(0x1000);
         arena.blocks.insert(base, Placed { ctx: ContextId(1), bytes: 0x400 });
         let block = Some((base, 0x400));
-        assert_eq!((arena.block_of(base, 0x400), arena.block_of(base.offset(0x3ff), 1)), (block, block));
-        for (address, bytes) in [(0xfff, 1), (0x1400, 1), (0x1400, 0), (0x1001, 0x400), (0x1200, u64::MAX), (0x9000, 8)]
+        assert_eq!(
+            (arena.block_of(base, 0x400), arena.block_of(base.offset(0x3ff), 1)),
+            (block, block)
+        );
+        for (address, bytes) in
+            [(0xfff, 1), (0x1400, 1), (0x1400, 0), (0x1001, 0x400), (0x1200, u64::MAX), (0x9000, 8)]
         {
             assert_eq!(arena.block_of(DevicePtr(address), bytes), None, "{address:#x} {bytes:#x}");
         }

@@ -41,14 +41,24 @@ pub(in crate::worker) struct Offer {
 }
 
 impl Offer {
-    /// Reserves a part of the window, its upper half if that is free, if all devices can have memory at addresses that are given.
-    pub(in crate::worker) fn reserve(table: &Table, platform: &Platform, window: Window) -> Option<Offer> {
+    /// Reserves a part of the window, its upper half if that is free, if all devices can have
+    /// memory at addresses that are given.
+    pub(in crate::worker) fn reserve(
+        table: &Table,
+        platform: &Platform,
+        window: Window,
+    ) -> Option<Offer> {
         let granule = granule(table, platform)?;
         let Range { start, end } = window.range();
         let mut bytes = (end - start) / 2;
         while bytes >= LEAST {
             let (mut address, hint) = (0, end - bytes);
-            if call!(table, cuMemAddressReserve(&raw mut address, bytes as usize, granule as usize, hint, 0)).is_ok() {
+            if call!(
+                table,
+                cuMemAddressReserve(&raw mut address, bytes as usize, granule as usize, hint, 0)
+            )
+            .is_ok()
+            {
                 if window.contains(address, bytes) && address.is_multiple_of(granule) {
                     let set_part = set_part(table);
                     return Some(Offer {
@@ -63,8 +73,8 @@ impl Offer {
         None
     }
 
-    /// It, if a session with these devices can do with memory that one of them has access to. Of copies between NVIDIA's it is not known. Otherwise the driver has
-    /// the addresses back.
+    /// It, if a session with these devices can do with memory that one of them has access to. Of
+    /// copies between NVIDIA's it is not known. Otherwise the driver has the addresses back.
     pub(in crate::worker) fn suiting(self, table: &Table, platform: &Platform) -> Option<Offer> {
         if self.terms.told || platform.devices.len() == 1 {
             return Some(self);
@@ -84,7 +94,8 @@ fn granule(table: &Table, platform: &Platform) -> Option<u64> {
         let prop = memory_kind(location(device.id), 0, false);
         let option = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_MINIMUM;
         let mut bytes = 0usize;
-        let asked = call!(table, cuMemGetAllocationGranularity(&raw mut bytes, &raw const prop, option));
+        let asked =
+            call!(table, cuMemGetAllocationGranularity(&raw mut bytes, &raw const prop, option));
         (has(device, A::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) && asked.is_ok())
             .then_some(bytes as u64)
     };
@@ -99,7 +110,8 @@ fn set_part(table: &Table) -> Option<SetPart> {
         return None;
     }
     // SAFETY: such a table begins with its bytes, and has that many.
-    let function = unsafe { (words.read() > SLOT * size_of::<usize>()).then(|| words.add(SLOT).read()) }?;
+    let function =
+        unsafe { (words.read() > SLOT * size_of::<usize>()).then(|| words.add(SLOT).read()) }?;
     // SAFETY: what the table with this name has in this slot.
     (function != 0).then(|| unsafe { core::mem::transmute::<usize, SetPart>(function) })
 }

@@ -29,14 +29,18 @@ fn a_kernel_by_itself_comes_in_long_rows() {
 fn the_same_launches_come_in_the_same_rows_wherever_they_begin() {
     // As of a step with two dozen kernels, the handles of which are some way apart.
     let step = |from: usize| {
-        (from..from + 24 * 40).map(|index| 0x5500_0000_1000 + (index % 24) * (0x240 + index % 24 % 5 * 32))
+        (from..from + 24 * 40)
+            .map(|index| 0x5500_0000_1000 + (index % 24) * (0x240 + index % 24 % 5 * 32))
     };
     let (one, other) = (rows(step(0)), rows(step(5)));
     assert!(one.iter().all(|row| (FEWEST..=MOST).contains(row)));
     // After a few steps both are made of the same lengths, in the same order.
     let end = |rows: &[usize]| rows[rows.len() - 12..].to_vec();
     let (one, other) = (end(&one), end(&other));
-    assert!((0..12).any(|by| one[by..] == other[..12 - by] || other[by..] == one[..12 - by]), "{one:?} {other:?}");
+    assert!(
+        (0..12).any(|by| one[by..] == other[..12 - by] || other[by..] == one[..12 - by]),
+        "{one:?} {other:?}"
+    );
 }
 
 #[test]

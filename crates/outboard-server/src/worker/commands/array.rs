@@ -62,13 +62,21 @@ impl Worker {
             Ok(array)
         })?;
         self.budget.keep(self.ctx, What::Array(m.array), charge);
-        self.objects.arrays.insert(m.array, self.ctx, Array { handle: Handle::new(array), whole: true });
+        self.objects.arrays.insert(
+            m.array,
+            self.ctx,
+            Array { handle: Handle::new(array), whole: true },
+        );
         describe(self.table, array)
     }
 
     /// Names a part of an array or mipmapped array.
     fn name_part(&mut self, name: ObjectId, part: CUarray) -> Result<ArrayDescriptor, CUresult> {
-        self.objects.arrays.insert(name, self.ctx, Array { handle: Handle::new(part), whole: false });
+        self.objects.arrays.insert(
+            name,
+            self.ctx,
+            Array { handle: Handle::new(part), whole: false },
+        );
         describe(self.table, part)
     }
 
@@ -90,23 +98,40 @@ impl Worker {
         self.name_part(m.name, level)
     }
 
-    fn requirements(&mut self, m: &ArrayMemoryRequirements) -> Result<ArrayMemoryRequirementsReply, CUresult> {
+    fn requirements(
+        &mut self,
+        m: &ArrayMemoryRequirements,
+    ) -> Result<ArrayMemoryRequirementsReply, CUresult> {
         self.enter()?;
-        let mut needs = outboard_abi::CUDA_ARRAY_MEMORY_REQUIREMENTS { size: 0, alignment: 0, reserved: [0; 4] };
+        let mut needs = outboard_abi::CUDA_ARRAY_MEMORY_REQUIREMENTS {
+            size: 0,
+            alignment: 0,
+            reserved: [0; 4],
+        };
         let device = m.device.ordinal() as i32;
         if m.mipmapped {
             let mipmap: CUmipmappedArray = self.objects.mipmaps.get(m.array)?.get();
-            call!(self.table, cuMipmappedArrayGetMemoryRequirements(&raw mut needs, mipmap, device))?;
+            call!(
+                self.table,
+                cuMipmappedArrayGetMemoryRequirements(&raw mut needs, mipmap, device)
+            )?;
         } else {
             let array = self.objects.arrays.get(m.array)?.handle.get();
             call!(self.table, cuArrayGetMemoryRequirements(&raw mut needs, array, device))?;
         }
-        Ok(ArrayMemoryRequirementsReply { bytes: needs.size as u64, alignment: needs.alignment as u64 })
+        Ok(ArrayMemoryRequirementsReply {
+            bytes: needs.size as u64,
+            alignment: needs.alignment as u64,
+        })
     }
 
     fn sparse(&mut self, m: &ArraySparseProperties) -> Result<SparseProperties, CUresult> {
         self.enter()?;
-        let tile = outboard_abi::CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1 { width: 0, height: 0, depth: 0 };
+        let tile = outboard_abi::CUDA_ARRAY_SPARSE_PROPERTIES_st__bindgen_ty_1 {
+            width: 0,
+            height: 0,
+            depth: 0,
+        };
         let mut found = outboard_abi::CUDA_ARRAY_SPARSE_PROPERTIES {
             tileExtent: tile,
             miptailFirstLevel: 0,
@@ -137,7 +162,8 @@ impl ArrayCommands for Worker {
     }
 
     fn array_destroy(&mut self, m: ArrayDestroy, answer: Answer<ArrayDestroy>) {
-        let removed = self.enter().and_then(|context| Ok((context, self.objects.arrays.remove(m.array)?)));
+        let removed =
+            self.enter().and_then(|context| Ok((context, self.objects.arrays.remove(m.array)?)));
         let charge = self.budget.release(self.ctx, What::Array(m.array));
         match removed {
             Ok((_, array)) if !array.whole => answer.ok(&ArrayDestroyReply {}),
@@ -161,11 +187,19 @@ impl ArrayCommands for Worker {
         answer.result(outcome.map(|descriptor| ArrayPlaneReply { descriptor }));
     }
 
-    fn array_memory_requirements(&mut self, m: ArrayMemoryRequirements, answer: Answer<ArrayMemoryRequirements>) {
+    fn array_memory_requirements(
+        &mut self,
+        m: ArrayMemoryRequirements,
+        answer: Answer<ArrayMemoryRequirements>,
+    ) {
         answer.result(self.requirements(&m));
     }
 
-    fn array_sparse_properties(&mut self, m: ArraySparseProperties, answer: Answer<ArraySparseProperties>) {
+    fn array_sparse_properties(
+        &mut self,
+        m: ArraySparseProperties,
+        answer: Answer<ArraySparseProperties>,
+    ) {
         let outcome = self.sparse(&m);
         answer.result(outcome.map(|properties| ArraySparsePropertiesReply { properties }));
     }
@@ -175,11 +209,15 @@ impl ArrayCommands for Worker {
             self.objects.mipmaps.check_new(m.mipmap)?;
             check_sides(&m.descriptor)?;
             let wanted = to_driver(&m.descriptor);
-            let (mipmap, charge) = self.hold(device, array_size(&m.descriptor, m.levels), |worker| {
-                let mut mipmap = core::ptr::null_mut();
-                call!(worker.table, cuMipmappedArrayCreate(&raw mut mipmap, &raw const wanted, m.levels))?;
-                Ok(mipmap)
-            })?;
+            let (mipmap, charge) =
+                self.hold(device, array_size(&m.descriptor, m.levels), |worker| {
+                    let mut mipmap = core::ptr::null_mut();
+                    call!(
+                        worker.table,
+                        cuMipmappedArrayCreate(&raw mut mipmap, &raw const wanted, m.levels)
+                    )?;
+                    Ok(mipmap)
+                })?;
             self.budget.keep(self.ctx, What::Mipmap(m.mipmap), charge);
             self.objects.mipmaps.insert(m.mipmap, self.ctx, Handle::new(mipmap));
             Ok(MipmapCreateReply {})
@@ -188,7 +226,8 @@ impl ArrayCommands for Worker {
     }
 
     fn mipmap_destroy(&mut self, m: MipmapDestroy, answer: Answer<MipmapDestroy>) {
-        let removed = self.enter().and_then(|context| Ok((context, self.objects.mipmaps.remove(m.mipmap)?)));
+        let removed =
+            self.enter().and_then(|context| Ok((context, self.objects.mipmaps.remove(m.mipmap)?)));
         let charge = self.budget.release(self.ctx, What::Mipmap(m.mipmap));
         match removed {
             Ok((context, mipmap)) => self.on_helper(

@@ -20,19 +20,35 @@ impl Worker {
         match region.storage {
             Storage::Linear(address) => {
                 self.allocations.check_box(address, region.layout, extent)?;
-                Ok(if self.mapped.has(address.0) { Placed::shared(region) } else { Placed::device(region) })
+                Ok(if self.mapped.has(address.0) {
+                    Placed::shared(region)
+                } else {
+                    Placed::device(region)
+                })
             }
-            Storage::Array(name) => Ok(Placed::array(self.objects.arrays.get(name)?.handle, region)),
+            Storage::Array(name) => {
+                Ok(Placed::array(self.objects.arrays.get(name)?.handle, region))
+            }
         }
     }
 
     /// The target of a transfer of `bytes` from packed byte `from` on.
-    pub(super) fn target(&self, region: Region, extent: Extent, from: u64, bytes: u64) -> Result<Target, CUresult> {
+    pub(super) fn target(
+        &self,
+        region: Region,
+        extent: Extent,
+        from: u64,
+        bytes: u64,
+    ) -> Result<Target, CUresult> {
         let placed = self.placed(region, extent)?;
-        let inside = extent.bytes().is_some_and(|total| from.checked_add(bytes).is_some_and(|end| end <= total));
+        let inside = extent
+            .bytes()
+            .is_some_and(|total| from.checked_add(bytes).is_some_and(|end| end <= total));
         match region.storage {
             _ if !inside => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-            Storage::Linear(address) if extent == Extent::row(extent.width) => Ok(Target::Linear(address.offset(from))),
+            Storage::Linear(address) if extent == Extent::row(extent.width) => {
+                Ok(Target::Linear(address.offset(from)))
+            }
             _ => Ok(Target::Box { region: placed, extent, from }),
         }
     }
@@ -49,7 +65,8 @@ impl Worker {
         if m.extent.bytes() != Some(m.data.len() as u64) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // Not from the message itself: a driver may wait for the stream before it has read rows of pageable memory.
+        // Not from the message itself: a driver may wait for the stream before it has read rows of
+        // pageable memory.
         let slot = self.parcels.pack(self.table, &self.slots, self.ctx, m.data)?;
         let src = Placed::host(HostPtr::of(slot.pointer()), m.extent);
         boxes::copy(self.table, &dst, &src, m.extent, stream)?;
@@ -91,7 +108,9 @@ impl Worker {
             Ok((slot, bytes, stream)) => {
                 self.wait(Wait::Stream(stream), answer, move |answer, outcome| {
                     // SAFETY: the wait is for the stream as it was behind the copy.
-                    answer.result(outcome.map(|()| CopyBoxOutReply { data: unsafe { slot.bytes(bytes) } }));
+                    answer.result(
+                        outcome.map(|()| CopyBoxOutReply { data: unsafe { slot.bytes(bytes) } }),
+                    );
                 });
             }
             Err(error) => answer.error(error),

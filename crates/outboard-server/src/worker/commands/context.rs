@@ -14,7 +14,8 @@ use crate::worker::budget::{Charge, What};
 use crate::worker::opened::Place;
 use crate::worker::portion::Portion;
 
-/// Bytes of a device that a process may hold when it ends without their being free at once: the next program may need more. Natively all are.
+/// Bytes of a device that a process may hold when it ends without their being free at once: the
+/// next program may need more. Natively all are.
 const MUCH: u64 = 256 << 20;
 
 /// Memory of a context that does not end with it.
@@ -38,7 +39,8 @@ impl Worker {
             return self.open_portion(message, device, portion);
         }
         let mut real: CUcontext = core::ptr::null_mut();
-        let ahead = if message.primary { self.kept.take(self.table, device, message.flags) } else { None };
+        let ahead =
+            if message.primary { self.kept.take(self.table, device, message.flags) } else { None };
         if let Some(ahead) = ahead {
             real = ahead.get();
         } else if message.primary {
@@ -53,15 +55,22 @@ impl Worker {
             call!(self.table, cuCtxPopCurrent_v2(&raw mut popped))?;
         }
         self.current = ContextId::NONE;
-        self.objects
-            .contexts
-            .insert(self.ctx, Context { real: Handle::new(real), device, primary: message.primary, green: None });
+        self.objects.contexts.insert(
+            self.ctx,
+            Context { real: Handle::new(real), device, primary: message.primary, green: None },
+        );
         Ok(())
     }
 
-    /// Opens a context that has only a part of its device. Those that are not the primary one share its memory and modules, which only shows if it
-    /// is closed with the session's memory left in it.
-    fn open_portion(&mut self, message: &ContextOpen, device: i32, portion: Portion) -> Result<(), CUresult> {
+    /// Opens a context that has only a part of its device. Those that are not the primary one share
+    /// its memory and modules, which only shows if it is closed with the session's memory left in
+    /// it.
+    fn open_portion(
+        &mut self,
+        message: &ContextOpen,
+        device: i32,
+        portion: Portion,
+    ) -> Result<(), CUresult> {
         if message.primary && self.kept.take(self.table, device, message.flags).is_none() {
             let _ = call!(self.table, cuDevicePrimaryCtxSetFlags_v2(device, message.flags));
             let mut primary: CUcontext = core::ptr::null_mut();
@@ -73,7 +82,12 @@ impl Worker {
             }
         })?;
         self.current = ContextId::NONE;
-        let context = Context { real: green.real, device, primary: message.primary, green: Some(green.context) };
+        let context = Context {
+            real: green.real,
+            device,
+            primary: message.primary,
+            green: Some(green.context),
+        };
         self.objects.contexts.insert(self.ctx, context);
         Ok(())
     }
@@ -83,10 +97,17 @@ impl Worker {
         let context = self.objects.context(self.ctx)?;
         // The driver frees what a context has with it, but for what is another one's as well.
         let blocks = self.blocks_end();
-        let memory =
-            if context.green.is_some() && !context.primary { self.allocations.of(self.ctx) } else { Vec::new() };
+        let memory = if context.green.is_some() && !context.primary {
+            self.allocations.of(self.ctx)
+        } else {
+            Vec::new()
+        };
         let ctx = self.ctx;
-        let opened = self.opened.extract_if(|_, opened| opened.ctx == ctx).map(|(_, opened)| opened.place).collect();
+        let opened = self
+            .opened
+            .extract_if(|_, opened| opened.ctx == ctx)
+            .map(|(_, opened)| opened.place)
+            .collect();
         let left = Left { memory, blocks, opened };
         self.stop_looking();
         self.waits.forget(self.ctx);
@@ -127,11 +148,15 @@ impl Worker {
                         let _ = call!(table, cuMemFree_v2(address.0));
                     }
                     call!(table, cuCtxSetCurrent(core::ptr::null_mut()))?;
-                    let ended = context.green.map_or(Ok(()), |green| call!(table, cuGreenCtxDestroy(green.get())));
+                    let ended = context
+                        .green
+                        .map_or(Ok(()), |green| call!(table, cuGreenCtxDestroy(green.get())));
                     let outcome = if context.primary {
-                        // A reset ends it whatever its state and whoever holds it: this process serves one client.
-                        call!(table, cuDevicePrimaryCtxReset_v2(context.device))
-                            .and_then(|()| call!(table, cuDevicePrimaryCtxRelease_v2(context.device)))
+                        // A reset ends it whatever its state and whoever holds it: this process
+                        // serves one client.
+                        call!(table, cuDevicePrimaryCtxReset_v2(context.device)).and_then(|()| {
+                            call!(table, cuDevicePrimaryCtxRelease_v2(context.device))
+                        })
                     } else {
                         match context.green {
                             Some(_) => ended,
@@ -159,7 +184,10 @@ impl Worker {
         let bytes = self.limit_bytes(device, m.limit, m.value);
         self.chains.forget_context(self.table, self.ctx);
         let set = |worker: &mut Worker| {
-            call!(worker.table, cuCtxSetLimit(outboard_abi::CUlimit_enum(m.limit), m.value as usize))
+            call!(
+                worker.table,
+                cuCtxSetLimit(outboard_abi::CUlimit_enum(m.limit), m.value as usize)
+            )
         };
         let ((), charge) = self.hold(device, bytes, set)?;
         self.budget.keep(self.ctx, What::Limit(m.limit), charge);
@@ -174,7 +202,9 @@ impl ContextCommands for Worker {
     }
 
     fn context_close(&mut self, _: ContextClose, answer: Answer<ContextClose>) {
-        self.end_context(answer, |answer, outcome| answer.result(outcome.map(|()| ContextCloseReply {})));
+        self.end_context(answer, |answer, outcome| {
+            answer.result(outcome.map(|()| ContextCloseReply {}))
+        });
     }
 
     fn context_leave(&mut self, _: ContextLeave, answer: Answer<ContextLeave>) {
@@ -182,7 +212,9 @@ impl ContextCommands for Worker {
         // What kernels print is fetched when their work is done.
         let is_quiet = self.enter().is_ok() && self.waits.is_quiet(self.table, self.ctx);
         if holds_much || self.prints || !is_quiet {
-            self.end_context(answer, |answer, outcome| answer.result(outcome.map(|()| ContextLeaveReply {})));
+            self.end_context(answer, |answer, outcome| {
+                answer.result(outcome.map(|()| ContextLeaveReply {}))
+            });
         } else {
             // The context ends with the session.
             answer.ok(&ContextLeaveReply {});
@@ -198,7 +230,8 @@ impl ContextCommands for Worker {
     fn context_limit(&mut self, message: ContextLimit, answer: Answer<ContextLimit>) {
         let mut value = 0usize;
         let limit = outboard_abi::CUlimit_enum(message.limit);
-        let outcome = self.enter().and_then(|_| call!(self.table, cuCtxGetLimit(&raw mut value, limit)));
+        let outcome =
+            self.enter().and_then(|_| call!(self.table, cuCtxGetLimit(&raw mut value, limit)));
         answer.result(outcome.map(|()| ContextLimitReply { value: value as u64 }));
     }
 

@@ -19,7 +19,8 @@ use crate::worker::staging::{self, Failed, Reached, Target};
 const LARGE: u64 = 1 << 20;
 
 impl Worker {
-    /// Device memory has been allocated: has staging memory made ready meanwhile, if there is none yet.
+    /// Device memory has been allocated: has staging memory made ready meanwhile, if there is none
+    /// yet.
     pub(in crate::worker) fn expect_copies(&mut self, bytes: u64) {
         if bytes < LARGE {
             return;
@@ -52,10 +53,19 @@ impl Worker {
         let pool = self.pools.entry(self.ctx).or_insert_with(|| staging::Pool::new(&self.staging));
         let replier = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let (ctx, watcher) = (self.ctx, &self.watcher);
-        Ok(staging::Place { table: self.table, context: current(&context), stream, pool, replier, ctx, watcher })
+        Ok(staging::Place {
+            table: self.table,
+            context: current(&context),
+            stream,
+            pool,
+            replier,
+            ctx,
+            watcher,
+        })
     }
 
-    /// Starts a large copy to the device. `reached` is called when its stream has come to it, from another thread.
+    /// Starts a large copy to the device. `reached` is called when its stream has come to it, from
+    /// another thread.
     pub(super) fn start_copy_in(
         &mut self,
         stream: StreamId,
@@ -82,10 +92,12 @@ impl Worker {
     ) -> Outcome {
         let ask = self.asking(sizes.0)?;
         // To be asked twice does no harm.
-        self.start_copy_in(stream, sizes, target, Some(Box::new(ask.clone()))).inspect_err(|_| ask())
+        self.start_copy_in(stream, sizes, target, Some(Box::new(ask.clone())))
+            .inspect_err(|_| ask())
     }
 
-    /// As [`Worker::start_copy_in_late`], but staging memory is taken when the stream has come to the copy, too.
+    /// As [`Worker::start_copy_in_late`], but staging memory is taken when the stream has come to
+    /// the copy, too.
     pub(super) fn start_copy_in_queued(
         &mut self,
         stream: StreamId,
@@ -108,7 +120,8 @@ impl Worker {
 
     /// What asks the client for the bytes of a transfer.
     fn asking(&self, transfer: u64) -> Result<impl Fn() + Clone + Send + use<>, CUresult> {
-        let (replier, copies) = (self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?, self.copies.clone());
+        let (replier, copies) =
+            (self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?, self.copies.clone());
         let ctx = self.ctx;
         Ok(move || {
             // What the device copied to the same memory before is sent after it has come.
@@ -128,7 +141,8 @@ impl Worker {
         let out = self.start_bulk(
             (stream, sizes),
             |worker| {
-                // A program that only copies never waits for anything else: what is to be told of would pile up.
+                // A program that only copies never waits for anything else: what is to be told of
+                // would pile up.
                 worker.copies_told();
                 target(worker)
             },
@@ -139,7 +153,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Starts a large copy of a transfer: its number, its bytes and those of a chunk. If nothing comes of it, `end` ends it on the client's side.
+    /// Starts a large copy of a transfer: its number, its bytes and those of a chunk. If nothing
+    /// comes of it, `end` ends it on the client's side.
     fn start_bulk<T>(
         &mut self,
         (stream, (_, bytes, chunk)): (StreamId, (u64, u64, u32)),
@@ -199,7 +214,10 @@ impl Worker {
     }
 
     /// Starts a small copy to the host, into a buffer that the answer is made from.
-    fn start_copy_out(&mut self, message: &CopyOut) -> Result<(Slot, Handle<outboard_abi::CUstream_st>), CUresult> {
+    fn start_copy_out(
+        &mut self,
+        message: &CopyOut,
+    ) -> Result<(Slot, Handle<outboard_abi::CUstream_st>), CUresult> {
         self.waits.check_room()?;
         let stream = self.stream(message.stream)?;
         if message.bytes as usize > Slots::BYTES {
@@ -207,7 +225,15 @@ impl Worker {
         }
         self.allocations.check(message.src, u64::from(message.bytes))?;
         let slot = self.slots.take(self.table, self.ctx)?;
-        call!(self.table, cuMemcpyDtoHAsync_v2(slot.pointer().cast(), message.src.0, message.bytes as usize, stream))?;
+        call!(
+            self.table,
+            cuMemcpyDtoHAsync_v2(
+                slot.pointer().cast(),
+                message.src.0,
+                message.bytes as usize,
+                stream
+            )
+        )?;
         Ok((slot, Handle::new(stream)))
     }
 }
@@ -217,16 +243,28 @@ impl CopyCommands for Worker {
         let stream = self.stream(message.stream)?;
         self.allocations.check(message.dst, message.data.len() as u64)?;
         // Pageable and small: the driver takes the bytes along before it returns.
-        call!(self.table, cuMemcpyHtoDAsync_v2(message.dst.0, message.data.as_ptr().cast(), message.data.len(), stream))
+        call!(
+            self.table,
+            cuMemcpyHtoDAsync_v2(
+                message.dst.0,
+                message.data.as_ptr().cast(),
+                message.data.len(),
+                stream
+            )
+        )
     }
 
     fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
-        let target = |worker: &Worker| worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst));
+        let target = |worker: &Worker| {
+            worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst))
+        };
         self.start_copy_in(m.stream, (m.transfer, m.bytes, m.chunk), target, None)
     }
 
     fn copy_in_late(&mut self, m: CopyInLate) -> Outcome {
-        let target = |worker: &Worker| worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst));
+        let target = |worker: &Worker| {
+            worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst))
+        };
         self.start_copy_in_late(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }
 
@@ -236,7 +274,9 @@ impl CopyCommands for Worker {
             Ok((slot, stream)) => {
                 self.wait(Wait::Stream(stream), answer, move |answer, outcome| {
                     // SAFETY: the wait is for the stream as it was behind the copy.
-                    answer.result(outcome.map(|()| CopyOutReply { data: unsafe { slot.bytes(bytes) } }));
+                    answer.result(
+                        outcome.map(|()| CopyOutReply { data: unsafe { slot.bytes(bytes) } }),
+                    );
                 });
             }
             Err(error) => answer.error(error),
@@ -244,7 +284,9 @@ impl CopyCommands for Worker {
     }
 
     fn copy_out_bulk(&mut self, m: CopyOutBulk) -> Outcome {
-        let target = |worker: &Worker| worker.allocations.check(m.src, m.bytes).map(|()| Target::Linear(m.src));
+        let target = |worker: &Worker| {
+            worker.allocations.check(m.src, m.bytes).map(|()| Target::Linear(m.src))
+        };
         self.start_copy_out_bulk(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }
 
@@ -262,13 +304,24 @@ impl CopyCommands for Worker {
             let (to, from) = (m.dst.0, m.src.0);
             return match on_host {
                 (false, false) => call!(self.table, cuMemcpyDtoDAsync_v2(to, from, width, stream)),
-                (false, true) => call!(self.table, cuMemcpyHtoDAsync_v2(to, m.src.host().pointer(), width, stream)),
-                (true, false) => call!(self.table, cuMemcpyDtoHAsync_v2(m.dst.host().pointer(), from, width, stream)),
+                (false, true) => call!(
+                    self.table,
+                    cuMemcpyHtoDAsync_v2(to, m.src.host().pointer(), width, stream)
+                ),
+                (true, false) => call!(
+                    self.table,
+                    cuMemcpyDtoHAsync_v2(m.dst.host().pointer(), from, width, stream)
+                ),
                 (true, true) => call!(self.table, cuMemcpyAsync(to, from, width, stream)),
             };
         }
-        let kind =
-            |on_host| if on_host { CUmemorytype::CU_MEMORYTYPE_HOST } else { CUmemorytype::CU_MEMORYTYPE_DEVICE };
+        let kind = |on_host| {
+            if on_host {
+                CUmemorytype::CU_MEMORYTYPE_HOST
+            } else {
+                CUmemorytype::CU_MEMORYTYPE_DEVICE
+            }
+        };
         let copy = outboard_abi::CUDA_MEMCPY2D {
             srcXInBytes: 0,
             srcY: 0,
@@ -292,16 +345,26 @@ impl CopyCommands for Worker {
 
     fn fill(&mut self, m: Fill) -> Outcome {
         let stream = self.stream(m.stream)?;
-        let row = m.width.checked_mul(u64::from(m.element)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let row =
+            m.width.checked_mul(u64::from(m.element)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         self.allocations.check_rows(m.dst, row, m.height, m.pitch)?;
         let (pitch, width, height) = (m.pitch as usize, m.width as usize, m.height as usize);
         match (m.element, m.height) {
             (1, 1) => call!(self.table, cuMemsetD8Async(m.dst.0, m.value as u8, width, stream)),
             (2, 1) => call!(self.table, cuMemsetD16Async(m.dst.0, m.value as u16, width, stream)),
             (4, 1) => call!(self.table, cuMemsetD32Async(m.dst.0, m.value, width, stream)),
-            (1, _) => call!(self.table, cuMemsetD2D8Async(m.dst.0, pitch, m.value as u8, width, height, stream)),
-            (2, _) => call!(self.table, cuMemsetD2D16Async(m.dst.0, pitch, m.value as u16, width, height, stream)),
-            (4, _) => call!(self.table, cuMemsetD2D32Async(m.dst.0, pitch, m.value, width, height, stream)),
+            (1, _) => call!(
+                self.table,
+                cuMemsetD2D8Async(m.dst.0, pitch, m.value as u8, width, height, stream)
+            ),
+            (2, _) => call!(
+                self.table,
+                cuMemsetD2D16Async(m.dst.0, pitch, m.value as u16, width, height, stream)
+            ),
+            (4, _) => call!(
+                self.table,
+                cuMemsetD2D32Async(m.dst.0, pitch, m.value, width, height, stream)
+            ),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }

@@ -18,11 +18,18 @@ impl Worker {
 }
 
 impl DeviceCommands for Worker {
-    fn device_texture_1d_width(&mut self, m: DeviceTexture1dWidth, answer: Answer<DeviceTexture1dWidth>) {
+    fn device_texture_1d_width(
+        &mut self,
+        m: DeviceTexture1dWidth,
+        answer: Answer<DeviceTexture1dWidth>,
+    ) {
         let mut width = 0usize;
         let outcome = self.device_of(m.device).and_then(|device| {
             let format = outboard_abi::CUarray_format_enum(m.format);
-            call!(self.table, cuDeviceGetTexture1DLinearMaxWidth(&raw mut width, format, m.channels, device))
+            call!(
+                self.table,
+                cuDeviceGetTexture1DLinearMaxWidth(&raw mut width, format, m.channels, device)
+            )
         });
         answer.result(outcome.map(|()| DeviceTexture1dWidthReply { width: width as u64 }));
     }

@@ -62,7 +62,9 @@ impl EventCommands for Worker {
 
     fn events_elapsed(&mut self, m: EventsElapsed, answer: Answer<EventsElapsed>) {
         let outcome = self.enter().map(|_| {
-            let told = |pair| self.time_between(pair).map_or_else(|error| (error.0, 0.0), |time| (0, time));
+            let told = |pair| {
+                self.time_between(pair).map_or_else(|error| (error.0, 0.0), |time| (0, time))
+            };
             m.pairs.into_iter().map(told).collect()
         });
         answer.result(outcome.map(|times| EventsElapsedReply { times }));
@@ -74,6 +76,7 @@ impl Worker {
     fn time_between(&self, (start, end): (ObjectId, ObjectId)) -> Result<f32, CUresult> {
         let (start, end) = (self.objects.event(start)?, self.objects.event(end)?);
         let mut milliseconds = 0.0;
-        call!(self.table, cuEventElapsedTime(&raw mut milliseconds, start, end)).map(|()| milliseconds)
+        call!(self.table, cuEventElapsedTime(&raw mut milliseconds, start, end))
+            .map(|()| milliseconds)
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use outboard_abi::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExecUpdateResult_enum, CUgraphExecUpdateResultInfo,
-    CUgraphInstantiate_flags_enum, CUgraphInstantiateResult_enum as Made, CUgraphMem_attribute_enum, CUresult,
+    CUgraphInstantiate_flags_enum, CUgraphInstantiateResult_enum as Made,
+    CUgraphMem_attribute_enum, CUresult,
 };
 use outboard_driver::call;
 use outboard_wire::ObjectId;
@@ -32,7 +33,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes an executable; gives what kernels launch it by, or 0. A failure comes with the driver's word for it and the node.
+    /// Makes an executable; gives what kernels launch it by, or 0. A failure comes with the
+    /// driver's word for it and the node.
     fn instantiate(&mut self, m: &GraphInstantiate) -> Result<u64, (CUresult, u32, u64)> {
         let plain = |error| (error, Made::CUDA_GRAPH_INSTANTIATE_ERROR.0, 0);
         let stream = self.stream(m.stream).map_err(plain)?;
@@ -53,8 +55,11 @@ impl Worker {
             hErrNode_out: core::ptr::null_mut(),
             result_out: Made::CUDA_GRAPH_INSTANTIATE_ERROR,
         };
-        call!(self.table, cuGraphInstantiateWithParams(&raw mut native, graph.native.get(), &raw mut p))
-            .map_err(|error| (error, p.result_out.0, graph.name_of(p.hErrNode_out)))?;
+        call!(
+            self.table,
+            cuGraphInstantiateWithParams(&raw mut native, graph.native.get(), &raw mut p)
+        )
+        .map_err(|error| (error, p.result_out.0, graph.name_of(p.hErrNode_out)))?;
         let host = self.all_host_parts(m.graph);
         let inside = self.with_inside(m.graph).map_err(plain)?;
         self.graphs.own_as(m.exec, &inside);
@@ -62,9 +67,20 @@ impl Worker {
         let (native_exec, off) = (Handle::new(native), HashSet::new());
         let (left, calls) = (Left::default(), HashMap::new());
         let graph = m.graph;
-        let exec = Exec { native: native_exec, graph, host, left, calls, exchanges, off, memory, _nodes: nodes };
+        let exec = Exec {
+            native: native_exec,
+            graph,
+            host,
+            left,
+            calls,
+            exchanges,
+            off,
+            memory,
+            _nodes: nodes,
+        };
         self.graphs.execs.insert(m.exec, exec);
-        let launched_by_kernels = u64::from(CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0);
+        let launched_by_kernels =
+            u64::from(CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0);
         Ok(if m.flags & launched_by_kernels != 0 { native as u64 } else { 0 })
     }
 
@@ -89,9 +105,18 @@ impl Worker {
             errorNode: core::ptr::null_mut(),
             errorFromNode: core::ptr::null_mut(),
         };
-        call!(self.table, cuGraphExecUpdate_v2(exec, graph.native.get(), &raw mut info)).map_err(|error| {
-            (error, (info.result.0, graph.name_of(info.errorNode), graph.name_of(info.errorFromNode)))
-        })?;
+        call!(self.table, cuGraphExecUpdate_v2(exec, graph.native.get(), &raw mut info)).map_err(
+            |error| {
+                (
+                    error,
+                    (
+                        info.result.0,
+                        graph.name_of(info.errorNode),
+                        graph.name_of(info.errorFromNode),
+                    ),
+                )
+            },
+        )?;
         let (host, exchanges) = (self.all_host_parts(m.graph), self.exchanges(m.graph));
         if let Some(exec) = self.graphs.execs.get_mut(&m.exec) {
             let before = exec.calls_only(host);
@@ -114,9 +139,16 @@ impl GraphCommands for Worker {
     }
 
     fn graph_allocate(&mut self, m: GraphAllocate, answer: Answer<GraphAllocate>) {
-        let known = |worker: &Worker| worker.platform.devices.iter().any(|device| device.id == m.params.device);
-        let outcome = if known(self) { self.enter().map(drop) } else { Err(CUresult::CUDA_ERROR_INVALID_DEVICE) };
-        let outcome = outcome.and_then(|()| self.add_allocation(m.graph, m.node, m.dependencies, m.params));
+        let known = |worker: &Worker| {
+            worker.platform.devices.iter().any(|device| device.id == m.params.device)
+        };
+        let outcome = if known(self) {
+            self.enter().map(drop)
+        } else {
+            Err(CUresult::CUDA_ERROR_INVALID_DEVICE)
+        };
+        let outcome =
+            outcome.and_then(|()| self.add_allocation(m.graph, m.node, m.dependencies, m.params));
         answer.result(outcome.map(|address| GraphAllocateReply { address }));
     }
 
@@ -124,7 +156,10 @@ impl GraphCommands for Worker {
         let outcome = self.enter().and_then(|context| {
             let (graph, mut handle) = (self.graph(m.graph)?.native.get(), 0);
             let ctx = super::current(&context);
-            call!(self.table, cuGraphConditionalHandleCreate(&raw mut handle, graph, ctx, m.value, m.flags))?;
+            call!(
+                self.table,
+                cuGraphConditionalHandleCreate(&raw mut handle, graph, ctx, m.value, m.flags)
+            )?;
             Ok(GraphConditionReply { handle })
         });
         answer.result(outcome);
@@ -137,10 +172,15 @@ impl GraphCommands for Worker {
 
     fn graph_instantiate(&mut self, m: GraphInstantiate, answer: Answer<GraphInstantiate>) {
         let reply = match self.instantiate(&m) {
-            Ok(handle) => {
-                GraphInstantiateReply { status: 0, result: Made::CUDA_GRAPH_INSTANTIATE_SUCCESS.0, node: 0, handle }
+            Ok(handle) => GraphInstantiateReply {
+                status: 0,
+                result: Made::CUDA_GRAPH_INSTANTIATE_SUCCESS.0,
+                node: 0,
+                handle,
+            },
+            Err((error, result, node)) => {
+                GraphInstantiateReply { status: error.0, result, node, handle: 0 }
             }
-            Err((error, result, node)) => GraphInstantiateReply { status: error.0, result, node, handle: 0 },
         };
         answer.ok(&reply);
     }
@@ -193,25 +233,33 @@ impl GraphCommands for Worker {
     }
 
     fn graph_memory_trim(&mut self, m: GraphMemoryTrim, answer: Answer<GraphMemoryTrim>) {
-        let outcome = self.enter().and_then(|_| call!(self.table, cuDeviceGraphMemTrim(m.device.ordinal() as i32)));
+        let outcome = self
+            .enter()
+            .and_then(|_| call!(self.table, cuDeviceGraphMemTrim(m.device.ordinal() as i32)));
         answer.result(outcome.map(|()| GraphMemoryTrimReply {}));
     }
 
     fn graph_memory_get(&mut self, m: GraphMemoryGet, answer: Answer<GraphMemoryGet>) {
         let (attribute, mut value) = (CUgraphMem_attribute_enum(m.attribute), 0u64);
         let out = (&raw mut value).cast();
-        let outcome = self
-            .enter()
-            .and_then(|_| call!(self.table, cuDeviceGetGraphMemAttribute(m.device.ordinal() as i32, attribute, out)));
+        let outcome = self.enter().and_then(|_| {
+            call!(
+                self.table,
+                cuDeviceGetGraphMemAttribute(m.device.ordinal() as i32, attribute, out)
+            )
+        });
         answer.result(outcome.map(|()| GraphMemoryGetReply { value }));
     }
 
     fn graph_memory_set(&mut self, m: GraphMemorySet, answer: Answer<GraphMemorySet>) {
         let (attribute, mut value) = (CUgraphMem_attribute_enum(m.attribute), m.value);
         let from = (&raw mut value).cast();
-        let outcome = self
-            .enter()
-            .and_then(|_| call!(self.table, cuDeviceSetGraphMemAttribute(m.device.ordinal() as i32, attribute, from)));
+        let outcome = self.enter().and_then(|_| {
+            call!(
+                self.table,
+                cuDeviceSetGraphMemAttribute(m.device.ordinal() as i32, attribute, from)
+            )
+        });
         answer.result(outcome.map(|()| GraphMemorySetReply {}));
     }
 }

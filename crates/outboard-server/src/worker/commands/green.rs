@@ -19,14 +19,21 @@ impl Worker {
         if m.kind == MULTIPROCESSORS && self.portions.contains_key(&device) {
             // To the session, it is the device.
             let green = self.stand_in(device)?;
-            call!(self.table, cuGreenCtxGetDevResource(green.get(), &raw mut resource, CUdevResourceType(m.kind)))?;
+            call!(
+                self.table,
+                cuGreenCtxGetDevResource(green.get(), &raw mut resource, CUdevResourceType(m.kind))
+            )?;
             return self.partitions.hand_out(&resource);
         }
-        call!(self.table, cuDeviceGetDevResource(device, &raw mut resource, CUdevResourceType(m.kind)))?;
+        call!(
+            self.table,
+            cuDeviceGetDevResource(device, &raw mut resource, CUdevResourceType(m.kind))
+        )?;
         self.partitions.hand_out(&resource)
     }
 
-    /// A green context with all that the session has of a device. Only what it tells of itself can be split further, unlike what it was made of.
+    /// A green context with all that the session has of a device. Only what it tells of itself can
+    /// be split further, unlike what it was made of.
     fn stand_in(&mut self, device: i32) -> Result<Handle<CUgreenCtx_st>, CUresult> {
         let open = self.objects.contexts.values().find(|context| context.device == device);
         if let Some(green) = open.and_then(|context| context.green) {
@@ -49,10 +56,15 @@ impl Worker {
         let context = self.enter()?;
         let (mut resource, kind) = (partitions::empty(), CUdevResourceType(m.kind));
         match m.green {
-            ObjectId::NONE => call!(self.table, cuCtxGetDevResource(current(&context), &raw mut resource, kind))?,
+            ObjectId::NONE => {
+                call!(self.table, cuCtxGetDevResource(current(&context), &raw mut resource, kind))?
+            }
             name => {
                 let green = self.objects.greens.get(name)?;
-                call!(self.table, cuGreenCtxGetDevResource(green.context.get(), &raw mut resource, kind))?;
+                call!(
+                    self.table,
+                    cuGreenCtxGetDevResource(green.context.get(), &raw mut resource, kind)
+                )?;
             }
         }
         self.partitions.hand_out(&resource)
@@ -68,19 +80,35 @@ impl Worker {
         let remaining = if m.remaining { &raw mut left } else { core::ptr::null_mut() };
         call!(
             self.table,
-            cuDevSmResourceSplitByCount(result, &raw mut count, &raw const input, remaining, m.flags, m.least)
+            cuDevSmResourceSplitByCount(
+                result,
+                &raw mut count,
+                &raw const input,
+                remaining,
+                m.flags,
+                m.least
+            )
         )?;
         groups.truncate(count as usize);
-        let groups = groups.iter().map(|group| self.partitions.hand_out(group)).collect::<Result<_, _>>()?;
-        let remaining = if m.remaining { vec![self.partitions.hand_out(&left)?] } else { Vec::new() };
+        let groups =
+            groups.iter().map(|group| self.partitions.hand_out(group)).collect::<Result<_, _>>()?;
+        let remaining =
+            if m.remaining { vec![self.partitions.hand_out(&left)?] } else { Vec::new() };
         Ok(ResourceSplitReply { count, groups, remaining })
     }
 
     fn describe(&mut self, m: &ResourceDescribe) -> Result<(), CUresult> {
-        let mut given = m.resources.iter().map(|one| self.partitions.check(one)).collect::<Result<Vec<_>, _>>()?;
+        let mut given = m
+            .resources
+            .iter()
+            .map(|one| self.partitions.check(one))
+            .collect::<Result<Vec<_>, _>>()?;
         self.partitions.check_new(m.desc)?;
         let mut desc = core::ptr::null_mut();
-        call!(self.table, cuDevResourceGenerateDesc(&raw mut desc, given.as_mut_ptr(), given.len() as u32))?;
+        call!(
+            self.table,
+            cuDevResourceGenerateDesc(&raw mut desc, given.as_mut_ptr(), given.len() as u32)
+        )?;
         self.partitions.describe(m.desc, Handle::new(desc));
         Ok(())
     }
@@ -104,9 +132,14 @@ impl Worker {
     }
 
     /// The green context, if one is named, and the event.
-    fn parties(&mut self, green: ObjectId, event: ObjectId) -> Result<(Option<Green>, CUevent), CUresult> {
+    fn parties(
+        &mut self,
+        green: ObjectId,
+        event: ObjectId,
+    ) -> Result<(Option<Green>, CUevent), CUresult> {
         self.enter()?;
-        let green = if green == ObjectId::NONE { None } else { Some(self.objects.greens.get(green)?) };
+        let green =
+            if green == ObjectId::NONE { None } else { Some(self.objects.greens.get(green)?) };
         Ok((green, self.objects.event(event)?))
     }
 }
@@ -141,7 +174,10 @@ impl GreenCommands for Worker {
         // Its streams end with it.
         self.stop_looking();
         self.waits.lose_track(self.ctx);
-        match self.enter().and_then(|context| self.objects.greens.remove(m.green).map(|green| (context, green))) {
+        match self
+            .enter()
+            .and_then(|context| self.objects.greens.remove(m.green).map(|green| (context, green)))
+        {
             // The driver waits for the work in it.
             Ok((context, green)) => self.on_helper(
                 context,

@@ -4,20 +4,25 @@ use core::ffi::{c_char, c_int, c_void};
 use outboard_wire::device_id::DeviceId;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use outboard_abi::{CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUresult};
+use outboard_abi::{
+    CUipcEventHandle, CUipcMemHandle, CUmemAllocationHandleType, CUmemPoolPtrExportData, CUresult,
+};
 use outboard_driver::call;
 use outboard_wire::messages::*;
 use outboard_wire::{ContextId, DevicePtr, ObjectId};
 
 use super::{Handle, Worker};
-use crate::control::{SharedBlock, SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled};
+use crate::control::{
+    SharedBlock, SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled,
+};
 use crate::generated::dispatch::IpcCommands;
 use crate::worker::answer::{Answer, Outcome};
 use crate::worker::budget::{Charge, What};
 use crate::worker::opened::{Opened, Place};
 use crate::worker::shares::{Kind, Thing, Token, number, read, token};
 
-const DESCRIPTOR: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+const DESCRIPTOR: CUmemAllocationHandleType =
+    CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 fn bytes(chars: [c_char; 64]) -> [u8; 64] {
     chars.map(|byte| byte as u8)
@@ -43,7 +48,8 @@ impl Worker {
         if let Some(known) = self.shared.get(Thing::Memory(m.address)) {
             return Ok(token(known));
         }
-        let token = match self.arena.block_of(m.address, m.bytes).filter(|_| !self.arena.is_told()) {
+        let token = match self.arena.block_of(m.address, m.bytes).filter(|_| !self.arena.is_told())
+        {
             Some(block) => self.share_in_block(block, m),
             None => {
                 let mut handle = CUipcMemHandle { reserved: [0; 64] };
@@ -56,13 +62,21 @@ impl Worker {
         Ok(token)
     }
 
-    /// Shares an allocation in a block. The driver has no handle for such memory, but a descriptor of all of the block.
-    fn share_in_block(&mut self, (base, block): (DevicePtr, u64), m: &ShareMemory) -> Result<Token, CUresult> {
+    /// Shares an allocation in a block. The driver has no handle for such memory, but a descriptor
+    /// of all of the block.
+    fn share_in_block(
+        &mut self,
+        (base, block): (DevicePtr, u64),
+        m: &ShareMemory,
+    ) -> Result<Token, CUresult> {
         let device = self.device_here()?;
         let mut handle = 0;
         call!(self.table, cuMemRetainAllocationHandle(&raw mut handle, base.0 as *mut c_void))?;
         let mut fd: c_int = -1;
-        let exported = call!(self.table, cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0));
+        let exported = call!(
+            self.table,
+            cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0)
+        );
         let _ = call!(self.table, cuMemRelease(handle));
         exported?;
         let fd = owned(fd)?;
@@ -79,10 +93,14 @@ impl Worker {
         let (payload, descriptor) = self.find_payload(Kind::Memory, m.token)?;
         let (token, ctx) = (number(m.token), self.ctx);
         // However often it is opened, it is there once.
-        let known = self.opened.iter_mut().find(|(_, opened)| (opened.token, opened.ctx) == (token, ctx));
+        let known =
+            self.opened.iter_mut().find(|(_, opened)| (opened.token, opened.ctx) == (token, ctx));
         if let Some((address, opened)) = known {
             opened.times += 1;
-            return Ok(OpenMemoryReply { address: *address, bytes: self.allocations.bytes_at(*address)? });
+            return Ok(OpenMemoryReply {
+                address: *address,
+                bytes: self.allocations.bytes_at(*address)?,
+            });
         }
         let device = self.device_here()?;
         let (address, bytes, place, charge) = match descriptor {
@@ -92,8 +110,12 @@ impl Worker {
                 let (address, charge) = self.hold(device, bytes, |worker| {
                     let mut address = 0;
                     let handle = CUipcMemHandle { reserved: chars(handle) };
-                    // Peers are enabled as they are needed: the only flag there is, and one that must be given.
-                    call!(worker.table, cuIpcOpenMemHandle_v2(&raw mut address, handle, m.flags & 1))?;
+                    // Peers are enabled as they are needed: the only flag there is, and one that
+                    // must be given.
+                    call!(
+                        worker.table,
+                        cuIpcOpenMemHandle_v2(&raw mut address, handle, m.flags & 1)
+                    )?;
                     Ok(DevicePtr(address))
                 })?;
                 (address, bytes, Place::Driver(address), charge)
@@ -120,7 +142,10 @@ impl Worker {
         let (place, charge) = self.hold(here, bytes, |worker| {
             let mut handle = 0;
             let given = descriptor.as_raw_fd() as usize as *mut c_void;
-            call!(worker.table, cuMemImportFromShareableHandle(&raw mut handle, given, DESCRIPTOR))?;
+            call!(
+                worker.table,
+                cuMemImportFromShareableHandle(&raw mut handle, given, DESCRIPTOR)
+            )?;
             let place = Place::map(worker.table, handle, block, &devices);
             let _ = call!(worker.table, cuMemRelease(handle));
             place
@@ -159,10 +184,18 @@ impl Worker {
             return Ok(token(known));
         }
         let mut fd: c_int = -1;
-        call!(self.table, cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0))?;
+        call!(
+            self.table,
+            cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0)
+        )?;
         let fd = owned(fd)?;
         let charge = self.space.charge(name);
-        self.share_descriptor(Thing::Physical(name), &SharedPhysical { bytes, kind }, fd.as_fd(), charge)
+        self.share_descriptor(
+            Thing::Physical(name),
+            &SharedPhysical { bytes, kind },
+            fd.as_fd(),
+            charge,
+        )
     }
 
     fn import_physical_of(&mut self, m: &ImportPhysical) -> Result<ImportPhysicalReply, CUresult> {
@@ -175,11 +208,20 @@ impl Worker {
         let held = self.hold(device, bytes, |worker| {
             let mut handle = 0;
             let given = fd.as_raw_fd() as usize as *mut c_void;
-            call!(worker.table, cuMemImportFromShareableHandle(&raw mut handle, given, DESCRIPTOR))?;
+            call!(
+                worker.table,
+                cuMemImportFromShareableHandle(&raw mut handle, given, DESCRIPTOR)
+            )?;
             Ok(handle)
         })?;
         self.space.add_memory(m.memory, held, bytes, kind);
-        Ok(ImportPhysicalReply { bytes, device: DeviceId::new(device), handle_types, compression, usage })
+        Ok(ImportPhysicalReply {
+            bytes,
+            device: DeviceId::new(device),
+            handle_types,
+            compression,
+            usage,
+        })
     }
 
     fn export_pool_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
@@ -188,7 +230,10 @@ impl Worker {
             return Ok(token(known));
         }
         let mut fd: c_int = -1;
-        call!(self.table, cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool.get(), DESCRIPTOR, 0))?;
+        call!(
+            self.table,
+            cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool.get(), DESCRIPTOR, 0)
+        )?;
         let fd = owned(fd)?;
         self.share_descriptor(Thing::Pool(name), &SharedPool { device }, fd.as_fd(), None)
     }
@@ -212,16 +257,24 @@ impl Worker {
         }
         let mut data = CUmemPoolPtrExportData { reserved: [0; 64] };
         call!(self.table, cuMemPoolExportPointer(&raw mut data, m.address.0))?;
-        self.share(Thing::Pooled(m.address), &SharedPooled { data: data.reserved, bytes: m.bytes }, None)
+        self.share(
+            Thing::Pooled(m.address),
+            &SharedPooled { data: data.reserved, bytes: m.bytes },
+            None,
+        )
     }
 
     fn open_pooled_of(&mut self, m: &OpenPooled) -> Result<OpenPooledReply, CUresult> {
         self.enter()?;
         let (pool, device) = self.objects.pools.get(m.pool)?;
-        let (SharedPooled { data: reserved, bytes }, _) = self.find_shared(Kind::Pooled, m.token)?;
+        let (SharedPooled { data: reserved, bytes }, _) =
+            self.find_shared(Kind::Pooled, m.token)?;
         let (address, charge) = self.hold(device, bytes, |worker| {
             let (mut address, mut data) = (0, CUmemPoolPtrExportData { reserved });
-            call!(worker.table, cuMemPoolImportPointer(&raw mut address, pool.get(), &raw mut data))?;
+            call!(
+                worker.table,
+                cuMemPoolImportPointer(&raw mut address, pool.get(), &raw mut data)
+            )?;
             Ok(DevicePtr(address))
         })?;
         self.budget.keep(self.ctx, What::At(address), charge);

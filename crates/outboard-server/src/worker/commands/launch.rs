@@ -32,17 +32,35 @@ impl LaunchCommands for Worker {
             let (block, shared) = (m.block as i32, m.shared as usize);
             call!(
                 self.table,
-                cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&raw mut blocks, function, block, shared, m.flags)
+                cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                    &raw mut blocks,
+                    function,
+                    block,
+                    shared,
+                    m.flags
+                )
             )
         });
         answer.result(outcome.map(|()| OccupancyReply { blocks }));
     }
 
-    fn occupancy_dynamic_shared(&mut self, m: OccupancyDynamicShared, answer: Answer<OccupancyDynamicShared>) {
+    fn occupancy_dynamic_shared(
+        &mut self,
+        m: OccupancyDynamicShared,
+        answer: Answer<OccupancyDynamicShared>,
+    ) {
         let mut bytes = 0usize;
         let function = self.enter().and_then(|_| self.objects.function(m.function));
         let outcome = function.and_then(|function| {
-            call!(self.table, cuOccupancyAvailableDynamicSMemPerBlock(&raw mut bytes, function, m.blocks, m.block))
+            call!(
+                self.table,
+                cuOccupancyAvailableDynamicSMemPerBlock(
+                    &raw mut bytes,
+                    function,
+                    m.blocks,
+                    m.block
+                )
+            )
         });
         answer.result(outcome.map(|()| OccupancyDynamicSharedReply { bytes: bytes as u64 }));
     }
@@ -51,13 +69,20 @@ impl LaunchCommands for Worker {
         let function = self.enter().and_then(|_| self.objects.function(m.function));
         let outcome = function.and_then(|function| {
             let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
-            let extras = Extras { attributes: &m.attributes, cooperative: false, objects: &self.objects };
+            let extras =
+                Extras { attributes: &m.attributes, cooperative: false, objects: &self.objects };
             let config = Config::new(&shape, core::ptr::null_mut(), &extras)?;
             let mut count = 0;
             if m.largest {
-                call!(self.table, cuOccupancyMaxPotentialClusterSize(&raw mut count, function, config.pointer()))?;
+                call!(
+                    self.table,
+                    cuOccupancyMaxPotentialClusterSize(&raw mut count, function, config.pointer())
+                )?;
             } else {
-                call!(self.table, cuOccupancyMaxActiveClusters(&raw mut count, function, config.pointer()))?;
+                call!(
+                    self.table,
+                    cuOccupancyMaxActiveClusters(&raw mut count, function, config.pointer())
+                )?;
             }
             Ok(OccupancyClustersReply { count })
         });
@@ -81,7 +106,11 @@ impl LaunchCommands for Worker {
         if is_plain {
             return self.launch_in_row(place, stream, function, shape, m.params);
         }
-        let extras = Extras { attributes: &m.attributes, cooperative: m.cooperative, objects: &self.objects };
+        let extras = Extras {
+            attributes: &m.attributes,
+            cooperative: m.cooperative,
+            objects: &self.objects,
+        };
         launch::launch(self.table, function, &shape, stream, m.params, &extras)
     }
 }

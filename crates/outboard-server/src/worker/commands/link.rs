@@ -57,7 +57,11 @@ impl LinkCommands for Worker {
             Ok(link) => link.run(move |state| {
                 let linked = state.complete();
                 let bytes = linked.unwrap_or(0);
-                answer.ok(&LinkCompleteReply { status: status(linked.map(|_| ())), bytes, log: state.log() });
+                answer.ok(&LinkCompleteReply {
+                    status: status(linked.map(|_| ())),
+                    bytes,
+                    log: state.log(),
+                });
             }),
             Err(error) => answer.error(error),
         }
@@ -65,9 +69,9 @@ impl LinkCommands for Worker {
 
     fn link_output(&mut self, m: LinkOutput, answer: Answer<LinkOutput>) {
         match self.objects.links.get(m.link) {
-            Ok(link) => {
-                link.run(move |state| answer.result(state.output(m.offset).map(|data| LinkOutputReply { data })))
-            }
+            Ok(link) => link.run(move |state| {
+                answer.result(state.output(m.offset).map(|data| LinkOutputReply { data }))
+            }),
             Err(error) => answer.error(error),
         }
     }

@@ -27,7 +27,10 @@ impl Worker {
             let mut address = 0;
             if several {
                 // The driver knows how several devices share it.
-                call!(worker.table, cuMemAllocManaged(&raw mut address, bytes as usize, ATTACH_GLOBAL))?;
+                call!(
+                    worker.table,
+                    cuMemAllocManaged(&raw mut address, bytes as usize, ATTACH_GLOBAL)
+                )?;
             } else {
                 // Nobody on this machine touches it but the device, whose own memory does best.
                 call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
@@ -62,7 +65,13 @@ impl Worker {
         let file = self.replier.as_ref().and_then(|replier| replier.take_file(m.number).ok());
         self.enter()?;
         let file = file.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        self.mapped.share_file(self.table, self.ctx, (m.address.0, m.bytes), file.as_fd(), m.offset)?;
+        self.mapped.share_file(
+            self.table,
+            self.ctx,
+            (m.address.0, m.bytes),
+            file.as_fd(),
+            m.offset,
+        )?;
         self.allocations.insert(m.address.device(), m.bytes, self.ctx);
         Ok(())
     }
@@ -98,10 +107,11 @@ impl Worker {
             Ok(wait) => wait,
             Err(error) => return answer.error(error),
         };
-        let finish = move |answer: Answer<M>, outcome: Outcome, mapped: Option<&Mapped>| match outcome {
-            Ok(()) => reply(answer, mapped),
-            Err(error) => answer.error(error),
-        };
+        let finish =
+            move |answer: Answer<M>, outcome: Outcome, mapped: Option<&Mapped>| match outcome {
+                Ok(()) => reply(answer, mapped),
+                Err(error) => answer.error(error),
+            };
         if !ask {
             return self.wait_and_read(wait, answer, finish);
         }
@@ -150,7 +160,9 @@ impl ManagedCommands for Worker {
                         mapped::unmap(table, &unused);
                         Ok(())
                     },
-                    |answer, outcome: Result<(), CUresult>| answer.result(outcome.map(|()| MappedCloseReply {})),
+                    |answer, outcome: Result<(), CUresult>| {
+                        answer.result(outcome.map(|()| MappedCloseReply {}))
+                    },
                 );
             }
             Err(error) => answer.error(error),
@@ -159,7 +171,8 @@ impl ManagedCommands for Worker {
 
     fn mapped_close_idle(&mut self, m: MappedCloseIdle) -> Outcome {
         self.close_mapped(m.address, m.bytes)?;
-        // If another thread of the client has queued work meanwhile, the pages are kept until memory is closed again.
+        // If another thread of the client has queued work meanwhile, the pages are kept until
+        // memory is closed again.
         if self.waits.is_quiet(self.table, self.ctx) {
             mapped::unmap(self.table, &self.mapped.take_unused());
         }
@@ -207,7 +220,8 @@ impl ManagedCommands for Worker {
 
     fn wait_comparing(&mut self, m: WaitComparing, answer: Answer<WaitComparing>) {
         self.wait_with_memory((m.what, m.name, m.ask), answer, move |answer, mapped| {
-            let same = mapped.and_then(|mapped| mapped.compare(m.seed, &m.known).ok()).unwrap_or_default();
+            let same =
+                mapped.and_then(|mapped| mapped.compare(m.seed, &m.known).ok()).unwrap_or_default();
             answer.ok(&WaitComparingReply { data: &read_all(mapped, &m.places), same });
         });
     }

@@ -101,8 +101,8 @@ impl MemoryCommands for Worker {
         // Another thread of the client has queued work meanwhile.
         let table = self.table;
         self.helpers.run(move || {
-            let _ =
-                call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| call!(table, cuMemFree_v2(address.0)));
+            let _ = call!(table, cuCtxSetCurrent(current(&context)))
+                .and_then(|()| call!(table, cuMemFree_v2(address.0)));
             drop(charge);
         });
         Ok(())

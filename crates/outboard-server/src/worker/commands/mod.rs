@@ -48,7 +48,8 @@ impl Worker {
         let (table, output, copies, replier) =
             (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
         self.helpers.run_in_turn(move || {
-            let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| work(table));
+            let outcome =
+                call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| work(table));
             if let Some(replier) = &replier {
                 output.forward(replier, Printed::Perhaps);
                 copies.tell(replier);

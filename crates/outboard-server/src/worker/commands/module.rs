@@ -28,7 +28,8 @@ impl Worker {
         let context = self.enter()?;
         self.objects.modules.check_new(module)?;
         let sm = self.architecture(context.device);
-        self.prints = self.prints || !matches!(parts, [part] if !may_print(part.borrow().bytes(), sm));
+        self.prints =
+            self.prints || !matches!(parts, [part] if !may_print(part.borrow().bytes(), sm));
         // To compile may take seconds, which other threads' waits shall not.
         self.stop_looking();
         let loaded = self.load_counted(module, context.device as u32, parts, options);
@@ -42,8 +43,9 @@ impl Worker {
         Ok(loaded)
     }
 
-    /// Loads an image. If the session has a limit, what the module takes counts, code and variables: what the device has less afterwards, but no more and
-    /// no less than the image declares, since other sessions may allocate or free in the same moment.
+    /// Loads an image. If the session has a limit, what the module takes counts, code and
+    /// variables: what the device has less afterwards, but no more and no less than the image
+    /// declares, since other sessions may allocate or free in the same moment.
     fn load_counted<P: Borrow<Part>>(
         &mut self,
         name: ObjectId,
@@ -59,7 +61,10 @@ impl Worker {
         let most = parts.iter().map(|part| takes_at_most(part.borrow().bytes()));
         let most = most.fold(0, |sum: u64, part| sum.saturating_add(part.unwrap_or(u64::MAX)));
         let sm = self.architecture(device as i32);
-        let least = parts.iter().map(|part| takes_at_least(part.borrow().bytes(), sm)).fold(0, u64::saturating_add);
+        let least = parts
+            .iter()
+            .map(|part| takes_at_least(part.borrow().bytes(), sm))
+            .fold(0, u64::saturating_add);
         let taken = before.saturating_sub(self.left_on_device()).max(least).min(most);
         if let Ok(module) = loaded.outcome
             && taken > 0
@@ -84,17 +89,24 @@ impl Worker {
 
     /// Tells the client of the kernels of a new module, so that it need not ask for each.
     fn tell_kernels(&self, name: ObjectId, module: CUmodule) {
-        let known = self.table.cuModuleEnumerateFunctions.is_some() && self.table.cuFuncGetParamInfo.is_some();
+        let known = self.table.cuModuleEnumerateFunctions.is_some()
+            && self.table.cuFuncGetParamInfo.is_some();
         if let Some(replier) = self.replier.as_ref().filter(|_| known)
             && let Ok(kernels) = modules::described(self.table, module)
         {
             // Too long for a notice, it is asked for.
-            let _ = replier.notice(KERNELS, |writer| writer.put(&Kernels { module: name, kernels }));
+            let _ =
+                replier.notice(KERNELS, |writer| writer.put(&Kernels { module: name, kernels }));
         }
     }
 
     /// Finds a kernel and gives it the client's name for it.
-    fn find_function(&mut self, module: ObjectId, name: &str, function: ObjectId) -> Result<CUfunction, CUresult> {
+    fn find_function(
+        &mut self,
+        module: ObjectId,
+        name: &str,
+        function: ObjectId,
+    ) -> Result<CUfunction, CUresult> {
         self.enter()?;
         self.objects.functions.check_new(function)?;
         let found = modules::function(self.table, self.objects.module(module)?, name)?;
@@ -103,8 +115,9 @@ impl Worker {
         Ok(found)
     }
 
-    /// A kernel is about to be used: if the session has a limit, its local memory counts. The driver sets aside as much as its most demanding kernel
-    /// needs, for all threads that the device can have at once, and keeps it as long as the context.
+    /// A kernel is about to be used: if the session has a limit, its local memory counts. The
+    /// driver sets aside as much as its most demanding kernel needs, for all threads that the
+    /// device can have at once, and keeps it as long as the context.
     fn hold_local(&mut self, function: CUfunction) -> Outcome {
         if self.budget.limit().is_none() {
             return Ok(());
@@ -137,10 +150,14 @@ impl Worker {
 
     /// The architecture of a device, such as 90.
     fn architecture(&self, ordinal: i32) -> u32 {
-        let device = self.platform.devices.iter().find(|device| device.id.ordinal() as i32 == ordinal);
-        let value = |attribute: A| device.and_then(|device| device.attribute(attribute.0)).unwrap_or(0);
-        let (major, minor) =
-            (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+        let device =
+            self.platform.devices.iter().find(|device| device.id.ordinal() as i32 == ordinal);
+        let value =
+            |attribute: A| device.and_then(|device| device.attribute(attribute.0)).unwrap_or(0);
+        let (major, minor) = (
+            A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        );
         (value(major) * 10 + value(minor)) as u32
     }
 }
@@ -192,7 +209,12 @@ impl ModuleCommands for Worker {
         let parts = match self.images.find(&m.parts) {
             Ok(parts) => parts,
             Err(missing) => {
-                return answer.ok(&ModuleLoadNamedReply { status: 0, log: JitLog::default(), missing, kept });
+                return answer.ok(&ModuleLoadNamedReply {
+                    status: 0,
+                    log: JitLog::default(),
+                    missing,
+                    kept,
+                });
             }
         };
         let outcome = self.load(m.module, &parts, &m.options);
@@ -200,7 +222,12 @@ impl ModuleCommands for Worker {
         match outcome {
             Ok(loaded) => {
                 let status = loaded.outcome.map_or_else(|error| error.0, |_| 0);
-                answer.ok(&ModuleLoadNamedReply { status, log: loaded.log, missing: Vec::new(), kept });
+                answer.ok(&ModuleLoadNamedReply {
+                    status,
+                    log: loaded.log,
+                    missing: Vec::new(),
+                    kept,
+                });
             }
             Err(error) => answer.error(error),
         }
@@ -265,6 +292,10 @@ impl ModuleCommands for Worker {
         {
             self.allocations.insert(address, bytes, self.ctx);
         }
-        answer.result(outcome.map(|(address, bytes, managed)| ModuleGlobalReply { address, bytes, managed }));
+        answer.result(outcome.map(|(address, bytes, managed)| ModuleGlobalReply {
+            address,
+            bytes,
+            managed,
+        }));
     }
 }

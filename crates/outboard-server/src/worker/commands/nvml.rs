@@ -9,12 +9,16 @@ use crate::worker::answer::Answer;
 impl NvmlCommands for Worker {
     fn nvml_query(&mut self, message: NvmlQuery<'_>, answer: Answer<NvmlQuery<'static>>) {
         match self.management.answer(&self.platform, message.function, message.arguments) {
-            Ok((status, results)) => answer.ok(&NvmlQueryReply { status: status.0, results: &results }),
+            Ok((status, results)) => {
+                answer.ok(&NvmlQueryReply { status: status.0, results: &results })
+            }
             Err(error) => self.violated(&error),
         }
     }
 
     fn nvml_processes(&mut self, message: NvmlProcesses, answer: Answer<NvmlProcesses>) {
-        answer.ok(&NvmlProcessesReply { processes: self.management.processes(&self.platform, message.device) });
+        answer.ok(&NvmlProcessesReply {
+            processes: self.management.processes(&self.platform, message.device),
+        });
     }
 }

@@ -37,7 +37,10 @@ impl Worker {
     fn attribute_of_way(&self, m: &PeerAttribute) -> Result<i32, CUresult> {
         let (src, dst) = self.way(m.src, m.dst)?;
         let mut value = 0;
-        call!(self.table, cuDeviceGetP2PAttribute(&raw mut value, CUdevice_P2PAttribute(m.attribute), src, dst))?;
+        call!(
+            self.table,
+            cuDeviceGetP2PAttribute(&raw mut value, CUdevice_P2PAttribute(m.attribute), src, dst)
+        )?;
         Ok(value)
     }
 
@@ -46,10 +49,14 @@ impl Worker {
         if m.operations.is_empty() || m.operations.len() > MOST_OPERATIONS {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let operations: Vec<CUatomicOperation> = m.operations.iter().copied().map(CUatomicOperation).collect();
+        let operations: Vec<CUatomicOperation> =
+            m.operations.iter().copied().map(CUatomicOperation).collect();
         let mut capabilities = vec![0; operations.len()];
         let (out, count) = (capabilities.as_mut_ptr(), operations.len() as u32);
-        call!(self.table, cuDeviceGetP2PAtomicCapabilities(out, operations.as_ptr(), count, src, dst))?;
+        call!(
+            self.table,
+            cuDeviceGetP2PAtomicCapabilities(out, operations.as_ptr(), count, src, dst)
+        )?;
         Ok(capabilities)
     }
 }

@@ -1,7 +1,8 @@
 //! Memory pools. Of devices, not of contexts: most commands come without one.
 
 use outboard_abi::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemPool_attribute as A, CUmemPoolProps, CUresult,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemPool_attribute as A,
+    CUmemPoolProps, CUresult,
 };
 use outboard_driver::call;
 use outboard_wire::messages::*;
@@ -55,7 +56,10 @@ impl Worker {
         let (pool, _) = self.objects.pools.get(m.pool)?;
         // Four bytes of it or all eight are written; it is little-endian either way.
         let mut value = 0u64;
-        call!(self.table, cuMemPoolGetAttribute(pool.get(), A(m.attribute), (&raw mut value).cast()))?;
+        call!(
+            self.table,
+            cuMemPoolGetAttribute(pool.get(), A(m.attribute), (&raw mut value).cast())
+        )?;
         Ok(value)
     }
 
@@ -66,7 +70,10 @@ impl Worker {
         }
         let mut desc = Vec::with_capacity(m.access.len());
         for (device, flags) in &m.access {
-            desc.push(CUmemAccessDesc { location: self.offered(*device)?, flags: CUmemAccess_flags(*flags) });
+            desc.push(CUmemAccessDesc {
+                location: self.offered(*device)?,
+                flags: CUmemAccess_flags(*flags),
+            });
         }
         call!(self.table, cuMemPoolSetAccess(pool.get(), desc.as_ptr(), desc.len()))
     }
@@ -84,7 +91,10 @@ impl Worker {
         self.stream_ordered = true;
         let allocate = |worker: &mut Worker| {
             let mut address = 0;
-            call!(worker.table, cuMemAllocFromPoolAsync(&raw mut address, m.bytes as usize, pool.get(), stream))?;
+            call!(
+                worker.table,
+                cuMemAllocFromPoolAsync(&raw mut address, m.bytes as usize, pool.get(), stream)
+            )?;
             Ok(DevicePtr(address))
         };
         let undo = |worker: &mut Worker, address: DevicePtr| {
@@ -136,7 +146,10 @@ impl PoolCommands for Worker {
         is_flag(m.attribute)?;
         let (pool, _) = self.objects.pools.get(m.pool)?;
         let mut value = m.value;
-        call!(self.table, cuMemPoolSetAttribute(pool.get(), A(m.attribute), (&raw mut value).cast()))
+        call!(
+            self.table,
+            cuMemPoolSetAttribute(pool.get(), A(m.attribute), (&raw mut value).cast())
+        )
     }
 
     fn pool_set_access(&mut self, m: PoolSetAccess, answer: Answer<PoolSetAccess>) {

@@ -3,7 +3,8 @@
 use std::ffi::CString;
 
 use outboard_abi::{
-    CUDA_ARRAY_DESCRIPTOR, CUaddress_mode_enum, CUarray_format_enum, CUfilter_mode_enum, CUresult, CUtexref,
+    CUDA_ARRAY_DESCRIPTOR, CUaddress_mode_enum, CUarray_format_enum, CUfilter_mode_enum, CUresult,
+    CUtexref,
 };
 use outboard_driver::call;
 use outboard_wire::messages::*;
@@ -51,7 +52,8 @@ impl Worker {
         // What a launch takes from it, a graph's node would not.
         self.chains.stop(self.table);
         self.objects.references.check_new(m.reference)?;
-        let (module, name) = (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
+        let (module, name) =
+            (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuModuleGetTexRef(&raw mut reference, module, name.as_ptr()))?;
         self.objects.references.insert(m.reference, self.ctx, (Handle::new(reference), m.module));
@@ -73,7 +75,10 @@ impl Worker {
             }
             S::Memory(address, bytes) => {
                 self.is_ours(address)?;
-                call!(self.table, cuTexRefSetAddress_v2(&raw mut offset, r, address.0, bytes as usize))
+                call!(
+                    self.table,
+                    cuTexRefSetAddress_v2(&raw mut offset, r, address.0, bytes as usize)
+                )
             }
             S::Rows(d, address, pitch) => {
                 self.is_ours(address)?;
@@ -83,19 +88,34 @@ impl Worker {
                     Format: CUarray_format_enum(d.format),
                     NumChannels: d.channels,
                 };
-                call!(self.table, cuTexRefSetAddress2D_v3(r, &raw const rows, address.0, pitch as usize))
+                call!(
+                    self.table,
+                    cuTexRefSetAddress2D_v3(r, &raw const rows, address.0, pitch as usize)
+                )
             }
             S::Format(format, channels) => {
-                call!(self.table, cuTexRefSetFormat(r, CUarray_format_enum(format), channels as i32))
+                call!(
+                    self.table,
+                    cuTexRefSetFormat(r, CUarray_format_enum(format), channels as i32)
+                )
             }
             S::AddressMode(dimension, mode) if dimension < DIMENSIONS => {
-                call!(self.table, cuTexRefSetAddressMode(r, dimension as i32, CUaddress_mode_enum(mode)))
+                call!(
+                    self.table,
+                    cuTexRefSetAddressMode(r, dimension as i32, CUaddress_mode_enum(mode))
+                )
             }
             S::AddressMode(..) => Err(INVALID),
-            S::Filter(mode) => call!(self.table, cuTexRefSetFilterMode(r, CUfilter_mode_enum(mode))),
-            S::MipmapFilter(mode) => call!(self.table, cuTexRefSetMipmapFilterMode(r, CUfilter_mode_enum(mode))),
+            S::Filter(mode) => {
+                call!(self.table, cuTexRefSetFilterMode(r, CUfilter_mode_enum(mode)))
+            }
+            S::MipmapFilter(mode) => {
+                call!(self.table, cuTexRefSetMipmapFilterMode(r, CUfilter_mode_enum(mode)))
+            }
             S::MipmapBias(bias) => call!(self.table, cuTexRefSetMipmapLevelBias(r, bias)),
-            S::MipmapClamp(least, most) => call!(self.table, cuTexRefSetMipmapLevelClamp(r, least, most)),
+            S::MipmapClamp(least, most) => {
+                call!(self.table, cuTexRefSetMipmapLevelClamp(r, least, most))
+            }
             S::Anisotropy(most) => call!(self.table, cuTexRefSetMaxAnisotropy(r, most)),
             S::Border((red, green), (blue, alpha)) => {
                 let mut colour = [red, green, blue, alpha];
@@ -168,10 +188,15 @@ impl Worker {
         self.enter()?;
         self.chains.stop(self.table);
         self.objects.surface_references.check_new(m.reference)?;
-        let (module, name) = (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
+        let (module, name) =
+            (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuModuleGetSurfRef(&raw mut reference, module, name.as_ptr()))?;
-        self.objects.surface_references.insert(m.reference, self.ctx, (Handle::new(reference), m.module));
+        self.objects.surface_references.insert(
+            m.reference,
+            self.ctx,
+            (Handle::new(reference), m.module),
+        );
         Ok(())
     }
 
@@ -204,11 +229,19 @@ impl ReferenceCommands for Worker {
         answer.result(self.get_reference(&m).map(|setting| ReferenceGetReply { setting }));
     }
 
-    fn surface_reference_find(&mut self, m: SurfaceReferenceFind<'_>, answer: Answer<SurfaceReferenceFind<'static>>) {
+    fn surface_reference_find(
+        &mut self,
+        m: SurfaceReferenceFind<'_>,
+        answer: Answer<SurfaceReferenceFind<'static>>,
+    ) {
         answer.result(self.find_surface_reference(&m).map(|()| SurfaceReferenceFindReply {}));
     }
 
-    fn surface_reference_set(&mut self, m: SurfaceReferenceSet, answer: Answer<SurfaceReferenceSet>) {
+    fn surface_reference_set(
+        &mut self,
+        m: SurfaceReferenceSet,
+        answer: Answer<SurfaceReferenceSet>,
+    ) {
         answer.result(self.set_surface_reference(&m).map(|()| SurfaceReferenceSetReply {}));
     }
 }

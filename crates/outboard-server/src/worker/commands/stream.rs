@@ -47,9 +47,11 @@ impl StreamCommands for Worker {
 
     fn stream_synchronize(&mut self, m: StreamSynchronize, answer: Answer<StreamSynchronize>) {
         match self.stream_so_far(m.stream) {
-            Ok(stream) => self.wait(Wait::Stream(Handle::new(stream)), answer, |answer, outcome| {
-                answer.result(outcome.map(|()| StreamSynchronizeReply {}));
-            }),
+            Ok(stream) => {
+                self.wait(Wait::Stream(Handle::new(stream)), answer, |answer, outcome| {
+                    answer.result(outcome.map(|()| StreamSynchronizeReply {}));
+                })
+            }
             Err(error) => answer.error(error),
         }
     }
@@ -116,10 +118,15 @@ impl StreamCommands for Worker {
         answer.result(outcome.map(|value| StreamAttributeReply { value }));
     }
 
-    fn stream_copy_attributes(&mut self, m: StreamCopyAttributes, answer: Answer<StreamCopyAttributes>) {
+    fn stream_copy_attributes(
+        &mut self,
+        m: StreamCopyAttributes,
+        answer: Answer<StreamCopyAttributes>,
+    ) {
         let streams = self.stream(m.dst).and_then(|dst| Ok((dst, self.objects.stream(m.src)?)));
         self.chains.set_apart(self.table, self.ctx, m.dst);
-        let outcome = streams.and_then(|(dst, src)| call!(self.table, cuStreamCopyAttributes(dst, src)));
+        let outcome =
+            streams.and_then(|(dst, src)| call!(self.table, cuStreamCopyAttributes(dst, src)));
         answer.result(outcome.map(|()| StreamCopyAttributesReply {}));
     }
 
@@ -128,7 +135,8 @@ impl StreamCommands for Worker {
         if m.operations.len() > MOST_OPERATIONS {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let mut list = m.operations.iter().map(|o| self.operation(o)).collect::<Result<Vec<_>, _>>()?;
+        let mut list =
+            m.operations.iter().map(|o| self.operation(o)).collect::<Result<Vec<_>, _>>()?;
         call!(self.table, cuStreamBatchMemOp_v2(stream, list.len() as u32, list.as_mut_ptr(), 0))
     }
 }

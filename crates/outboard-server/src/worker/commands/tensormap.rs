@@ -14,7 +14,8 @@ use crate::worker::answer::Answer;
 #[repr(align(64))]
 struct Aligned(CUtensorMap);
 
-/// Encodes a map. The driver only writes the address down; kernels that use the map are checked by the device.
+/// Encodes a map. The driver only writes the address down; kernels that use the map are checked by
+/// the device.
 fn im2col(table: &Table, m: &TensorMapIm2col) -> Result<[u8; 128], CUresult> {
     let rank = m.dims.len();
     let corners = if m.wide.is_empty() { rank.saturating_sub(2) } else { 1 };
@@ -42,8 +43,8 @@ fn im2col(table: &Table, m: &TensorMapIm2col) -> Result<[u8; 128], CUresult> {
             call!(
                 table,
                 cuTensorMapEncodeIm2colWide(
-                    out, data_type, rank, address, dims, strides, lower, upper, channels, pixels, steps, interleave,
-                    mode, swizzle, promotion, fill,
+                    out, data_type, rank, address, dims, strides, lower, upper, channels, pixels,
+                    steps, interleave, mode, swizzle, promotion, fill,
                 )
             )?;
         }
@@ -52,8 +53,8 @@ fn im2col(table: &Table, m: &TensorMapIm2col) -> Result<[u8; 128], CUresult> {
             call!(
                 table,
                 cuTensorMapEncodeIm2col(
-                    out, data_type, rank, address, dims, strides, lower, upper, channels, pixels, steps, interleave,
-                    swizzle, promotion, fill,
+                    out, data_type, rank, address, dims, strides, lower, upper, channels, pixels,
+                    steps, interleave, swizzle, promotion, fill,
                 )
             )?;
         }

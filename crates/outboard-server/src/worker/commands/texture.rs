@@ -1,8 +1,8 @@
 //! Texture and surface objects.
 
 use outboard_abi::{
-    CUDA_RESOURCE_DESC, CUDA_RESOURCE_DESC_st__bindgen_ty_1 as Union, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC,
-    CUresourcetype, CUresult,
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_DESC_st__bindgen_ty_1 as Union, CUDA_RESOURCE_VIEW_DESC,
+    CUDA_TEXTURE_DESC, CUresourcetype, CUresult,
 };
 use outboard_driver::call;
 use outboard_wire::DevicePtr;
@@ -15,19 +15,27 @@ use crate::worker::answer::{Answer, Outcome};
 use crate::worker::bounds::Kind;
 
 impl Worker {
-    /// `Ok` if memory of the session begins at `address`. Where it ends is not asked: drivers take resources that reach beyond their
-    /// allocation, programs make them, and a kernel that reads there is stopped by the device as with any other address.
+    /// `Ok` if memory of the session begins at `address`. Where it ends is not asked: drivers take
+    /// resources that reach beyond their allocation, programs make them, and a kernel that reads
+    /// there is stopped by the device as with any other address.
     pub(super) fn is_ours(&self, address: DevicePtr) -> Result<(), CUresult> {
         self.allocations.check(address, 1)
     }
 
-    /// The driver's description of a resource, whose names are looked up and whose memory begins in the session's.
+    /// The driver's description of a resource, whose names are looked up and whose memory begins in
+    /// the session's.
     fn resource(&self, resource: &Resource) -> Result<CUDA_RESOURCE_DESC, CUresult> {
-        let reserved = outboard_abi::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5 { reserved: [0; 32] };
-        let mut d =
-            CUDA_RESOURCE_DESC { resType: CUresourcetype::CU_RESOURCE_TYPE_ARRAY, res: Union { reserved }, flags: 0 };
+        let reserved =
+            outboard_abi::CUDA_RESOURCE_DESC_st__bindgen_ty_1__bindgen_ty_5 { reserved: [0; 32] };
+        let mut d = CUDA_RESOURCE_DESC {
+            resType: CUresourcetype::CU_RESOURCE_TYPE_ARRAY,
+            res: Union { reserved },
+            flags: 0,
+        };
         match *resource {
-            Resource::Array(name) => d.res.array.hArray = self.objects.arrays.get(name)?.handle.get(),
+            Resource::Array(name) => {
+                d.res.array.hArray = self.objects.arrays.get(name)?.handle.get()
+            }
             Resource::Mipmap(name) => {
                 d.resType = CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
                 d.res.mipmap.hMipmappedArray = self.objects.mipmaps.get(name)?.get();
@@ -65,7 +73,10 @@ impl Worker {
         let view = m.view.first().map(view);
         let view = view.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         let mut texture = 0;
-        call!(self.table, cuTexObjectCreate(&raw mut texture, &raw const resource, &raw const sampler, view))?;
+        call!(
+            self.table,
+            cuTexObjectCreate(&raw mut texture, &raw const resource, &raw const sampler, view)
+        )?;
         self.textures.insert((self.ctx, texture));
         Ok(texture)
     }

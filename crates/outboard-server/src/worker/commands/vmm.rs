@@ -1,8 +1,9 @@
 //! Virtual memory. Not of a context: the commands come without one.
 
 use outboard_abi::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUresult,
+    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
+    CUmemLocationType, CUresult,
 };
 use outboard_driver::call;
 use outboard_wire::DevicePtr;
@@ -35,8 +36,10 @@ impl Worker {
         usage: u32,
     ) -> Result<CUmemAllocationProp, CUresult> {
         let mut prop = memory_kind(self.offered(device)?, posix(handle_types)?.0, false);
-        prop.allocFlags.compressionType = u8::try_from(compression).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        prop.allocFlags.usage = u16::try_from(usage).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        prop.allocFlags.compressionType =
+            u8::try_from(compression).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        prop.allocFlags.usage =
+            u16::try_from(usage).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         Ok(prop)
     }
 
@@ -61,7 +64,10 @@ impl Worker {
         self.space.check_new(m.memory)?;
         let held = self.hold(m.device.ordinal(), m.bytes, |worker| {
             let mut handle = 0;
-            call!(worker.table, cuMemCreate(&raw mut handle, m.bytes as usize, &raw const prop, 0))?;
+            call!(
+                worker.table,
+                cuMemCreate(&raw mut handle, m.bytes as usize, &raw const prop, 0)
+            )?;
             Ok(handle)
         })?;
         let kind = [m.device.ordinal(), m.handle_types, m.compression, m.usage];
@@ -103,9 +109,15 @@ impl Worker {
             if !matches!(flags, 0 | 1 | 3) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
-            desc.push(CUmemAccessDesc { location: self.offered(*device)?, flags: CUmemAccess_flags(*flags) });
+            desc.push(CUmemAccessDesc {
+                location: self.offered(*device)?,
+                flags: CUmemAccess_flags(*flags),
+            });
         }
-        call!(self.table, cuMemSetAccess(m.address.0, m.bytes as usize, desc.as_ptr(), desc.len()))?;
+        call!(
+            self.table,
+            cuMemSetAccess(m.address.0, m.bytes as usize, desc.as_ptr(), desc.len())
+        )?;
         for (base, bytes) in whole {
             for (device, flags) in &m.access {
                 self.space.note_access(base, device.ordinal(), *flags != 0);
@@ -120,11 +132,18 @@ impl Worker {
 }
 
 pub(in crate::worker) fn location(device: DeviceId) -> CUmemLocation {
-    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.ordinal() as i32 }
+    CUmemLocation {
+        type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+        id: device.ordinal() as i32,
+    }
 }
 
 /// Memory of a device: which handles it may have, and whether network adapters may use it.
-pub(in crate::worker) fn memory_kind(location: CUmemLocation, handle_types: u32, direct: bool) -> CUmemAllocationProp {
+pub(in crate::worker) fn memory_kind(
+    location: CUmemLocation,
+    handle_types: u32,
+    direct: bool,
+) -> CUmemAllocationProp {
     // SAFETY: a plain structure of numbers and a pointer, all of which may be zero.
     let mut prop: CUmemAllocationProp = unsafe { std::mem::zeroed() };
     prop.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -153,7 +172,9 @@ impl VmmCommands for Worker {
         let mut address = 0;
         let (bytes, align) = (m.bytes as usize, m.align as usize);
         let outcome = self.space.check_room();
-        let reserve = |()| call!(self.table, cuMemAddressReserve(&raw mut address, bytes, align, m.hint.0, 0));
+        let reserve = |()| {
+            call!(self.table, cuMemAddressReserve(&raw mut address, bytes, align, m.hint.0, 0))
+        };
         let outcome = outcome.and_then(reserve);
         answer.result(outcome.map(|()| {
             let address = DevicePtr(address);
@@ -209,7 +230,9 @@ impl VmmCommands for Worker {
         self.on_free_helper(
             answer,
             move |table| {
-                let unmap = |address: DevicePtr, bytes: u64| call!(table, cuMemUnmap(address.0, bytes as usize));
+                let unmap = |address: DevicePtr, bytes: u64| {
+                    call!(table, cuMemUnmap(address.0, bytes as usize))
+                };
                 let outcome = match parts.len() == gone.len() {
                     true => unmap(m.address, m.bytes),
                     false => parts.into_iter().try_for_each(|(base, bytes)| unmap(base, bytes)),

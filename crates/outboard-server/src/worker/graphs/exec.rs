@@ -13,8 +13,14 @@ use crate::worker::Worker;
 use crate::worker::answer::Outcome;
 
 impl Worker {
-    /// Gives a node of an executable other parameters. Its graph must still be there: the driver names the node by it.
-    pub(crate) fn set_exec_node(&mut self, exec: ObjectId, name: u64, params: &NodeParams) -> Outcome {
+    /// Gives a node of an executable other parameters. Its graph must still be there: the driver
+    /// names the node by it.
+    pub(crate) fn set_exec_node(
+        &mut self,
+        exec: ObjectId,
+        name: u64,
+        params: &NodeParams,
+    ) -> Outcome {
         let table = self.table;
         let (native, graph) = {
             let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
@@ -22,9 +28,9 @@ impl Worker {
         };
         let [first, node, last] = self.nodes_within(graph, name)?;
         match params {
-            NodeParams::Kernel(kernel) => {
-                self.with_kernel(kernel, |p| call!(table, cuGraphExecKernelNodeSetParams_v2(native, node, p)))
-            }
+            NodeParams::Kernel(kernel) => self.with_kernel(kernel, |p| {
+                call!(table, cuGraphExecKernelNodeSetParams_v2(native, node, p))
+            }),
             NodeParams::Fill(fill) => {
                 let (p, ctx) = self.fill(fill)?;
                 call!(table, cuGraphExecMemsetNodeSetParams(native, node, &raw const p, ctx))
@@ -59,12 +65,15 @@ impl Worker {
                 call!(table, cuGraphExecHostNodeSetParams(native, node, &raw const p))?;
                 let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
                 found.calls_also(&part);
-                let before = found.calls.insert(name, part).map(|before| found.calls_no_more(before));
+                let before =
+                    found.calls.insert(name, part).map(|before| found.calls_no_more(before));
                 self.leave(exec, before);
                 Ok(())
             }
             NodeParams::Copy(copy) => {
-                let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address.0) } else { None };
+                let number = |place: &Place| {
+                    if let Place::Host(rows) = place { Some(rows.address.0) } else { None }
+                };
                 let (read, write) = (number(&copy.src), number(&copy.dst));
                 if read.is_none() && write.is_none() {
                     let (p, ctx) = (self.copy(copy, None)?, self.context_of(copy.ctx)?);
@@ -77,7 +86,10 @@ impl Worker {
                     return Ok(());
                 }
                 let [width, height, depth] = copy.extent;
-                let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
+                let bytes = width
+                    .checked_mul(height)
+                    .and_then(|slice| slice.checked_mul(depth))
+                    .ok_or(INVALID)?;
                 let memory = self.exchange_memory(bytes)?;
                 let part = self.exchange_part(&memory, read, write)?;
                 // From here on the driver may use its memory, even if not all of this succeeds.
@@ -88,18 +100,29 @@ impl Worker {
                 }
                 self.exchange_with(exec, name, if read.is_some() { first } else { last }, part)
             }
-            NodeParams::Empty | NodeParams::Allocate(_) | NodeParams::Free { .. } | NodeParams::Conditional(_) => {
-                Err(INVALID)
-            }
+            NodeParams::Empty
+            | NodeParams::Allocate(_)
+            | NodeParams::Free { .. }
+            | NodeParams::Conditional(_) => Err(INVALID),
         }
     }
 
-    /// From now on this part brings the client's bytes for a node; while the node is switched off, it only would.
-    fn exchange_with(&mut self, exec: ObjectId, name: u64, asks: CUgraphNode, part: Arc<HostPart>) -> Outcome {
+    /// From now on this part brings the client's bytes for a node; while the node is switched off,
+    /// it only would.
+    fn exchange_with(
+        &mut self,
+        exec: ObjectId,
+        name: u64,
+        asks: CUgraphNode,
+        part: Arc<HostPart>,
+    ) -> Outcome {
         let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
         if !found.off.contains(&name) {
             let p = part.params();
-            call!(self.table, cuGraphExecHostNodeSetParams(found.native.get(), asks, &raw const p))?;
+            call!(
+                self.table,
+                cuGraphExecHostNodeSetParams(found.native.get(), asks, &raw const p)
+            )?;
         }
         found.calls_also(&part);
         // One that does nothing may be other nodes' as well.
@@ -109,7 +132,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Switches a node of an executable on or off, and what goes with it: the driver switches no functions, so that these get nothing to do.
+    /// Switches a node of an executable on or off, and what goes with it: the driver switches no
+    /// functions, so that these get nothing to do.
     pub(crate) fn enable_exec_node(&mut self, exec: ObjectId, name: u64, enabled: bool) -> Outcome {
         let idle = self.idle_part(exec)?;
         let graph = self.graphs.execs.get(&exec).ok_or(INVALID)?.graph;
@@ -119,7 +143,10 @@ impl Worker {
         let exchange = found.exchanges.get(&name);
         if let Some(part) = exchange {
             let p = if enabled { part.params() } else { idle.params() };
-            call!(self.table, cuGraphExecHostNodeSetParams(found.native.get(), asks, &raw const p))?;
+            call!(
+                self.table,
+                cuGraphExecHostNodeSetParams(found.native.get(), asks, &raw const p)
+            )?;
         } else if asks != main {
             // An update from another graph: what the node brings now is not known.
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
@@ -137,7 +164,8 @@ impl Worker {
     }
 }
 
-/// Which of a node's natives has the client's bytes brought, if there is one: before the main one, behind it, or all there is.
+/// Which of a node's natives has the client's bytes brought, if there is one: before the main one,
+/// behind it, or all there is.
 fn asking([first, main, last]: [CUgraphNode; 3]) -> CUgraphNode {
     if first == main { last } else { first }
 }

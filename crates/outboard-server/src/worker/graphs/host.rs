@@ -1,5 +1,5 @@
-//! What the driver calls while it replays a graph: functions that ask the client for bytes of its memory, bring it bytes, or have it call a
-//! function of its program.
+//! What the driver calls while it replays a graph: functions that ask the client for bytes of its
+//! memory, bring it bytes, or have it call a function of its program.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ enum Task {
     Nothing,
     /// Call a function of the program.
     Call(u64),
-    /// Fetch the bytes of the client's first box, if there is one, and bring them to its second, if there is one.
+    /// Fetch the bytes of the client's first box, if there is one, and bring them to its second, if
+    /// there is one.
     Exchange { memory: Arc<Memory>, read: Option<u64>, write: Option<u64> },
 }
 
@@ -60,7 +61,8 @@ pub(crate) struct HostPart {
 }
 
 impl HostPart {
-    /// What a host node of the driver's is made with. The part must live as long as the node can run.
+    /// What a host node of the driver's is made with. The part must live as long as the node can
+    /// run.
     pub(super) fn params(self: &Arc<HostPart>) -> CUDA_HOST_NODE_PARAMS {
         CUDA_HOST_NODE_PARAMS { fn_: Some(run), userData: Arc::as_ptr(self).cast_mut().cast() }
     }
@@ -92,7 +94,8 @@ impl HostPart {
                 }
             }
             Task::Exchange { memory, read, write } => {
-                // A client that does not answer as it should gets what was there: the device goes on.
+                // A client that does not answer as it should gets what was there: the device goes
+                // on.
                 let fetched = read.is_none_or(|number| self.fetch(memory, number).is_some());
                 if let Some(number) = write
                     && fetched
@@ -112,7 +115,8 @@ impl HostPart {
             body.u32(len as u32);
             let asked = self.replier.request(GRAPH_READ, self.ctx, body.as_slice(), len).ok()?;
             let bytes = asked.wait().ok().filter(|bytes| bytes.len() == len)?;
-            // SAFETY: the piece lies in the memory, which only the node at hand uses while its graph stands here.
+            // SAFETY: the piece lies in the memory, which only the node at hand uses while its
+            // graph stands here.
             unsafe {
                 let to = (memory.address as *mut u8).add(at as usize);
                 core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
@@ -127,9 +131,14 @@ impl HostPart {
             let mut body = Writer::with_capacity(len + 16);
             body.u64(number);
             body.u64(at);
-            // SAFETY: the piece lies in the memory, which only the node at hand uses while its graph stands here.
-            body.fixed(unsafe { std::slice::from_raw_parts((memory.address as *const u8).add(at as usize), len) });
-            let Ok(asked) = self.replier.request(GRAPH_WRITE, self.ctx, body.as_slice(), 0) else { return };
+            // SAFETY: the piece lies in the memory, which only the node at hand uses while its
+            // graph stands here.
+            body.fixed(unsafe {
+                std::slice::from_raw_parts((memory.address as *const u8).add(at as usize), len)
+            });
+            let Ok(asked) = self.replier.request(GRAPH_WRITE, self.ctx, body.as_slice(), 0) else {
+                return;
+            };
             if asked.wait().is_err() {
                 return;
             }
@@ -189,6 +198,11 @@ impl Worker {
         let pinned = self.hold_pinned(bytes)?;
         let mut address = core::ptr::null_mut();
         call!(self.table, cuMemHostAlloc(&raw mut address, bytes as usize, 1))?;
-        Ok(Arc::new(Memory { table: self.table, address: address as usize, bytes, _pinned: pinned }))
+        Ok(Arc::new(Memory {
+            table: self.table,
+            address: address as usize,
+            bytes,
+            _pinned: pinned,
+        }))
     }
 }

@@ -1,9 +1,11 @@
-//! Graphs inside nodes: bodies of conditional nodes, graphs moved into a node, and the driver's copies of graphs.
+//! Graphs inside nodes: bodies of conditional nodes, graphs moved into a node, and the driver's
+//! copies of graphs.
 
 use std::collections::HashSet;
 
 use outboard_abi::{
-    CUgraphChildGraphNodeOwnership_enum as Ownership, CUgraphNode, CUgraphNodeParams, CUgraphNodeType_enum, CUresult,
+    CUgraphChildGraphNodeOwnership_enum as Ownership, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType_enum, CUresult,
 };
 use outboard_driver::call;
 use outboard_wire::ObjectId;
@@ -24,7 +26,11 @@ fn inside(params: &NodeParams) -> &[ObjectId] {
 
 impl Worker {
     /// Adds a node into which a graph moves.
-    pub(super) fn build_moved(&mut self, spot: &Spot<'_>, child: ObjectId) -> Result<Built, CUresult> {
+    pub(super) fn build_moved(
+        &mut self,
+        spot: &Spot<'_>,
+        child: ObjectId,
+    ) -> Result<Built, CUresult> {
         let found = self.graph(child)?;
         let (native, inner) = (found.native.get(), found.inner);
         if inner || native == spot.graph {
@@ -36,7 +42,10 @@ impl Worker {
         p.__bindgen_anon_1.graph.ownership = Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
         let (before, count, data) = (spot.before.as_ptr(), spot.before.len(), core::ptr::null());
         let mut node: CUgraphNode = core::ptr::null_mut();
-        call!(self.table, cuGraphAddNode_v2(&raw mut node, spot.graph, before, data, count, &raw mut p))?;
+        call!(
+            self.table,
+            cuGraphAddNode_v2(&raw mut node, spot.graph, before, data, count, &raw mut p)
+        )?;
         if let Some(found) = self.graphs.all.get_mut(&child) {
             found.inner = true;
         }
@@ -50,8 +59,10 @@ impl Worker {
         let mut at = 0;
         while let Some(graph) = found.get(at) {
             at += 1;
-            let nodes = self.graphs.all.get(graph).into_iter().flat_map(|graph| graph.nodes.values());
-            let more: Vec<ObjectId> = nodes.flat_map(|node| inside(&node.params)).copied().collect();
+            let nodes =
+                self.graphs.all.get(graph).into_iter().flat_map(|graph| graph.nodes.values());
+            let more: Vec<ObjectId> =
+                nodes.flat_map(|node| inside(&node.params)).copied().collect();
             found.extend(more.into_iter().filter(|graph| known.insert(*graph)));
         }
         Ok(found)
@@ -60,7 +71,10 @@ impl Worker {
     /// Bytes that these graphs allocate on each device.
     pub(crate) fn allocated_by(&self, graphs: &[ObjectId]) -> Vec<(u32, u64)> {
         let mut all: Vec<(u32, u64)> = Vec::new();
-        let nodes = graphs.iter().filter_map(|graph| self.graphs.all.get(graph)).flat_map(|graph| graph.nodes.values());
+        let nodes = graphs
+            .iter()
+            .filter_map(|graph| self.graphs.all.get(graph))
+            .flat_map(|graph| graph.nodes.values());
         for node in nodes {
             if let NodeParams::Allocate(memory) = &node.params {
                 match all.iter_mut().find(|(device, _)| *device == memory.device.ordinal()) {
@@ -84,8 +98,13 @@ impl Worker {
         }
     }
 
-    /// The driver's nodes for a node of a graph or of one inside: the first, the main one and the last.
-    pub(super) fn nodes_within(&self, graph: ObjectId, name: u64) -> Result<[CUgraphNode; 3], CUresult> {
+    /// The driver's nodes for a node of a graph or of one inside: the first, the main one and the
+    /// last.
+    pub(super) fn nodes_within(
+        &self,
+        graph: ObjectId,
+        name: u64,
+    ) -> Result<[CUgraphNode; 3], CUresult> {
         let natives = |graph: ObjectId| {
             let node = self.graphs.all.get(&graph)?.nodes.get(&name)?;
             Some([node.first.get(), node.main.get(), node.last.get()])
@@ -94,9 +113,10 @@ impl Worker {
         if let Some(found) = graphs.iter().find_map(|graph| natives(*graph)) {
             return Ok(found);
         }
-        // In a copy that the driver has made of a graph the nodes have other handles. The ways to such copies that are still open: the
-        // graph, and the child-graph nodes that lead there.
-        let mut open: Vec<(ObjectId, Vec<CUgraphNode>)> = graphs.into_iter().map(|graph| (graph, Vec::new())).collect();
+        // In a copy that the driver has made of a graph the nodes have other handles. The ways to
+        // such copies that are still open: the graph, and the child-graph nodes that lead there.
+        let mut open: Vec<(ObjectId, Vec<CUgraphNode>)> =
+            graphs.into_iter().map(|graph| (graph, Vec::new())).collect();
         let mut known = HashSet::new();
         while let Some((graph, way)) = open.pop() {
             if let Some(found) = natives(graph) {
@@ -117,7 +137,8 @@ impl Worker {
         Err(INVALID)
     }
 
-    /// What has become of a node in the copy of its graph that is inside the last of these nodes, each in a copy inside the one before.
+    /// What has become of a node in the copy of its graph that is inside the last of these nodes,
+    /// each in a copy inside the one before.
     fn in_copy(&self, way: &[CUgraphNode], node: CUgraphNode) -> Result<CUgraphNode, CUresult> {
         let Some((child, before)) = way.split_last() else { return Ok(node) };
         let child = self.in_copy(before, *child)?;

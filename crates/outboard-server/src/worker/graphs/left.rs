@@ -1,5 +1,6 @@
-//! What executables needed of the client before they were changed. Launches under way may still come to it, so it is let go later, and much of it at a
-//! time: to know that they are done takes a thread that waits for the context.
+//! What executables needed of the client before they were changed. Launches under way may still
+//! come to it, so it is let go later, and much of it at a time: to know that they are done takes a
+//! thread that waits for the context.
 
 use std::sync::Arc;
 
@@ -48,14 +49,16 @@ impl Worker {
         }
     }
 
-    /// Lets them go when all launches are done. An executable may have been launched in a stream of any context, whichever is at hand.
+    /// Lets them go when all launches are done. An executable may have been launched in a stream of
+    /// any context, whichever is at hand.
     pub(crate) fn let_go(&mut self, parts: Vec<Arc<HostPart>>) {
         let contexts: Vec<Context> = self.objects.contexts.values().copied().collect();
         let table = self.table;
         self.helpers.run_in_turn(move || {
             for context in &contexts {
                 // In one that is gone, or has failed, nothing is under way.
-                let _ = call!(table, cuCtxSetCurrent(current(context))).and_then(|()| call!(table, cuCtxSynchronize()));
+                let _ = call!(table, cuCtxSetCurrent(current(context)))
+                    .and_then(|()| call!(table, cuCtxSynchronize()));
             }
             drop(parts);
         });

@@ -1,4 +1,5 @@
-//! The client's graphs in the driver: each is built there as it is told, and replayed by the driver itself.
+//! The client's graphs in the driver: each is built there as it is told, and replayed by the driver
+//! itself.
 
 mod exec;
 mod host;
@@ -27,8 +28,8 @@ pub(crate) use left::Left;
 pub(crate) struct Graphs {
     pub(super) all: HashMap<ObjectId, Graph>,
     pub(super) execs: HashMap<ObjectId, Exec>,
-    /// Memory that graphs allocate, and who does: graphs and executables by name. While there is one, its addresses stay the session's,
-    /// whatever launches have allocated or freed.
+    /// Memory that graphs allocate, and who does: graphs and executables by name. While there is
+    /// one, its addresses stay the session's, whatever launches have allocated or freed.
     pub(super) memory: HashMap<DevicePtr, HashSet<ObjectId>>,
     /// There has been such memory: the device may keep some of it.
     pub(super) has_allocated: bool,
@@ -131,7 +132,9 @@ impl Graph {
 
     /// The client's name for a node of the driver's; 0 for none of these.
     pub(super) fn name_of(&self, native: CUgraphNode) -> u64 {
-        let is_it = |node: &Node| [node.first, node.main, node.last].iter().any(|known| known.get() == native);
+        let is_it = |node: &Node| {
+            [node.first, node.main, node.last].iter().any(|known| known.get() == native)
+        };
         self.nodes.iter().find(|(_, node)| is_it(node)).map_or(0, |(name, _)| *name)
     }
 
@@ -155,13 +158,19 @@ impl Worker {
     }
 
     pub(super) fn exec(&self, name: ObjectId) -> Result<CUgraphExec, CUresult> {
-        self.graphs.execs.get(&name).map(|exec| exec.native.get()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        self.graphs
+            .execs
+            .get(&name)
+            .map(|exec| exec.native.get())
+            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Applies a change. A failure is kept until an executable is to be made.
     pub(super) fn apply(&mut self, graph: ObjectId, edit: GraphEdit) -> Outcome {
         let node = match &edit {
-            GraphEdit::Add { node, .. } | GraphEdit::Set { node, .. } | GraphEdit::Remove { node } => *node,
+            GraphEdit::Add { node, .. }
+            | GraphEdit::Set { node, .. }
+            | GraphEdit::Remove { node } => *node,
             GraphEdit::Connect { to, .. } | GraphEdit::Disconnect { to, .. } => *to,
         };
         self.graph(graph)?;
@@ -176,7 +185,9 @@ impl Worker {
 
     fn try_apply(&mut self, graph: ObjectId, edit: GraphEdit) -> Outcome {
         match edit {
-            GraphEdit::Add { node, dependencies, params } => self.add_node(graph, node, dependencies, params),
+            GraphEdit::Add { node, dependencies, params } => {
+                self.add_node(graph, node, dependencies, params)
+            }
             GraphEdit::Set { node, params } => self.set_node(graph, node, params),
             GraphEdit::Remove { node } => self.remove_node(graph, node).map(drop),
             GraphEdit::Connect { from, to } => {
@@ -202,27 +213,53 @@ impl Worker {
         let native = graph.native.get();
         if from.ports == [0; 3] {
             return match add {
-                true => call!(self.table, cuGraphAddDependencies(native, &raw const first, &raw const second, 1)),
-                false => call!(self.table, cuGraphRemoveDependencies(native, &raw const first, &raw const second, 1)),
+                true => call!(
+                    self.table,
+                    cuGraphAddDependencies(native, &raw const first, &raw const second, 1)
+                ),
+                false => call!(
+                    self.table,
+                    cuGraphRemoveDependencies(native, &raw const first, &raw const second, 1)
+                ),
             };
         }
         let data = edge_data(from.ports);
         let data = &raw const data;
         match add {
-            true => call!(self.table, cuGraphAddDependencies_v2(native, &raw const first, &raw const second, data, 1)),
+            true => call!(
+                self.table,
+                cuGraphAddDependencies_v2(native, &raw const first, &raw const second, data, 1)
+            ),
             false => {
-                call!(self.table, cuGraphRemoveDependencies_v2(native, &raw const first, &raw const second, data, 1))
+                call!(
+                    self.table,
+                    cuGraphRemoveDependencies_v2(
+                        native,
+                        &raw const first,
+                        &raw const second,
+                        data,
+                        1
+                    )
+                )
             }
         }
     }
 
     /// Takes a node out of its graph, and gives its edges to others.
     fn remove_node(&mut self, graph: ObjectId, name: u64) -> Result<Vec<(u64, Edge)>, CUresult> {
-        let (table, found) = (self.table, self.graphs.all.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?);
+        let (table, found) = (
+            self.table,
+            self.graphs.all.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
+        );
         let node = found.nodes.remove(&name).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut dependents = Vec::new();
         for (other, second) in &mut found.nodes {
-            dependents.extend(second.dependencies.extract_if(.., |edge| edge.node == name).map(|edge| (*other, edge)));
+            dependents.extend(
+                second
+                    .dependencies
+                    .extract_if(.., |edge| edge.node == name)
+                    .map(|edge| (*other, edge)),
+            );
         }
         self.forget_inside(&node.params);
         let mut natives = vec![node.first.get(), node.main.get(), node.last.get()];
@@ -245,10 +282,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Each executable has memory of its own for what it exchanges with the client: two may run at the same time. Nodes whose memory an
-    /// executable has get other.
+    /// Each executable has memory of its own for what it exchanges with the client: two may run at
+    /// the same time. Nodes whose memory an executable has get other.
     pub(super) fn renew_host_parts(&mut self, graph: ObjectId) -> Outcome {
-        let taken = |node: &&Node| node.host.iter().any(|part| part.has_memory() && Arc::strong_count(part) > 1);
+        let taken = |node: &&Node| {
+            node.host.iter().any(|part| part.has_memory() && Arc::strong_count(part) > 1)
+        };
         for graph in self.with_inside(graph)? {
             let found = self.graph(graph)?;
             let nodes: Vec<(u64, NodeParams)> = found
@@ -257,7 +296,9 @@ impl Worker {
                 .filter(|(_, node)| taken(node))
                 .map(|(name, node)| (*name, node.params.clone()))
                 .collect();
-            nodes.into_iter().try_for_each(|(name, params)| self.replace_node(graph, name, params))?;
+            nodes
+                .into_iter()
+                .try_for_each(|(name, params)| self.replace_node(graph, name, params))?;
         }
         Ok(())
     }
@@ -265,19 +306,30 @@ impl Worker {
     /// Nodes of a graph and of those inside it.
     pub(super) fn count_nodes(&self, graph: ObjectId) -> Result<usize, CUresult> {
         let inside = self.with_inside(graph)?;
-        Ok(inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).map(|graph| graph.nodes.len()).sum())
+        Ok(inside
+            .into_iter()
+            .filter_map(|graph| self.graphs.all.get(&graph))
+            .map(|graph| graph.nodes.len())
+            .sum())
     }
 
     /// What the driver calls for the nodes of a graph and of those inside it.
     pub(super) fn all_host_parts(&self, graph: ObjectId) -> Vec<Arc<HostPart>> {
         let inside = self.with_inside(graph).unwrap_or_default();
-        inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).flat_map(Graph::host).collect()
+        inside
+            .into_iter()
+            .filter_map(|graph| self.graphs.all.get(&graph))
+            .flat_map(Graph::host)
+            .collect()
     }
 
     /// Of these, what brings the client's bytes, by the node's name.
     pub(super) fn exchanges(&self, graph: ObjectId) -> HashMap<u64, Arc<HostPart>> {
         let inside = self.with_inside(graph).unwrap_or_default();
-        let nodes = inside.into_iter().filter_map(|graph| self.graphs.all.get(&graph)).flat_map(|graph| &graph.nodes);
+        let nodes = inside
+            .into_iter()
+            .filter_map(|graph| self.graphs.all.get(&graph))
+            .flat_map(|graph| &graph.nodes);
         let parts = |(name, node): (&u64, &Node)| {
             let part = node.host.iter().find(|part| part.has_memory())?;
             matches!(node.params, NodeParams::Copy(_)).then(|| (*name, Arc::clone(part)))
@@ -289,7 +341,8 @@ impl Worker {
     pub(super) fn drop_graph(&mut self, name: ObjectId) -> Outcome {
         // A body may have gone with its node.
         let Some(graph) = self.graphs.all.remove(&name) else { return Ok(()) };
-        // It stays among the session's allocations: what a launch has allocated is the client's to free.
+        // It stays among the session's allocations: what a launch has allocated is the client's to
+        // free.
         self.graphs.disown(name);
         graph.nodes.values().for_each(|node| self.forget_inside(&node.params));
         if graph.inner { Ok(()) } else { call!(self.table, cuGraphDestroy(graph.native.get())) }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use outboard_abi::{
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType_enum, CUgraphNode, CUgraphNodeParams,
-    CUgraphNodeType_enum, CUlaunchAttributeID_enum, CUmemAccessDesc, CUmemAllocationType_enum, CUmemLocationType_enum,
-    CUresult,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUgraph, CUgraphConditionalNodeType_enum, CUgraphNode,
+    CUgraphNodeParams, CUgraphNodeType_enum, CUlaunchAttributeID_enum, CUmemAccessDesc,
+    CUmemAllocationType_enum, CUmemLocationType_enum, CUresult,
 };
 use outboard_driver::call;
-use outboard_wire::graph::{AllocateNode, ConditionalNode, CopyNode, Edge, KernelNode, NodeParams, Place};
+use outboard_wire::graph::{
+    AllocateNode, ConditionalNode, CopyNode, Edge, KernelNode, NodeParams, Place,
+};
 use outboard_wire::{DevicePtr, ObjectId};
 
 use super::host::HostPart;
@@ -66,7 +68,8 @@ impl Worker {
         params: NodeParams,
         (Built([first, main, last], host), counted): (Built, Nodes),
     ) -> Outcome {
-        let special: Vec<Edge> = dependencies.iter().filter(|edge| edge.ports != [0; 3]).copied().collect();
+        let special: Vec<Edge> =
+            dependencies.iter().filter(|edge| edge.ports != [0; 3]).copied().collect();
         let (first, main, last) = (Handle::new(first), Handle::new(main), Handle::new(last));
         let node = Node { first, main, last, params, dependencies, host, _counted: counted };
         if let Some(graph) = self.graphs.all.get_mut(&graph) {
@@ -111,9 +114,18 @@ impl Worker {
         let mut node = core::ptr::null_mut();
         let graph_handle = found.native.get();
         let (before, count) = (before.as_ptr(), before.len());
-        call!(self.table, cuGraphAddMemAllocNode(&raw mut node, graph_handle, before, count, &raw mut native))?;
+        call!(
+            self.table,
+            cuGraphAddMemAllocNode(&raw mut node, graph_handle, before, count, &raw mut native)
+        )?;
         let (address, bytes) = (DevicePtr(native.dptr), params.bytes);
-        self.note_node(graph, name, dependencies, NodeParams::Allocate(params), (Built::one(node), counted))?;
+        self.note_node(
+            graph,
+            name,
+            dependencies,
+            NodeParams::Allocate(params),
+            (Built::one(node), counted),
+        )?;
         self.allocations.insert(address, bytes, self.ctx);
         self.graphs.memory.entry(address).or_default().insert(graph);
         self.graphs.has_allocated = true;
@@ -121,13 +133,16 @@ impl Worker {
     }
 
     fn build(&mut self, spot: &Spot<'_>, params: &NodeParams) -> Result<Built, CUresult> {
-        let (table, graph, before, count) = (self.table, spot.graph, spot.before.as_ptr(), spot.before.len());
+        let (table, graph, before, count) =
+            (self.table, spot.graph, spot.before.as_ptr(), spot.before.len());
         let mut node: CUgraphNode = core::ptr::null_mut();
         let out = &raw mut node;
         match params {
             NodeParams::Empty => call!(table, cuGraphAddEmptyNode(out, graph, before, count))?,
             NodeParams::Kernel(kernel) => {
-                self.with_kernel(kernel, |p| call!(table, cuGraphAddKernelNode_v2(out, graph, before, count, p)))?;
+                self.with_kernel(kernel, |p| {
+                    call!(table, cuGraphAddKernelNode_v2(out, graph, before, count, p))
+                })?;
                 self.set_attributes(node, kernel)?;
             }
             NodeParams::Copy(copy) => return self.build_copy(spot, copy),
@@ -141,7 +156,9 @@ impl Worker {
                 call!(table, cuGraphAddHostNode(out, graph, before, count, &raw const p))?;
                 return Ok(Built([node; 3], vec![part]));
             }
-            NodeParams::Child { graph: child, moved: true } => return self.build_moved(spot, *child),
+            NodeParams::Child { graph: child, moved: true } => {
+                return self.build_moved(spot, *child);
+            }
             NodeParams::Child { graph: child, moved: false } => {
                 let child = self.graph(*child)?;
                 let (native, host) = (child.native.get(), child.host());
@@ -167,7 +184,9 @@ impl Worker {
                 let p = batch_params(&mut list, ctx, batch.flags);
                 call!(table, cuGraphAddBatchMemOpNode(out, graph, before, count, &raw const p))?;
             }
-            NodeParams::Conditional(conditional) => self.build_conditional(spot, conditional, out)?,
+            NodeParams::Conditional(conditional) => {
+                self.build_conditional(spot, conditional, out)?
+            }
         }
         Ok(Built::one(node))
     }
@@ -179,12 +198,20 @@ impl Worker {
                 return Err(INVALID);
             }
             let value = value.as_ptr().cast();
-            call!(self.table, cuGraphKernelNodeSetAttribute(node, CUlaunchAttributeID_enum(*id), value))?;
+            call!(
+                self.table,
+                cuGraphKernelNodeSetAttribute(node, CUlaunchAttributeID_enum(*id), value)
+            )?;
         }
         Ok(())
     }
 
-    fn build_conditional(&mut self, spot: &Spot<'_>, node: &ConditionalNode, out: *mut CUgraphNode) -> Outcome {
+    fn build_conditional(
+        &mut self,
+        spot: &Spot<'_>,
+        node: &ConditionalNode,
+        out: *mut CUgraphNode,
+    ) -> Outcome {
         let mut p: CUgraphNodeParams = zeroed();
         p.type_ = CUgraphNodeType_enum::CU_GRAPH_NODE_TYPE_CONDITIONAL;
         p.__bindgen_anon_1.conditional.handle = node.handle;
@@ -200,25 +227,40 @@ impl Worker {
             call!(self.table, cuGraphAddNode(out, spot.graph, before, count, &raw mut p))?;
         }
         // SAFETY: the driver has set it to as many graphs as were asked for.
-        let bodies =
-            unsafe { std::slice::from_raw_parts(p.__bindgen_anon_1.conditional.phGraph_out, node.bodies.len()) };
+        let bodies = unsafe {
+            std::slice::from_raw_parts(
+                p.__bindgen_anon_1.conditional.phGraph_out,
+                node.bodies.len(),
+            )
+        };
         for (name, native) in node.bodies.iter().zip(bodies) {
             self.graphs.all.insert(*name, Graph::new(*native, true));
         }
         Ok(())
     }
 
-    /// A copy. If a side is the client's memory, it goes through memory here, and functions before or behind it do the exchange.
+    /// A copy. If a side is the client's memory, it goes through memory here, and functions before
+    /// or behind it do the exchange.
     fn build_copy(&mut self, spot: &Spot<'_>, copy: &CopyNode) -> Result<Built, CUresult> {
         let table = self.table;
-        let number = |place: &Place| if let Place::Host(rows) = place { Some(rows.address.0) } else { None };
+        let number =
+            |place: &Place| if let Place::Host(rows) = place { Some(rows.address.0) } else { None };
         let (read, write) = (number(&copy.src), number(&copy.dst));
         let [width, height, depth] = copy.extent;
-        let bytes = width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
-        let memory = if read.is_some() || write.is_some() { Some(self.exchange_memory(bytes)?) } else { None };
+        let bytes =
+            width.checked_mul(height).and_then(|slice| slice.checked_mul(depth)).ok_or(INVALID)?;
+        let memory = if read.is_some() || write.is_some() {
+            Some(self.exchange_memory(bytes)?)
+        } else {
+            None
+        };
         let (mut host, mut nodes) = (Vec::new(), Vec::new());
         let mut before = spot.before.to_vec();
-        let mut call_back = |worker: &Worker, read, write, before: &mut Vec<CUgraphNode>| -> Outcome {
+        let mut call_back = |worker: &Worker,
+                             read,
+                             write,
+                             before: &mut Vec<CUgraphNode>|
+         -> Outcome {
             let Some(memory) = &memory else { return Ok(()) };
             let part = worker.exchange_part(memory, read, write)?;
             let (p, mut node) = (part.params(), core::ptr::null_mut());
@@ -240,7 +282,10 @@ impl Worker {
         let p = self.copy(copy, memory.as_ref())?;
         let (list, count, ctx) = (before.as_ptr(), before.len(), self.context_of(copy.ctx)?);
         let mut main = core::ptr::null_mut();
-        call!(table, cuGraphAddMemcpyNode(&raw mut main, spot.graph, list, count, &raw const p, ctx))?;
+        call!(
+            table,
+            cuGraphAddMemcpyNode(&raw mut main, spot.graph, list, count, &raw const p, ctx)
+        )?;
         if write.is_some() {
             let mut behind = vec![main];
             call_back(self, None, write, &mut behind)?;
@@ -284,7 +329,10 @@ impl Worker {
             | NodeParams::Conditional(_)
             | NodeParams::Child { moved: true, .. } => return Err(INVALID),
             // The others are made anew, which gives them memory and functions of their own.
-            NodeParams::Copy(_) | NodeParams::Host(_) | NodeParams::Child { .. } | NodeParams::Empty => {
+            NodeParams::Copy(_)
+            | NodeParams::Host(_)
+            | NodeParams::Child { .. }
+            | NodeParams::Empty => {
                 return self.replace_node(graph, name, params);
             }
         }
@@ -293,11 +341,13 @@ impl Worker {
 }
 
 impl Graph {
-    /// The driver's nodes that come before one with these dependencies; those whose edges say more come later.
+    /// The driver's nodes that come before one with these dependencies; those whose edges say more
+    /// come later.
     fn before(&self, dependencies: &[Edge]) -> Result<Vec<CUgraphNode>, CUresult> {
         let plain = dependencies.iter().filter(|edge| edge.ports == [0; 3]);
-        let nodes =
-            plain.map(|edge| self.node(edge.node).map(|node| node.last.get())).collect::<Result<Vec<_>, _>>()?;
+        let nodes = plain
+            .map(|edge| self.node(edge.node).map(|node| node.last.get()))
+            .collect::<Result<Vec<_>, _>>()?;
         for edge in dependencies {
             self.node(edge.node)?;
         }

@@ -1,10 +1,12 @@
-//! The driver's structures for nodes of graphs. Whatever a node names is looked up, and device addresses must be the session's.
+//! The driver's structures for nodes of graphs. Whatever a node names is looked up, and device
+//! addresses must be the session's.
 
 use std::sync::Arc;
 
 use outboard_abi::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext,
-    CUmemorytype, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType_enum as Operation,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
+    CUcontext, CUmemorytype, CUresult, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpType_enum as Operation,
 };
 use outboard_wire::graph::{BatchNode, CopyNode, FillNode, KernelNode, Place, Rows};
 use outboard_wire::{ContextId, UnifiedPtr};
@@ -31,7 +33,8 @@ impl Worker {
         run: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Outcome,
     ) -> Outcome {
         let func = self.objects.function(kernel.function)?;
-        let shape = Shape { grid: kernel.grid.into(), block: kernel.block.into(), shared: kernel.shared };
+        let shape =
+            Shape { grid: kernel.grid.into(), block: kernel.block.into(), shared: kernel.shared };
         with_node(func, &shape, &kernel.params, run)
     }
 
@@ -39,7 +42,10 @@ impl Worker {
         self.objects.context(ctx).map(|context| current(&context))
     }
 
-    pub(super) fn fill(&self, fill: &FillNode) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext), CUresult> {
+    pub(super) fn fill(
+        &self,
+        fill: &FillNode,
+    ) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext), CUresult> {
         let row = fill.width.checked_mul(u64::from(fill.element)).ok_or(INVALID)?;
         self.allocations.check_rows(fill.dst, row, fill.height, fill.pitch)?;
         let p = CUDA_MEMSET_NODE_PARAMS {
@@ -53,13 +59,19 @@ impl Worker {
         Ok((p, self.context_of(fill.ctx)?))
     }
 
-    pub(super) fn batch(&self, batch: &BatchNode) -> Result<(Vec<CUstreamBatchMemOpParams>, CUcontext), CUresult> {
+    pub(super) fn batch(
+        &self,
+        batch: &BatchNode,
+    ) -> Result<(Vec<CUstreamBatchMemOpParams>, CUcontext), CUresult> {
         let list = batch.operations.iter().map(|operation| {
             let kind = Operation(operation.kind);
             let bytes = match kind {
-                Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 => 4,
-                Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64 | Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 => 8,
-                Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | Operation::CU_STREAM_MEM_OP_BARRIER => 0,
+                Operation::CU_STREAM_MEM_OP_WAIT_VALUE_32
+                | Operation::CU_STREAM_MEM_OP_WRITE_VALUE_32 => 4,
+                Operation::CU_STREAM_MEM_OP_WAIT_VALUE_64
+                | Operation::CU_STREAM_MEM_OP_WRITE_VALUE_64 => 8,
+                Operation::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES
+                | Operation::CU_STREAM_MEM_OP_BARRIER => 0,
                 _ => return Err(INVALID),
             };
             let mut params: CUstreamBatchMemOpParams = zeroed();
@@ -78,13 +90,20 @@ impl Worker {
     }
 
     /// The driver's structure for a copy; what is the client's memory is `memory` here.
-    pub(super) fn copy(&self, copy: &CopyNode, memory: Option<&Arc<Memory>>) -> Result<CUDA_MEMCPY3D, CUresult> {
+    pub(super) fn copy(
+        &self,
+        copy: &CopyNode,
+        memory: Option<&Arc<Memory>>,
+    ) -> Result<CUDA_MEMCPY3D, CUresult> {
         let [width, height, depth] = copy.extent;
         let mut p: CUDA_MEMCPY3D = zeroed();
         (p.WidthInBytes, p.Height, p.Depth) = (width as usize, height as usize, depth as usize);
         let side = |place: &Place| match place {
             Place::Device(rows) => {
-                let above = depth.checked_sub(1).and_then(|slices| slices.checked_mul(rows.height)).ok_or(INVALID)?;
+                let above = depth
+                    .checked_sub(1)
+                    .and_then(|slices| slices.checked_mul(rows.height))
+                    .ok_or(INVALID)?;
                 let all = above.checked_add(height).ok_or(INVALID)?;
                 self.allocations.check_rows(rows.address, width, all, rows.pitch)?;
                 let kind = if self.mapped.has(rows.address.0) {
@@ -93,7 +112,12 @@ impl Worker {
                     CUmemorytype::CU_MEMORYTYPE_DEVICE
                 };
                 let Rows { address, pitch, height } = *rows;
-                Ok((kind, Rows { address: address.unified(), pitch, height }, core::ptr::null_mut(), [0; 3]))
+                Ok((
+                    kind,
+                    Rows { address: address.unified(), pitch, height },
+                    core::ptr::null_mut(),
+                    [0; 3],
+                ))
             }
             Place::Host(_) => {
                 let address = memory.ok_or(INVALID)?.address().unified();
@@ -131,5 +155,10 @@ pub(super) fn batch_params(
     ctx: CUcontext,
     flags: u32,
 ) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
-    CUDA_BATCH_MEM_OP_NODE_PARAMS { ctx, count: list.len() as u32, paramArray: list.as_mut_ptr(), flags }
+    CUDA_BATCH_MEM_OP_NODE_PARAMS {
+        ctx,
+        count: list.len() as u32,
+        paramArray: list.as_mut_ptr(),
+        flags,
+    }
 }

@@ -1,4 +1,5 @@
-//! What a worker does before it has a client: waits for one, and gets ready meanwhile if it is told to.
+//! What a worker does before it has a client: waits for one, and gets ready meanwhile if it is told
+//! to.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,7 +22,11 @@ pub(super) struct Arrival<P> {
 pub(super) type First = Option<(ToWorker, Option<OwnedFd>)>;
 
 /// Waits for the client; `None` if none will come.
-pub(super) fn wait<B: Build>(build: B, control: &OwnedFd, first: First) -> io::Result<Option<Arrival<B::Prepared>>> {
+pub(super) fn wait<B: Build>(
+    build: B,
+    control: &OwnedFd,
+    first: First,
+) -> io::Result<Option<Arrival<B::Prepared>>> {
     let warm = match first {
         Some((ToWorker::Warm(warm), _)) => warm,
         first => {
@@ -45,12 +50,20 @@ pub(super) fn wait<B: Build>(build: B, control: &OwnedFd, first: First) -> io::R
             let snapshot = if snapshot.len() < LONGEST / 2 { snapshot } else { Vec::new() };
             let contexts = B::contexts(&prepared);
             let window = B::window(&prepared);
-            control::send(control.as_fd(), &ToSupervisor::Ready { snapshot, contexts, window }, None)?;
+            control::send(
+                control.as_fd(),
+                &ToSupervisor::Ready { snapshot, contexts, window },
+                None,
+            )?;
             let client = client(control, control::receive(control.as_fd())?)?;
             Ok(client.map(|client| client.with(Ok(prepared))))
         }
         Err(Refusal { code, sentence }) => {
-            control::send(control.as_fd(), &ToSupervisor::Failed { code, sentence: sentence.clone() }, None)?;
+            control::send(
+                control.as_fd(),
+                &ToSupervisor::Failed { code, sentence: sentence.clone() },
+                None,
+            )?;
             // A client may have been handed over meanwhile; what it is told is the same.
             let client = client(control, control::receive(control.as_fd())?)?;
             Ok(client.map(|client| client.with(Err(Refusal { code, sentence }))))
@@ -76,7 +89,12 @@ impl Client {
 fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
     let (start, connection) = match first {
         Some((ToWorker::Start(start), Some(connection))) => (*start, connection),
-        Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "the first message starts no session")),
+        Some(_) => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the first message starts no session",
+            ));
+        }
         None => return Ok(None),
     };
     if is_orphan_of(start.supervisor) {
@@ -86,7 +104,9 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
     let mut home = Home::new(control.as_fd());
     loop {
         match control::receive(control.as_fd())? {
-            Some((ToWorker::Board, Some(memory))) => crate::board::join(memory.as_fd(), start.process)?,
+            Some((ToWorker::Board, Some(memory))) => {
+                crate::board::join(memory.as_fd(), start.process)?
+            }
             Some((ToWorker::Home { outlive }, Some(listener))) => home.settle(listener, outlive),
             Some((ToWorker::Keep { tag }, Some(descriptor))) => home.keep(tag, descriptor),
             // The last.
@@ -94,7 +114,12 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
                 crate::meter::join(memory.as_fd())?;
                 return Ok(Some(Client { start, connection, home }));
             }
-            Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "this belongs to no session's start")),
+            Some(_) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "this belongs to no session's start",
+                ));
+            }
             None => return Ok(None),
         }
     }

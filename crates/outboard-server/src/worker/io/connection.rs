@@ -1,7 +1,8 @@
 //! The connection that carries a session's commands, which may be lost and replaced by another one.
 //!
-//! The dispatcher reads from it, repliers write to it, a watcher sees it end, and the thread that hears from the supervisor replaces it: at any
-//! time, even while the dispatcher is stuck in a driver call that ends only when the client hears of something. What has been handed to the
+//! The dispatcher reads from it, repliers write to it, a watcher sees it end, and the thread that
+//! hears from the supervisor replaces it: at any time, even while the dispatcher is stuck in a
+//! driver call that ends only when the client hears of something. What has been handed to the
 //! handler and what the client is told of that must agree: see [`Connection::take`].
 
 use std::io;
@@ -108,14 +109,16 @@ impl Connection {
         Current { stream: Arc::clone(&state.stream), epoch: state.epoch }
     }
 
-    /// The session has moved, before its first command, to memory that both sides share; there is nothing to be lost there.
+    /// The session has moved, before its first command, to memory that both sides share; there is
+    /// nothing to be lost there.
     pub(super) fn settle(&self, stream: Arc<dyn Stream>) {
         self.state().stream = stream;
         self.settled.store(true, Ordering::Relaxed);
     }
 
-    /// Command `seq`, which came over connection `epoch`, is about to be handled: whether it may be. If the connection has been replaced, the
-    /// client may have been told that it was not taken, and sends it again.
+    /// Command `seq`, which came over connection `epoch`, is about to be handled: whether it may
+    /// be. If the connection has been replaced, the client may have been told that it was not
+    /// taken, and sends it again.
     #[inline]
     pub(super) fn take(&self, seq: u64, epoch: u64) -> bool {
         // Either this sees the new epoch, or who makes it sees the command taken: see `replace`.
@@ -195,7 +198,11 @@ impl Connection {
                 _ if now >= until => return Next::NotYet,
                 ends => {
                     let end = ends.map_or(until, |ends| until.min(ends));
-                    state = self.changed.wait_timeout(state, end - now).unwrap_or_else(PoisonError::into_inner).0;
+                    state = self
+                        .changed
+                        .wait_timeout(state, end - now)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
                 }
             }
         }
@@ -206,8 +213,9 @@ impl Connection {
         self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to replace the connection for the client's attempt of that number: ends the old one. Says how many commands have been taken;
-    /// from here on, none that came over the old one will be. `None` if the attempt was overtaken, or comes too late.
+    /// Begins to replace the connection for the client's attempt of that number: ends the old one.
+    /// Says how many commands have been taken; from here on, none that came over the old one will
+    /// be. `None` if the attempt was overtaken, or comes too late.
     pub(super) fn replace(&self, attempt: u64) -> Option<u64> {
         let mut state = self.state();
         let late = state.ends.is_some_and(|ends| Instant::now() >= ends);

@@ -1,4 +1,5 @@
-//! The main thread: takes commands from the connection, and from the one that comes after it, and hands them to the handler.
+//! The main thread: takes commands from the connection, and from the one that comes after it, and
+//! hands them to the handler.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,20 +12,26 @@ use super::connection::{Connection, Current, End, Next};
 use super::{Again, Handler, Replier, replier};
 use crate::meter;
 
-/// The dispatcher never spins for longer than this for the next command: then the client does something else.
+/// The dispatcher never spins for longer than this for the next command: then the client does
+/// something else.
 const LONGEST_IDLE_SPIN: Duration = Duration::from_millis(1);
 /// After so many looks at the device, it is the client's turn again, where that is a system call.
 const LOOKS: u32 = 4;
 /// Replies of this many bytes are written even if more calls are at hand.
 const ENOUGH_REPLIES: usize = 64 << 10;
-/// A client is told how far its commands were taken over after this many, or so many bytes, if no reply told it.
+/// A client is told how far its commands were taken over after this many, or so many bytes, if no
+/// reply told it.
 const ACKNOWLEDGE_AFTER: u64 = 16 << 10;
 const ACKNOWLEDGE_BYTES: usize = 256 << 10;
 /// How often the dispatcher looks after its waits while there is no connection.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Hands commands to the handler until the client is gone.
-pub(super) fn dispatch(connection: &Connection, replier: &Replier, handler: &mut impl Handler) -> io::Result<()> {
+pub(super) fn dispatch(
+    connection: &Connection,
+    replier: &Replier,
+    handler: &mut impl Handler,
+) -> io::Result<()> {
     replier::this_thread_dispatches();
     let limits = SpinLimits::from_env();
     let patience = Patience::new(limits.least, limits.most.min(LONGEST_IDLE_SPIN));
@@ -32,7 +39,8 @@ pub(super) fn dispatch(connection: &Connection, replier: &Replier, handler: &mut
     let mut incoming = Incoming::new();
     let mut current = connection.current();
     loop {
-        let error = match converse(connection, &current, &mut incoming, replier, handler, &patience) {
+        let error = match converse(connection, &current, &mut incoming, replier, handler, &patience)
+        {
             Ok(()) => io::ErrorKind::UnexpectedEof.into(),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
             Err(error) => error,
@@ -61,7 +69,8 @@ pub(super) fn dispatch(connection: &Connection, replier: &Replier, handler: &mut
     }
 }
 
-/// Whether an error of a connection only says that the client is gone. One that was killed with replies unread resets the connection.
+/// Whether an error of a connection only says that the client is gone. One that was killed with
+/// replies unread resets the connection.
 fn is_an_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
@@ -80,7 +89,8 @@ fn converse(
     let pace = replier.bulk().pace().filter(|_| replier.memory().is_none());
     let gate = replier.registry().gate();
     let mut unacknowledged = 0;
-    // Whether the handler has been given anything since it was told that there is no more. A session that goes on may be suspended still.
+    // Whether the handler has been given anything since it was told that there is no more. A
+    // session that goes on may be suspended still.
     let mut busy = current.epoch == 0;
     loop {
         while let Some(command) = incoming.next_command().map_err(invalid)? {
@@ -94,8 +104,11 @@ fn converse(
             replier.taken(command.seq);
             handler.command(command, replier);
             handler.look();
-            let more_calls =
-                || incoming.peek().is_some_and(|next| next.flags & outboard_wire::frame::flags::WANTS_REPLY != 0);
+            let more_calls = || {
+                incoming
+                    .peek()
+                    .is_some_and(|next| next.flags & outboard_wire::frame::flags::WANTS_REPLY != 0)
+            };
             if replier.pending() && (replier.pending_bytes() >= ENOUGH_REPLIES || !more_calls()) {
                 handler.answering();
                 replier.flush()?;
@@ -134,7 +147,8 @@ fn converse(
     }
 }
 
-/// Reads what the client sent, waiting for something; how much it was. Meanwhile `look`, as often as it wants to be called.
+/// Reads what the client sent, waiting for something; how much it was. Meanwhile `look`, as often
+/// as it wants to be called.
 fn read(
     stream: &dyn Stream,
     incoming: &mut Incoming,
@@ -178,7 +192,8 @@ fn read(
         }
         before = again;
         if again == Again::Now {
-            // What is waited for ends soon, or is soon looked at less often; then the client has its say.
+            // What is waited for ends soon, or is soon looked at less often; then the client has
+            // its say.
             spin.restart();
             if !spin.again() {
                 std::thread::yield_now();
@@ -189,7 +204,8 @@ fn read(
             continue;
         }
         let (_, checked) = slow.get_or_insert_with(|| (Instant::now(), Instant::now()));
-        let timeout = if let Again::After(time) = again { time.min(PEER_CHECK) } else { PEER_CHECK };
+        let timeout =
+            if let Again::After(time) = again { time.min(PEER_CHECK) } else { PEER_CHECK };
         if stream.wait(Interest::READ, None, Some(timeout))? == Readiness::default()
             && (timeout == PEER_CHECK || checked.elapsed() >= PEER_CHECK)
         {

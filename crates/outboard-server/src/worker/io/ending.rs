@@ -1,4 +1,5 @@
-//! A session that is ended from the server's side: its client is told why before the connection goes.
+//! A session that is ended from the server's side: its client is told why before the connection
+//! goes.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use outboard_wire::notice::ENDED;
 
 use super::{Replier, SERVED, exit};
 
-/// How long the client has to read the reason and go by itself. The supervisor is a little more patient.
+/// How long the client has to read the reason and go by itself. The supervisor is a little more
+/// patient.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What is needed to tell the client, once there is one.
@@ -26,7 +28,8 @@ impl Ending {
         tracing::info!(reason = sentence, "the session is ended");
         if let Some(replier) = self.0.get() {
             let _ = replier.notice(ENDED, |writer| writer.str(sentence));
-            // A socket that is closed with bytes unread takes what was said back. The dispatcher goes on reading meanwhile.
+            // A socket that is closed with bytes unread takes what was said back. The dispatcher
+            // goes on reading meanwhile.
             std::thread::sleep(GRACE);
         }
         crate::worker::spans::finish();

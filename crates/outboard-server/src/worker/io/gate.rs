@@ -1,7 +1,8 @@
 //! Between a client's commands and a driver that may be suspended.
 //!
-//! While the dispatcher has commands, or waits for the device on their behalf, the gate is busy. Otherwise the supervisor may have it closed, and
-//! then the next command waits until the supervisor has had the driver resumed.
+//! While the dispatcher has commands, or waits for the device on their behalf, the gate is busy.
+//! Otherwise the supervisor may have it closed, and then the next command waits until the
+//! supervisor has had the driver resumed.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

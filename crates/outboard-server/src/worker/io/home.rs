@@ -25,7 +25,8 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// For a worker of the supervisor at the other end of this socket. Unless it settles, it ends with it.
+    /// For a worker of the supervisor at the other end of this socket. Unless it settles, it ends
+    /// with it.
     pub(super) fn new(control: BorrowedFd<'_>) -> Home {
         Home { listener: None, outlive: None, kept: Vec::new(), user: unix::user(control) }
     }
@@ -40,7 +41,8 @@ impl Home {
         self.kept.push((tag, descriptor));
     }
 
-    /// Waits for the next supervisor, and tells it all that it should know; `None` if there is none.
+    /// Waits for the next supervisor, and tells it all that it should know; `None` if there is
+    /// none.
     pub(super) fn next_supervisor(&self, registry: &Registry) -> Option<Arc<OwnedFd>> {
         let listener = self.listener.as_ref()?;
         tracing::warn!("the server has gone; its session goes on and waits for the next one");
@@ -62,7 +64,9 @@ impl Home {
                     tracing::info!("the next server goes on with the session");
                     return Some(control);
                 }
-                Err(error) => tracing::debug!(%error, "somebody who was no server connected, or it has gone too"),
+                Err(error) => {
+                    tracing::debug!(%error, "somebody who was no server connected, or it has gone too")
+                }
             }
         }
     }
@@ -83,8 +87,10 @@ impl Home {
     fn accept(&self, listener: &OwnedFd, deadline: Option<Instant>) -> io::Result<Option<OwnedFd>> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let limit =
-                left.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
+            let limit = left.map(|left| Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            });
             match poll(&mut [PollFd::new(listener, PollFlags::IN)], limit.as_ref()) {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
@@ -94,7 +100,11 @@ impl Home {
             let control = match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(control) => control,
                 // Whoever it was has gone again.
-                Err(rustix::io::Errno::CONNABORTED | rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => continue,
+                Err(
+                    rustix::io::Errno::CONNABORTED
+                    | rustix::io::Errno::INTR
+                    | rustix::io::Errno::AGAIN,
+                ) => continue,
                 Err(error) => return Err(error.into()),
             };
             // The folder lets in nobody else anyway.
@@ -102,7 +112,10 @@ impl Home {
             if user.is_some() && (user == self.user || user == Some(0)) {
                 return Ok(Some(control));
             }
-            tracing::warn!(?user, "a user who is not the server's connected as the next server, and was turned away");
+            tracing::warn!(
+                ?user,
+                "a user who is not the server's connected as the next server, and was turned away"
+            );
         }
     }
 }

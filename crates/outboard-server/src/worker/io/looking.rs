@@ -1,4 +1,5 @@
-//! A worker without a client, which tells the supervisor how the devices do. A library that hangs hangs it, and nobody else.
+//! A worker without a client, which tells the supervisor how the devices do. A library that hangs
+//! hangs it, and nobody else.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +10,8 @@ use super::arrival::is_orphan_of;
 use super::{Build, REFUSED, SERVED};
 use crate::control::{self, ToSupervisor, ToWorker, Watch};
 
-/// Answers the supervisor until it wants no more. `confine` takes what the driver does not need once it is started.
+/// Answers the supervisor until it wants no more. `confine` takes what the driver does not need
+/// once it is started.
 pub(super) fn serve<B: Build>(
     build: B,
     control: &OwnedFd,
@@ -35,8 +37,15 @@ pub(super) fn serve<B: Build>(
     };
     loop {
         match control::receive(control.as_fd())? {
-            Some((ToWorker::Look, _)) => control::send(control.as_fd(), &ToSupervisor::Gauges(look()), None)?,
-            Some(_) => return Err(io::Error::new(io::ErrorKind::InvalidData, "this is for workers with a client")),
+            Some((ToWorker::Look, _)) => {
+                control::send(control.as_fd(), &ToSupervisor::Gauges(look()), None)?
+            }
+            Some(_) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "this is for workers with a client",
+                ));
+            }
             None => return Ok(SERVED),
         }
     }

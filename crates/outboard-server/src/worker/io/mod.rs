@@ -1,9 +1,9 @@
 //! A worker's connections: commands in, replies out.
 //!
-//! The process's main thread takes commands in their one order and hands each to the [`Handler`], which must not
-//! block in it for long: waits for the device belong on helper threads, which answer through a clone of the
-//! [`Replier`]. When the client or the supervisor goes, the process ends at once: the system and the driver clean up
-//! better than any code here could.
+//! The process's main thread takes commands in their one order and hands each to the [`Handler`],
+//! which must not block in it for long: waits for the device belong on helper threads, which answer
+//! through a clone of the [`Replier`]. When the client or the supervisor goes, the process ends at
+//! once: the system and the driver clean up better than any code here could.
 
 mod arrival;
 pub mod bulk;
@@ -72,13 +72,15 @@ pub trait Handler {
     /// Answers are about to be written.
     fn answering(&mut self) {}
 
-    /// No further command is at hand: what has been put off is to be done before anything else happens.
+    /// No further command is at hand: what has been put off is to be done before anything else
+    /// happens.
     fn caught_up(&mut self) {}
 
     /// No further command is at hand for the moment; called once each time before waiting for one.
     fn drained(&mut self) {}
 
-    /// Looks after what it waits for, between commands and while there is none; when it wants to be called again.
+    /// Looks after what it waits for, between commands and while there is none; when it wants to be
+    /// called again.
     fn look(&mut self) -> Again {
         Again::Never
     }
@@ -124,10 +126,16 @@ pub trait Build {
     /// What serves the client.
     type Handler: Handler;
 
-    /// Prepares for any client, with the addresses of devices in a window if it can; with `warm`, so that a later one finds most of a start-up done.
-    fn prepare(self, warm: Option<&Warm>, window: Option<Window>) -> Result<Self::Prepared, Refusal>;
+    /// Prepares for any client, with the addresses of devices in a window if it can; with `warm`,
+    /// so that a later one finds most of a start-up done.
+    fn prepare(
+        self,
+        warm: Option<&Warm>,
+        window: Option<Window>,
+    ) -> Result<Self::Prepared, Refusal>;
 
-    /// Prepares for a client that only asks about the platform, which is as described: what a [`snapshot`](Build::snapshot) said.
+    /// Prepares for a client that only asks about the platform, which is as described: what a
+    /// [`snapshot`](Build::snapshot) said.
     fn describe(self, platform: &[u8]) -> Result<Self::Prepared, Refusal>
     where
         Self: Sized,
@@ -158,7 +166,8 @@ pub trait Build {
     fn build(prepared: Self::Prepared, start: &Start) -> Result<Self::Handler, Refusal>;
 }
 
-/// The main function of a worker process: serves the client that the supervisor hands over, and ends the process.
+/// The main function of a worker process: serves the client that the supervisor hands over, and
+/// ends the process.
 ///
 /// It must have one thread still.
 pub fn run(sandbox: &Sandbox, build: impl Build) -> ! {
@@ -175,13 +184,16 @@ pub fn run(sandbox: &Sandbox, build: impl Build) -> ! {
 
 fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let control = take_standard_input()?;
-    // Else the system may wake who sleeps for some microseconds 50 microseconds late. Where it does not let us, it does.
+    // Else the system may wake who sleeps for some microseconds 50 microseconds late. Where it does
+    // not let us, it does.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(TIMER_SLACK));
     let confined = sandbox.before_the_driver();
     watch::die_with_the_supervisor()?;
     tcp::keepalive_from_env();
-    let unconfined =
-        |error: sandbox::Incomplete| Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() };
+    let unconfined = |error: sandbox::Incomplete| Refusal {
+        code: RefusalCode::WorkerFailed,
+        sentence: error.to_string(),
+    };
     let first = match control::receive(control.as_fd())? {
         Some((ToWorker::Watch(watch), Some(board))) => {
             let rest = || confined.and_then(|()| sandbox.before_the_client()).map_err(unconfined);
@@ -189,14 +201,19 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         }
         first => first,
     };
-    let Some(Arrival { prepared, start, connection, home }) = arrival::wait(build, &control, first)? else {
+    let Some(Arrival { prepared, start, connection, home }) =
+        arrival::wait(build, &control, first)?
+    else {
         return Ok(SERVED);
     };
     let session = start.session;
     // Who does not accept it, or has said nothing of windows, is told nothing of them.
-    let window = prepared.as_ref().ok().and_then(B::window).filter(|window| start.window == Some(*window));
-    let built = confined.map_err(unconfined).and(prepared).and_then(|prepared| B::build(prepared, &start));
-    let built = built.and_then(|handler| sandbox.before_the_client().map_err(unconfined).map(|()| handler));
+    let window =
+        prepared.as_ref().ok().and_then(B::window).filter(|window| start.window == Some(*window));
+    let built =
+        confined.map_err(unconfined).and(prepared).and_then(|prepared| B::build(prepared, &start));
+    let built =
+        built.and_then(|handler| sandbox.before_the_client().map_err(unconfined).map(|()| handler));
     let mut handler = match built {
         Ok(handler) => handler,
         Err(Refusal { code, sentence }) => {
@@ -232,7 +249,8 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     };
     let message = welcome.encode();
     if message.len() > outboard_wire::handshake::ANSWER_LIMIT {
-        let sentence = "the server's description of its devices is too long for a welcome".to_owned();
+        let sentence =
+            "the server's description of its devices is too long for a welcome".to_owned();
         let failed = ToSupervisor::Failed { code: RefusalCode::WorkerFailed, sentence };
         control::send(control.as_fd(), &failed, None)?;
         return Ok(REFUSED);
@@ -265,7 +283,8 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     }
     let pace = start.identity.limits.bandwidth.map(Pace::new);
     let bulk = Bulk::new(pace);
-    let again = Welcome { snapshot: Vec::new(), local: None, more: Extensions::default(), ..welcome };
+    let again =
+        Welcome { snapshot: Vec::new(), local: None, more: Extensions::default(), ..welcome };
     let control = Arc::new(control);
     let registry = Registry::new(Arc::clone(&control), start.lends);
     let moving = Arc::new(Moving::new()?);
@@ -309,15 +328,18 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     }
 }
 
-/// Moves the supervisor's socket away from descriptor 0, so that nothing that reads standard input finds it.
+/// Moves the supervisor's socket away from descriptor 0, so that nothing that reads standard input
+/// finds it.
 fn take_standard_input() -> io::Result<OwnedFd> {
     let control = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())?;
+    let null =
+        rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     Ok(control)
 }
 
-/// A worker with a dead thread would leave its client waiting for ever; without a worker, the client gets an error.
+/// A worker with a dead thread would leave its client waiting for ever; without a worker, the
+/// client gets an error.
 fn end_with_any_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,14 +1,17 @@
 //! From the connection that the client came by to the one that carries its commands.
 //!
-//! A client at the Unix socket brings shared memory over it. One that came by TCP and then finds itself on this machine brings it over one more
-//! connection, which the supervisor passes on, before it sends its first command.
+//! A client at the Unix socket brings shared memory over it. One that came by TCP and then finds
+//! itself on this machine brings it over one more connection, which the supervisor passes on,
+//! before it sends its first command.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use outboard_transport::{Interest, Memory, PEER_CHECK, Readiness, Stream, Waker, shm, tcp, unix, write_all};
+use outboard_transport::{
+    Interest, Memory, PEER_CHECK, Readiness, Stream, Waker, shm, tcp, unix, write_all,
+};
 
 /// How long a client may take to bring its memory.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -19,7 +22,8 @@ pub(super) struct Moving {
     waker: Waker,
 }
 
-/// A stream of a connection of either kind; and, if it is one to this machine, the connection once more.
+/// A stream of a connection of either kind; and, if it is one to this machine, the connection once
+/// more.
 pub(super) fn stream(connection: OwnedFd) -> io::Result<(Arc<dyn Stream>, Option<OwnedFd>)> {
     if !unix::is_unix(connection.as_fd()) {
         return Ok((tcp::from_descriptor(connection)?, None));
@@ -45,7 +49,8 @@ impl Moving {
         write_all(&*stream, welcome)?;
         drop(stream);
         let (stream, memory) = take_up(socket)?;
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some((Arc::clone(&stream), memory));
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((Arc::clone(&stream), memory));
         self.waker.wake();
         // Only now does the client let go of its first connection.
         shm::confirm(&*stream)
@@ -64,11 +69,14 @@ impl Moving {
             return Ok((stream, Some(memory)));
         }
         loop {
-            // A connection that is lost already can be replaced by another one: whoever reads from it finds out.
+            // A connection that is lost already can be replaced by another one: whoever reads from
+            // it finds out.
             let Ok(ready) = first.wait(Interest::READ, Some(&self.waker), Some(PEER_CHECK)) else {
                 return Ok((first, None));
             };
-            if let Some((stream, memory)) = self.place.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some((stream, memory)) =
+                self.place.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
                 return Ok((stream, Some(memory)));
             }
             if ready.read || ready.hangup {

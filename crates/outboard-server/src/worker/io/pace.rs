@@ -1,12 +1,14 @@
 //! How fast bytes may go between client and worker.
 //!
-//! Each direction has a point in time up to which its bytes are paid for. Who has bytes to move pays for them by moving that point, and waits until it
-//! is not too far ahead: so threads wait in the order in which they came, whatever lane they are of.
+//! Each direction has a point in time up to which its bytes are paid for. Who has bytes to move
+//! pays for them by moving that point, and waits until it is not too far ahead: so threads wait in
+//! the order in which they came, whatever lane they are of.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that have waited to be allowed may come at once, as far as they would have fitted into this time.
+/// Bytes that have waited to be allowed may come at once, as far as they would have fitted into
+/// this time.
 const BURST: Duration = Duration::from_millis(100);
 
 /// One direction.
@@ -66,7 +68,9 @@ impl Pace {
     /// Waits until what has come and gone without waiting is paid for.
     pub(crate) fn catch_up(&self) {
         let now = Instant::now();
-        std::thread::sleep(self.inward.pay(now, Duration::ZERO).max(self.outward.pay(now, Duration::ZERO)));
+        std::thread::sleep(
+            self.inward.pay(now, Duration::ZERO).max(self.outward.pay(now, Duration::ZERO)),
+        );
     }
 }
 
@@ -78,8 +82,9 @@ mod tests {
     fn bytes_wait_for_those_before_them() {
         let pace = Pace::new(1000);
         let start = Instant::now();
-        let pay =
-            |after: u64, bytes| pace.inward.pay(start + Duration::from_millis(after), pace.cost(bytes)).as_millis();
+        let pay = |after: u64, bytes| {
+            pace.inward.pay(start + Duration::from_millis(after), pace.cost(bytes)).as_millis()
+        };
         // The first goes at once, and the next when its bytes would have gone, but for the burst.
         assert_eq!(pay(10_000, 1000), 0);
         assert_eq!(pay(10_000, 500), 900);
@@ -88,7 +93,11 @@ mod tests {
         // Time in which nothing came is not saved up.
         assert_eq!(pay(100_000, 1000), 0);
         assert_eq!(pay(100_000, 1), 900);
-        assert_eq!(pace.outward.pay(start, Duration::ZERO), Duration::ZERO, "the other way is free");
+        assert_eq!(
+            pace.outward.pay(start, Duration::ZERO),
+            Duration::ZERO,
+            "the other way is free"
+        );
         assert_eq!(Pace::new(0).cost(usize::MAX).as_secs(), usize::MAX as u64);
     }
 }

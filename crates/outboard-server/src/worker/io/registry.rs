@@ -1,4 +1,5 @@
-//! What this session shares with others of the server, and what others share with it. The supervisor keeps both.
+//! What this session shares with others of the server, and what others share with it. The
+//! supervisor keeps both.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -61,7 +62,10 @@ impl Registry {
     pub(super) fn new(control: Arc<OwnedFd>, lends: bool) -> Registry {
         let gate = lends.then(Gate::new);
         let (requests, shared, granted) = (HashMap::new(), HashMap::new(), BTreeMap::new());
-        Registry(Arc::new(Inner { waiting: Mutex::new(Waiting { control, last: 0, requests, shared, granted }), gate }))
+        Registry(Arc::new(Inner {
+            waiting: Mutex::new(Waiting { control, last: 0, requests, shared, granted }),
+            gate,
+        }))
     }
 
     /// Shares something under a token; an error if the session shares too much already.
@@ -96,7 +100,8 @@ impl Registry {
         self.ask(|request| ToSupervisor::Find { request, token, kind }, None, PATIENCE)
     }
 
-    /// Whether this session may hold so many bytes of a device in all; others may have to make room. `failed`: the driver has just refused it.
+    /// Whether this session may hold so many bytes of a device in all; others may have to make
+    /// room. `failed`: the driver has just refused it.
     pub(crate) fn room(&self, device: u32, bytes: u64, failed: bool) -> io::Result<bool> {
         let room = |request| ToSupervisor::Room { request, device, bytes, failed };
         let granted = self.ask(room, None, ROOM_PATIENCE)?.is_some();
@@ -106,9 +111,11 @@ impl Registry {
         Ok(granted)
     }
 
-    /// Has other sessions give back what they only keep of a device's memory; whether any has memory there.
+    /// Has other sessions give back what they only keep of a device's memory; whether any has
+    /// memory there.
     pub(crate) fn scarce(&self, device: u32) -> io::Result<bool> {
-        self.ask(|request| ToSupervisor::Scarce { request, device }, None, PATIENCE).map(|answer| answer.is_some())
+        self.ask(|request| ToSupervisor::Scarce { request, device }, None, PATIENCE)
+            .map(|answer| answer.is_some())
     }
 
     /// This session needs no more of a device than that.
@@ -122,7 +129,8 @@ impl Registry {
         self.gate().is_some()
     }
 
-    /// How much of a device the session may hold, by what was granted; `None` if memory is not lent.
+    /// How much of a device the session may hold, by what was granted; `None` if memory is not
+    /// lent.
     pub(crate) fn granted(&self, device: u32) -> Option<u64> {
         self.gate().map(|_| self.waiting().granted.get(&device).copied().unwrap_or(0))
     }
@@ -167,10 +175,20 @@ impl Registry {
         let closed = self.gate().is_some_and(Gate::is_closed);
         let mut waiting = self.waiting();
         let send = |message: &ToSupervisor, descriptor: &Option<OwnedFd>| {
-            control::send_patiently(control.as_fd(), message, descriptor.as_ref().map(AsFd::as_fd), PATIENCE)
+            control::send_patiently(
+                control.as_fd(),
+                message,
+                descriptor.as_ref().map(AsFd::as_fd),
+                PATIENCE,
+            )
         };
         for (token, Shared { kind, payload, descriptor }) in &waiting.shared {
-            let share = ToSupervisor::Share { request: 0, token: *token, kind: *kind, payload: payload.clone() };
+            let share = ToSupervisor::Share {
+                request: 0,
+                token: *token,
+                kind: *kind,
+                payload: payload.clone(),
+            };
             send(&share, descriptor)?;
         }
         for (device, bytes) in &waiting.granted {
@@ -185,7 +203,8 @@ impl Registry {
         }
         waiting.control = Arc::clone(control);
         drop(waiting);
-        // A command that has come meanwhile may have told the old supervisor. To be told twice does no harm.
+        // A command that has come meanwhile may have told the old supervisor. To be told twice does
+        // no harm.
         if self.gate().is_some_and(Gate::is_awaited) {
             self.wake();
         }
@@ -235,13 +254,17 @@ mod tests {
     fn told(supervisor: &OwnedFd) -> Said {
         rustix::io::ioctl_fionbio(supervisor, true).unwrap();
         let next = || control::receive::<ToSupervisor>(supervisor.as_fd()).ok().flatten();
-        std::iter::from_fn(next).map(|(message, descriptor)| (message, descriptor.is_some())).collect()
+        std::iter::from_fn(next)
+            .map(|(message, descriptor)| (message, descriptor.is_some()))
+            .collect()
     }
 
     /// Answers the next request.
     fn answer(registry: &Registry, supervisor: &OwnedFd) {
         match control::receive(supervisor.as_fd()).unwrap().unwrap().0 {
-            ToSupervisor::Share { request, .. } => registry.answered(request, Some((Vec::new(), None))),
+            ToSupervisor::Share { request, .. } => {
+                registry.answered(request, Some((Vec::new(), None)))
+            }
             other => panic!("not a share: {other:?}"),
         }
     }
@@ -274,9 +297,14 @@ mod tests {
             }
             registry.go_on(&Arc::new(ours)).unwrap();
             let said = told(&second);
-            assert_eq!(said[0], (ToSupervisor::Share { request: 0, token: 2, kind: 7, payload: vec![2] }, true));
+            assert_eq!(
+                said[0],
+                (ToSupervisor::Share { request: 0, token: 2, kind: 7, payload: vec![2] }, true)
+            );
             assert_eq!(said[1], (ToSupervisor::Told, false));
-            let (ToSupervisor::Find { request, token: 9, kind: 8 }, false) = said[2] else { panic!("{said:?}") };
+            let (ToSupervisor::Find { request, token: 9, kind: 8 }, false) = said[2] else {
+                panic!("{said:?}")
+            };
             assert_eq!(said.len(), 3);
             registry.answered(request, Some((vec![5], None)));
             asked.join().unwrap()
@@ -307,9 +335,13 @@ mod tests {
         drop(first);
 
         let (second, ours) = control::pair().unwrap();
-        let (holds, quiet) = (ToSupervisor::Holds { device: 1, bytes: 32 }, ToSupervisor::Quiet { quiet: true });
+        let (holds, quiet) =
+            (ToSupervisor::Holds { device: 1, bytes: 32 }, ToSupervisor::Quiet { quiet: true });
         registry.go_on(&Arc::new(ours)).unwrap();
-        assert_eq!(told(&second), [(holds.clone(), false), (quiet.clone(), false), (ToSupervisor::Told, false)]);
+        assert_eq!(
+            told(&second),
+            [(holds.clone(), false), (quiet.clone(), false), (ToSupervisor::Told, false)]
+        );
         drop(second);
 
         // A command comes while there is no supervisor.

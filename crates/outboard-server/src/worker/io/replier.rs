@@ -21,8 +21,9 @@ use crate::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.
 ///
-/// Replies of the dispatcher's thread are gathered: it writes them when no further call is at hand, after the handler's `answering`. Those of
-/// other threads are written at once. Notices are gathered by the one that a handler is given with a command, and written at once by a clone.
+/// Replies of the dispatcher's thread are gathered: it writes them when no further call is at hand,
+/// after the handler's `answering`. Those of other threads are written at once. Notices are
+/// gathered by the one that a handler is given with a command, and written at once by a clone.
 #[derive(Debug)]
 pub struct Replier {
     replies: Arc<Replies>,
@@ -64,7 +65,8 @@ pub(super) fn this_thread_dispatches() {
     DISPATCHES.set(true);
 }
 
-/// A client that leaves more than this unacknowledged breaks the rules, in bytes. It is told to acknowledge far earlier.
+/// A client that leaves more than this unacknowledged breaks the rules, in bytes. It is told to
+/// acknowledge far earlier.
 const MOST_RETAINED: usize = 256 << 20;
 
 impl Clone for Replier {
@@ -92,7 +94,8 @@ impl Replier {
         Replier { replies: Arc::new(replies), bulk, registry, memory: None, gathers: true }
     }
 
-    /// The session, in which nothing was said yet, has moved to the connection's new stream, with memory that both sides share.
+    /// The session, in which nothing was said yet, has moved to the connection's new stream, with
+    /// memory that both sides share.
     pub(super) fn share(&mut self, memory: Memory) {
         self.write_lock().current = self.replies.connection.current();
         // Nothing is lost there, so nothing is kept.
@@ -102,7 +105,8 @@ impl Replier {
 
     /// One that nobody listens to: what it is asked for goes to the stream, and to no supervisor.
     pub(crate) fn to(stream: Arc<dyn Stream>) -> io::Result<Replier> {
-        let nobody = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+        let nobody =
+            rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
         let connection = Arc::new(Connection::new(stream, None));
         Ok(Replier::new(connection, Bulk::new(None), Registry::new(Arc::new(nobody), false)))
     }
@@ -110,7 +114,12 @@ impl Replier {
     /// Answers command `seq` with a CUresult and what it returns.
     ///
     /// If the payload is too long for a frame, nothing is sent: reply something else.
-    pub fn reply(&self, seq: u64, status: u32, encode: impl FnOnce(&mut Writer)) -> Result<(), TooLong> {
+    pub fn reply(
+        &self,
+        seq: u64,
+        status: u32,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<(), TooLong> {
         let taken = self.replies.taken.load(Ordering::Relaxed).max(seq);
         self.push(DISPATCHES.get(), |outgoing| outgoing.reply(seq, status, taken, encode))
     }
@@ -122,15 +131,23 @@ impl Replier {
         let _ = self.notice(FAILURE, |writer| failure.encode(writer));
     }
 
-    /// Tells the client something it did not ask for. It arrives before every reply that is made later.
+    /// Tells the client something it did not ask for. It arrives before every reply that is made
+    /// later.
     pub fn notice(&self, code: u16, encode: impl FnOnce(&mut Writer)) -> Result<(), TooLong> {
         let taken = self.replies.taken.load(Ordering::Relaxed);
         self.push(false, |outgoing| outgoing.notice(code, taken, encode))
     }
 
-    /// Asks the client for something that only its process can do, and returns at once: the result is where the answer, of at most `most`
-    /// bytes, will be. Notices that were made before arrive before it.
-    pub fn request(&self, kind: u32, ctx: ContextId, body: &[u8], most: usize) -> Result<Asked, TooLong> {
+    /// Asks the client for something that only its process can do, and returns at once: the result
+    /// is where the answer, of at most `most` bytes, will be. Notices that were made before arrive
+    /// before it.
+    pub fn request(
+        &self,
+        kind: u32,
+        ctx: ContextId,
+        body: &[u8],
+        most: usize,
+    ) -> Result<Asked, TooLong> {
         let asked = self.bulk.requests().open(most);
         let request = Request { number: asked.number(), kind, ctx, body };
         self.notice(REQUEST, |writer| writer.put(&request))?;
@@ -189,7 +206,8 @@ impl Replier {
         self.replies.taken.store(seq, Ordering::Relaxed);
     }
 
-    /// Tells the client how far its commands were taken over, if it has not been told for `commands` of them. Whether it knows now.
+    /// Tells the client how far its commands were taken over, if it has not been told for
+    /// `commands` of them. Whether it knows now.
     pub(super) fn acknowledge_after(&self, commands: u64) -> bool {
         let taken = self.replies.taken.load(Ordering::Relaxed);
         let mut outgoing = self.outgoing();
@@ -205,9 +223,15 @@ impl Replier {
         self.outgoing().acknowledged(frames)
     }
 
-    /// The connection is being replaced by `stream`, whose client has received `received` frames and is to get `welcome` first. What follows is
-    /// sent again. The old connection has been ended.
-    pub(super) fn resume(&self, stream: Arc<dyn Stream>, received: u64, welcome: Vec<u8>) -> Result<(), ProtocolError> {
+    /// The connection is being replaced by `stream`, whose client has received `received` frames
+    /// and is to get `welcome` first. What follows is sent again. The old connection has been
+    /// ended.
+    pub(super) fn resume(
+        &self,
+        stream: Arc<dyn Stream>,
+        received: u64,
+        welcome: Vec<u8>,
+    ) -> Result<(), ProtocolError> {
         let mut writing = self.write_lock();
         self.outgoing().resume(received)?;
         let current = self.replies.connection.replaced(stream);
@@ -225,7 +249,8 @@ impl Replier {
         self.outgoing().pending_bytes()
     }
 
-    /// Writes what is pending; waits for a client that is slow to read. What cannot be written is kept, if the connection may be replaced.
+    /// Writes what is pending; waits for a client that is slow to read. What cannot be written is
+    /// kept, if the connection may be replaced.
     pub(super) fn flush(&self) -> io::Result<()> {
         if !self.pending() {
             return Ok(());
@@ -264,14 +289,17 @@ impl Replier {
         }
     }
 
-    /// Says that this process lives, if that takes no wait: who waits for the device cannot tell otherwise.
+    /// Says that this process lives, if that takes no wait: who waits for the device cannot tell
+    /// otherwise.
     pub(super) fn beat(&self) {
         let quiet = match self.replies.write.try_lock() {
             Ok(writing) if !writing.lost && !self.pending() => {
                 let stream = &writing.current.stream;
                 // A client that is not there to hear it gets no more of it.
                 !stream.is_unanswered()
-                    && stream.wait(Interest::WRITE, None, Some(Duration::ZERO)).is_ok_and(|ready| ready.write)
+                    && stream
+                        .wait(Interest::WRITE, None, Some(Duration::ZERO))
+                        .is_ok_and(|ready| ready.write)
             }
             _ => false,
         };

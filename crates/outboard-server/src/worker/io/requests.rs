@@ -1,7 +1,8 @@
 //! Requests to the client, and the threads that wait for their answers.
 //!
-//! A request is a notice; its answer comes on a lane, since the dispatcher may be in a driver call that ends only when the answer is there: a
-//! launch into a stream that is full, behind a function of the client's program.
+//! A request is a notice; its answer comes on a lane, since the dispatcher may be in a driver call
+//! that ends only when the answer is there: a launch into a stream that is full, behind a function
+//! of the client's program.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +95,9 @@ impl Asked {
             match answer.take() {
                 Some((0, body)) => return Ok(body),
                 Some((status, _)) => return Err(CUresult(status)),
-                None => answer = self.place.changed.wait(answer).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    answer = self.place.changed.wait(answer).unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Connections of the client that are encrypted: the worker has a certificate of its session's own, never the server's.
+//! Connections of the client that are encrypted: the worker has a certificate of its session's own,
+//! never the server's.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ impl Secure {
         Ok(Some(Secure { config: Arc::new(config), key: start.key, opening: Arc::default() }))
     }
 
-    /// Encrypts a connection, whose peer has to show the session's key first: it may be another one than the supervisor has talked to.
+    /// Encrypts a connection, whose peer has to show the session's key first: it may be another one
+    /// than the supervisor has talked to.
     pub(super) fn accept(&self, below: Arc<dyn Stream>) -> io::Result<Arc<dyn Stream>> {
         let deadline = Instant::now() + PATIENCE;
         let stream = tls::accept(below, Arc::clone(&self.config), deadline)?;
@@ -43,11 +45,15 @@ impl Secure {
         if bool::from(shown.ct_eq(&self.key.to_le_bytes())) {
             Ok(stream)
         } else {
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, "the client does not have the session's key"))
+            Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the client does not have the session's key",
+            ))
         }
     }
 
-    /// Encrypts a lane in a thread of its own, so that no lane waits for another, and hands it to `then`.
+    /// Encrypts a lane in a thread of its own, so that no lane waits for another, and hands it to
+    /// `then`.
     pub(super) fn accept_lane(
         &self,
         below: Arc<dyn Stream>,

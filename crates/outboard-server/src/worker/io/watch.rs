@@ -22,7 +22,8 @@ use crate::control::{self, ToWorker};
 /// How long the main thread has to end the process its own way after the client is gone.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// How often a worker says that it lives: three times within the time after which a silent peer is gone.
+/// How often a worker says that it lives: three times within the time after which a silent peer is
+/// gone.
 pub(super) fn beats() -> Beats {
     Beats { period: (tcp::keepalive() / 3).clamp(Duration::from_secs(1), Duration::from_secs(5)) }
 }
@@ -32,7 +33,8 @@ pub(super) fn die_with_the_supervisor() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// The session goes on when the supervisor is gone, unless the thread that watches the supervisor finds that it should not.
+/// The session goes on when the supervisor is gone, unless the thread that watches the supervisor
+/// finds that it should not.
 pub(super) fn outlive_the_supervisor() -> io::Result<()> {
     Ok(set_parent_process_death_signal(None)?)
 }
@@ -41,7 +43,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
-/// Starts the thread that watches the client's connection, and says over it that this process lives.
+/// Starts the thread that watches the client's connection, and says over it that this process
+/// lives.
 pub(super) fn client(connection: Arc<Connection>, replier: Replier) -> io::Result<()> {
     spawn("watch-client", move || watch_client(&connection, &replier))
 }
@@ -138,7 +141,12 @@ impl Further {
         }
     }
 
-    fn hear(self: &Arc<Further>, message: ToWorker, connection: Option<OwnedFd>, control: &Arc<OwnedFd>) {
+    fn hear(
+        self: &Arc<Further>,
+        message: ToWorker,
+        connection: Option<OwnedFd>,
+        control: &Arc<OwnedFd>,
+    ) {
         match (message, connection) {
             (ToWorker::Lane { secure }, Some(connection)) => {
                 if let Err(error) = self.add_lane(connection, secure) {
@@ -180,10 +188,16 @@ impl Further {
                 self.ending.end(&sentence)
             }
             (ToWorker::Unknown(number), _) => {
-                tracing::debug!(number, "a supervisor of another release says what this worker does not know");
+                tracing::debug!(
+                    number,
+                    "a supervisor of another release says what this worker does not know"
+                );
             }
             (
-                ToWorker::Lane { .. } | ToWorker::ResumableLane { .. } | ToWorker::Memory | ToWorker::GoOn { .. },
+                ToWorker::Lane { .. }
+                | ToWorker::ResumableLane { .. }
+                | ToWorker::Memory
+                | ToWorker::GoOn { .. },
                 None,
             ) => {
                 tracing::error!("a descriptor was to come and did not");
@@ -235,14 +249,26 @@ impl Further {
         })
     }
 
-    fn add_resumable_lane(self: &Arc<Further>, connection: OwnedFd, encrypted: bool, point: Point) -> io::Result<()> {
+    fn add_resumable_lane(
+        self: &Arc<Further>,
+        connection: OwnedFd,
+        encrypted: bool,
+        point: Point,
+    ) -> io::Result<()> {
         self.open(connection, encrypted, move |further, stream| {
-            further.bulk.resume_lane(stream, point, |received| further.answer(Point { received, ..point }))
+            further
+                .bulk
+                .resume_lane(stream, point, |received| further.answer(Point { received, ..point }))
         })
     }
 
     /// The client's commands go on over that connection.
-    fn resume(self: &Arc<Further>, connection: OwnedFd, encrypted: bool, point: Point) -> io::Result<()> {
+    fn resume(
+        self: &Arc<Further>,
+        connection: OwnedFd,
+        encrypted: bool,
+        point: Point,
+    ) -> io::Result<()> {
         self.open(connection, encrypted, move |further, stream| further.go_on(stream, point))
     }
 
@@ -255,12 +281,16 @@ impl Further {
             return Ok(());
         };
         tracing::info!(commands = taken, "the session goes on over a new connection");
-        if let Err(error) = self.replier.resume(stream, point.received, self.answer(Point { received: taken, ..point }))
-        {
+        if let Err(error) = self.replier.resume(
+            stream,
+            point.received,
+            self.answer(Point { received: taken, ..point }),
+        ) {
             tracing::warn!(%error, "the session ends: its client cannot have received what it says");
             exit(BROKEN)
         }
-        // The main thread may be in a driver call that ends only when the client has heard of something.
+        // The main thread may be in a driver call that ends only when the client has heard of
+        // something.
         let replier = self.replier.clone();
         spawn("resume", move || drop(replier.flush()))
     }

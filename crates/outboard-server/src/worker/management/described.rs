@@ -83,7 +83,8 @@ impl Question<'_> {
     }
 
     fn of_the_system(&mut self, function: &str) -> Option<nvmlReturn_t> {
-        // The first driver with this CUDA: 580 has 13.0, and so on backwards by programs' reckoning.
+        // The first driver with this CUDA: 580 has 13.0, and so on backwards by programs'
+        // reckoning.
         let (driver, api) = ("580.0", NVML_API_VERSION);
         match function {
             "nvmlSystemGetDriverVersion" => self.put_text(0, driver),
@@ -104,7 +105,14 @@ impl Question<'_> {
             "nvmlDeviceGetPciInfoExt" => self.pci_ext(&device),
             "nvmlDeviceGetMemoryInfo" => {
                 let used = used(&device);
-                self.put(1, &nvmlMemory_t { total: device.total_memory, free: device.total_memory - used, used })
+                self.put(
+                    1,
+                    &nvmlMemory_t {
+                        total: device.total_memory,
+                        free: device.total_memory - used,
+                        used,
+                    },
+                )
             }
             "nvmlDeviceGetMemoryInfo_v2" => {
                 let Some(version) = self.version(1, size_of::<nvmlMemory_v2_t>(), 2) else {
@@ -127,7 +135,9 @@ impl Question<'_> {
             "nvmlDeviceGetVirtualizationMode" => {
                 self.put(1, &nvmlGpuVirtualizationMode_t::NVML_GPU_VIRTUALIZATION_MODE_NONE)
             }
-            "nvmlDeviceGetPerformanceState" | "nvmlDeviceGetPowerState" => self.put(1, &nvmlPstates_t::NVML_PSTATE_0),
+            "nvmlDeviceGetPerformanceState" | "nvmlDeviceGetPowerState" => {
+                self.put(1, &nvmlPstates_t::NVML_PSTATE_0)
+            }
             "nvmlDeviceGetComputeMode" => {
                 let mode = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE).unwrap_or(0);
                 self.put(1, &mode)
@@ -146,7 +156,9 @@ impl Question<'_> {
                     nvmlClockType_t::NVML_CLOCK_GRAPHICS | nvmlClockType_t::NVML_CLOCK_SM => {
                         attribute(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?
                     }
-                    nvmlClockType_t::NVML_CLOCK_MEM => attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
+                    nvmlClockType_t::NVML_CLOCK_MEM => {
+                        attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?
+                    }
                     _ => return None,
                 };
                 self.put(2, &(kilohertz / 1000))
@@ -180,7 +192,8 @@ impl Question<'_> {
 
     /// The version field of a structure, if it is the one known here.
     fn version(&self, index: usize, size: usize, number: u32) -> Option<u32> {
-        let given = self.blocks[index].bytes().first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
+        let given =
+            self.blocks[index].bytes().first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
         (given == size as u32 | number << 24).then_some(given)
     }
 
@@ -276,9 +289,15 @@ mod tests {
             (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9),
             (Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0),
         ];
-        let mut attributes: Vec<(u32, i32)> = attributes.iter().map(|(name, value)| (name.0, *value)).collect();
+        let mut attributes: Vec<(u32, i32)> =
+            attributes.iter().map(|(name, value)| (name.0, *value)).collect();
         attributes.sort_unstable();
-        let device = Device { name: "a device".into(), total_memory: 1 << 30, attributes, ..Device::default() };
+        let device = Device {
+            name: "a device".into(),
+            total_memory: 1 << 30,
+            attributes,
+            ..Device::default()
+        };
         Platform { devices: vec![device], ..Platform::default() }
     }
 
@@ -301,7 +320,8 @@ mod tests {
             })
             .collect();
         let mut blocks: Vec<Block> = arguments.iter().map(Block::of).collect();
-        let mut question = Question { platform: &platform(), arguments: &arguments, blocks: &mut blocks };
+        let mut question =
+            Question { platform: &platform(), arguments: &arguments, blocks: &mut blocks };
         let outcome = match name {
             "nvmlDeviceGetUtilizationRates" => Some(OK),
             _ if name.starts_with("nvmlSystem") => question.of_the_system(name),
@@ -314,7 +334,11 @@ mod tests {
     fn the_descriptions_say_what_is_answered() {
         for function in &FUNCTIONS {
             let answered = ask(function.name).0 == OK;
-            assert_eq!(answered, function.driver, "{}: api/nvml/ says `driver = {}`", function.name, function.driver);
+            assert_eq!(
+                answered, function.driver,
+                "{}: api/nvml/ says `driver = {}`",
+                function.name, function.driver
+            );
         }
     }
 
@@ -322,10 +346,16 @@ mod tests {
     fn answers_are_what_the_driver_says() {
         assert!(ask("nvmlDeviceGetName").1[1].bytes().starts_with(b"a device\0"));
         let pci = &ask("nvmlDeviceGetPciInfo_v3").1[1];
-        assert!(pci.bytes().starts_with(b"0000:1B:00.0\0") && pci.bytes()[36..].starts_with(b"00000000:1B:00.0\0"));
+        assert!(
+            pci.bytes().starts_with(b"0000:1B:00.0\0")
+                && pci.bytes()[36..].starts_with(b"00000000:1B:00.0\0")
+        );
         let memory = &ask("nvmlDeviceGetMemoryInfo").1[1];
         assert_eq!(memory.bytes()[..8], (1_u64 << 30).to_le_bytes());
-        assert_eq!(ask("nvmlDeviceGetArchitecture").1[1].bytes(), NVML_DEVICE_ARCH_HOPPER.to_le_bytes());
+        assert_eq!(
+            ask("nvmlDeviceGetArchitecture").1[1].bytes(),
+            NVML_DEVICE_ARCH_HOPPER.to_le_bytes()
+        );
         assert_eq!(ask("nvmlDeviceGetMaxClockInfo").1[2].bytes(), 2000_u32.to_le_bytes());
     }
 
@@ -333,7 +363,12 @@ mod tests {
     fn an_output_that_is_left_out_is_a_mistake() {
         let arguments = [Argument::Device(0), Argument::Null];
         let mut blocks: Vec<Block> = arguments.iter().map(Block::of).collect();
-        let status = Described::new().answer(&platform(), "nvmlDeviceGetMemoryInfo", &arguments, &mut blocks);
+        let status = Described::new().answer(
+            &platform(),
+            "nvmlDeviceGetMemoryInfo",
+            &arguments,
+            &mut blocks,
+        );
         assert_eq!(status, nvmlReturn_t::NVML_ERROR_INVALID_ARGUMENT);
     }
 }

@@ -5,7 +5,8 @@ use outboard_abi::nvml::{nvmlMemory_t, nvmlMemory_v2_t};
 use super::memory::Block;
 use crate::board::{self, Board};
 
-/// Free and used memory of a device of `total` bytes, of which `held` are the client's and `free` nobody's, for a client that may have `limit`.
+/// Free and used memory of a device of `total` bytes, of which `held` are the client's and `free`
+/// nobody's, for a client that may have `limit`.
 fn seen(limit: u64, held: u64, free: u64) -> (u64, u64) {
     let used = held.min(limit);
     (free.min(limit - used), used)

@@ -2,7 +2,8 @@
 
 use outboard_nvml::Argument;
 
-/// A library of another release than the one described may write a little more than was asked for; that must hit nothing.
+/// A library of another release than the one described may write a little more than was asked for;
+/// that must hit nothing.
 const SLACK: usize = 4096;
 
 /// Zeroed memory, aligned for any structure, that begins with what the client sent.
@@ -14,7 +15,9 @@ pub(super) struct Block {
 impl Block {
     /// The memory of an argument; none for those that are not memory.
     pub(super) fn of(argument: &Argument<'_>) -> Block {
-        let Argument::Memory { room, given } = argument else { return Block { words: Vec::new(), bytes: 0 } };
+        let Argument::Memory { room, given } = argument else {
+            return Block { words: Vec::new(), bytes: 0 };
+        };
         let mut block = Block { words: vec![0; (room + SLACK).div_ceil(8)], bytes: *room };
         block.bytes_mut()[..given.len()].copy_from_slice(given);
         block
@@ -35,10 +38,12 @@ impl Block {
         self.words.as_mut_ptr().expose_provenance() as u64
     }
 
-    /// Stores a plain C value at the beginning; what there is no room for is cut off, as for structures that have grown.
+    /// Stores a plain C value at the beginning; what there is no room for is cut off, as for
+    /// structures that have grown.
     pub(super) fn put<T: Copy>(&mut self, value: &T) {
         let len = size_of::<T>().min(self.bytes);
-        // SAFETY: a value of C, read as bytes; what is between its fields was zeroed by whoever made it.
+        // SAFETY: a value of C, read as bytes; what is between its fields was zeroed by whoever
+        // made it.
         let bytes = unsafe { std::slice::from_raw_parts((&raw const *value).cast::<u8>(), len) };
         self.bytes_mut()[..len].copy_from_slice(bytes);
     }

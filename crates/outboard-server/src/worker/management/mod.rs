@@ -1,4 +1,5 @@
-//! NVML's questions: answered by the server's NVML, or of what the driver library says where there is none, as for the software device.
+//! NVML's questions: answered by the server's NVML, or of what the driver library says where there
+//! is none, as for the software device.
 
 mod described;
 mod limited;
@@ -31,7 +32,13 @@ pub(super) struct Management {
 impl Management {
     /// `driver` is the driver library that the session uses.
     pub(super) fn new(driver: PathBuf, limit: Option<u64>) -> Management {
-        Management { driver, nvml: None, native: OnceCell::new(), described: Described::new(), limit }
+        Management {
+            driver,
+            nvml: None,
+            native: OnceCell::new(),
+            described: Described::new(),
+            limit,
+        }
     }
 
     /// Sets the NVML library to load, if it is not the usual one.
@@ -39,7 +46,8 @@ impl Management {
         self.nvml = nvml;
     }
 
-    /// Answers a question of a client: NVML's status, and the results encoded. An error is a breach of the protocol.
+    /// Answers a question of a client: NVML's status, and the results encoded. An error is a breach
+    /// of the protocol.
     pub(super) fn answer(
         &self,
         platform: &Platform,
@@ -51,7 +59,9 @@ impl Management {
         };
         let arguments = decode(function, arguments)?;
         let devices = platform.devices.len();
-        if arguments.iter().any(|argument| matches!(argument, Argument::Device(index) if *index as usize >= devices)) {
+        if arguments.iter().any(
+            |argument| matches!(argument, Argument::Device(index) if *index as usize >= devices),
+        ) {
             return Ok((nvmlReturn_t::NVML_ERROR_INVALID_ARGUMENT, Vec::new()));
         }
         let mut blocks: Vec<Block> = arguments.iter().map(Block::of).collect();
@@ -62,20 +72,28 @@ impl Management {
         if let Some(limit) = self.limit.filter(|_| status == nvmlReturn_t::NVML_SUCCESS)
             && let Some(Argument::Device(device)) = arguments.first()
         {
-            limited::memory(function.name, platform.devices[*device as usize].id.ordinal(), limit, &mut blocks);
+            limited::memory(
+                function.name,
+                platform.devices[*device as usize].id.ordinal(),
+                limit,
+                &mut blocks,
+            );
         }
-        let worth = [nvmlReturn_t::NVML_SUCCESS, nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE].contains(&status);
+        let worth = [nvmlReturn_t::NVML_SUCCESS, nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE]
+            .contains(&status);
         Ok((status, if worth { results(function, &arguments, &blocks) } else { Vec::new() }))
     }
 
-    /// The processes of the client's machine that use a device, each with its bytes of device memory.
+    /// The processes of the client's machine that use a device, each with its bytes of device
+    /// memory.
     pub(super) fn processes(&self, platform: &Platform, device: u32) -> Vec<(u32, u64)> {
         let Some(offered) = platform.devices.get(device as usize) else { return Vec::new() };
         let native = self.native(platform).map(|native| native.processes(device));
         processes::list(offered.id.ordinal(), native.as_deref())
     }
 
-    /// The server's NVML, if it knows the session's devices: one that does not is for other devices than the driver library's.
+    /// The server's NVML, if it knows the session's devices: one that does not is for other devices
+    /// than the driver library's.
     fn native(&self, platform: &Platform) -> Option<&Native> {
         let load = || Native::load(self.nvml.as_deref(), &self.driver, platform);
         self.native.get_or_init(load).as_ref()

@@ -22,7 +22,8 @@ pub(super) struct Native {
 impl Native {
     /// Loads the library; `None` if there is none, or none that knows the session's devices.
     pub(super) fn load(path: Option<&Path>, driver: &Path, platform: &Platform) -> Option<Native> {
-        // SAFETY: a file of that name is an NVML library; whoever runs the server says so of one that is named.
+        // SAFETY: a file of that name is an NVML library; whoever runs the server says so of one
+        // that is named.
         let nvml = unsafe { Nvml::load(path, driver) };
         let Some(nvml) = nvml else {
             tracing::debug!("there is no NVML library; the driver library answers its questions");
@@ -37,7 +38,12 @@ impl Native {
     }
 
     /// Calls a function with memory of this process.
-    pub(super) fn call(&self, function: &Function, arguments: &[Argument<'_>], blocks: &mut [Block]) -> nvmlReturn_t {
+    pub(super) fn call(
+        &self,
+        function: &Function,
+        arguments: &[Argument<'_>],
+        blocks: &mut [Block],
+    ) -> nvmlReturn_t {
         let words: Vec<u64> = arguments
             .iter()
             .zip(blocks)
@@ -49,14 +55,17 @@ impl Native {
                 Argument::Memory { .. } => block.address(),
             })
             .collect();
-        // SAFETY: the function asks and changes nothing, and its description says what its parameters are and how much memory each needs.
+        // SAFETY: the function asks and changes nothing, and its description says what its
+        // parameters are and how much memory each needs.
         let status = unsafe { self.nvml.call(function.name, &words) };
         status.unwrap_or(nvmlReturn_t::NVML_ERROR_FUNCTION_NOT_FOUND)
     }
 
-    /// All processes with a compute context on a device, of whatever client, as this machine numbers them.
+    /// All processes with a compute context on a device, of whatever client, as this machine
+    /// numbers them.
     pub(super) fn processes(&self, device: u32) -> Vec<(u32, u64)> {
-        let none = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
+        let none =
+            nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
         let mut found = vec![none; PROCESSES];
         let mut count = PROCESSES as c_uint;
         let arguments = [
@@ -65,10 +74,14 @@ impl Native {
             found.as_mut_ptr().expose_provenance() as u64,
         ];
         // SAFETY: a device, and room for as many processes as said.
-        let status = unsafe { self.nvml.call("nvmlDeviceGetComputeRunningProcesses_v3", &arguments) };
+        let status =
+            unsafe { self.nvml.call("nvmlDeviceGetComputeRunningProcesses_v3", &arguments) };
         if status != Some(nvmlReturn_t::NVML_SUCCESS) {
             return Vec::new();
         }
-        found[..(count as usize).min(PROCESSES)].iter().map(|process| (process.pid, process.usedGpuMemory)).collect()
+        found[..(count as usize).min(PROCESSES)]
+            .iter()
+            .map(|process| (process.pid, process.usedGpuMemory))
+            .collect()
     }
 }

@@ -16,7 +16,8 @@ impl Mapped {
         for at in (0..bytes).step_by(page.len()) {
             let piece = &mut page[..(bytes - at).min(PAGE as usize)];
             let from = (address + at as u64) as *const u8;
-            // SAFETY: checked to lie in pages of ours. Kernels may write to them meanwhile, so that a copy is looked at.
+            // SAFETY: checked to lie in pages of ours. Kernels may write to them meanwhile, so that
+            // a copy is looked at.
             unsafe { core::ptr::copy_nonoverlapping(from, piece.as_mut_ptr(), piece.len()) };
             sum.add(piece);
         }
@@ -24,7 +25,11 @@ impl Mapped {
     }
 
     /// Of several places, each with a sum, whether it is that of their bytes now.
-    pub(crate) fn compare(&self, seed: u64, known: &[(UnifiedPtr, u32, u64)]) -> Result<Vec<bool>, CUresult> {
+    pub(crate) fn compare(
+        &self,
+        seed: u64,
+        known: &[(UnifiedPtr, u32, u64)],
+    ) -> Result<Vec<bool>, CUresult> {
         let total: u64 = known.iter().map(|(_, bytes, _)| u64::from(*bytes)).sum();
         if total > MAX_COMPARED as u64 {
             return Err(INVALID);
@@ -50,11 +55,19 @@ mod tests {
         let mut mapped = Mapped::default();
         mapped.open.insert(address, (u64::from(bytes), ContextId(1)));
         let (place, right) = (UnifiedPtr(address), sum(9, &memory));
-        assert_eq!(mapped.compare(9, &[(place, bytes, right), (place, bytes, right ^ 1)]), Ok(vec![true, false]));
+        assert_eq!(
+            mapped.compare(9, &[(place, bytes, right), (place, bytes, right ^ 1)]),
+            Ok(vec![true, false])
+        );
         assert_eq!(mapped.compare(8, &[(place, bytes, right)]), Ok(vec![false]));
         assert_eq!(mapped.compare(9, &[(place, bytes - 1, sum(9, &memory[1..]))]), Ok(vec![true]));
-        for (address, bytes, times) in [(address, bytes + 1, 1), (address - 1, 1, 1), (address, bytes, 400)] {
-            assert!(mapped.compare(9, &vec![(UnifiedPtr(address), bytes, 0); times]).is_err(), "{address:#x} {bytes}");
+        for (address, bytes, times) in
+            [(address, bytes + 1, 1), (address - 1, 1, 1), (address, bytes, 400)]
+        {
+            assert!(
+                mapped.compare(9, &vec![(UnifiedPtr(address), bytes, 0); times]).is_err(),
+                "{address:#x} {bytes}"
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Files of the client's program, whose pages the device uses as they are.
 //!
-//! Their sizes are the program's to change. A driver that locks pages keeps those that it was given; to touch one that the file no longer has ends
-//! this process, and with it this session alone.
+//! Their sizes are the program's to change. A driver that locks pages keeps those that it was
+//! given; to touch one that the file no longer has ends this process, and with it this session
+//! alone.
 
 use std::os::fd::BorrowedFd;
 
@@ -27,8 +28,8 @@ impl Origin {
 }
 
 impl Mapped {
-    /// Gives the device the pages of a file of the program under these addresses, from `offset` on, where that of the first byte is. The context
-    /// is current.
+    /// Gives the device the pages of a file of the program under these addresses, from `offset` on,
+    /// where that of the first byte is. The context is current.
     pub(crate) fn share_file(
         &mut self,
         table: &Table,
@@ -48,7 +49,8 @@ impl Mapped {
         if !offset.is_multiple_of(PAGE) || end > known.st_size as u64 {
             return Err(INVALID);
         }
-        let origin = Origin { file: (known.st_dev, known.st_ino), shift: offset.wrapping_sub(range.start) };
+        let origin =
+            Origin { file: (known.st_dev, known.st_ino), shift: offset.wrapping_sub(range.start) };
         self.add(table, ctx, address, bytes, Pages::OfProgram(file, origin)).map(drop)
     }
 }
@@ -65,7 +67,8 @@ mod tests {
     const ALREADY: CUresult = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     /// What comes of a function that the table lacks.
     const MISSING: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
-    /// Where nothing is mapped: a test that tries to learns from what fails that all before it was in order.
+    /// Where nothing is mapped: a test that tries to learns from what fails that all before it was
+    /// in order.
     const AT: u64 = 0x6000_0000_0000;
 
     fn memfd(bytes: u64) -> OwnedFd {
@@ -96,7 +99,11 @@ mod tests {
             (AT, 0, 0),
             (0, PAGE, 0),
         ] {
-            assert_eq!(share(&file, address, bytes, offset), Err(INVALID), "{address:#x} {bytes:#x} {offset:#x}");
+            assert_eq!(
+                share(&file, address, bytes, offset),
+                Err(INVALID),
+                "{address:#x} {bytes:#x} {offset:#x}"
+            );
         }
         let (end, _other) = rustix::pipe::pipe().unwrap();
         let zero = open("/dev/zero", OFlags::RDWR, Mode::empty()).unwrap();

@@ -1,7 +1,8 @@
 //! What the session's copies may have of staging memory, whichever context they are of.
 //!
-//! Uploads are the client's to keep within [`UPLOADS`]; the table of transfers ends a session that does not. Downloads are this side's: a part of
-//! [`DOWNLOADS`] is for those that are queued whole at once, the rest for those whose stream has come to them. So no stream that stands still keeps
+//! Uploads are the client's to keep within [`UPLOADS`]; the table of transfers ends a session that
+//! does not. Downloads are this side's: a part of [`DOWNLOADS`] is for those that are queued whole
+//! at once, the rest for those whose stream has come to them. So no stream that stands still keeps
 //! memory from one that moves. Those that have come to their turn get memory in that order.
 
 use std::collections::VecDeque;
@@ -14,11 +15,13 @@ use outboard_wire::limits::{DOWNLOADS, WINDOW};
 use super::memory::{BLOCK, Pool};
 use super::watch::Watcher;
 
-/// Downloads that are queued before their stream has come to them leave room for the largest of those to which it has come.
+/// Downloads that are queued before their stream has come to them leave room for the largest of
+/// those to which it has come.
 const AT_ONCE: usize = DOWNLOADS - BLOCK;
 /// Blocks of page-locked memory: pieces of unlike sizes do not fill them.
 const BLOCKS: usize = 16;
-/// Downloads that wait for their stream and for memory. The driver, too, has a caller wait when a stream holds too much.
+/// Downloads that wait for their stream and for memory. The driver, too, has a caller wait when a
+/// stream holds too much.
 const WAITING: usize = 4096;
 /// How often a dispatcher that must wait looks.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -69,7 +72,11 @@ impl Account {
     }
 
     /// Memory for a download to be queued whole, unless others wait or have it.
-    pub(super) fn at_once(self: &Arc<Account>, bytes: usize, watcher: &Arc<Watcher>) -> Option<Share> {
+    pub(super) fn at_once(
+        self: &Arc<Account>,
+        bytes: usize,
+        watcher: &Arc<Watcher>,
+    ) -> Option<Share> {
         let mut state = self.state();
         if state.downloads + bytes > AT_ONCE {
             return None;
@@ -96,7 +103,8 @@ impl Account {
         }
     }
 
-    /// Room for one more block. If there is none, what other contexts do not use is given back first, so that who asks may ask again.
+    /// Room for one more block. If there is none, what other contexts do not use is given back
+    /// first, so that who asks may ask again.
     pub(super) fn block(self: &Arc<Account>, table: &Table) -> Option<Counted> {
         let mut state = self.state();
         if state.blocks >= BLOCKS {
@@ -168,10 +176,14 @@ mod tests {
         while let Some(share) = account.at_once(WINDOW, &watcher) {
             more.push(share);
         }
-        assert!(account.at_once(1 << 20, &watcher).is_some(), "small ones find room beside large ones");
+        assert!(
+            account.at_once(1 << 20, &watcher).is_some(),
+            "small ones find room beside large ones"
+        );
         let (one, two) = (account.ticket(), account.ticket());
-        let share =
-            one.turn(BLOCK, &watcher).expect("what is queued whole leaves room for those that have come to their turn");
+        let share = one
+            .turn(BLOCK, &watcher)
+            .expect("what is queued whole leaves room for those that have come to their turn");
         assert!(two.turn(WINDOW, &watcher).is_none());
         let three = account.ticket();
         drop(share);

@@ -29,7 +29,8 @@ impl In {
         Arc::new(In { transfer, come, broken: AtomicBool::new(false) })
     }
 
-    /// Queues it, while its bytes may be on their way already. If it is `late`, a flag is set when the stream has come to it.
+    /// Queues it, while its bytes may be on their way already. If it is `late`, a flag is set when
+    /// the stream has come to it.
     pub(super) fn queue(&self, dst: &Target, late: bool) -> Result<(), CUresult> {
         self.transfer.copy_in(dst, late).inspect_err(|_| {
             self.broken.store(true, Ordering::Release);
@@ -39,7 +40,8 @@ impl In {
     }
 }
 
-// SAFETY: a chunk is granted once the device has emptied its group's slot, or will not touch it any more.
+// SAFETY: a chunk is granted once the device has emptied its group's slot, or will not touch it any
+// more.
 unsafe impl Sink for In {
     fn slot(&self, index: u32, _len: u32) -> *mut u8 {
         self.transfer.view.slot(self.transfer.groups.chunk_at(index))

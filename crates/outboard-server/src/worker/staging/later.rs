@@ -1,9 +1,11 @@
-//! Copies that cannot be queued whole: those to the host that find no staging memory, those to the device for which the client had none left, and
-//! those to whose stream so much has been given that the driver would have the dispatcher wait.
+//! Copies that cannot be queued whole: those to the host that find no staging memory, those to the
+//! device for which the client had none left, and those to whose stream so much has been given that
+//! the driver would have the dispatcher wait.
 //!
-//! Their stream says when it has come to them, and stands still. Then they get memory in turn, the bytes are copied from or into it in a stream of
-//! ours, and when that is done the copy's own stream goes on. So a client that does not read or send holds up its own streams and nothing else, and a
-//! stream that stands still for another reason holds no memory.
+//! Their stream says when it has come to them, and stands still. Then they get memory in turn, the
+//! bytes are copied from or into it in a stream of ours, and when that is done the copy's own
+//! stream goes on. So a client that does not read or send holds up its own streams and nothing
+//! else, and a stream that stands still for another reason holds no memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +24,8 @@ use super::{Failed, Failing, Place, Queue, Target, Transfer};
 use crate::worker::io::{Bulk, Sink};
 use crate::worker::memops::{self, Operation};
 
-/// Words of its flags: the stream has come to it; its bytes are in staging memory; the stream has gone on.
+/// Words of its flags: the stream has come to it; its bytes are in staging memory; the stream has
+/// gone on.
 const REACHED: usize = 0;
 const COPIED: usize = 1;
 const PASSED: usize = 2;
@@ -113,7 +116,8 @@ impl Later {
     fn start(&self, target: &Target, share: Option<Share>, say: &Say) -> Result<(), CUresult> {
         call!(self.queue.table, cuCtxSetCurrent(self.queue.context.get()))?;
         // Bytes may move while the copy is being queued.
-        let emptying = |copy: &Arc<In>| say.say(Ok(Box::new(Emptying::new(Arc::clone(copy), None, None))));
+        let emptying =
+            |copy: &Arc<In>| say.say(Ok(Box::new(Emptying::new(Arc::clone(copy), None, None))));
         match &self.bytes {
             Bytes::ToHost => {
                 let copy = Out::new(self.transfer(false, share)?);
@@ -190,10 +194,12 @@ impl Waiting {
         }
         let share = match &later.bytes {
             Bytes::Coming(_) => None,
-            Bytes::ToHost | Bytes::Asked(_) => match later.ticket.turn(later.queue.groups.staging(), &later.watcher) {
-                None => return Step::ForBytes,
-                share => share,
-            },
+            Bytes::ToHost | Bytes::Asked(_) => {
+                match later.ticket.turn(later.queue.groups.staging(), &later.watcher) {
+                    None => return Step::ForBytes,
+                    share => share,
+                }
+            }
         };
         let started = Started::default();
         let say = Say { started: Arc::clone(&started), later: Arc::clone(later) };
@@ -294,7 +300,10 @@ pub(super) fn copy_in_later(
             let stream = place.pool.own_stream(place.table, true).map_err(Failed::NotStarted)?;
             let own = Place { stream: stream.get(), ..*place };
             let copy = In::new(own.transfer(number, groups, None).map_err(Failed::NotStarted)?);
-            place.bulk().receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>).map_err(Failed::Violation)?;
+            place
+                .bulk()
+                .receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>)
+                .map_err(Failed::Violation)?;
             Bytes::Coming(copy)
         }
         Coming::Asked(ask) => {
@@ -315,7 +324,13 @@ pub(super) fn copy_in_later(
 }
 
 /// Queues what such a copy needs of its stream.
-fn queue(place: &Place<'_>, number: u64, groups: Groups, target: &Target, bytes: Bytes) -> Result<Arc<Later>, Failed> {
+fn queue(
+    place: &Place<'_>,
+    number: u64,
+    groups: Groups,
+    target: &Target,
+    bytes: Bytes,
+) -> Result<Arc<Later>, Failed> {
     if !groups.fit() {
         return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
@@ -332,7 +347,11 @@ fn queue(place: &Place<'_>, number: u64, groups: Groups, target: &Target, bytes:
         flags.lose();
         return Err(Failed::NotStarted(error));
     }
-    let what = What { to_device: !matches!(bytes, Bytes::ToHost), way: "lanes", bytes: groups.cut().len() };
+    let what = What {
+        to_device: !matches!(bytes, Bytes::ToHost),
+        way: "lanes",
+        bytes: groups.cut().len(),
+    };
     let later = Arc::new(Later {
         number,
         bytes,
@@ -345,7 +364,8 @@ fn queue(place: &Place<'_>, number: u64, groups: Groups, target: &Target, bytes:
         copied: AtomicBool::new(false),
         failing: Failing { replier: place.replier.clone(), ctx: place.ctx },
     });
-    let waiting = Waiting { later: Arc::clone(&later), phase: Phase::Asked(*target), gave_up: false };
+    let waiting =
+        Waiting { later: Arc::clone(&later), phase: Phase::Asked(*target), gave_up: false };
     place.watcher.add(Box::new(waiting), what);
     Ok(later)
 }

@@ -1,7 +1,8 @@
 //! Page-locked staging memory, in blocks that transfers take pieces of.
 //!
-//! Page-locking costs milliseconds for a block, mostly for finding the pages. So a context's first block is made ahead, by a helper thread, when
-//! the program allocates device memory that large copies may go to; the pages are huge ones where the system has them.
+//! Page-locking costs milliseconds for a block, mostly for finding the pages. So a context's first
+//! block is made ahead, by a helper thread, when the program allocates device memory that large
+//! copies may go to; the pages are huge ones where the system has them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -37,7 +38,8 @@ struct Block {
     _counted: Counted,
 }
 
-// SAFETY: plain memory; flags are accessed as atomics, and slots belong to one side at a time by the flags.
+// SAFETY: plain memory; flags are accessed as atomics, and slots belong to one side at a time by
+// the flags.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -48,7 +50,12 @@ impl Block {
         let counted = account.block(table).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let memory = unsafe {
-            mmap_anonymous(core::ptr::null_mut(), BLOCK, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+            mmap_anonymous(
+                core::ptr::null_mut(),
+                BLOCK,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
         };
         let memory = memory.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let mut block = Block {
@@ -73,8 +80,9 @@ impl Block {
     }
 }
 
-/// Takes the pages of a mapping from the system, huge ones if it has them. Neither changes what the memory holds. A system that knows neither way
-/// finds the pages one by one, as they are registered.
+/// Takes the pages of a mapping from the system, huge ones if it has them. Neither changes what the
+/// memory holds. A system that knows neither way finds the pages one by one, as they are
+/// registered.
 pub(super) fn populate(memory: *mut u8, bytes: usize) {
     for advice in [Advice::LinuxHugepage, Advice::LinuxPopulateWrite] {
         // SAFETY: the caller's mapping; pages are only added to it.
@@ -84,7 +92,8 @@ pub(super) fn populate(memory: *mut u8, bytes: usize) {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever used it has let go of the block. The driver forgets its registration with the context.
+        // SAFETY: the mapping is ours, and whoever used it has let go of the block. The driver
+        // forgets its registration with the context.
         let _ = unsafe { munmap(self.memory.cast(), BLOCK) };
     }
 }
@@ -120,27 +129,31 @@ pub(super) struct View {
     bytes: usize,
 }
 
-// SAFETY: plain memory; flags are accessed as atomics, and slots belong to one side at a time by the flags.
+// SAFETY: plain memory; flags are accessed as atomics, and slots belong to one side at a time by
+// the flags.
 unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
 
 impl View {
     /// # Safety
-    /// `memory` begins a page of `bytes` of memory that stays as long as this or a copy of it is used, and that the device knows as `device`.
+    /// `memory` begins a page of `bytes` of memory that stays as long as this or a copy of it is
+    /// used, and that the device knows as `device`.
     pub(super) unsafe fn new(memory: *mut u8, device: DevicePtr, bytes: usize) -> View {
         View { memory, device, bytes }
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset < self.bytes);
-        // SAFETY: within the memory: callers ask for flags and slots of their transfer, which were counted when it was taken.
+        // SAFETY: within the memory: callers ask for flags and slots of their transfer, which were
+        // counted when it was taken.
         unsafe { self.memory.add(offset) }
     }
 
     pub(super) fn flag(&self, index: usize) -> &AtomicU32 {
         debug_assert!(index * 4 < FLAGS);
-        // SAFETY: within the room for flags, aligned, and only ever accessed as an atomic or by the device.
+        // SAFETY: within the room for flags, aligned, and only ever accessed as an atomic or by the
+        // device.
         unsafe { AtomicU32::from_ptr(self.at(index * 4).cast()) }
     }
 
@@ -175,7 +188,8 @@ pub(crate) struct Pool {
     closed: AtomicBool,
 }
 
-/// The right and duty to make a pool's first block; who wants memory meanwhile waits until this is dropped.
+/// The right and duty to make a pool's first block; who wants memory meanwhile waits until this is
+/// dropped.
 pub(crate) struct Warming(Arc<Pool>);
 
 impl Warming {
@@ -195,7 +209,8 @@ impl Drop for Warming {
     }
 }
 
-/// Operations that a stream holds at most for copies whose turn has not come. The driver has a caller wait whose stream holds about a thousand of any kind.
+/// Operations that a stream holds at most for copies whose turn has not come. The driver has a
+/// caller wait whose stream holds about a thousand of any kind.
 const MOST_OPERATIONS: usize = 512;
 
 /// Operations that a stream holds for a copy, while this lives.
@@ -240,7 +255,8 @@ impl Pool {
         &self.account
     }
 
-    /// How a copy in a stream is best divided, and what the stream then holds for it. `None` if it holds enough already.
+    /// How a copy in a stream is best divided, and what the stream then holds for it. `None` if it
+    /// holds enough already.
     pub(super) fn hold(self: &Arc<Pool>, stream: CUstream, cut: Cut) -> Option<(Groups, Held)> {
         let stream = stream as usize;
         let mut state = self.state();
@@ -254,8 +270,9 @@ impl Pool {
         Some((groups, Held { pool: Arc::clone(self), stream, operations }))
     }
 
-    /// A stream that copies of one direction that waited for memory use and nothing else, before others: what they wait for must not be behind them.
-    /// It ends with the context, which is current.
+    /// A stream that copies of one direction that waited for memory use and nothing else, before
+    /// others: what they wait for must not be behind them. It ends with the context, which is
+    /// current.
     pub(super) fn own_stream(
         &self,
         table: &Table,
@@ -268,14 +285,16 @@ impl Pool {
         }
         let (mut least, mut greatest) = (0, 0);
         call!(table, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
-        let (mut stream, flags): (CUstream, _) = (core::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING.0);
+        let (mut stream, flags): (CUstream, _) =
+            (core::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING.0);
         call!(table, cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
         Ok(*own.insert(Handle::new(stream)))
     }
 
     /// Gives blocks back that nobody uses. A context is current.
     pub(super) fn give_back(&self, table: &Table) {
-        let unused: Vec<_> = self.state().blocks.extract_if(.., |block| Arc::strong_count(block) == 1).collect();
+        let unused: Vec<_> =
+            self.state().blocks.extract_if(.., |block| Arc::strong_count(block) == 1).collect();
         for block in unused {
             if call!(table, cuMemHostUnregister(block.memory.cast())).is_err() {
                 // The device may still know it.

@@ -1,8 +1,11 @@
-//! Large copies: page-locked staging slots that the device fills and empties in the application's own stream order.
+//! Large copies: page-locked staging slots that the device fills and empties in the application's
+//! own stream order.
 //!
-//! For each group of chunks three operations are queued in the stream at once, before its bytes are there: wait until the slot is full (or free),
-//! copy, mark the slot free (or full). What the application queues behind the copy is ordered behind it by the device; nothing is held back here,
-//! and a stream that does not move holds up no other. Lane threads and a watcher move the bytes meanwhile.
+//! For each group of chunks three operations are queued in the stream at once, before its bytes are
+//! there: wait until the slot is full (or free), copy, mark the slot free (or full). What the
+//! application queues behind the copy is ordered behind it by the device; nothing is held back
+//! here, and a stream that does not move holds up no other. Lane threads and a watcher move the
+//! bytes meanwhile.
 
 mod account;
 mod incoming;
@@ -111,7 +114,12 @@ impl Place<'_> {
         self.replier.bulk()
     }
 
-    fn transfer(&self, number: u64, groups: Groups, share: Option<Share>) -> Result<Transfer, CUresult> {
+    fn transfer(
+        &self,
+        number: u64,
+        groups: Groups,
+        share: Option<Share>,
+    ) -> Result<Transfer, CUresult> {
         if !groups.fit() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -223,10 +231,11 @@ impl Queue {
             if pool.is_closed() {
                 return false;
             }
-            // Any stream of a context with a fault says so. The copy's own may have been destroyed, while its work goes on.
+            // Any stream of a context with a fault says so. The copy's own may have been destroyed,
+            // while its work goes on.
             let legacy = core::ptr::null_mut();
-            let outcome =
-                call!(table, cuCtxSetCurrent(context.get())).and_then(|()| call!(table, cuStreamQuery(legacy)));
+            let outcome = call!(table, cuCtxSetCurrent(context.get()))
+                .and_then(|()| call!(table, cuStreamQuery(legacy)));
             matches!(outcome, Ok(()) | Err(CUresult::CUDA_ERROR_NOT_READY))
         })
     }
@@ -250,12 +259,15 @@ impl Target {
             Target::Linear(base) if to_device => {
                 call!(table, cuMemcpyHtoDAsync_v2(base.offset(at).0, slot.cast(), len, stream))
             }
-            Target::Linear(base) => call!(table, cuMemcpyDtoHAsync_v2(slot.cast(), base.offset(at).0, len, stream)),
+            Target::Linear(base) => {
+                call!(table, cuMemcpyDtoHAsync_v2(slot.cast(), base.offset(at).0, len, stream))
+            }
             Target::Box { region, extent, from } => {
                 let start = from + at;
                 extent.parts(start..start + len as u64).try_for_each(|part| {
                     let device = region.part(&part)?;
-                    let host = Placed::host(HostPtr::of(slot).offset(part.packed - start), part.extent);
+                    let host =
+                        Placed::host(HostPtr::of(slot).offset(part.packed - start), part.extent);
                     let (dst, src) = if to_device { (device, host) } else { (host, device) };
                     boxes::copy(table, &dst, &src, part.extent, stream)
                 })

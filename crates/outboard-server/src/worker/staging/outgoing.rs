@@ -109,9 +109,10 @@ impl Watched for Filling {
             for index in t.groups.chunks(group) {
                 let copy = Arc::clone(&self.copy);
                 let sent = move || copy.has_sent(group);
-                let (from, len) = (t.view.slot(t.groups.chunk_at(index)), t.groups.cut().len_of(index));
-                // SAFETY: the slot is full, and the device writes it again only once all of the group has been sent; the closure keeps the
-                // piece.
+                let (from, len) =
+                    (t.view.slot(t.groups.chunk_at(index)), t.groups.cut().len_of(index));
+                // SAFETY: the slot is full, and the device writes it again only once all of the
+                // group has been sent; the closure keeps the piece.
                 unsafe { t.bulk.send(t.number, index, from, len, has_time, sent) };
             }
             self.given += 1;

@@ -1,7 +1,9 @@
-//! Copies through memory that the client shares: its threads fill and empty the slots, and set and see the flags, themselves.
+//! Copies through memory that the client shares: its threads fill and empty the slots, and set and
+//! see the flags, themselves.
 //!
-//! Nothing moves bytes here, and nobody needs to look often: what is left to this side is to queue the device's part, and to tell the client if the
-//! stream will never come to it. What the client may do to the memory meanwhile harms no more than its own bytes.
+//! Nothing moves bytes here, and nobody needs to look often: what is left to this side is to queue
+//! the device's part, and to tell the client if the stream will never come to it. What the client
+//! may do to the memory meanwhile harms no more than its own bytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +19,20 @@ use super::memory::{REGISTER, View};
 use super::watch::{Step, Watched, What};
 use super::{Place, Pool, Queue, Target};
 
-/// Which blocks of the shared memory the device knows: the context that registered each, and its address there.
+/// Which blocks of the shared memory the device knows: the context that registered each, and its
+/// address there.
 #[derive(Clone, Default)]
 pub(crate) struct SharedStaging(Arc<Mutex<HashMap<usize, (ContextId, DevicePtr)>>>);
 
 impl SharedStaging {
     /// By which address the device knows a block. The context is current.
-    fn block(&self, table: &Table, memory: &Memory, ctx: ContextId, block: usize) -> Result<DevicePtr, CUresult> {
+    fn block(
+        &self,
+        table: &Table,
+        memory: &Memory,
+        ctx: ContextId,
+        block: usize,
+    ) -> Result<DevicePtr, CUresult> {
         // Held while one is registered: who needs the same block needs to wait in any case.
         let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, device)) = blocks.get(&block) {
@@ -95,7 +104,8 @@ impl Watched for Watch {
     }
 }
 
-/// Queues a copy whose bytes go through shared memory. Tells the client by a flag if it comes to nothing.
+/// Queues a copy whose bytes go through shared memory. Tells the client by a flag if it comes to
+/// nothing.
 pub(crate) fn copy_staged(
     place: &Place<'_>,
     shared: &SharedStaging,
@@ -119,7 +129,8 @@ pub(crate) fn copy_staged(
     let queued = target.and_then(|target| {
         let device = shared.block(place.table, memory, ctx, block)?.offset(offset as u64);
         let queue = place.queue(groups, view(device));
-        let queued = if staged.to_device { queue.copy_in(&target, false) } else { queue.copy_out(&target) };
+        let queued =
+            if staged.to_device { queue.copy_in(&target, false) } else { queue.copy_out(&target) };
         if queued.is_err() {
             queue.set(Flag::Failed, BROKE_OFF);
             queue.let_pass();
@@ -132,7 +143,9 @@ pub(crate) fn copy_staged(
             let last = if staged.to_device { Flag::Free(slot) } else { Flag::Full(slot) };
             let (pool, memory) = (Arc::clone(place.pool), Arc::clone(memory));
             let what = What { to_device: staged.to_device, way: "shared", bytes: staged.cut.len() };
-            place.watcher.add(Box::new(Watch { queue, pool, last: (last, round), _memory: memory }), what);
+            place
+                .watcher
+                .add(Box::new(Watch { queue, pool, last: (last, round), _memory: memory }), what);
             Ok(())
         }
         Err(error) => {

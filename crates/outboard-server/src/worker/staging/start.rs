@@ -11,7 +11,8 @@ use super::watch::What;
 use super::{Failed, Place, Target};
 use crate::worker::io::Sink;
 
-/// Takes the bytes of a copy to the device, and queues it. `reached` is run when its stream has come to it, or will not any more.
+/// Takes the bytes of a copy to the device, and queues it. `reached` is run when its stream has
+/// come to it, or will not any more.
 pub(crate) fn copy_in(
     place: &Place<'_>,
     number: u64,
@@ -26,7 +27,10 @@ pub(crate) fn copy_in(
     let late = reached.is_some();
     let copy = In::new(transfer);
     // Bytes may come while the copy is being queued.
-    place.bulk().receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>).map_err(Failed::Violation)?;
+    place
+        .bulk()
+        .receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>)
+        .map_err(Failed::Violation)?;
     let queued = copy.queue(dst, late);
     let what = What { to_device: true, way: "lanes", bytes: cut.len() };
     place.watcher.add(Box::new(Emptying::new(copy, reached, Some(held))), what);
@@ -44,8 +48,14 @@ pub(crate) fn copy_in_queued(
     copy_in_later(place, number, cut, dst, Coming::Asked(ask))
 }
 
-/// Queues a copy to the host and starts to send its bytes; later, if there is no memory for them now.
-pub(crate) fn copy_out(place: &Place<'_>, number: u64, cut: Cut, src: &Target) -> Result<Arc<dyn Copied>, Failed> {
+/// Queues a copy to the host and starts to send its bytes; later, if there is no memory for them
+/// now.
+pub(crate) fn copy_out(
+    place: &Place<'_>,
+    number: u64,
+    cut: Cut,
+    src: &Target,
+) -> Result<Arc<dyn Copied>, Failed> {
     let Some((groups, held)) = place.pool.hold(place.stream, cut) else {
         return copy_out_later(place, number, cut, src);
     };

@@ -1,8 +1,9 @@
 //! The one thread that looks after the session's large copies.
 //!
-//! The device says by flags in staging memory how far it is, and nothing wakes a processor for that: somebody must look. While the device may
-//! make progress this thread looks at all copies in turn, without a pause at first, then ever more rarely, since a stream may stand still for
-//! hours. While bytes are what a copy waits for, whoever brings them wakes it; without copies, it sleeps.
+//! The device says by flags in staging memory how far it is, and nothing wakes a processor for
+//! that: somebody must look. While the device may make progress this thread looks at all copies in
+//! turn, without a pause at first, then ever more rarely, since a stream may stand still for hours.
+//! While bytes are what a copy waits for, whoever brings them wakes it; without copies, it sleeps.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
@@ -11,12 +12,14 @@ use std::time::{Duration, Instant};
 use crate::worker::helpers::Helpers;
 use crate::worker::spans;
 
-/// How long it looks without a pause, and its pauses after that. The last is what a stream that stands still costs.
+/// How long it looks without a pause, and its pauses after that. The last is what a stream that
+/// stands still costs.
 const LOOK: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(20);
 const LONG_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-/// A copy that has not moved for this long is looked at more rarely, and its stream is asked now and then whether it is still alive.
+/// A copy that has not moved for this long is looked at more rarely, and its stream is asked now
+/// and then whether it is still alive.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// One that has not moved for this long is looked at more rarely still.
 const LONG_PATIENCE: Duration = Duration::from_secs(1);
@@ -42,7 +45,8 @@ pub(super) trait Watched: Send {
     /// Looks, and does what can be done.
     fn step(&mut self) -> Step;
 
-    /// What tells whether its stream may still move. Asked on another thread, since it may take long.
+    /// What tells whether its stream may still move. Asked on another thread, since it may take
+    /// long.
     fn alive(&self) -> Box<dyn FnOnce() -> bool + Send>;
 
     /// Its stream will not move any more.
@@ -82,7 +86,8 @@ impl Watched for Timed {
                 spans::record("copy", self.begun, attributes);
                 Step::Ended
             }
-            // Nobody nudges for copies that the client sees to itself; their end is to be seen all the same.
+            // Nobody nudges for copies that the client sees to itself; their end is to be seen all
+            // the same.
             Step::ForBytes if self.what.way == "shared" => Step::ForDevice,
             step => step,
         }
@@ -157,7 +162,8 @@ impl Watcher {
         let copy = if timed { Box::new(Timed { copy, what, begun: Instant::now() }) } else { copy };
         self.started.call_once(|| {
             let watcher = Arc::clone(self);
-            let spawned = std::thread::Builder::new().name("copies".into()).spawn(move || watcher.run());
+            let spawned =
+                std::thread::Builder::new().name("copies".into()).spawn(move || watcher.run());
             if let Err(error) = spawned {
                 tracing::error!(%error, "no thread to look after copies");
             }
@@ -191,7 +197,12 @@ impl Watcher {
                 let mut state = self.state();
                 state.nudged = false;
                 let now = Instant::now();
-                let new = state.new.drain(..).map(|copy| Entry { copy, moved: now, asked: None, dead: false });
+                let new = state.new.drain(..).map(|copy| Entry {
+                    copy,
+                    moved: now,
+                    asked: None,
+                    dead: false,
+                });
                 let before = entries.len();
                 entries.extend(new);
                 if entries.len() > before {
@@ -221,7 +232,8 @@ impl Watcher {
             }
             let still = moved.elapsed();
             if still < LOOK {
-                // Others may need the processor for what this one waits for. After the last copy, the next one may be near.
+                // Others may need the processor for what this one waits for. After the last copy,
+                // the next one may be near.
                 std::thread::yield_now();
                 continue;
             }
@@ -264,7 +276,8 @@ impl Entry {
                 }
                 self.dead = true;
             }
-            Some((when, answer)) if answer.load(Ordering::Acquire) == UNKNOWN || when.elapsed() < PATIENCE => {}
+            Some((when, answer))
+                if answer.load(Ordering::Acquire) == UNKNOWN || when.elapsed() < PATIENCE => {}
             _ if self.moved.elapsed() < PATIENCE => {}
             _ if watcher.asking.load(Ordering::Acquire) >= ASKED => {}
             _ => {

@@ -70,7 +70,8 @@ impl Mark {
     pub(super) fn of(table: &'static Table, event: CUevent) -> Result<Mark, CUresult> {
         let mut stream = core::ptr::null_mut();
         call!(table, cuStreamCreate(&raw mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING.0))?;
-        let mark = call!(table, cuStreamWaitEvent(stream, event, 0)).and_then(|()| Mark::behind(table, stream));
+        let mark = call!(table, cuStreamWaitEvent(stream, event, 0))
+            .and_then(|()| Mark::behind(table, stream));
         // What is in it goes on.
         call!(table, cuStreamDestroy_v2(stream)).and(mark)
     }

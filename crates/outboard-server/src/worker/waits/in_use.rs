@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::asked::Part;
 use crate::worker::objects::Handle;
 
-/// Streams of a context that are looked at one by one, each until it is done; with more of them in use, a helper waits for the context.
+/// Streams of a context that are looked at one by one, each until it is done; with more of them in
+/// use, a helper waits for the context.
 const MOST_STREAMS: usize = 64;
 
 /// The streams of a context that may have work in them.
@@ -28,7 +29,8 @@ impl InUse {
 
     /// The streams to ask about the whole context; `None` if that cannot be told so.
     pub(super) fn all(&self) -> Option<Vec<Part>> {
-        let known = self.streams.len() <= MOST_STREAMS && self.lost <= self.done.load(Ordering::Acquire);
+        let known =
+            self.streams.len() <= MOST_STREAMS && self.lost <= self.done.load(Ordering::Acquire);
         known.then(|| self.streams.iter().map(|(stream, _)| Part::Stream(*stream)).collect())
     }
 }

@@ -71,7 +71,10 @@ pub(crate) fn judge(
     stride: Option<&Linear>,
     later: &Access,
 ) -> Verdict {
-    let ordered = !matches!((earlier.kind, later.kind), (Kind::Load, Kind::Load) | (Kind::Atomic, Kind::Atomic));
+    let ordered = !matches!(
+        (earlier.kind, later.kind),
+        (Kind::Load, Kind::Load) | (Kind::Atomic, Kind::Atomic)
+    );
     if !ordered || !meet(earlier.class, later.class) {
         return Verdict::Apart;
     }
@@ -82,12 +85,14 @@ pub(crate) fn judge(
     if matches!(symbols, (Some(a), Some(b)) if a != b) {
         return Verdict::Apart;
     }
-    if earlier.at.divergent || later.at.divergent || drift == Drift::Lost || symbols.0 != symbols.1 {
+    if earlier.at.divergent || later.at.divergent || drift == Drift::Lost || symbols.0 != symbols.1
+    {
         return Verdict::Same;
     }
     let difference = later.at.plus(&earlier.at, -1);
     if !rows {
-        let mine = difference == Linear::default() && drift == Drift::None && has_slots(&later.at.lanes);
+        let mine =
+            difference == Linear::default() && drift == Drift::None && has_slots(&later.at.lanes);
         return if mine { Verdict::Apart } else { Verdict::Same };
     }
     let (a, b) = (earlier.at.lanes[0], later.at.lanes[0]);
@@ -105,7 +110,12 @@ pub(crate) fn judge(
         (Drift::None, _) => depends(registers, &difference, reach, a.abs() >= size),
         (Drift::Along(reg), Some(stride)) if fixed => {
             let each = stride.times(later.at.factor(Atom::Reg(reg)));
-            depends(registers, &each, reach.saturating_add(difference.constant.saturating_abs()), false)
+            depends(
+                registers,
+                &each,
+                reach.saturating_add(difference.constant.saturating_abs()),
+                false,
+            )
         }
         _ => Verdict::Same,
     }
@@ -117,7 +127,8 @@ fn meet(a: Class, b: Class) -> bool {
     shared(a) == shared(b)
 }
 
-/// Whether threads of a block in which warps span rows each have a place of their own: rows are taken not to overlap.
+/// Whether threads of a block in which warps span rows each have a place of their own: rows are
+/// taken not to overlap.
 fn has_slots(lanes: &[i64; LANES]) -> bool {
     lanes[0] != 0 && (lanes[1] != 0 || lanes[3] != 0)
 }
@@ -138,7 +149,8 @@ fn depends(registers: &Registers<'_>, sum: &Linear, far: i64, zero_is_own: bool)
     Verdict::Depends(Gap { terms: sum.terms.clone(), constant: sum.constant, far, zero_is_own })
 }
 
-/// Whether accesses to device memory are known to touch the same: of those it is too common that nothing is known.
+/// Whether accesses to device memory are known to touch the same: of those it is too common that
+/// nothing is known.
 fn surely(earlier: &Access, drift: Drift, later: &Access) -> bool {
     if drift != Drift::None || earlier.at.divergent || later.at.divergent {
         return false;
@@ -153,7 +165,8 @@ fn surely(earlier: &Access, drift: Drift, later: &Access) -> bool {
         && overlap((a, earlier.size), (b, later.size), difference.constant)
 }
 
-/// Whether one lane's bytes, of a stride and a size, are touched by those of another lane, `difference` further on.
+/// Whether one lane's bytes, of a stride and a size, are touched by those of another lane,
+/// `difference` further on.
 fn overlap((a, first): (i64, i64), (b, second): (i64, i64), difference: i64) -> bool {
     let place = |stride: i64, lane: i64| i128::from(stride) * i128::from(lane);
     let touch = |from: i64, to: i64| {

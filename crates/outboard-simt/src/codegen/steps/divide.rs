@@ -11,8 +11,10 @@ const EFFORT: usize = 256;
 impl Registers<'_> {
     /// Notes what is written where lanes are apart.
     pub(super) fn part(&mut self, body: &Body, regions: &Regions, branching: &[usize]) -> bool {
-        let left: Vec<Option<(usize, usize)>> = branching.iter().map(|&block| regions.left_loop(block)).collect();
-        let inner = branching.iter().zip(&left).filter(|(_, left)| left.is_none()).map(|(&block, _)| block);
+        let left: Vec<Option<(usize, usize)>> =
+            branching.iter().map(|&block| regions.left_loop(block)).collect();
+        let inner =
+            branching.iter().zip(&left).filter(|(_, left)| left.is_none()).map(|(&block, _)| block);
         let changed = self.divide(body, regions, &inner.collect::<Vec<_>>());
         let mut loops: Vec<(usize, usize)> = left.into_iter().flatten().collect();
         loops.sort_by_key(|&(first, last)| (first, std::cmp::Reverse(last)));
@@ -32,14 +34,18 @@ impl Registers<'_> {
         changed
     }
 
-    /// Notes what is written on one way from a branch and read where lanes come by that took another.
+    /// Notes what is written on one way from a branch and read where lanes come by that took
+    /// another.
     fn divide(&mut self, body: &Body, regions: &Regions, branching: &[usize]) -> bool {
         let mut read: Vec<Vec<u32>> = vec![Vec::new(); body.regs.len()];
         for (at, block) in body.blocks.iter().enumerate() {
             for inst in &block.insts {
                 registers(inst, |how, reg| {
                     let blocks = &mut read[reg.0 as usize];
-                    if how == Use::Read && self.merged[reg.0 as usize] && blocks.last() != Some(&(at as u32)) {
+                    if how == Use::Read
+                        && self.merged[reg.0 as usize]
+                        && blocks.last() != Some(&(at as u32))
+                    {
                         blocks.push(at as u32);
                     }
                 });
@@ -50,16 +56,20 @@ impl Registers<'_> {
         let mut number = 0;
         let complete = regions.between(branching, |blocks, _| {
             number += 1;
-            blocks.iter().filter(|between| !between.joint).for_each(|between| only[between.block] = number);
+            blocks
+                .iter()
+                .filter(|between| !between.joint)
+                .for_each(|between| only[between.block] = number);
             let insts = |at: usize| body.blocks[at].insts.iter().map(move |inst| (at, inst));
             for (at, inst) in blocks.iter().flat_map(|between| insts(between.block)) {
                 written(inst, |reg| {
                     if self.merged[reg] && !self.apart[reg] {
                         effort = effort.saturating_sub(read[reg].len());
                         self.apart[reg] = effort == 0
-                            || read[reg]
-                                .iter()
-                                .any(|&block| only[block as usize] != number && regions.follows(block as usize, at));
+                            || read[reg].iter().any(|&block| {
+                                only[block as usize] != number
+                                    && regions.follows(block as usize, at)
+                            });
                         changed |= self.apart[reg];
                     }
                 });

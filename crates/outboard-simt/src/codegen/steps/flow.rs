@@ -37,7 +37,12 @@ pub(crate) fn reach(body: &Body) -> Reach {
 }
 
 /// Finds the steps of a body. `callee` tells what calls reach.
-pub(crate) fn find(module: &Module, function: &Function, body: &Body, callee: &dyn Fn(&Callee) -> Reach) -> Steps {
+pub(crate) fn find(
+    module: &Module,
+    function: &Function,
+    body: &Body,
+    callee: &dyn Fn(&Callee) -> Reach,
+) -> Steps {
     let touched = |inst: &Inst| match &inst.op {
         Op::Call { callee: who, .. } => callee(who) != Reach::Nothing,
         op => addressed(op).is_some(),
@@ -62,7 +67,8 @@ struct Pending {
     drift: Drift,
 }
 
-/// The first accesses stand for many: to anywhere in shared memory, or of the kind that orders device memory.
+/// The first accesses stand for many: to anywhere in shared memory, or of the kind that orders
+/// device memory.
 const ANYWHERE: [(Kind, Class); 4] = [
     (Kind::Load, Class::Shared),
     (Kind::Store, Class::Shared),
@@ -103,8 +109,10 @@ impl<'a> Flow<'a> {
         rows: bool,
     ) -> Flow<'a> {
         let registers = Registers::new(module, function, body, regions, rows);
-        let (mut accesses, mut of) =
-            (ANYWHERE.map(|(kind, class)| Access { kind, ..anything(class) }).to_vec(), BTreeMap::new());
+        let (mut accesses, mut of) = (
+            ANYWHERE.map(|(kind, class)| Access { kind, ..anything(class) }).to_vec(),
+            BTreeMap::new(),
+        );
         for (b, block) in body.blocks.iter().enumerate() {
             for (i, inst) in block.insts.iter().enumerate() {
                 let first = accesses.len();
@@ -117,7 +125,10 @@ impl<'a> Flow<'a> {
                     op => accesses.extend(access(&registers, regions, b, op)),
                 }
                 if accesses.len() > first {
-                    of.insert((b as u32, i as u32), (first as u32, (accesses.len() - first) as u32));
+                    of.insert(
+                        (b as u32, i as u32),
+                        (first as u32, (accesses.len() - first) as u32),
+                    );
                 }
             }
         }
@@ -144,7 +155,11 @@ impl<'a> Flow<'a> {
                     continue;
                 }
                 let Some(mut state) = entering[block].clone() else { continue };
-                meeting.get(&block).into_iter().flatten().for_each(|&pending| self.insert(&mut state, pending));
+                meeting
+                    .get(&block)
+                    .into_iter()
+                    .flatten()
+                    .for_each(|&pending| self.insert(&mut state, pending));
                 self.block(block, &mut state);
                 for &next in &regions.next[block] {
                     if self.join(&mut entering[next], &state) {
@@ -169,7 +184,8 @@ impl<'a> Flow<'a> {
         self.steps
     }
 
-    /// What others may have done between a branch and where its ways meet, whatever the lane itself did: for each such place.
+    /// What others may have done between a branch and where its ways meet, whatever the lane itself
+    /// did: for each such place.
     fn meeting(&self, regions: &Regions) -> BTreeMap<usize, Vec<Pending>> {
         let mut of: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (&(block, _), &(first, count)) in &self.of {
@@ -177,7 +193,8 @@ impl<'a> Flow<'a> {
         }
         let mut meeting: BTreeMap<usize, Vec<Pending>> = BTreeMap::new();
         let complete = regions.between(&self.registers.branching, |blocks, meet| {
-            let accesses = blocks.iter().filter_map(|between| of.get(&(between.block as u32))).flatten();
+            let accesses =
+                blocks.iter().filter_map(|between| of.get(&(between.block as u32))).flatten();
             let pending = accesses.map(|&access| {
                 let terms = &self.accesses[access as usize].at.terms;
                 let fixed = terms.iter().all(|(atom, _)| match atom {
@@ -190,7 +207,8 @@ impl<'a> Flow<'a> {
             pending.for_each(|pending| self.insert(list, pending));
         });
         if !complete {
-            let all: Vec<Pending> = self.accesses.iter().take(ANYWHERE.len()).filter_map(anywhere).collect();
+            let all: Vec<Pending> =
+                self.accesses.iter().take(ANYWHERE.len()).filter_map(anywhere).collect();
             (0..self.body.blocks.len()).for_each(|block| _ = meeting.insert(block, all.clone()));
         }
         meeting
@@ -219,7 +237,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Looks at the accesses of an instruction behind those pending. True if the lanes step there, whatever comes.
+    /// Looks at the accesses of an instruction behind those pending. True if the lanes step there,
+    /// whatever comes.
     fn access(&mut self, place: Place, first: u32, state: &[Pending]) -> bool {
         let old = self.steps.get(&place);
         if old.is_some_and(|step| step.gaps.is_empty() && !step.generic) {
@@ -292,7 +311,9 @@ impl<'a> Flow<'a> {
     fn insert(&self, state: &mut Vec<Pending>, pending: Pending) {
         let access = &self.accesses[pending.access as usize];
         let lost = pending.drift == Drift::Lost || access.at.divergent;
-        if anywhere(access).is_some_and(|whole| state.contains(&whole)) || access.class == Class::Weak && lost {
+        if anywhere(access).is_some_and(|whole| state.contains(&whole))
+            || access.class == Class::Weak && lost
+        {
             return;
         }
         let Err(at) = state.binary_search(&pending) else { return };
@@ -304,9 +325,14 @@ impl<'a> Flow<'a> {
             if state.len() <= MOST {
                 break;
             }
-            let taken = |pending: &Pending| (self.accesses[pending.access as usize].kind == Kind::Load) == loads;
-            let (many, mut rest): (Vec<Pending>, Vec<Pending>) = state.iter().partition(|pending| taken(pending));
-            rest.extend(many.iter().filter_map(|pending| anywhere(&self.accesses[pending.access as usize])));
+            let taken = |pending: &Pending| {
+                (self.accesses[pending.access as usize].kind == Kind::Load) == loads
+            };
+            let (many, mut rest): (Vec<Pending>, Vec<Pending>) =
+                state.iter().partition(|pending| taken(pending));
+            rest.extend(
+                many.iter().filter_map(|pending| anywhere(&self.accesses[pending.access as usize])),
+            );
             rest.sort_unstable();
             rest.dedup();
             *state = rest;
@@ -361,7 +387,9 @@ fn access(registers: &Registers<'_>, regions: &Regions, block: usize, op: &Op) -
     let (kind, space, size, strong, address) = addressed(op)?;
     let at = registers.address(regions, block, address);
     let class = match (space, at.symbol()) {
-        (Space::Shared, _) | (Space::Generic, Some(Atom::Shared(_) | Atom::Dynamic)) => Class::Shared,
+        (Space::Shared, _) | (Space::Generic, Some(Atom::Shared(_) | Atom::Dynamic)) => {
+            Class::Shared
+        }
         (Space::Generic, None) => Class::Generic,
         _ if strong => Class::Strong,
         _ => Class::Weak,

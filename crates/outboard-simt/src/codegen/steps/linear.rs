@@ -103,7 +103,9 @@ impl Linear {
         }
         terms.retain(|(_, times)| *times != 0);
         let sum = Linear {
-            lanes: std::array::from_fn(|i| self.lanes[i].wrapping_add(other.lanes[i].wrapping_mul(factor))),
+            lanes: std::array::from_fn(|i| {
+                self.lanes[i].wrapping_add(other.lanes[i].wrapping_mul(factor))
+            }),
             constant: self.constant.wrapping_add(other.constant.wrapping_mul(factor)),
             divergent: self.divergent || other.divergent,
             terms,
@@ -118,7 +120,9 @@ impl Linear {
     /// Whether it is a multiple of `unit`, so far as its factors tell.
     pub(crate) fn is_multiple(&self, unit: i64) -> bool {
         let factors = self.lanes.iter().chain(self.terms.iter().map(|(_, factor)| factor));
-        !self.divergent && self.constant % unit == 0 && factors.into_iter().all(|factor| factor % unit == 0)
+        !self.divergent
+            && self.constant % unit == 0
+            && factors.into_iter().all(|factor| factor % unit == 0)
     }
 }
 

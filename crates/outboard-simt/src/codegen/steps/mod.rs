@@ -1,12 +1,15 @@
 //! Where the lanes of a warp must be brought into step.
 //!
-//! A thread runs until it waits, so what a converged warp of a GPU does in one instruction after another, one thread here does ahead of the
-//! next. That shows only where lanes touch the same memory: where an access may follow, with no barrier or warp operation between, one of
-//! the other kind by another lane to the same bytes. Before such an access the thread lets the lanes behind it catch up.
+//! A thread runs until it waits, so what a converged warp of a GPU does in one instruction after
+//! another, one thread here does ahead of the next. That shows only where lanes touch the same
+//! memory: where an access may follow, with no barrier or warp operation between, one of the other
+//! kind by another lane to the same bytes. Before such an access the thread lets the lanes behind
+//! it catch up.
 //!
-//! Shared memory is stepped wherever it cannot be shown that lanes stay apart, and so are accesses to device memory that are volatile or
-//! ordered. Other accesses to device memory are stepped where it is known that they touch the same: there, nothing is known of most, and
-//! a kernel that never waits runs several times as fast as one whose threads are switched.
+//! Shared memory is stepped wherever it cannot be shown that lanes stay apart, and so are accesses
+//! to device memory that are volatile or ordered. Other accesses to device memory are stepped where
+//! it is known that they touch the same: there, nothing is known of most, and a kernel that never
+//! waits runs several times as fast as one whose threads are switched.
 
 mod conflict;
 mod divide;

@@ -9,7 +9,8 @@ const EFFORT: usize = 64;
 /// The control flow of a body.
 pub(crate) struct Regions {
     pub(crate) next: Vec<Vec<usize>>,
-    /// The block at which all ways from a block come together again; the number of blocks for the end.
+    /// The block at which all ways from a block come together again; the number of blocks for the
+    /// end.
     meets: Vec<usize>,
     /// Loops as ranges of blocks, from where a branch goes back to where it is.
     loops: Vec<(usize, usize)>,
@@ -22,7 +23,9 @@ impl Regions {
         let next = successors(body);
         let mut loops: Vec<(usize, usize)> = Vec::new();
         for (block, list) in next.iter().enumerate() {
-            loops.extend(list.iter().filter(|&&target| target <= block).map(|&target| (target, block)));
+            loops.extend(
+                list.iter().filter(|&&target| target <= block).map(|&target| (target, block)),
+            );
         }
         loops.sort_by_key(|&(first, last)| last - first);
         loops.dedup();
@@ -49,16 +52,22 @@ impl Regions {
     /// The smallest loop that a block is in and that a branch at its end may leave.
     pub(crate) fn left_loop(&self, block: usize) -> Option<(usize, usize)> {
         let inside = |(first, last): (usize, usize), block: usize| first <= block && block <= last;
-        let mut around = self.loops.iter().take(EFFORT * 16).copied().filter(|&range| inside(range, block));
+        let mut around =
+            self.loops.iter().take(EFFORT * 16).copied().filter(|&range| inside(range, block));
         around.find(|&range| self.next[block].iter().any(|&target| !inside(range, target)))
     }
 
-    /// Calls `visit` for each branch with the blocks between it and where its ways meet, and with that place, which may be the end. False if
-    /// that would take too long.
-    pub(crate) fn between(&self, branching: &[usize], mut visit: impl FnMut(&[Between], usize)) -> bool {
+    /// Calls `visit` for each branch with the blocks between it and where its ways meet, and with
+    /// that place, which may be the end. False if that would take too long.
+    pub(crate) fn between(
+        &self,
+        branching: &[usize],
+        mut visit: impl FnMut(&[Between], usize),
+    ) -> bool {
         let count = self.next.len();
         let mut left = count * EFFORT + 1024;
-        // By block: the way that came by last, and where it is in the list if that is of this branch.
+        // By block: the way that came by last, and where it is in the list if that is of this
+        // branch.
         let (mut seen, mut listed) = (vec![usize::MAX; count], vec![(usize::MAX, 0); count]);
         let mut ways = 0;
         for &branch in branching {
@@ -164,7 +173,8 @@ mod tests {
         // 0 branches to 1 and 2, which meet in 3; 3 loops; 4 ends.
         let next = vec![vec![2, 1], vec![3], vec![3], vec![3, 4], vec![]];
         assert_eq!(meets(&next), [3, 3, 3, 4, 5, 5]);
-        let regions = Regions { meets: meets(&next), next, loops: vec![(3, 3)], starts: vec![0, 1, 2, 3, 4] };
+        let regions =
+            Regions { meets: meets(&next), next, loops: vec![(3, 3)], starts: vec![0, 1, 2, 3, 4] };
         let mut found = Vec::new();
         assert!(regions.between(&[0], |blocks, meet| found.push((blocks.to_vec(), meet))));
         let apart = |block| Between { block, joint: false };

@@ -42,10 +42,21 @@ enum Stride {
 }
 
 impl<'a> Registers<'a> {
-    pub(crate) fn new(module: &'a Module, function: &'a Function, body: &Body, regions: &Regions, rows: bool) -> Self {
+    pub(crate) fn new(
+        module: &'a Module,
+        function: &'a Function,
+        body: &Body,
+        regions: &Regions,
+        rows: bool,
+    ) -> Self {
         let count = body.regs.len();
         let mut writes = vec![0u32; count];
-        let insts = || body.blocks.iter().enumerate().flat_map(|(at, block)| block.insts.iter().map(move |i| (at, i)));
+        let insts = || {
+            body.blocks
+                .iter()
+                .enumerate()
+                .flat_map(|(at, block)| block.insts.iter().map(move |i| (at, i)))
+        };
         for (_, inst) in insts() {
             registers(inst, |how, reg| writes[reg.0 as usize] += u32::from(how == Use::Write));
         }
@@ -91,8 +102,9 @@ impl<'a> Registers<'a> {
         let base = self.base(address).unwrap_or_else(Linear::unknown);
         // Lanes that have left a loop may have done so in different rounds of it.
         let mixed = base.terms.iter().any(|(atom, _)| match atom {
-            Atom::Reg(reg) => self.left[*reg as usize]
-                .is_some_and(|(first, last)| !(first..=last).contains(&block) && regions.follows(block, first)),
+            Atom::Reg(reg) => self.left[*reg as usize].is_some_and(|(first, last)| {
+                !(first..=last).contains(&block) && regions.follows(block, first)
+            }),
             _ => false,
         });
         if mixed { base.blurred() } else { base }
@@ -108,7 +120,8 @@ impl<'a> Registers<'a> {
         self.values[reg as usize].as_ref() == Some(&Linear::atom(Atom::Reg(reg)))
     }
 
-    /// What an instruction adds to a register, if that is all that is ever done to it but to begin with.
+    /// What an instruction adds to a register, if that is all that is ever done to it but to begin
+    /// with.
     pub(crate) fn added(&self, inst: &Inst, reg: u32) -> Option<&Linear> {
         self.stride(reg).filter(|stride| self.increment(inst, Reg(reg)).as_ref() == Some(stride))
     }
@@ -132,7 +145,8 @@ impl<'a> Registers<'a> {
         }
     }
 
-    /// What an instruction adds to a register, if it adds anything that is known and does not change.
+    /// What an instruction adds to a register, if it adds anything that is known and does not
+    /// change.
     fn increment(&self, inst: &Inst, reg: Reg) -> Option<Linear> {
         if !self.merged[reg.0 as usize] || inst.guard.is_some() {
             return None;
@@ -148,7 +162,8 @@ impl<'a> Registers<'a> {
     }
 
     fn find_branching(&self, body: &Body) -> Vec<usize> {
-        let uniform = |reg: Reg| self.values[reg.0 as usize].as_ref().is_some_and(Linear::is_uniform);
+        let uniform =
+            |reg: Reg| self.values[reg.0 as usize].as_ref().is_some_and(Linear::is_uniform);
         let differs = |inst: &Inst| match &inst.op {
             Op::BrxIdx { index: Operand::Reg(reg), .. } => !uniform(*reg),
             op => op.is_terminator() && inst.guard.is_some_and(|guard| !uniform(guard.reg)),
@@ -165,9 +180,9 @@ impl<'a> Registers<'a> {
         for index in regs {
             let reg = Reg(index as u32);
             let Some(mut value) = self.result(&inst.op, reg) else { continue };
-            let guarded = inst
-                .guard
-                .is_some_and(|guard| !self.values[guard.reg.0 as usize].as_ref().is_some_and(Linear::is_uniform));
+            let guarded = inst.guard.is_some_and(|guard| {
+                !self.values[guard.reg.0 as usize].as_ref().is_some_and(Linear::is_uniform)
+            });
             if guarded || self.merged[index] && self.apart[index] {
                 value = value.blurred();
             }
@@ -187,10 +202,14 @@ impl<'a> Registers<'a> {
         let own = Linear::atom(Atom::Reg(dst.0));
         Some(match op {
             Op::Mov { a, .. } | Op::Cvta { a, .. } => self.operand(a)?,
-            Op::Cvt { dst_ty, src_ty, a, .. } if is_index(*dst_ty) && is_index(*src_ty) => self.operand(a)?,
+            Op::Cvt { dst_ty, src_ty, a, .. } if is_index(*dst_ty) && is_index(*src_ty) => {
+                self.operand(a)?
+            }
             Op::MovAddr { addr, .. } => self.base(addr)?,
             Op::MovSpecial { sreg, .. } => self.special(*sreg, own),
-            Op::IntBin { op, sat: false, a, b, .. } => self.binary(*op, &self.operand(a)?, &self.operand(b)?, own),
+            Op::IntBin { op, sat: false, a, b, .. } => {
+                self.binary(*op, &self.operand(a)?, &self.operand(b)?, own)
+            }
             Op::MulWide { a, b, .. } => self.product(&self.operand(a)?, &self.operand(b)?, own),
             Op::Mad { mode: MulMode::Lo | MulMode::Wide, sat: false, a, b, c, .. } => {
                 let product = self.product(&self.operand(a)?, &self.operand(b)?, own.clone());
@@ -198,9 +217,15 @@ impl<'a> Registers<'a> {
                 // The register's atom is not the product but all that does not depend on the lane.
                 if product == own { rest_in(dst, &addend) } else { product.plus(&addend, 1) }
             }
-            Op::Shift { op, a, b, .. } => self.shift(*op, &self.operand(a)?, &self.operand(b)?, own),
-            Op::Ld { space, ty, order, dsts, addr, .. } => self.loaded(*space, *ty, *order, dsts, addr, dst)?,
-            Op::Atom { .. } | Op::Call { .. } | Op::Tex { .. } | Op::SurfaceLoad { .. } => Linear::unknown(),
+            Op::Shift { op, a, b, .. } => {
+                self.shift(*op, &self.operand(a)?, &self.operand(b)?, own)
+            }
+            Op::Ld { space, ty, order, dsts, addr, .. } => {
+                self.loaded(*space, *ty, *order, dsts, addr, dst)?
+            }
+            Op::Atom { .. } | Op::Call { .. } | Op::Tex { .. } | Op::SurfaceLoad { .. } => {
+                Linear::unknown()
+            }
             Op::Mbarrier { .. } | Op::Bar { .. } => Linear::unknown(),
             op if is_warp_operation(op) => Linear::unknown(),
             op => {
@@ -260,7 +285,9 @@ impl<'a> Registers<'a> {
 
     fn special(&self, sreg: SpecialReg, own: Linear) -> Linear {
         match sreg {
-            SpecialReg::Tid(Dim::X) if self.rows => Linear::lane(0).plus(&Linear::atom(Atom::FirstLane), 1),
+            SpecialReg::Tid(Dim::X) if self.rows => {
+                Linear::lane(0).plus(&Linear::atom(Atom::FirstLane), 1)
+            }
             SpecialReg::Tid(Dim::X) => Linear::lane(0),
             SpecialReg::Tid(Dim::Y) if self.rows => Linear::atom(Atom::TidY),
             SpecialReg::Tid(Dim::Y) => Linear::lane(1),
@@ -292,7 +319,10 @@ impl<'a> Registers<'a> {
             IntBinOp::And if self.is_thread(a) && b.as_constant() == Some(31) => Linear::lane(0),
             // Compilers add what does not overlap with this.
             IntBinOp::Or => match b.as_constant() {
-                Some(bits) if bits >= 0 && a.is_multiple((bits as u64 + 1).next_power_of_two().max(1) as i64) => {
+                Some(bits)
+                    if bits >= 0
+                        && a.is_multiple((bits as u64 + 1).next_power_of_two().max(1) as i64) =>
+                {
                     a.plus(b, 1)
                 }
                 _ => uniform(a, b, own),
@@ -338,10 +368,15 @@ impl<'a> Registers<'a> {
             if self.function.entry.is_none() {
                 return Some(Linear::unknown());
             }
-            let start = self.function.sig.params.get(index as usize).map_or(0, |param| param.offset);
+            let start =
+                self.function.sig.params.get(index as usize).map_or(0, |param| param.offset);
             let which = dsts.iter().position(|d| *d == Some(dst)).unwrap_or(0) as u32;
             let offset = (i64::from(start) + addr.offset) as u32 + which * ty.size();
-            return Some(Linear::atom(if ty.size() == 8 { Atom::Param(offset) } else { Atom::Reg(dst.0) }));
+            return Some(Linear::atom(if ty.size() == 8 {
+                Atom::Param(offset)
+            } else {
+                Atom::Reg(dst.0)
+            }));
         }
         let fixed = order == MemOrder::Weak && !matches!(space, Space::Local | Space::Param);
         let same = fixed && self.base(addr)?.is_uniform();
@@ -358,7 +393,8 @@ pub(super) fn written(inst: &Inst, mut f: impl FnMut(usize)) {
     });
 }
 
-/// A result of which no more is known than that it is the same in all lanes, if what it is made of is.
+/// A result of which no more is known than that it is the same in all lanes, if what it is made of
+/// is.
 fn uniform(a: &Linear, b: &Linear, own: Linear) -> Linear {
     if a.is_uniform() && b.is_uniform() { own } else { Linear::unknown() }
 }
@@ -368,7 +404,8 @@ fn is_index(ty: Type) -> bool {
     !ty.is_float() && matches!(ty.size(), 4 | 8)
 }
 
-/// The value of a register whose part that depends on the lane, and whose symbol, are those of `like`.
+/// The value of a register whose part that depends on the lane, and whose symbol, are those of
+/// `like`.
 fn rest_in(reg: Reg, like: &Linear) -> Linear {
     if like.divergent {
         return like.clone().blurred();

@@ -2,8 +2,9 @@
 
 use crate::codegen::steps::{Reach, Steps, find};
 
-/// A kernel over pointers `a` and `b` and a number `n`, with two variables in shared memory. `%t` is the thread's number in the block, `%t4` four
-/// times that, `%s` and `%mine` the addresses of the first variable and of the thread's word in it, `%g` that of its word of `a`.
+/// A kernel over pointers `a` and `b` and a number `n`, with two variables in shared memory. `%t`
+/// is the thread's number in the block, `%t4` four times that, `%s` and `%mine` the addresses of
+/// the first variable and of the thread's word in it, `%g` that of its word of `a`.
 fn steps(code: &str) -> Steps {
     let text = format!(
         r"
@@ -76,12 +77,17 @@ fn lanes_that_stay_apart_take_none() {
     // Each its own word, words that are no lane's of the warp, other variables, other fields.
     assert_eq!(count("ld.shared.u32 %r1, [%mine]; st.shared.u32 [%mine], %r1;").0, 0);
     assert_eq!(count("ld.shared.u32 %r1, [%mine+128]; st.shared.u32 [%mine], %r1;").0, 0);
-    assert_eq!(count("mov.u32 %r1, other; st.shared.u32 [%mine], 1; ld.shared.u32 %r2, [%r1+4];"), (0, 0));
-    let fields =
-        "mad.lo.u32 %r1, %t, 12, %s; st.shared.u32 [%r1], 1; st.shared.u32 [%r1+4], 2; ld.shared.u32 %r2, [%r1+8];";
+    assert_eq!(
+        count("mov.u32 %r1, other; st.shared.u32 [%mine], 1; ld.shared.u32 %r2, [%r1+4];"),
+        (0, 0)
+    );
+    let fields = "mad.lo.u32 %r1, %t, 12, %s; st.shared.u32 [%r1], 1; st.shared.u32 [%r1+4], 2; ld.shared.u32 %r2, [%r1+8];";
     assert_eq!(count(fields).0, 0);
     // Additions in any order.
-    assert_eq!(count("atom.shared.add.u32 %r1, [%s], 1; atom.shared.add.u32 %r1, [%s], 1;"), (0, 0));
+    assert_eq!(
+        count("atom.shared.add.u32 %r1, [%s], 1; atom.shared.add.u32 %r1, [%s], 1;"),
+        (0, 0)
+    );
     assert_eq!(count("atom.shared.add.u32 %r1, [%s], 1; ld.shared.u32 %r2, [%s];").0, 1);
 }
 
@@ -233,9 +239,11 @@ fn device_memory_steps_where_lanes_surely_meet() {
     let mirrored = "st.global.u32 [%g], %t; sub.u64 %rd1, %a, %w; ld.global.u32 %r1, [%rd1+124];";
     assert_eq!(count(mirrored), (1, 1));
     // Whether parameters point to the same is not known, and neither is an index that was read.
-    assert_eq!(count("add.u64 %rd1, %b, %w; ld.global.u32 %r1, [%rd1+4]; st.global.u32 [%g], %r1;"), (0, 0));
-    let indexed =
-        "ld.global.u32 %r1, [%g]; mul.wide.u32 %rd1, %r1, 4; add.u64 %rd2, %a, %rd1; st.global.u32 [%rd2], 1;";
+    assert_eq!(
+        count("add.u64 %rd1, %b, %w; ld.global.u32 %r1, [%rd1+4]; st.global.u32 [%g], %r1;"),
+        (0, 0)
+    );
+    let indexed = "ld.global.u32 %r1, [%g]; mul.wide.u32 %rd1, %r1, 4; add.u64 %rd2, %a, %rd1; st.global.u32 [%rd2], 1;";
     assert_eq!(count(indexed), (0, 0));
     // Others are to see these.
     let volatile = "st.volatile.global.u32 [%g], %t; ld.volatile.global.u32 %r1, [%a];";
@@ -274,7 +282,8 @@ fn many_accesses_are_taken_together() {
     let loads: String = (0..300).map(|i| format!("ld.shared.u32 %r1, [%s+{}];", i * 4)).collect();
     assert_eq!(count(&format!("{loads} ld.shared.u32 %r1, [%mine];")).0, 0);
     assert_eq!(count(&format!("{loads} st.shared.u32 [%mine], %r1;")).0, 1);
-    let stores: String = (0..300).map(|i| format!("st.shared.u32 [%mine+{}], 0;", i * 128 % 4096)).collect();
+    let stores: String =
+        (0..300).map(|i| format!("st.shared.u32 [%mine+{}], 0;", i * 128 % 4096)).collect();
     assert!(count(&stores).0 > 0);
 }
 

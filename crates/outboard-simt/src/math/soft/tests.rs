@@ -68,7 +68,8 @@ proptest! {
         prop_assert!(same64(fma(Format::F64, a, b, c, Round::NearestEven), x.mul_add(y, z)));
     }
 
-    /// The exact sum and product of two f32 fit an f64 (within a range of exponents), which tells whether a result is exact.
+    /// The exact sum and product of two f32 fit an f64 (within a range of exponents), which tells
+    /// whether a result is exact.
     #[test]
     fn directed_f32_encloses(a in f32_bits(), b in f32_bits()) {
         let (x, y) = (f64::from(f32::from_bits(a)), f64::from(f32::from_bits(b)));
@@ -115,5 +116,8 @@ fn overflow_and_underflow_follow_the_mode() {
     // x - x is +0 except when rounding down.
     let results = MODES.map(|mode| binary(Format::F32, Binary::Sub, max, max, mode));
     assert_eq!(results, [0, 0, 1 << 31, 0]);
-    assert_eq!(convert(Format::F32, Format::TF32, 0x3f80_1000, Round::NearestAway), 0x3f80_2000 >> 13);
+    assert_eq!(
+        convert(Format::F32, Format::TF32, 0x3f80_1000, Round::NearestAway),
+        0x3f80_2000 >> 13
+    );
 }

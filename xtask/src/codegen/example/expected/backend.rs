@@ -2,7 +2,9 @@
 
 #![allow(unused_variables, clippy::too_many_arguments)]
 
-use crate::backend::{Brightness, ContextId, DeviceId, DevicePtr, ObjectId, Paint, Result, StreamId};
+use crate::backend::{
+    Brightness, ContextId, DeviceId, DevicePtr, ObjectId, Paint, Result, StreamId,
+};
 use outboard_abi::CUresult;
 use outboard_wire::lamps::Shade;
 
@@ -32,7 +34,13 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
     /// Switches a lamp once the stream comes to it.
     ///
     /// It may be on already. Posted.
-    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: StreamId) -> Result<()>;
+    fn lamp_switch(
+        &'static self,
+        ctx: ContextId,
+        lamp: ObjectId,
+        on: bool,
+        stream: StreamId,
+    ) -> Result<()>;
     /// Paints a lamp, where paint can be had. Call.
     fn lamp_paint(
         &'static self,
@@ -50,7 +58,12 @@ pub trait Lamps: Rooms + Send + Sync + 'static + Sized {
     /// What the lamp says. Call.
     fn lamp_read(&'static self, ctx: ContextId, stream: StreamId, bytes: u32) -> Result<Vec<u8>>;
     /// Blinks as the four bytes there say. Posted.
-    fn lamp_blink(&'static self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> Result<()>;
+    fn lamp_blink(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        address: DevicePtr,
+    ) -> Result<()>;
     /// Ends a lamp. Posted.
     fn lamp_forget(&'static self, lamp: ObjectId) -> Result<()>;
     /// The device of a lamp. Call.

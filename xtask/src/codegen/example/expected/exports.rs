@@ -4,7 +4,12 @@
 #[macro_export]
 macro_rules! driver_exports {
     ($library:ty) => {
-        #[allow(non_snake_case, unused_variables, clippy::missing_safety_doc, clippy::too_many_arguments)]
+        #[allow(
+            non_snake_case,
+            unused_variables,
+            clippy::missing_safety_doc,
+            clippy::too_many_arguments
+        )]
         mod exports {
             use super::*;
             use ::core::ffi::*;
@@ -17,7 +22,9 @@ macro_rules! driver_exports {
             pub unsafe extern "C" fn cuLampGetCount(p_count: *mut c_int) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
-                $crate::entry::enter(process, 0, || unsafe { $crate::calls::lamp::cuLampGetCount(process, p_count) })
+                $crate::entry::enter(process, 0, || unsafe {
+                    $crate::calls::lamp::cuLampGetCount(process, p_count)
+                })
             }
 
             /// `cuLampPaint` of cuda.h.
@@ -39,7 +46,10 @@ macro_rules! driver_exports {
 
             /// `cuLampSwitch_ptsz` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuLampSwitch_ptsz(h_lamp: CUlamp, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuLampSwitch_ptsz(
+                h_lamp: CUlamp,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 3, || unsafe {
@@ -49,7 +59,11 @@ macro_rules! driver_exports {
 
             /// `cuLampSwitch_v2` of cuda.h.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn cuLampSwitch_v2(h_lamp: CUlamp, flags: c_uint, h_stream: CUstream) -> CUresult {
+            pub unsafe extern "C" fn cuLampSwitch_v2(
+                h_lamp: CUlamp,
+                flags: c_uint,
+                h_stream: CUstream,
+            ) -> CUresult {
                 let process = <$library as $crate::Library>::process();
                 // SAFETY: the program keeps the C function's contract.
                 $crate::entry::enter(process, 4, || unsafe {
@@ -79,17 +93,43 @@ macro_rules! driver_exports {
 
             /// Sorted by base name, then version.
             pub static PROC_TABLE: [Entry; 7] = [
-                Entry::new("cuLampGetCount", 2000, false, "cuLampGetCount", cuLampGetCount as *const ()),
-                Entry::new("cuLampPaint", 5000, false, "cuLampPaint", cuLampPaint as *const ()).needs("cuLampPaint"),
+                Entry::new(
+                    "cuLampGetCount",
+                    2000,
+                    false,
+                    "cuLampGetCount",
+                    cuLampGetCount as *const (),
+                ),
+                Entry::new("cuLampPaint", 5000, false, "cuLampPaint", cuLampPaint as *const ())
+                    .needs("cuLampPaint"),
                 Entry::new("cuLampSwitch", 4000, false, "cuLampSwitch", cuLampSwitch as *const ())
                     .needs("cuLampSwitch"),
-                Entry::new("cuLampSwitch", 7000, true, "cuLampSwitch_ptsz", cuLampSwitch_ptsz as *const ())
-                    .needs("cuLampSwitch"),
-                Entry::new("cuLampSwitch", 12000, false, "cuLampSwitch_v2", cuLampSwitch_v2 as *const ())
-                    .needs("cuLampSwitch_v2"),
-                Entry::new("cuLampWait", 4000, false, "cuLampWait", cuLampWait as *const ()).needs("cuLampWait"),
-                Entry::new("cuLampWait", 7000, true, "cuLampWait_ptds", cuLampWait_ptds as *const ())
+                Entry::new(
+                    "cuLampSwitch",
+                    7000,
+                    true,
+                    "cuLampSwitch_ptsz",
+                    cuLampSwitch_ptsz as *const (),
+                )
+                .needs("cuLampSwitch"),
+                Entry::new(
+                    "cuLampSwitch",
+                    12000,
+                    false,
+                    "cuLampSwitch_v2",
+                    cuLampSwitch_v2 as *const (),
+                )
+                .needs("cuLampSwitch_v2"),
+                Entry::new("cuLampWait", 4000, false, "cuLampWait", cuLampWait as *const ())
                     .needs("cuLampWait"),
+                Entry::new(
+                    "cuLampWait",
+                    7000,
+                    true,
+                    "cuLampWait_ptds",
+                    cuLampWait_ptds as *const (),
+                )
+                .needs("cuLampWait"),
             ];
         }
         pub use exports::PROC_TABLE;

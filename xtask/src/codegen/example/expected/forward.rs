@@ -37,12 +37,20 @@ impl Lamps for Remote {
         name: &str,
         colours: &[u32],
     ) -> Result<(u32, u64)> {
-        self.call(ctx, &msg::LampOpen { lamp, shade: shade.clone(), name, colours: colours.to_vec() }, |reply| {
-            (reply.watts, reply.serial)
-        })
+        self.call(
+            ctx,
+            &msg::LampOpen { lamp, shade: shade.clone(), name, colours: colours.to_vec() },
+            |reply| (reply.watts, reply.serial),
+        )
     }
 
-    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: StreamId) -> Result<()> {
+    fn lamp_switch(
+        &'static self,
+        ctx: ContextId,
+        lamp: ObjectId,
+        on: bool,
+        stream: StreamId,
+    ) -> Result<()> {
         self.post_to(ctx, stream, &msg::LampSwitch { lamp, on, stream })
     }
 
@@ -77,7 +85,12 @@ impl Lamps for Remote {
         self.call_to(ctx, stream, &msg::LampRead { stream, bytes }, |reply| reply.data.to_vec())
     }
 
-    fn lamp_blink(&'static self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> Result<()> {
+    fn lamp_blink(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        address: DevicePtr,
+    ) -> Result<()> {
         self.post_using(ctx, stream, (address, 4), &msg::LampBlink { stream, address })
     }
 

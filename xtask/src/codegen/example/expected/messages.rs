@@ -72,7 +72,12 @@ impl Encode for LampOpen<'_> {
 
 impl<'a> Decode<'a> for LampOpen<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
-        Ok(LampOpen { lamp: reader.get()?, shade: reader.get()?, name: reader.get()?, colours: reader.get()? })
+        Ok(LampOpen {
+            lamp: reader.get()?,
+            shade: reader.get()?,
+            name: reader.get()?,
+            colours: reader.get()?,
+        })
     }
 }
 

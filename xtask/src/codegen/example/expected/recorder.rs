@@ -2,7 +2,9 @@
 
 #![allow(clippy::too_many_arguments)]
 
-use crate::backend::{Brightness, ContextId, DeviceId, DevicePtr, Lamps, ObjectId, Paint, Result, Rooms, StreamId};
+use crate::backend::{
+    Brightness, ContextId, DeviceId, DevicePtr, Lamps, ObjectId, Paint, Result, Rooms, StreamId,
+};
 use outboard_wire::lamps::Shade;
 
 use crate::backend::Recorder;
@@ -50,14 +52,20 @@ impl Lamps for Recorder {
         name: &str,
         colours: &[u32],
     ) -> Result<(u32, u64)> {
-        self.outcome(
-            "lamp_open",
-            format_args!("ctx: {ctx:?}, lamp: {lamp:?}, shade: {shade:?}, name: {name:?}, colours: {colours:?}"),
-        )
+        self.outcome("lamp_open", format_args!("ctx: {ctx:?}, lamp: {lamp:?}, shade: {shade:?}, name: {name:?}, colours: {colours:?}"))
     }
 
-    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: StreamId) -> Result<()> {
-        self.outcome("lamp_switch", format_args!("ctx: {ctx:?}, lamp: {lamp:?}, on: {on:?}, stream: {stream:?}"))
+    fn lamp_switch(
+        &'static self,
+        ctx: ContextId,
+        lamp: ObjectId,
+        on: bool,
+        stream: StreamId,
+    ) -> Result<()> {
+        self.outcome(
+            "lamp_switch",
+            format_args!("ctx: {ctx:?}, lamp: {lamp:?}, on: {on:?}, stream: {stream:?}"),
+        )
     }
 
     fn lamp_paint(
@@ -77,11 +85,22 @@ impl Lamps for Recorder {
     }
 
     fn lamp_read(&'static self, ctx: ContextId, stream: StreamId, bytes: u32) -> Result<Vec<u8>> {
-        self.outcome("lamp_read", format_args!("ctx: {ctx:?}, stream: {stream:?}, bytes: {bytes:?}"))
+        self.outcome(
+            "lamp_read",
+            format_args!("ctx: {ctx:?}, stream: {stream:?}, bytes: {bytes:?}"),
+        )
     }
 
-    fn lamp_blink(&'static self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> Result<()> {
-        self.outcome("lamp_blink", format_args!("ctx: {ctx:?}, stream: {stream:?}, address: {address:?}"))
+    fn lamp_blink(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        address: DevicePtr,
+    ) -> Result<()> {
+        self.outcome(
+            "lamp_blink",
+            format_args!("ctx: {ctx:?}, stream: {stream:?}, address: {address:?}"),
+        )
     }
 
     fn lamp_forget(&'static self, lamp: ObjectId) -> Result<()> {

@@ -3,7 +3,9 @@
 #![deny(unconditional_recursion)]
 #![allow(unused_imports, clippy::too_many_arguments)]
 
-use crate::backend::{Brightness, ContextId, DeviceId, DevicePtr, Lamps, ObjectId, Paint, Result, Rooms, StreamId};
+use crate::backend::{
+    Brightness, ContextId, DeviceId, DevicePtr, Lamps, ObjectId, Paint, Result, Rooms, StreamId,
+};
 use outboard_wire::lamps::Shade;
 
 use crate::several::{Member, Several, one_server};
@@ -39,7 +41,13 @@ impl<S: Member> Lamps for Several<S> {
     }
 
     #[inline]
-    fn lamp_switch(&'static self, ctx: ContextId, lamp: ObjectId, on: bool, stream: StreamId) -> Result<()> {
+    fn lamp_switch(
+        &'static self,
+        ctx: ContextId,
+        lamp: ObjectId,
+        on: bool,
+        stream: StreamId,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.lamp_switch(ctx, lamp, on, stream)
     }
@@ -72,7 +80,12 @@ impl<S: Member> Lamps for Several<S> {
     }
 
     #[inline]
-    fn lamp_blink(&'static self, ctx: ContextId, stream: StreamId, address: DevicePtr) -> Result<()> {
+    fn lamp_blink(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        address: DevicePtr,
+    ) -> Result<()> {
         let server = self.server(ctx.server())?;
         server.lamp_blink(ctx, stream, address)
     }

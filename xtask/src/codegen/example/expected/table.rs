@@ -30,10 +30,16 @@ impl Table {
         // SAFETY: `Option<fn>` is a nullable pointer, and the caller says that the addresses are those of the functions named.
         unsafe {
             Table {
-                cuLampGetCount: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLampGetCount")),
+                cuLampGetCount: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLampGetCount",
+                )),
                 cuLampPaint: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLampPaint")),
-                cuLampSwitch: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLampSwitch")),
-                cuLampSwitch_v2: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLampSwitch_v2")),
+                cuLampSwitch: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLampSwitch",
+                )),
+                cuLampSwitch_v2: std::mem::transmute::<*const c_void, Option<_>>(find(
+                    c"cuLampSwitch_v2",
+                )),
                 cuLampWait: std::mem::transmute::<*const c_void, Option<_>>(find(c"cuLampWait")),
             }
         }

@@ -35,7 +35,12 @@ fn come(downloads: &mut Downloads, transfer: u64, index: u32, value: u8) -> bool
     true
 }
 
-fn open(downloads: &mut Downloads, number: u64, memory: &mut [u8], behind: Vec<u64>) -> Arc<Outcome> {
+fn open(
+    downloads: &mut Downloads,
+    number: u64,
+    memory: &mut [u8],
+    behind: Vec<u64>,
+) -> Arc<Outcome> {
     let outcome = Arc::default();
     let cut = Cut::new(memory.len() as u64, CHUNK).unwrap();
     downloads.open(number, cut, Place::from(memory.as_mut_ptr()), behind, &outcome);
@@ -43,7 +48,8 @@ fn open(downloads: &mut Downloads, number: u64, memory: &mut [u8], behind: Vec<u
 }
 
 proptest! {
-    /// In whatever order the chunks of downloads to the same memory come, it holds the last one's bytes once that has ended, and they end in order.
+    /// In whatever order the chunks of downloads to the same memory come, it holds the last one's
+    /// bytes once that has ended, and they end in order.
     #[test]
     fn the_last_download_stays(
         (count, chunks) in (1u64..6, 1u32..5),

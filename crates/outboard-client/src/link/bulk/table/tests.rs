@@ -57,7 +57,8 @@ fn a_cancelled_download_waits_for_what_was_sent() {
     let mut table = Table::default();
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(5 * u64::from(CHUNK), CHUNK).unwrap();
-    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+    let transfer =
+        table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
     table.downloads.cancel(transfer, 1);
     assert_eq!(outcome.get(), None, "its first chunk is still on its way");
     table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
@@ -93,7 +94,8 @@ fn a_chunk_that_broke_off_may_come_again() {
     let mut table = Table::default();
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
-    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+    let transfer =
+        table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
     table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
     assert!(table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().is_err());
     assert!(!table.downloads.end_chunk(transfer, 0, false));
@@ -107,7 +109,8 @@ fn memory_in_use_by_a_thread_is_not_given_back() {
     let mut table = Table::default();
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(2 * u64::from(CHUNK), CHUNK).unwrap();
-    let transfer = table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+    let transfer =
+        table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
     table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
     let (_, idle) = upload(&mut table, 1);
     let (_, busy) = upload(&mut table, 1);

@@ -27,14 +27,28 @@ fn it_is_known_who_has_an_exclusive_device_and_since_when() {
     door.come(request("b", &[0]), true, at(130)).unwrap();
     door.leave(first);
     let held = |door: &Admission| -> Vec<(u32, String, i64)> {
-        door.holders(4).into_iter().map(|held| (held.device, held.holder, held.since.as_second())).collect()
+        door.holders(4)
+            .into_iter()
+            .map(|held| (held.device, held.holder, held.since.as_second()))
+            .collect()
     };
-    assert_eq!(held(&door), [(1, "a".to_owned(), 60)], "it was never anybody else's; device 0 is for everybody");
+    assert_eq!(
+        held(&door),
+        [(1, "a".to_owned(), 60)],
+        "it was never anybody else's; device 0 is for everybody"
+    );
     let refused = door.come(request("c", &[1]), false, at(180)).unwrap_err();
-    assert!(refused.sentence.contains("another one has had it since 1970-01-01 00:01 UTC"), "{}", refused.sentence);
+    assert!(
+        refused.sentence.contains("another one has had it since 1970-01-01 00:01 UTC"),
+        "{}",
+        refused.sentence
+    );
     let waits = door.come(request("c", &[1]), true, at(180)).unwrap();
     door.leave(second);
-    assert_eq!((door.look(waits, at(240)), held(&door)), (Verdict::In, vec![(1, "c".to_owned(), 240)]));
+    assert_eq!(
+        (door.look(waits, at(240)), held(&door)),
+        (Verdict::In, vec![(1, "c".to_owned(), 240)])
+    );
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "a verdict just made")]
@@ -50,11 +64,19 @@ fn an_exclusive_device_goes_from_owner_to_owner_in_order() {
     let mut door = Admission::new(policy("shared,0=exclusive"));
     let first = door.come(request("a", &[0]), true, at(0)).unwrap();
     let own = door.come(request("a", &[]), true, at(0)).unwrap();
-    assert_eq!((door.look(first, at(0)), door.look(own, at(0))), (Verdict::In, Verdict::In), "one owner, two programs");
+    assert_eq!(
+        (door.look(first, at(0)), door.look(own, at(0))),
+        (Verdict::In, Verdict::In),
+        "one owner, two programs"
+    );
     let second = door.come(request("b", &[0]), true, at(0)).unwrap();
     let third = door.come(request("c", &[]), true, at(0)).unwrap();
     let elsewhere = door.come(request("c", &[1]), true, at(0)).unwrap();
-    assert_eq!([second, third, elsewhere].map(|one| place(door.look(one, at(0)))), [1, 2, 0], "device 1 is free");
+    assert_eq!(
+        [second, third, elsewhere].map(|one| place(door.look(one, at(0)))),
+        [1, 2, 0],
+        "device 1 is free"
+    );
     let again = door.come(request("a", &[0]), true, at(0)).unwrap();
     assert_eq!(place(door.look(again, at(0))), 0, "a process of the one who has it");
     door.leave(first);
@@ -79,7 +101,9 @@ fn who_is_at_the_owners_limit_keeps_nobody_else_out() {
     door.come(two("a"), true, at(0)).unwrap();
     let third = door.come(two("a"), true, at(0)).unwrap();
     match door.look(third, at(0)) {
-        Verdict::Waits { sentence, .. } => assert!(sentence.contains("a's program, a's program"), "{sentence}"),
+        Verdict::Waits { sentence, .. } => {
+            assert!(sentence.contains("a's program, a's program"), "{sentence}")
+        }
         Verdict::In => panic!("three sessions of an owner that may have two"),
     }
     let other = door.come(two("b"), true, at(0)).unwrap();
@@ -87,7 +111,11 @@ fn who_is_at_the_owners_limit_keeps_nobody_else_out() {
     let refused = door.come(two("a"), false, at(0)).unwrap_err();
     assert_eq!(refused.code, RefusalCode::OverLimit);
     let refused = door.come(two("c"), false, at(0)).unwrap_err();
-    assert!(refused.code == RefusalCode::Busy && !refused.sentence.contains("program"), "{}", refused.sentence);
+    assert!(
+        refused.code == RefusalCode::Busy && !refused.sentence.contains("program"),
+        "{}",
+        refused.sentence
+    );
     door.leave(first);
     assert_eq!(place(door.look(third, at(0))), 0);
 }
@@ -126,7 +154,9 @@ fn the_queue_has_an_end() {
     let mut door = Admission::new(Policy { queue: 1, ..policy("exclusive") });
     door.come(request("a", &[]), true, at(0)).unwrap();
     let waits = door.come(request("b", &[]), true, at(0)).unwrap();
-    assert!(door.come(request("c", &[]), true, at(0)).unwrap_err().sentence.contains("queue is full"));
+    assert!(
+        door.come(request("c", &[]), true, at(0)).unwrap_err().sentence.contains("queue is full")
+    );
     door.leave(waits);
     assert!(door.come(request("c", &[]), true, at(0)).is_ok());
 }

@@ -79,7 +79,8 @@ impl Frame {
     /// # Safety
     /// Only to be used while the frame has not [come](Self::has_come).
     unsafe fn bytes(&self) -> &'static [u8] {
-        // SAFETY: whoever sent the chunk promised that its bytes are valid for reads until `sent` is called; without bytes, any pointer will do.
+        // SAFETY: whoever sent the chunk promised that its bytes are valid for reads until `sent`
+        // is called; without bytes, any pointer will do.
         unsafe { std::slice::from_raw_parts(self.from, self.header.len as usize) }
     }
 }
@@ -142,7 +143,8 @@ impl Lane {
         self.number.is_some()
     }
 
-    /// Ends the connection for the client's attempt of that number, and waits until nothing is read from it. Whether the attempt is the newest.
+    /// Ends the connection for the client's attempt of that number, and waits until nothing is read
+    /// from it. Whether the attempt is the newest.
     pub(super) fn stop(&self, attempt: u64) -> io::Result<bool> {
         let mut reading = lock(&self.reading);
         if attempt <= reading.attempt {
@@ -150,12 +152,14 @@ impl Lane {
         }
         reading.attempt = attempt;
         self.down(&*reading.stream);
-        let stopped = self.changed.wait_timeout_while(reading, STOPPING, |reading| !reading.stopped);
+        let stopped =
+            self.changed.wait_timeout_while(reading, STOPPING, |reading| !reading.stopped);
         let (reading, _) = stopped.unwrap_or_else(std::sync::PoisonError::into_inner);
         if reading.stopped { Ok(true) } else { Err(io::Error::other("its thread is busy")) }
     }
 
-    /// Goes on over another connection, with a client that has received `received` frames. Returns those it has, which need not be kept.
+    /// Goes on over another connection, with a client that has received `received` frames. Returns
+    /// those it has, which need not be kept.
     pub(super) fn go_on(
         &self,
         stream: Arc<dyn Stream>,
@@ -164,8 +168,10 @@ impl Lane {
     ) -> io::Result<Vec<Frame>> {
         let mut writing = lock(&self.write);
         let mut kept = lock(&self.kept);
-        let nonsense = "the client says that it has received what was not sent, or lacks what it had";
-        let gone: Vec<Frame> = kept.resume(received).ok_or_else(|| io::Error::other(nonsense))?.collect();
+        let nonsense =
+            "the client says that it has received what was not sent, or lacks what it had";
+        let gone: Vec<Frame> =
+            kept.resume(received).ok_or_else(|| io::Error::other(nonsense))?.collect();
         self.again.store(kept.has_again(), Ordering::Release);
         drop(kept);
         let own = self.receipts.tell();
@@ -202,7 +208,8 @@ impl Lane {
     pub(super) fn catch_up(&self, writing: &mut Writing) {
         loop {
             let next = lock(&self.kept).next_again().map(|frame| {
-                // SAFETY: whoever is told that it has come waits for the right to write first, which is held here.
+                // SAFETY: whoever is told that it has come waits for the right to write first,
+                // which is held here.
                 (frame.header, unsafe { frame.bytes() })
             });
             match next {
@@ -217,7 +224,8 @@ impl Lane {
         }
     }
 
-    /// Writes a frame, which is kept if it may have to be sent again. Without a connection it is sent when there is one.
+    /// Writes a frame, which is kept if it may have to be sent again. Without a connection it is
+    /// sent when there is one.
     pub(super) fn put(&self, writing: &mut Writing, frame: Frame) -> io::Result<()> {
         let header = frame.header;
         // SAFETY: see below.
@@ -252,14 +260,20 @@ impl Lane {
     }
 
     fn acknowledge(&self, writing: &mut Writing) {
-        self.write(writing, &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 }, &[]);
+        self.write(
+            writing,
+            &LaneHeader { kind: LaneKind::Acknowledge, transfer: 0, index: 0, len: 0 },
+            &[],
+        );
     }
 
     /// The client has received so many frames: the low half of the number.
     pub(super) fn acknowledged(&self, low: u32) -> io::Result<()> {
         let (gone, none_left) = {
             let mut kept = lock(&self.kept);
-            let gone = kept.acknowledged(low).ok_or_else(|| invalid("what was not sent was acknowledged"))?;
+            let gone = kept
+                .acknowledged(low)
+                .ok_or_else(|| invalid("what was not sent was acknowledged"))?;
             let gone: Vec<Frame> = gone.collect();
             (gone, kept.is_empty())
         };
@@ -287,8 +301,9 @@ impl Lane {
         }
     }
 
-    /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes. Whoever gives the right to write back calls this:
-    /// what was owed meanwhile is told by nobody else.
+    /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes.
+    /// Whoever gives the right to write back calls this: what was owed meanwhile is told by nobody
+    /// else.
     pub(super) fn settle(&self, wake: impl Fn()) {
         while self.receipts.owes() {
             let Some(mut writing) = self.try_write() else { return };

@@ -1,7 +1,8 @@
 //! The lanes and their threads: one that reads and one that writes for each.
 //!
-//! A lane outlives its connection if the client can go on with another: what was sent is kept until the client has it, and sent again first of
-//! all. What was received in part is received once more, into the same place.
+//! A lane outlives its connection if the client can go on with another: what was sent is kept until
+//! the client has it, and sent again first of all. What was received in part is received once more,
+//! into the same place.
 
 use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -30,8 +31,8 @@ pub(super) fn start(inner: &Arc<Inner>, stream: Arc<dyn Stream>) -> io::Result<(
     start_threads(inner, Lane::new(stream, None))
 }
 
-/// Takes a lane into use, or goes on with one over another connection. `welcome` is told how many frames have been received, and returns what
-/// the client is told.
+/// Takes a lane into use, or goes on with one over another connection. `welcome` is told how many
+/// frames have been received, and returns what the client is told.
 pub(super) fn resume(
     inner: &Arc<Inner>,
     stream: Arc<dyn Stream>,
@@ -136,15 +137,18 @@ impl Inner {
         }
     }
 
-    /// Reads a chunk to where it belongs; whether that is known. If it does not come whole, it is as if it had not begun to come.
+    /// Reads a chunk to where it belongs; whether that is known. If it does not come whole, it is
+    /// as if it had not begun to come.
     fn take_chunk(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<bool> {
         self.wait_for_announcement(header.transfer);
-        let begin = lock(&self.table).begin(header.transfer, header.index, header.len).map_err(invalid)?;
+        let begin =
+            lock(&self.table).begin(header.transfer, header.index, header.len).map_err(invalid)?;
         let come = match begin {
             Begin::Into(sink) => {
                 let slot = sink.slot(header.index, header.len);
-                // SAFETY: the sink promises that the slot of a granted chunk is valid for writes of its length
-                // and unused until `filled`; the table has checked that the chunk is granted and new.
+                // SAFETY: the sink promises that the slot of a granted chunk is valid for writes of
+                // its length and unused until `filled`; the table has checked that the chunk is
+                // granted and new.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(slot, header.len as usize) };
                 read_exact(stream, bytes).map(|()| sink.filled(header.index))
             }
@@ -166,7 +170,10 @@ impl Inner {
         }
         let mut body = vec![0; len];
         read_exact(stream, &mut body)?;
-        self.requests.answered(header.transfer, len).ok_or_else(nobody)?.deliver(header.index, body);
+        self.requests
+            .answered(header.transfer, len)
+            .ok_or_else(nobody)?
+            .deliver(header.index, body);
         Ok(false)
     }
 
@@ -179,7 +186,8 @@ impl Inner {
             if left.is_zero() {
                 return;
             }
-            table = self.announced.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+            table =
+                self.announced.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -187,7 +195,9 @@ impl Inner {
         let came = lock(&self.table).finish(transfer);
         match came {
             Came::Some => return,
-            Came::AllThrownAway => self.say(LaneHeader { kind: LaneKind::Done, transfer, index: 1, len: 0 }),
+            Came::AllThrownAway => {
+                self.say(LaneHeader { kind: LaneKind::Done, transfer, index: 1, len: 0 })
+            }
             Came::All => {}
         }
         // The client may wait until it need not keep the bytes any longer.
@@ -227,7 +237,8 @@ impl Inner {
         let begin = lock(&self.table).begin(chunk.transfer, chunk.index, len)?;
         if let Begin::Into(sink) = begin {
             let slot = sink.slot(chunk.index, len);
-            // SAFETY: as in `take_chunk`: the slot is valid for `len` bytes; parked bytes are elsewhere.
+            // SAFETY: as in `take_chunk`: the slot is valid for `len` bytes; parked bytes are
+            // elsewhere.
             unsafe { std::ptr::copy_nonoverlapping(chunk.bytes.as_ptr(), slot, chunk.bytes.len()) };
             sink.filled(chunk.index);
         }
@@ -274,17 +285,23 @@ impl Inner {
     /// Something has been added to what is to be written.
     pub(super) fn tell_a_writer(&self) {
         // The one that is told may have no connection.
-        if self.lanes().iter().all(|lane| lane.is_up()) { self.work.ring_one() } else { self.work.ring_all() }
+        if self.lanes().iter().all(|lane| lane.is_up()) {
+            self.work.ring_one()
+        } else {
+            self.work.ring_all()
+        }
     }
 
-    /// Writes a small chunk in this thread, on the first lane that is free: waking another thread would take longer.
-    /// Hands the chunk back if it is large or all lanes are busy.
+    /// Writes a small chunk in this thread, on the first lane that is free: waking another thread
+    /// would take longer. Hands the chunk back if it is large or all lanes are busy.
     pub(super) fn write_small(&self, chunk: Chunk) -> Option<Chunk> {
         if chunk.header.len > SMALL || self.pace.is_some() {
             return Some(chunk);
         }
         let lanes = self.lanes();
-        let Some((lane, mut writing)) = lanes.iter().find_map(|lane| Some((lane, lane.try_write()?))) else {
+        let Some((lane, mut writing)) =
+            lanes.iter().find_map(|lane| Some((lane, lane.try_write()?)))
+        else {
             return Some(chunk);
         };
         self.put(lane, &mut writing, chunk.into());
@@ -314,7 +331,8 @@ impl Inner {
             }
         }
         drop(lanes);
-        // All are busy: their writers look again when done. Unless one was between two frames just now.
+        // All are busy: their writers look again when done. Unless one was between two frames just
+        // now.
         self.tell_a_writer();
     }
 }

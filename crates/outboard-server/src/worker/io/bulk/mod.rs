@@ -1,8 +1,10 @@
-//! The worker's half of bulk transfers: from lanes into staging memory, and from staging memory onto lanes.
+//! The worker's half of bulk transfers: from lanes into staging memory, and from staging memory
+//! onto lanes.
 //!
-//! The command that announces a transfer may be dispatched before or after its first bytes arrive. Bytes that are
-//! early wait a moment for their command, and are then parked in ordinary memory, so that they hold up nothing behind
-//! them on their lane: what is behind them may be what the dispatcher waits for.
+//! The command that announces a transfer may be dispatched before or after its first bytes arrive.
+//! Bytes that are early wait a moment for their command, and are then parked in ordinary memory, so
+//! that they hold up nothing behind them on their lane: what is behind them may be what the
+//! dispatcher waits for.
 
 mod lane;
 mod lanes;
@@ -26,10 +28,12 @@ use table::Table;
 /// Where the chunks of an incoming transfer go.
 ///
 /// # Safety
-/// For every chunk whose index has been granted, [`slot`](Self::slot) must return memory that is valid for writes of
-/// `len` bytes, and that nothing else uses, until [`filled`](Self::filled) is called with the same index.
+/// For every chunk whose index has been granted, [`slot`](Self::slot) must return memory that is
+/// valid for writes of `len` bytes, and that nothing else uses, until [`filled`](Self::filled) is
+/// called with the same index.
 pub unsafe trait Sink: Send + Sync {
-    /// Where chunk `index`, of `len` bytes, is to go. Called in any order, from any thread, and again if a chunk has not come whole.
+    /// Where chunk `index`, of `len` bytes, is to go. Called in any order, from any thread, and
+    /// again if a chunk has not come whole.
     fn slot(&self, index: u32, len: u32) -> *mut u8;
 
     /// The chunk is there.
@@ -73,7 +77,8 @@ struct Chunk {
     sent: Box<dyn FnOnce() + Send>,
 }
 
-// SAFETY: whoever made the chunk promised that `from` stays valid until `sent` is called, in whatever thread.
+// SAFETY: whoever made the chunk promised that `from` stays valid until `sent` is called, in
+// whatever thread.
 unsafe impl Send for Chunk {}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,8 +122,9 @@ impl Bulk {
         lanes::start(&self.inner, stream)
     }
 
-    /// Takes a lane into use that goes on where an earlier connection stopped, or that may go on over a later one. `welcome` is told how many
-    /// frames have been received, and returns what the client is told.
+    /// Takes a lane into use that goes on where an earlier connection stopped, or that may go on
+    /// over a later one. `welcome` is told how many frames have been received, and returns what the
+    /// client is told.
     pub(super) fn resume_lane(
         &self,
         stream: Arc<dyn Stream>,
@@ -140,17 +146,19 @@ impl Bulk {
         &self.inner.requests
     }
 
-    /// A command announced transfer `transfer` towards the worker: its chunks go to `sink`, the cut's
-    /// [`window`](Cut::window) at once, the others as they are [`grant`](Self::grant)ed. When all have come, the sink is
-    /// dropped; say [`done`](Self::done) when its memory is free for other transfers.
+    /// A command announced transfer `transfer` towards the worker: its chunks go to `sink`, the
+    /// cut's [`window`](Cut::window) at once, the others as they are [`grant`](Self::grant)ed. When
+    /// all have come, the sink is dropped; say [`done`](Self::done) when its memory is free for
+    /// other transfers.
     ///
     /// An error means that the client broke the rules.
     pub fn receive(&self, transfer: u64, cut: Cut, sink: Arc<dyn Sink>) -> Result<(), ChunkError> {
         self.announce(transfer, cut, cut.window(), Some(sink))
     }
 
-    /// A command announced a transfer towards the worker whose bytes the client sends when it is asked for them; its window of chunks may come then. They
-    /// are thrown away unless they have a [place](Self::place).
+    /// A command announced a transfer towards the worker whose bytes the client sends when it is
+    /// asked for them; its window of chunks may come then. They are thrown away unless they have a
+    /// [place](Self::place).
     ///
     /// An error means that the client broke the rules.
     pub fn expect(&self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
@@ -159,19 +167,27 @@ impl Bulk {
         Ok(())
     }
 
-    /// The chunks of a transfer that was [expected](Self::expect) go to `sink`. As for [`receive`](Self::receive), otherwise.
+    /// The chunks of a transfer that was [expected](Self::expect) go to `sink`. As for
+    /// [`receive`](Self::receive), otherwise.
     pub fn place(&self, transfer: u64, sink: Arc<dyn Sink>) {
         lock(&self.inner.table).place(transfer, sink);
     }
 
-    /// A command announced a transfer that cannot be carried out: its chunks are read and thrown away.
+    /// A command announced a transfer that cannot be carried out: its chunks are read and thrown
+    /// away.
     pub fn discard(&self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
         self.announce(transfer, cut, cut.count(), None)?;
         self.inner.say(LaneHeader { kind: LaneKind::Grant, transfer, index: cut.count(), len: 0 });
         Ok(())
     }
 
-    fn announce(&self, transfer: u64, cut: Cut, granted: u32, sink: Option<Arc<dyn Sink>>) -> Result<(), ChunkError> {
+    fn announce(
+        &self,
+        transfer: u64,
+        cut: Cut,
+        granted: u32,
+        sink: Option<Arc<dyn Sink>>,
+    ) -> Result<(), ChunkError> {
         let parked = lock(&self.inner.table).announce(transfer, cut, granted, sink)?;
         self.inner.announced.notify_all();
         for chunk in parked {
@@ -186,14 +202,22 @@ impl Bulk {
         self.inner.say(LaneHeader { kind: LaneKind::Grant, transfer, index: granted, len: 0 });
     }
 
-    /// The staging memory of a transfer towards the worker is free again. `well`: all of its bytes are where they belong.
+    /// The staging memory of a transfer towards the worker is free again. `well`: all of its bytes
+    /// are where they belong.
     pub fn done(&self, transfer: u64, well: bool) {
         lock(&self.inner.table).release(transfer);
-        self.inner.say(LaneHeader { kind: LaneKind::Done, transfer, index: (!well).into(), len: 0 });
+        self.inner.say(LaneHeader {
+            kind: LaneKind::Done,
+            transfer,
+            index: (!well).into(),
+            len: 0,
+        });
     }
 
-    /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`; a small one in this thread, if it `has_time`. Calls `sent` when
-    /// they are needed no longer, in whatever thread: when the client has them or, if a lost lane ends the session, when they have been read.
+    /// Sends chunk `index` of a transfer towards the client: the `len` bytes at `from`; a small one
+    /// in this thread, if it `has_time`. Calls `sent` when they are needed no longer, in whatever
+    /// thread: when the client has them or, if a lost lane ends the session, when they have been
+    /// read.
     ///
     /// # Safety
     /// The bytes must stay valid for reads until `sent` is called.
@@ -215,7 +239,8 @@ impl Bulk {
         }
     }
 
-    /// Of a transfer towards the client, `sent` chunks were given to [`send`](Self::send), and no more will be.
+    /// Of a transfer towards the client, `sent` chunks were given to [`send`](Self::send), and no
+    /// more will be.
     pub fn cancel(&self, transfer: u64, sent: u32) {
         self.inner.say(LaneHeader { kind: LaneKind::Cancelled, transfer, index: sent, len: 0 });
     }

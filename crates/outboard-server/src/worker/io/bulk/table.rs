@@ -51,11 +51,14 @@ pub(super) enum Came {
 impl Table {
     /// A transfer is announced whose bytes will be asked for: no chunk of it can have come.
     pub(super) fn expect(&mut self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
-        if self.incoming.contains_key(&transfer) || self.parked.iter().any(|parked| parked.transfer == transfer) {
+        if self.incoming.contains_key(&transfer)
+            || self.parked.iter().any(|parked| parked.transfer == transfer)
+        {
             return Err(ChunkError::Twice { index: 0 });
         }
         self.release(transfer);
-        self.incoming.insert(transfer, Incoming { expected: Expected::new(cut, cut.window()), sink: None });
+        self.incoming
+            .insert(transfer, Incoming { expected: Expected::new(cut, cut.window()), sink: None });
         Ok(())
     }
 
@@ -81,7 +84,8 @@ impl Table {
         self.staging_bytes += cut.staging();
         self.staging.insert(transfer, cut.staging());
         self.incoming.insert(transfer, Incoming { expected: Expected::new(cut, granted), sink });
-        let early: Vec<Parked> = self.parked.extract_if(.., |parked| parked.transfer == transfer).collect();
+        let early: Vec<Parked> =
+            self.parked.extract_if(.., |parked| parked.transfer == transfer).collect();
         self.parked_bytes -= early.iter().map(|parked| parked.bytes.len()).sum::<usize>();
         Ok(early)
     }
@@ -101,7 +105,12 @@ impl Table {
         }
     }
 
-    pub(super) fn begin(&mut self, transfer: u64, index: u32, len: u32) -> Result<Begin, ChunkError> {
+    pub(super) fn begin(
+        &mut self,
+        transfer: u64,
+        index: u32,
+        len: u32,
+    ) -> Result<Begin, ChunkError> {
         let Some(incoming) = self.incoming.get_mut(&transfer) else { return Ok(Begin::Unknown) };
         incoming.expected.begin(index, len)?;
         Ok(incoming.sink.as_ref().map_or(Begin::ThrowAway, |sink| Begin::Into(Arc::clone(sink))))
@@ -141,7 +150,8 @@ impl Table {
         self.parked_bytes -= len;
     }
 
-    /// Parks a chunk for which room was made; hands it back if its transfer has been announced meanwhile.
+    /// Parks a chunk for which room was made; hands it back if its transfer has been announced
+    /// meanwhile.
     pub(super) fn park(&mut self, chunk: Parked) -> Option<Parked> {
         if self.is_announced(chunk.transfer) {
             self.parked_bytes -= chunk.bytes.len();
