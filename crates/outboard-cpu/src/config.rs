@@ -7,6 +7,7 @@
 //! | `OUTBOARD_CPU_MEMORY` | bytes of memory of each device; K, M, G multiply by 1024 | half of the machine's, at most 16 GiB |
 //! | `OUTBOARD_CPU_DRIVER_VERSION` | the version that the driver says it has, such as 12040: functions that came later are not found | that of the interface |
 //! | `OUTBOARD_CPU_COMPILE_SECONDS` | the longest that compiling one program may take, 1 to 86,400 | 300 |
+//! | `OUTBOARD_CPU_QUEUE` | operations that a stream holds before a call that adds one waits, 16 to 65,536 | 65,536 |
 //! | `OUTBOARD_CPU_CHECKPOINT` | 1: another process of the user may suspend this one (`cuCheckpointProcess*`) | off |
 //! | `OUTBOARD_LOG` | if set, faults of kernels and refused images are told on the standard error | off |
 //!
@@ -21,6 +22,9 @@ use rustix::system::sysinfo;
 const MAX_DEVICES: usize = 16;
 const MAX_THREADS: usize = 1024;
 const MAX_SECONDS: usize = 86_400;
+/// What one call adds must find room.
+const MIN_QUEUED: usize = 16;
+const MAX_QUEUED: usize = 1 << 16;
 const MIB: u64 = 1 << 20;
 /// Runtimes of today work with no older driver.
 const OLDEST: u32 = 11000;
@@ -37,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) memory: u64,
     /// The longest that compiling one program may take.
     pub(crate) compile_time: Duration,
+    /// Operations that a stream holds before a call that adds one waits.
+    pub(crate) most_queued: usize,
     /// What `cuDriverGetVersion` gives.
     pub(crate) version: u32,
     pub(crate) log: bool,
@@ -67,6 +73,8 @@ impl Config {
                 .next_multiple_of(MIB),
             compile_time: count("OUTBOARD_CPU_COMPILE_SECONDS", MAX_SECONDS)
                 .map_or(EngineConfig::COMPILE_TIME, |seconds| Duration::from_secs(seconds as u64)),
+            most_queued: count("OUTBOARD_CPU_QUEUE", MAX_QUEUED)
+                .map_or(MAX_QUEUED, |operations| operations.max(MIN_QUEUED)),
             version: version.unwrap_or(outboard_abi::CUDA_VERSION),
             log: variable("OUTBOARD_LOG").is_some_and(|text| !text.is_empty() && text != "0"),
         }
@@ -117,6 +125,7 @@ mod tests {
             threads: 6,
             memory: 4 << 30,
             compile_time: EngineConfig::COMPILE_TIME,
+            most_queued: MAX_QUEUED,
             version: outboard_abi::CUDA_VERSION,
             log: false,
         };
@@ -127,6 +136,7 @@ mod tests {
             ("OUTBOARD_CPU_THREADS", "0"),
             ("OUTBOARD_CPU_MEMORY", "lots"),
             ("OUTBOARD_CPU_COMPILE_SECONDS", "0"),
+            ("OUTBOARD_CPU_QUEUE", "65537"),
         ];
         assert_eq!(config(&nonsense, 8 << 30), expected);
     }

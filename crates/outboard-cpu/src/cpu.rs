@@ -57,33 +57,7 @@ pub struct Cpu {
     pub(crate) graphs: crate::graph::Tables,
 }
 
-static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu {
-    faults: OnceLock::new(),
-    config: Config::from_environment(),
-    engines: OnceLock::new(),
-    starting: Mutex::new(()),
-    scheduler: Scheduler::new(fault),
-    host: HostMemory::default(),
-    contexts: Table::new(CUresult::CUDA_ERROR_INVALID_CONTEXT),
-    events: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
-    modules: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
-    functions: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
-    physical: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
-    mappings: Mappings::default(),
-    links: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
-    shares: Shares::default(),
-    arrays: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
-    mipmaps: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
-    references: crate::reference::TextureReferences::default(),
-    pools: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
-    default_pools: Mutex::default(),
-    pooled: Pooled::default(),
-    opened: OpenedMemory::default(),
-    windows: Windows::default(),
-    launches: AtomicU64::new(0),
-    attributes: Attributes::default(),
-    graphs: crate::graph::Tables::new(),
-});
+static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::new(Config::from_environment()));
 
 /// Has the process know that a context is faulted.
 fn fault(ctx: ContextId, error: CUresult) {
@@ -93,6 +67,37 @@ fn fault(ctx: ContextId, error: CUresult) {
 }
 
 impl Cpu {
+    /// A device that no program has used yet.
+    fn new(config: Config) -> Cpu {
+        Cpu {
+            faults: OnceLock::new(),
+            engines: OnceLock::new(),
+            starting: Mutex::new(()),
+            scheduler: Scheduler::new(fault, config.most_queued),
+            host: HostMemory::default(),
+            contexts: Table::new(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+            events: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            modules: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            functions: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            physical: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            mappings: Mappings::default(),
+            links: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            shares: Shares::default(),
+            arrays: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            mipmaps: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            references: crate::reference::TextureReferences::default(),
+            pools: Table::new(CUresult::CUDA_ERROR_INVALID_HANDLE),
+            default_pools: Mutex::default(),
+            pooled: Pooled::default(),
+            opened: OpenedMemory::default(),
+            windows: Windows::default(),
+            launches: AtomicU64::new(0),
+            attributes: Attributes::default(),
+            graphs: crate::graph::Tables::new(),
+            config,
+        }
+    }
+
     /// The one instance.
     pub fn get() -> &'static Cpu {
         &CPU

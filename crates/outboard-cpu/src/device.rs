@@ -312,6 +312,7 @@ mod tests {
             threads: 4,
             memory: 1 << 30,
             compile_time: outboard_simt::EngineConfig::COMPILE_TIME,
+            most_queued: 1 << 10,
             version: 13000,
             log: false,
         };

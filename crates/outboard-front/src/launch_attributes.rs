@@ -25,8 +25,8 @@ impl Extras {
             let value = unsafe { attribute.value.pad }.map(|byte| byte as u8);
             match attribute.id {
                 L::CU_LAUNCH_ATTRIBUTE_IGNORE => {}
-                // SAFETY: the attribute's id says which member is set.
                 L::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
+                    // SAFETY: the attribute's id says which member is set.
                     extras.cooperative = unsafe { attribute.value.cooperative } != 0
                 }
                 id if PLAIN_ATTRIBUTES.contains(&id.0) => extras.attributes.push((id.0, value)),

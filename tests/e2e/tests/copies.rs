@@ -37,3 +37,12 @@ fn a_graph_that_is_changed_again_and_again_does_not_fill_the_servers_memory() {
     let used = used_behind("graph_steady", "changed");
     assert!(used < 300, "the worker has {used} MiB in memory");
 }
+
+/// Where a stream that stands still takes few operations before a caller waits, as NVIDIA's driver
+/// has it, copies queued in it hold up no other stream.
+#[test]
+fn queued_copies_do_not_fill_a_stream_that_stands_still() {
+    let server = Server::start_with(&[], &[("OUTBOARD_CPU_QUEUE", "700")]);
+    let said = Program::new("queued_copies").env("OUTBOARD_TRANSPORT", "tcp").through(&server);
+    assert!(said.status.success(), "{}\n{}{}", said.status, said.stdout, said.stderr);
+}

@@ -228,11 +228,8 @@ fn before_initialisation_calls_say_so_and_tables_are_there() {
     // SAFETY: valid arguments.
     assert_eq!(unsafe { get(&raw mut table, &[7; 16]) }, INVALID_VALUE, "an unknown table");
     // SAFETY: valid arguments.
-    assert_eq!(
-        unsafe { get(&raw mut table, b"outboard-parts-1") },
-        INVALID_VALUE,
-        "for what checks accesses"
-    );
+    let parts = unsafe { get(&raw mut table, b"outboard-parts-1") };
+    assert_eq!(parts, INVALID_VALUE, "for what checks accesses");
     let library = load("cpu");
     // SAFETY: the function has this type.
     let get: Symbol<'_, GetExportTable> = unsafe { library.get(b"cuGetExportTable").unwrap() };

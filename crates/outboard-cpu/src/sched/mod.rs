@@ -56,10 +56,12 @@ pub(crate) struct Scheduler {
     poll_there: Condvar,
     /// Told when work of a context fails, before anything that waits for it goes on.
     on_failure: fn(ContextId, CUresult),
+    /// Pieces of work that a lane holds before a caller waits.
+    most_queued: usize,
 }
 
 impl Scheduler {
-    pub(crate) fn new(on_failure: fn(ContextId, CUresult)) -> Scheduler {
+    pub(crate) fn new(on_failure: fn(ContextId, CUresult), most_queued: usize) -> Scheduler {
         let (work_there, poll_there) = (Condvar::new(), Condvar::new());
         Scheduler {
             state: Mutex::default(),
@@ -67,6 +69,7 @@ impl Scheduler {
             summons: AtomicUsize::new(0),
             poll_there,
             on_failure,
+            most_queued,
         }
     }
 
@@ -126,7 +129,7 @@ impl Scheduler {
         after: Option<Ticket>,
     ) -> Result<Ticket> {
         let mut state = self.state.lock();
-        if let Some(before) = state.must_wait_for(lane) {
+        if let Some(before) = state.must_wait_for(lane, self.most_queued) {
             drop(state);
             self.wait(before);
             state = self.state.lock();

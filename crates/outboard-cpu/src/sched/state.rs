@@ -10,9 +10,6 @@ use outboard_front::backend::{ContextId, ObjectId, Result};
 use super::{Lane, Signal, Ticket};
 use crate::work::Work;
 
-/// Work that a lane holds at most.
-pub(super) const MOST_QUEUED: usize = 1 << 16;
-
 /// Work in a lane.
 pub(super) struct Node {
     pub(super) work: Work,
@@ -180,10 +177,10 @@ impl State {
     }
 
     /// What has to be done before the lane takes more work: half of it, if it is full.
-    pub(super) fn must_wait_for(&self, lane: Lane) -> Option<Ticket> {
+    pub(super) fn must_wait_for(&self, lane: Lane, most_queued: usize) -> Option<Ticket> {
         let queue = self.lanes.get(&lane)?;
-        (queue.nodes.len() >= MOST_QUEUED)
-            .then(|| Ticket { lane, number: queue.submitted - MOST_QUEUED as u64 / 2 })
+        (queue.nodes.len() >= most_queued)
+            .then(|| Ticket { lane, number: queue.submitted - most_queued as u64 / 2 })
     }
 
     /// Registers who waits for work that is not done.

@@ -10,6 +10,7 @@ use super::{Lane, Scheduler, Ticket};
 use crate::work::{Condition, Word, Work};
 
 const CTX: ContextId = ContextId(1);
+const MOST_QUEUED: usize = 1 << 12;
 const LEGACY: Lane = Lane::Legacy(CTX);
 
 fn lane(number: u64) -> Lane {
@@ -18,7 +19,7 @@ fn lane(number: u64) -> Lane {
 
 /// A scheduler with blocking lanes 1 to 4 and the non-blocking lane 9.
 fn scheduler() -> &'static Scheduler {
-    let scheduler: &'static Scheduler = Box::leak(Box::new(Scheduler::new(|_, _| {})));
+    let scheduler: &'static Scheduler = Box::leak(Box::new(Scheduler::new(|_, _| {}, MOST_QUEUED)));
     scheduler.open(CTX);
     for number in 1..=4 {
         scheduler.add_lane(CTX, lane(number), true, number == 4).unwrap();
@@ -289,23 +290,20 @@ fn a_full_lane_has_who_submits_wait() {
     let (submitted, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (count, ran) = (Arc::clone(&submitted), Arc::clone(&done));
     let submitter = thread::spawn(move || {
-        for _ in 0..super::state::MOST_QUEUED + MORE {
+        for _ in 0..MOST_QUEUED + MORE {
             let ran = Arc::clone(&ran);
             let work = Work::Call(Box::new(move || _ = ran.fetch_add(1, Ordering::SeqCst)));
             scheduler.submit(CTX, lane(9), work, None).unwrap();
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
-    while submitted.load(Ordering::SeqCst) < super::state::MOST_QUEUED - 1 {
+    while submitted.load(Ordering::SeqCst) < MOST_QUEUED - 1 {
         thread::yield_now();
     }
     thread::sleep(std::time::Duration::from_millis(50));
-    assert!(
-        submitted.load(Ordering::SeqCst) <= super::state::MOST_QUEUED + 1
-            && !submitter.is_finished()
-    );
+    assert!(submitted.load(Ordering::SeqCst) <= MOST_QUEUED + 1 && !submitter.is_finished());
     gate.open();
     submitter.join().unwrap();
     scheduler.wait_all(scheduler.pending(CTX));
-    assert_eq!(done.load(Ordering::SeqCst), super::state::MOST_QUEUED + MORE);
+    assert_eq!(done.load(Ordering::SeqCst), MOST_QUEUED + MORE);
 }

@@ -108,9 +108,8 @@ impl Worker {
             Ok((slot, bytes, stream)) => {
                 self.wait(Wait::Stream(stream), answer, move |answer, outcome| {
                     // SAFETY: the wait is for the stream as it was behind the copy.
-                    answer.result(
-                        outcome.map(|()| CopyBoxOutReply { data: unsafe { slot.bytes(bytes) } }),
-                    );
+                    let reply = |()| CopyBoxOutReply { data: unsafe { slot.bytes(bytes) } };
+                    answer.result(outcome.map(reply));
                 });
             }
             Err(error) => answer.error(error),

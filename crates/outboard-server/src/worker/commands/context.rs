@@ -123,7 +123,7 @@ impl Worker {
         self.mapped.forget(self.ctx);
         self.slots.forget(self.ctx);
         if let Some(pool) = self.pools.remove(&self.ctx) {
-            pool.close();
+            pool.close(self.table);
         }
         self.shared_staging.forget(self.ctx);
         if self.current == self.ctx {

@@ -52,7 +52,7 @@ impl Worker {
         let context = self.objects.context(self.ctx)?;
         let pool = self.pools.entry(self.ctx).or_insert_with(|| staging::Pool::new(&self.staging));
         let replier = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        let (ctx, watcher) = (self.ctx, &self.watcher);
+        let (ctx, watcher, command) = (self.ctx, &self.watcher, self.commands);
         Ok(staging::Place {
             table: self.table,
             context: current(&context),
@@ -61,6 +61,7 @@ impl Worker {
             replier,
             ctx,
             watcher,
+            command,
         })
     }
 
@@ -274,9 +275,8 @@ impl CopyCommands for Worker {
             Ok((slot, stream)) => {
                 self.wait(Wait::Stream(stream), answer, move |answer, outcome| {
                     // SAFETY: the wait is for the stream as it was behind the copy.
-                    answer.result(
-                        outcome.map(|()| CopyOutReply { data: unsafe { slot.bytes(bytes) } }),
-                    );
+                    let reply = |()| CopyOutReply { data: unsafe { slot.bytes(bytes) } };
+                    answer.result(outcome.map(reply));
                 });
             }
             Err(error) => answer.error(error),

@@ -42,6 +42,9 @@ impl StreamCommands for Worker {
         self.order.ending(self.table, self.ctx, name)?;
         self.waits.ending(self.table, self.ctx, stream.get());
         self.chains.forget_stream(self.table, self.ctx, name);
+        if let Some(pool) = self.pools.get(&self.ctx) {
+            pool.leave_stream(self.table, stream.get());
+        }
         call!(self.table, cuStreamDestroy_v2(stream.get()))
     }
 

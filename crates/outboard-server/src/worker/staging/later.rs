@@ -17,18 +17,11 @@ use outboard_session::groups::Groups;
 
 use super::account::{Share, Ticket};
 use super::incoming::{Emptying, In, Reached};
-use super::memory::Piece;
+use super::line::Turn;
 use super::outgoing::{Copied, Filling, Out};
 use super::watch::{Moving, Step, Watched, What};
 use super::{Failed, Failing, Place, Queue, Target, Transfer};
 use crate::worker::io::{Bulk, Sink};
-use crate::worker::memops::{self, Operation};
-
-/// Words of its flags: the stream has come to it; its bytes are in staging memory; the stream has
-/// gone on.
-const REACHED: usize = 0;
-const COPIED: usize = 1;
-const PASSED: usize = 2;
 
 /// How the bytes of a copy to the device come.
 pub(super) enum Coming {
@@ -53,7 +46,7 @@ struct Later {
     bytes: Bytes,
     /// The copy in the stream of ours, but for that stream and its memory.
     queue: Queue,
-    flags: Piece,
+    turn: Turn,
     ticket: Ticket,
     bulk: Bulk,
     watcher: Arc<super::Watcher>,
@@ -77,8 +70,6 @@ enum Phase {
     Asked(Target),
     Starting(Started),
     Moving(Box<dyn Moving>),
-    /// The stream is to go on.
-    Leaving,
 }
 
 /// Says how a start went when it is dropped, whatever became of it.
@@ -101,14 +92,10 @@ impl Drop for Say {
 }
 
 impl Later {
-    fn is_set(&self, flag: usize) -> bool {
-        self.flags.view().flag(flag).load(Ordering::Acquire) > 0
-    }
-
     /// Lets the stream go on.
     fn let_on(&self) {
         if !self.copied.swap(true, Ordering::AcqRel) {
-            self.flags.view().flag(COPIED).store(1, Ordering::Release);
+            self.turn.end();
         }
     }
 
@@ -189,7 +176,7 @@ impl Waiting {
     /// Looks whether it is its turn, and has it started then.
     fn begin(&mut self) -> Step {
         let later = &self.later;
-        if !later.is_set(REACHED) {
+        if !later.turn.has_come() {
             return Step::ForDevice;
         }
         let share = match &later.bytes {
@@ -213,11 +200,9 @@ impl Waiting {
         Step::Moved
     }
 
-    /// The stream is to go on.
-    fn leave(&mut self) -> Step {
+    fn end(&self) -> Step {
         self.later.let_on();
-        self.phase = Phase::Leaving;
-        Step::Moved
+        Step::Ended
     }
 }
 
@@ -226,7 +211,7 @@ impl Watched for Waiting {
         match &mut self.phase {
             Phase::Asked(_) if self.gave_up => {
                 self.later.abandon();
-                self.leave()
+                self.end()
             }
             Phase::Asked(_) => self.begin(),
             Phase::Starting(started) => {
@@ -239,7 +224,7 @@ impl Watched for Waiting {
                     }
                     Some(Err(())) => {
                         self.later.abandon();
-                        self.leave()
+                        self.end()
                     }
                 }
             }
@@ -249,20 +234,13 @@ impl Watched for Waiting {
                 }
                 let step = moving.step();
                 if step == Step::Ended {
-                    return self.leave();
+                    return self.end();
                 }
                 if moving.is_copied() {
                     self.later.let_on();
                 }
                 step
             }
-            Phase::Leaving if self.later.is_set(PASSED) => Step::Ended,
-            Phase::Leaving if self.gave_up => {
-                // A device that comes to it yet finds what it waits for.
-                self.later.flags.lose();
-                Step::Ended
-            }
-            Phase::Leaving => Step::ForDevice,
         }
     }
 
@@ -335,18 +313,8 @@ fn queue(
         return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
     let ticket = place.pool.account().ticket();
-    let flags = place.pool.take(place.table, 0).map_err(Failed::NotStarted)?;
-    let view = flags.view();
-    let operations = [
-        Operation::Write(view.device_flag(REACHED), 1),
-        Operation::WaitAtLeast(view.device_flag(COPIED), 1),
-        Operation::Write(view.device_flag(PASSED), 1),
-    ];
-    if let Err(error) = memops::queue(place.table, place.stream, &operations) {
-        view.flag(COPIED).store(1, Ordering::Release);
-        flags.lose();
-        return Err(Failed::NotStarted(error));
-    }
+    let line = place.pool.line(place).map_err(Failed::NotStarted)?;
+    let turn = line.queue(place).map_err(Failed::NotStarted)?;
     let what = What {
         to_device: !matches!(bytes, Bytes::ToHost),
         way: "lanes",
@@ -355,8 +323,8 @@ fn queue(
     let later = Arc::new(Later {
         number,
         bytes,
-        queue: place.queue(groups, view),
-        flags,
+        queue: place.queue(groups, line.view()),
+        turn,
         ticket,
         bulk: place.bulk().clone(),
         watcher: Arc::clone(place.watcher),

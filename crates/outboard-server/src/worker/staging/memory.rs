@@ -18,7 +18,9 @@ use outboard_wire::DevicePtr;
 use outboard_wire::limits::WINDOW;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use super::Place;
 use super::account::{Account, Counted};
+use super::line::Line;
 use crate::worker::objects::Handle;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -112,6 +114,12 @@ impl Piece {
         // SAFETY: the piece lies within the block.
         let memory = unsafe { self.block.memory.add(self.offset) };
         View { memory, device: self.block.device.offset(self.offset as u64), bytes: self.bytes }
+    }
+
+    pub(super) fn flag(&self, index: usize) -> &AtomicU32 {
+        // SAFETY: the piece begins with room for flags, aligned, which are only ever accessed as
+        // atomics or by the device, and stays as long as this is borrowed.
+        unsafe { AtomicU32::from_ptr(self.view().flag(index).as_ptr()) }
     }
 
     /// The device may go on to use the piece: nobody else ever will.
@@ -211,7 +219,7 @@ impl Drop for Warming {
 
 /// Operations that a stream holds at most for copies whose turn has not come. The driver has a
 /// caller wait whose stream holds about a thousand of any kind.
-const MOST_OPERATIONS: usize = 512;
+const MOST_OPERATIONS: usize = 256;
 
 /// Operations that a stream holds for a copy, while this lives.
 pub(super) struct Held {
@@ -238,6 +246,10 @@ struct State {
     held: HashMap<usize, usize>,
     blocks: Vec<Arc<Block>>,
     warming: bool,
+    /// Of streams that have had copies which were started later.
+    lines: HashMap<usize, Arc<Line>>,
+    /// Of streams that the program has destroyed since.
+    left: Vec<Arc<Line>>,
     /// For copies that waited for memory: to the host, and to the device.
     own: [Option<Handle<outboard_abi::CUstream_st>>; 2],
 }
@@ -291,8 +303,34 @@ impl Pool {
         Ok(*own.insert(Handle::new(stream)))
     }
 
+    /// The line of a stream of this context, which is current.
+    pub(super) fn line(&self, place: &Place<'_>) -> Result<Arc<Line>, CUresult> {
+        let stream = place.stream as usize;
+        if let Some(line) = self.state().lines.get(&stream) {
+            return Ok(Arc::clone(line));
+        }
+        let line = Line::new(place, self.take(place.table, 0)?);
+        self.state().lines.insert(stream, Arc::clone(&line));
+        Ok(line)
+    }
+
+    /// The program is about to destroy a stream.
+    pub(crate) fn leave_stream(&self, table: &Table, stream: CUstream) {
+        let mut state = self.state();
+        state.left.retain(|line| !line.has_left());
+        if let Some(line) = state.lines.remove(&(stream as usize)) {
+            line.leave(table);
+            state.left.push(line);
+        }
+    }
+
     /// Gives blocks back that nobody uses. A context is current.
     pub(super) fn give_back(&self, table: &Table) {
+        {
+            let mut state = self.state();
+            state.left.retain(|line| !line.has_left());
+            state.lines.retain(|_, line| !line.is_idle(table));
+        }
         let unused: Vec<_> =
             self.state().blocks.extract_if(.., |block| Arc::strong_count(block) == 1).collect();
         for block in unused {
@@ -304,9 +342,12 @@ impl Pool {
     }
 
     /// The context is about to go.
-    pub(crate) fn close(&self) {
+    pub(crate) fn close(&self, table: &Table) {
         self.closed.store(true, Ordering::Release);
-        self.when_warm().blocks.clear();
+        let mut state = self.when_warm();
+        state.blocks.clear();
+        state.lines.drain().for_each(|(_, line)| line.close(table));
+        state.left.drain(..).filter(|line| !line.has_left()).for_each(|line| line.lose());
     }
 
     pub(super) fn is_closed(&self) -> bool {

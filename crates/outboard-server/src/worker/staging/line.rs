@@ -1,0 +1,161 @@
+//! The copies of one stream that are started when it has come to them, in their order.
+//!
+//! The driver has a caller wait whose stream holds about a thousand operations, so each of these
+//! copies takes as few as it can: the stream writes how far it has come, and waits until that many
+//! are done. A copy that lies directly behind another needs the wait only, as nothing else can hold
+//! up the stream between them.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outboard_abi::{CUctx_st, CUresult, CUstream_st};
+use outboard_driver::{Table, call};
+
+use super::Place;
+use super::memory::{Piece, View};
+use crate::worker::memops::{self, Operation};
+use crate::worker::objects::Handle;
+
+/// Words of a line's flags: the number of the copy to which the stream has come, and of the last
+/// copy that is done.
+const COME_TO: usize = 0;
+const DONE: usize = 1;
+/// The stream has passed all of them: written when the program destroys it.
+const LEFT: usize = 2;
+
+/// The copies of a stream.
+pub(super) struct Line {
+    context: Handle<CUctx_st>,
+    stream: Handle<CUstream_st>,
+    flags: Piece,
+    last: Mutex<Last>,
+}
+
+// SAFETY: a handle is a name; see `Handle`.
+unsafe impl Sync for Line {}
+
+/// The last copy of a line.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Last {
+    /// From 1 on; 0 if there was none yet.
+    number: u32,
+    /// The client's command that it came with, as the dispatcher counts commands.
+    command: u64,
+}
+
+/// A copy's place in a line.
+pub(super) struct Turn {
+    line: Arc<Line>,
+    number: u32,
+    /// It lies directly behind the copy before it.
+    follows: bool,
+}
+
+impl Line {
+    pub(super) fn new(place: &Place<'_>, flags: Piece) -> Arc<Line> {
+        let (context, stream) = (Handle::new(place.context), Handle::new(place.stream));
+        Arc::new(Line { context, stream, flags, last: Mutex::default() })
+    }
+
+    pub(super) fn view(&self) -> View {
+        self.flags.view()
+    }
+
+    fn flag(&self, index: usize) -> &AtomicU32 {
+        self.flags.flag(index)
+    }
+
+    /// Has the stream stand still, behind all that is in it, until the copy is done.
+    pub(super) fn queue(self: &Arc<Line>, place: &Place<'_>) -> Result<Turn, CUresult> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = last.number.wrapping_add(1);
+        let follows = last.number != 0 && last.command.wrapping_add(1) == place.command;
+        let view = self.view();
+        let come = Operation::Write(view.device_flag(COME_TO), number);
+        let wait = Operation::WaitAtLeast(view.device_flag(DONE), number);
+        let operations: &[Operation] = if follows { &[wait] } else { &[come, wait] };
+        memops::queue(place.table, place.stream, operations)?;
+        *last = Last { number, command: place.command };
+        Ok(Turn { line: Arc::clone(self), number, follows })
+    }
+
+    /// Whether the stream has passed all copies. Nobody queues another one meanwhile.
+    fn is_passed(&self, table: &Table) -> bool {
+        // A default stream is that of the current context.
+        let Ok(()) = call!(table, cuCtxPushCurrent_v2(self.context.get())) else { return false };
+        let passed = call!(table, cuStreamQuery(self.stream.get())).is_ok();
+        let mut context = core::ptr::null_mut();
+        call!(table, cuCtxPopCurrent_v2(&raw mut context)).is_ok() && passed
+    }
+
+    /// The context is about to go: the flags stay for good, unless the stream has passed all copies.
+    pub(super) fn close(&self, table: &Table) {
+        if !self.is_passed(table) {
+            self.lose();
+        }
+    }
+
+    /// The device may go on to use the flags: nobody else ever will.
+    pub(super) fn lose(&self) {
+        self.flags.lose();
+    }
+
+    /// The program destroys the stream, whose work goes on.
+    pub(super) fn leave(&self, table: &Table) {
+        let left = Operation::Write(self.view().device_flag(LEFT), 1);
+        if memops::queue(table, self.stream.get(), &[left]).is_err() {
+            self.lose();
+            self.flag(LEFT).store(1, Ordering::Release);
+        }
+    }
+
+    /// Whether a stream that was destroyed has passed all copies.
+    pub(super) fn has_left(&self) -> bool {
+        self.flag(LEFT).load(Ordering::Acquire) != 0
+    }
+
+    /// Whether no copy of the line is under way, and the stream has passed the last one.
+    pub(super) fn is_idle(self: &Arc<Line>, table: &Table) -> bool {
+        Arc::strong_count(self) == 1 && self.is_passed(table)
+    }
+}
+
+impl Turn {
+    /// Whether the stream has come to the copy.
+    pub(super) fn has_come(&self) -> bool {
+        if self.follows {
+            is_at_least(self.line.flag(DONE), self.number.wrapping_sub(1))
+        } else {
+            is_at_least(self.line.flag(COME_TO), self.number)
+        }
+    }
+
+    /// Lets the stream go on.
+    pub(super) fn end(&self) {
+        let later = |done: u32| is_later(self.number, done).then_some(self.number);
+        // An error says that the stream may go on already.
+        let _ = self.line.flag(DONE).fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+    }
+}
+
+fn is_at_least(flag: &AtomicU32, number: u32) -> bool {
+    !is_later(number, flag.load(Ordering::Acquire))
+}
+
+/// Whether one number comes after another, as the device compares them: they start anew behind the
+/// largest.
+fn is_later(number: u32, than: u32) -> bool {
+    number.wrapping_sub(than) as i32 > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_start_anew() {
+        assert!(is_later(1, 0) && !is_later(1, 1) && !is_later(0, 1));
+        assert!(is_later(0, u32::MAX) && is_later(5, u32::MAX - 5) && !is_later(u32::MAX, 3));
+        assert!(is_at_least(&AtomicU32::new(2), u32::MAX));
+    }
+}
