@@ -88,7 +88,8 @@ impl Line {
         call!(table, cuCtxPopCurrent_v2(&raw mut context)).is_ok() && passed
     }
 
-    /// The context is about to go: the flags stay for good, unless the stream has passed all copies.
+    /// The context is about to go: the flags stay for good, unless the stream has passed all
+    /// copies.
     pub(super) fn close(&self, table: &Table) {
         if !self.is_passed(table) {
             self.lose();
