@@ -163,6 +163,40 @@ static void behind_a_stream_that_stands_still(size_t bytes, int count) {
     CHECK(cudaFree(gate));
 }
 
+// The program may destroy a stream that stands still: its copies are made all the same, and those of
+// the next stream, which may get its handle, too.
+static void destroyed_while_they_stand_still(size_t bytes, int count, int streams) {
+    cudaStream_t moves;
+    CHECK(cudaStreamCreateWithFlags(&moves, cudaStreamNonBlocking));
+    unsigned *gate;
+    char *device, *host, *back;
+    CHECK(cudaMalloc(&gate, 4));
+    CHECK(cudaMemset(gate, 0, 4));
+    CHECK(cudaMalloc(&device, bytes * count));
+    CHECK(cudaMallocHost(&host, bytes * count));
+    CHECK(cudaMallocHost(&back, bytes * count));
+    for (int turn = 1; turn <= streams; turn++) {
+        unsigned *words = (unsigned *)host;
+        for (size_t word = 0; word < bytes * count / 4; word++) words[word] = (turn << 24) + (unsigned)word;
+        cudaStream_t still;
+        CHECK(cudaStreamCreateWithFlags(&still, cudaStreamNonBlocking));
+        CHECK_DRIVER(DRIVER(cuStreamWaitValue32)((CUstream)still, (CUdeviceptr)gate, turn, CU_STREAM_WAIT_VALUE_EQ));
+        for (int i = 0; i < count; i++) {
+            CHECK(cudaMemcpyAsync(device + i * bytes, host + i * bytes, bytes, cudaMemcpyHostToDevice, still));
+            CHECK(cudaMemcpyAsync(back + i * bytes, device + i * bytes, bytes, cudaMemcpyDeviceToHost, still));
+        }
+        CHECK(cudaStreamDestroy(still));
+        CHECK_DRIVER(DRIVER(cuStreamWriteValue32)((CUstream)moves, (CUdeviceptr)gate, turn, 0));
+        CHECK(cudaDeviceSynchronize());
+        expect(back, bytes * count, turn << 24, "copies of a stream that was destroyed");
+    }
+    CHECK(cudaFreeHost(host));
+    CHECK(cudaFreeHost(back));
+    CHECK(cudaFree(device));
+    CHECK(cudaFree(gate));
+    CHECK(cudaStreamDestroy(moves));
+}
+
 int main(int argc, char **argv) {
     // With an argument, only the part of that number.
     int only = argc > 1 ? atoi(argv[1]) : 0;
@@ -172,6 +206,7 @@ int main(int argc, char **argv) {
     if (only == 0 || only == 4) both_ways(8 * MIB, 16);
     if (only == 0 || only == 5) behind_a_stream_that_stands_still(32 * MIB, 8);
     if (only == 0 || only == 6) behind_a_stream_that_stands_still(MIB, 200);
+    if (only == 0 || only == 7) destroyed_while_they_stand_still(MIB, 100, 3);
     printf("queued copies are as they should be\n");
     return 0;
 }
