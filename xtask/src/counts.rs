@@ -58,7 +58,7 @@ const POSTED: [&str; 4] =
 /// Commands that a worker carries out, and the function that does.
 const COMMANDS: [&str; 6] =
     ["Launch", "EventRecord", "StreamWaitEvent", "Fill", "CopyIn", "StreamSynchronize"];
-const TAKE: &str = "outboard_server::worker::counted::Counted::take";
+const TAKE: &str = "outboard_worker::counted::Counted::take";
 /// What `call_cost` calls some of them.
 const CASES: [(&str, &str); 1] = [("cuCtxPushCurrent_v2", "cuCtxPushCurrent")];
 
@@ -159,7 +159,7 @@ pub(crate) fn build() -> Result<()> {
         "--package",
         "outboard-driver",
         "--package",
-        "outboard-server",
+        "outboard-worker",
     ]);
     util::run(cargo.args(["--example", "call_cost", "--example", "dispatch_cost"]))
 }

@@ -42,7 +42,7 @@ fn the_unit_is_hardened_and_lets_sessions_finish() {
     is("CapabilityBoundingSet", "");
     is("DevicePolicy", "closed");
     // The unit may ask of the server only what it does.
-    let server = source(&root().join("crates/outboard-server/src/supervisor"));
+    let server = source(&root().join("crates/outboard-supervisor/src"));
     let asks = |key: &str, word: &str| {
         settings.get(key).is_some_and(|values| values.join(" ").contains(word))
     };
@@ -56,8 +56,9 @@ fn the_unit_is_hardened_and_lets_sessions_finish() {
     );
     // A signal would be sent and nothing heard of what becomes of it.
     is("ExecReload", "/usr/local/bin/outboard upgrade --process $MAINPID");
-    let question = fs::read_to_string(root().join("crates/outboard-server/src/admin/upgrade.rs"))
-        .expect("it is there");
+    let question =
+        fs::read_to_string(root().join("crates/outboard-supervisor/src/admin/upgrade.rs"))
+            .expect("it is there");
     let limits: u64 = ["DECISION", "ARRIVAL", "LEAVING", "RESTART", "LATE"]
         .map(|name| limit(&question, name))
         .iter()

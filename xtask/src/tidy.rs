@@ -17,7 +17,9 @@ const LAYERS: &[&str] = &[
     "outboard-libcuda",
     "outboard-libnvml",
     "outboard-driver",
-    "outboard-server",
+    "outboard-control",
+    "outboard-worker",
+    "outboard-supervisor",
     "outboard-ptx",
     "outboard-simt",
     "outboard-cpu",
@@ -101,6 +103,19 @@ fn crates_depend_only_on_lower_layers() {
                     "{package} may not depend on {name}: the list of layers is from low to high"
                 );
             }
+        }
+    }
+}
+
+/// No client of the supervisor's can reach a driver there: it cannot even name one.
+#[test]
+fn the_supervisor_has_no_driver() {
+    for package in ["outboard-supervisor", "outboard-control"] {
+        let manifest = manifest(package);
+        let dependencies = manifest.get("dependencies").and_then(|value| value.as_table());
+        let dependencies = dependencies.expect("a crate has dependencies");
+        for driver in ["outboard-driver", "outboard-worker", "libloading"] {
+            assert!(!dependencies.contains_key(driver), "{package} may not depend on {driver}");
         }
     }
 }

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use outboard_client::target::{Target, VARIABLE};
-use outboard_server::admin::{Admin, beside};
-use outboard_server::supervisor::usual_folders;
+use outboard_supervisor::admin::{Admin, beside};
+use outboard_supervisor::usual_folders;
 use outboard_transport::{DEFAULT_PORT, Endpoint};
 use outboard_wire::Code;
 

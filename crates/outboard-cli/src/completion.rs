@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Command;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use outboard_server::admin::Session;
+use outboard_supervisor::admin::Session;
 use outboard_wire::{Code, plain};
 
 use crate::admin::{AdminArgs, sockets};
@@ -80,7 +80,7 @@ fn listed() -> Vec<Session> {
     };
     let admins = places
         .iter()
-        .filter_map(|path| outboard_server::admin::Admin::connect_for(path, PATIENCE).ok());
+        .filter_map(|path| outboard_supervisor::admin::Admin::connect_for(path, PATIENCE).ok());
     let listings = admins.filter_map(|mut admin| admin.listing().ok());
     listings
         .flat_map(|listing| listing.sessions)

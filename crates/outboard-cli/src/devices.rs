@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::{Target, Targets, VARIABLE};
-use outboard_server::admin::{Held, Session};
+use outboard_supervisor::admin::{Held, Session};
 use outboard_wire::platform::Device;
 use serde::Serialize;
 

@@ -9,9 +9,9 @@ use std::str::FromStr;
 use miette::{IntoDiagnostic, Result, WrapErr};
 use outboard_client::target::VARIABLE;
 use outboard_driver::{Library, call};
-use outboard_server::sandbox::{self, Sandbox};
-use outboard_server::worker::{self, Setup};
 use outboard_wire::Code;
+use outboard_worker::Setup;
+use outboard_worker::sandbox::{self, Sandbox};
 
 use crate::failure::Failure;
 use crate::{gpus, install};
@@ -184,7 +184,7 @@ pub(crate) fn work(
         Some((folder, limit)) => setup.with_image_cache(folder, limit),
         None => setup,
     };
-    worker::run(&sandbox, setup)
+    outboard_worker::run(&sandbox, setup)
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl ReportHandler for Plain {
 /// From now on errors are shown as [`Shown`] does; or plainly, if the server that this is to take
 /// the place of will pass them on.
 pub(crate) fn install_hook() {
-    if std::env::var_os(outboard_server::supervisor::LISTENS_AT).is_some() {
+    if std::env::var_os(outboard_supervisor::LISTENS_AT).is_some() {
         let _ = miette::set_hook(Box::new(|_| Box::new(Plain)));
         return;
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use outboard_server::image_cache::{ImageCache, ONE_OWNER};
+use outboard_worker::image_cache::{ImageCache, ONE_OWNER};
 
 /// The folder to use: the one given, or the usual one; `None` if images are not kept, or cannot be,
 /// which the log says.

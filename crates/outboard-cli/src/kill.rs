@@ -1,7 +1,7 @@
 //! `outboard kill`.
 
 use miette::{IntoDiagnostic, Result};
-use outboard_server::admin::Which;
+use outboard_supervisor::admin::Which;
 use serde::Serialize;
 
 use crate::admin;

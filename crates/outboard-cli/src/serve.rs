@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
-use outboard_server::auth::AuthError;
-use outboard_server::logs;
-use outboard_server::sandbox::{Mode, User};
-use outboard_server::supervisor::metrics::MetricsError;
-use outboard_server::supervisor::warm::Bounds;
-use outboard_server::supervisor::{self, Access, Config, ServeError, Socket, WorkerCommand};
+use outboard_supervisor::auth::AuthError;
+use outboard_supervisor::logs;
+use outboard_supervisor::metrics::MetricsError;
+use outboard_supervisor::warm::Bounds;
+use outboard_supervisor::{Access, Config, ServeError, Socket, WorkerCommand};
 use outboard_transport::DEFAULT_PORT;
+use outboard_worker::sandbox::{Mode, User};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::driver::Choice;
@@ -196,9 +196,10 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.resume.apply(&mut config);
     if args.standing.only_checks() {
         crate::driver::is_there(&driver)?;
-        return supervisor::could_serve(&config).map_err(|error| cannot_serve(&error).into());
+        return outboard_supervisor::could_serve(&config)
+            .map_err(|error| cannot_serve(&error).into());
     }
-    supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
+    outboard_supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
 }
 
 fn cannot_serve(error: &ServeError) -> Failure {

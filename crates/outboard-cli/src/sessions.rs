@@ -7,7 +7,7 @@ mod watch;
 use std::time::Duration;
 
 use miette::{IntoDiagnostic, Result};
-use outboard_server::admin::Held;
+use outboard_supervisor::admin::Held;
 
 pub(crate) use rates::{Rated, RatedSession, Rates};
 
@@ -123,7 +123,7 @@ fn kept(rated: &Rated) -> String {
 
 #[cfg(test)]
 mod tests {
-    use outboard_server::admin::{Listing, Memory, Session};
+    use outboard_supervisor::admin::{Listing, Memory, Session};
 
     use super::*;
 

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use outboard_server::suspend::{self, Action};
+use outboard_control::suspension::Action;
+use outboard_worker::suspend;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

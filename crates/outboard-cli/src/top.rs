@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use miette::{IntoDiagnostic, Result};
 use outboard_client::target::Target;
-use outboard_server::admin::Admin;
+use outboard_supervisor::admin::Admin;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! `outboard upgrade`.
 
 use miette::{IntoDiagnostic, Result};
-use outboard_server::admin::{UpgradeError, Upgraded};
+use outboard_supervisor::admin::{UpgradeError, Upgraded};
 use outboard_wire::Code;
 
 use crate::admin;

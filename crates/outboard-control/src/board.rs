@@ -37,29 +37,29 @@ struct Entry {
 
 /// A session as it stands on the board.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Session {
-    pub(crate) worker: u32,
-    pub(crate) process: u32,
-    pub(crate) machine: u64,
-    pub(crate) contexts: u64,
-    pub(crate) used: Vec<u64>,
-    pub(crate) held: Vec<u64>,
+pub struct Session {
+    pub worker: u32,
+    pub process: u32,
+    pub machine: u64,
+    pub contexts: u64,
+    pub used: Vec<u64>,
+    pub held: Vec<u64>,
 }
 
 impl Session {
     /// Whether it has a context on a device.
-    pub(crate) fn has_context(&self, ordinal: u32) -> bool {
+    pub fn has_context(&self, ordinal: u32) -> bool {
         self.contexts.checked_shr(ordinal).unwrap_or(0) & 1 != 0
     }
 
     /// Bytes of a device's memory that it uses, where its worker counts them.
-    pub(crate) fn used(&self, ordinal: u32) -> u64 {
+    pub fn used(&self, ordinal: u32) -> u64 {
         self.used.get(ordinal as usize).copied().unwrap_or(0)
     }
 }
 
 /// The board, mapped.
-pub(crate) struct Board {
+pub struct Board {
     entries: &'static [Entry],
     /// This worker's own entry and the machine of its client.
     own: Option<(&'static Entry, u64)>,
@@ -67,7 +67,7 @@ pub(crate) struct Board {
 
 impl Board {
     /// Makes one with room for so many sessions. The descriptor is for the workers.
-    pub(crate) fn create(sessions: usize) -> io::Result<(Board, OwnedFd)> {
+    pub fn create(sessions: usize) -> io::Result<(Board, OwnedFd)> {
         let memory =
             memfd_create("outboard-board", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, (sessions.max(1) * size_of::<Entry>()) as u64)?;
@@ -77,13 +77,13 @@ impl Board {
     }
 
     /// What it looks like: supervisors whose boards look the same can take over each other's.
-    pub(crate) fn layout(sessions: usize) -> String {
+    pub fn layout(sessions: usize) -> String {
         format!("1/{}/{}", size_of::<Entry>(), sessions.max(1))
     }
 
     /// Goes on with the board of an earlier supervisor, which a worker has kept. The layout must be
     /// known to be the same.
-    pub(crate) fn take_over(memory: OwnedFd, sessions: usize) -> io::Result<(Board, OwnedFd)> {
+    pub fn take_over(memory: OwnedFd, sessions: usize) -> io::Result<(Board, OwnedFd)> {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let bytes = (sessions.max(1) * size_of::<Entry>()) as u64;
         // A worker gone wrong could have kept something else.
@@ -129,12 +129,12 @@ impl Board {
     }
 
     /// The machine of this worker's client; 0 if it is not known.
-    pub(crate) fn own_machine(&self) -> u64 {
+    pub fn own_machine(&self) -> u64 {
         self.own.map_or(0, |(_, machine)| machine)
     }
 
     /// Writes down on which devices this session has contexts. What it used on others is forgotten.
-    pub(crate) fn show_contexts(&self, contexts: u64) {
+    pub fn show_contexts(&self, contexts: u64) {
         let Some((entry, _)) = self.own else { return };
         // Nobody else writes it.
         if entry.contexts.load(Ordering::Relaxed) != contexts {
@@ -148,7 +148,7 @@ impl Board {
     }
 
     /// Writes down how much of a device's memory this session uses.
-    pub(crate) fn show_used(&self, ordinal: u32, bytes: u64) {
+    pub fn show_used(&self, ordinal: u32, bytes: u64) {
         if let Some((entry, _)) = self.own
             && let Some(used) = entry.used.get(ordinal as usize)
         {
@@ -157,7 +157,7 @@ impl Board {
     }
 
     /// Writes down how much of a device's memory this session has asked for and not given back.
-    pub(crate) fn show_held(&self, ordinal: u32, bytes: u64) {
+    pub fn show_held(&self, ordinal: u32, bytes: u64) {
         if let Some((entry, _)) = self.own
             && let Some(held) = entry.held.get(ordinal as usize)
         {
@@ -167,7 +167,7 @@ impl Board {
 
     /// Of a device's memory, what the sessions hold that this worker's client may know of: those of
     /// its own process, or if that has none, of its machine.
-    pub(crate) fn held_here(&self, ordinal: u32) -> u64 {
+    pub fn held_here(&self, ordinal: u32) -> u64 {
         let Some((own, machine)) = self.own else { return 0 };
         let own = own.process.load(Ordering::Relaxed);
         let near: Vec<Session> =
@@ -184,7 +184,7 @@ impl Board {
     }
 
     /// All sessions.
-    pub(crate) fn sessions(&self) -> Vec<Session> {
+    pub fn sessions(&self) -> Vec<Session> {
         let taken = self.entries.iter().filter(|entry| entry.worker.load(Ordering::Acquire) != 0);
         taken
             .map(|entry| Session {
@@ -199,14 +199,14 @@ impl Board {
     }
 
     /// Frees the entries of all workers but these.
-    pub(crate) fn retain(&self, workers: &[u32]) {
+    pub fn retain(&self, workers: &[u32]) {
         for session in self.sessions().iter().filter(|session| !workers.contains(&session.worker)) {
             self.clear(session.worker);
         }
     }
 
     /// Frees the entry of a worker that has ended.
-    pub(crate) fn clear(&self, worker: u32) {
+    pub fn clear(&self, worker: u32) {
         for entry in
             self.entries.iter().filter(|entry| entry.worker.load(Ordering::Acquire) == worker)
         {
@@ -227,7 +227,7 @@ impl Board {
 static BOARD: OnceLock<Board> = OnceLock::new();
 
 /// Joins the supervisor's board, on behalf of a client's process.
-pub(crate) fn join(memory: BorrowedFd<'_>, client: Process) -> io::Result<()> {
+pub fn join(memory: BorrowedFd<'_>, client: Process) -> io::Result<()> {
     let mut board = Board::attach(memory)?;
     board.enter(client);
     // A worker joins once.
@@ -236,19 +236,19 @@ pub(crate) fn join(memory: BorrowedFd<'_>, client: Process) -> io::Result<()> {
 }
 
 /// Has this process see the supervisor's board, and not stand on it.
-pub(crate) fn look_on(memory: BorrowedFd<'_>) -> io::Result<()> {
+pub fn look_on(memory: BorrowedFd<'_>) -> io::Result<()> {
     let _ = BOARD.set(Board::attach(memory)?);
     Ok(())
 }
 
 /// This worker's board, once it has joined.
-pub(crate) fn get() -> Option<&'static Board> {
+pub fn get() -> Option<&'static Board> {
     BOARD.get()
 }
 
 /// How busy the workers keep this machine's processors, which is how busy a device is that they
 /// are.
-pub(crate) struct Load {
+pub struct Load {
     since: Instant,
     /// Processor time of each worker then.
     then: Vec<(u32, Duration)>,
@@ -262,12 +262,12 @@ const WINDOW: Duration = Duration::from_millis(100);
 
 impl Load {
     /// Measures from now on.
-    pub(crate) fn begin() -> Load {
+    pub fn begin() -> Load {
         Load { since: Instant::now(), then: processor_time(), last: None }
     }
 
     /// Percent of all processors since the last time.
-    pub(crate) fn percent(&mut self) -> u32 {
+    pub fn percent(&mut self) -> u32 {
         if let Some(last) = self.last.filter(|_| self.since.elapsed() < WINDOW) {
             return last;
         }

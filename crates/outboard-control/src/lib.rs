@@ -1,26 +1,17 @@
-//! Supervisor and workers: serves the devices of a driver library to clients.
+//! What the supervisor and its workers say to each other and show each other.
 //!
-//! The [`supervisor`] accepts clients and starts one [`worker`] process for each. It never touches
-//! a device itself, so that no client can harm more than its own worker.
+//! The [`messages`] between them, the [`board`] that all workers of a server share, the [`meter`]
+//! of one session, and what both know a session by. It loads no driver, so a supervisor that
+//! depends on this crate and not on `outboard-driver` cannot either.
 
-pub mod admin;
-pub mod auth;
-mod board;
-pub mod cgroup;
-mod control;
+pub mod board;
 pub mod identity;
-pub mod image_cache;
-pub mod logs;
-mod meter;
-mod number;
-pub mod sandbox;
-mod sparing;
-pub mod supervisor;
-pub mod suspend;
-mod trace;
-pub mod worker;
+pub mod messages;
+pub mod meter;
+pub mod number;
+pub mod suspension;
+pub mod trace;
 
 mod generated {
-    pub(crate) mod control;
-    pub(crate) mod dispatch;
+    pub(crate) mod messages;
 }

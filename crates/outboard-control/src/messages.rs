@@ -5,5 +5,5 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use crate::generated::control::*;
-pub(crate) use socket::{LONGEST, has_gone, pair, receive, send, send_patiently};
+pub use crate::generated::messages::*;
+pub use socket::{LONGEST, has_gone, pair, receive, send, send_patiently};

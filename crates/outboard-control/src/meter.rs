@@ -22,23 +22,23 @@ use rustix::fs::{
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::time::{ClockId, clock_gettime};
 
-pub(crate) use class::{CLASSES, Class};
-pub(crate) use error::{ERRORS, ErrorKind};
-pub(crate) use reading::Reading;
+pub use class::{CLASSES, Class};
+pub use error::{ERRORS, ErrorKind};
+pub use reading::Reading;
 
 /// Devices whose memory is counted; a server with more does not show that of the others.
-pub(crate) const DEVICES: usize = 16;
+pub const DEVICES: usize = 16;
 /// Upper bounds of how long waits lasted, in nanoseconds; longer ones come behind the last.
-pub(crate) const WAIT_BOUNDS: [u64; 6] =
+pub const WAIT_BOUNDS: [u64; 6] =
     [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 /// Names of the ways that bytes take, as [`Way`] numbers them.
-pub(crate) const WAYS: [&str; 4] = ["commands", "lanes", "shared", "mapped"];
+pub const WAYS: [&str; 4] = ["commands", "lanes", "shared", "mapped"];
 /// Names of states, as [`State`] numbers them.
-pub(crate) const STATES: [&str; 3] = ["serving", "disconnected", "suspended"];
+pub const STATES: [&str; 3] = ["serving", "disconnected", "suspended"];
 
 /// Which way bytes go between a client and its worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// With commands and answers, heads included.
     Commands,
     /// On lanes.
@@ -51,7 +51,7 @@ pub(crate) enum Way {
 
 /// To or from the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
     In,
     Out,
 }
@@ -59,7 +59,7 @@ pub(crate) enum Direction {
 /// What a session is about. Others than its worker add those of their own, such as waiting for its
 /// place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub enum State {
     Serving,
     /// It waits for its client to come back.
     Disconnected,
@@ -69,7 +69,7 @@ pub(crate) enum State {
 
 /// How commands travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub enum Transport {
     Tcp,
     Shm,
     Tls,
@@ -77,11 +77,11 @@ pub(crate) enum Transport {
 }
 
 /// Names of transports, as [`Transport`] numbers them; the first stands for none yet.
-pub(crate) const TRANSPORTS: [&str; 5] = ["", "tcp", "shm", "tls", "other"];
+pub const TRANSPORTS: [&str; 5] = ["", "tcp", "shm", "tls", "other"];
 
 /// What is in the page. All zero is a session that has done nothing.
 #[repr(C, align(64))]
-pub(crate) struct Page {
+pub struct Page {
     /// By class. Only the dispatcher's thread writes these, and the time.
     commands: [AtomicU64; CLASSES.len()],
     /// When the client was last heard, in nanoseconds of the system's clock that never steps.
@@ -117,12 +117,12 @@ static SUSPENDED: AtomicBool = AtomicBool::new(false);
 
 /// This worker's page.
 #[inline]
-pub(crate) fn page() -> &'static Page {
+pub fn page() -> &'static Page {
     PAGE.get().copied().unwrap_or(&NOWHERE)
 }
 
 /// Takes the page that the supervisor has sent.
-pub(crate) fn join(memory: BorrowedFd<'_>) -> io::Result<()> {
+pub fn join(memory: BorrowedFd<'_>) -> io::Result<()> {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, wherever there is room.
     let address =
@@ -164,19 +164,19 @@ impl Page {
     /// Counts a command. Only for the dispatcher's thread: what nobody else writes needs no locked
     /// operation.
     #[inline]
-    pub(crate) fn command(&self, class: Class) {
+    pub fn command(&self, class: Class) {
         alone(&self.commands[class as usize], 1);
     }
 
     /// Counts launches that were made as one. Only for the dispatcher's thread.
     #[inline]
-    pub(crate) fn chained(&self, launches: usize) {
+    pub fn chained(&self, launches: usize) {
         alone(&self.chained, launches as u64);
     }
 
     /// Bytes of commands have come. Only for the dispatcher's thread.
     #[inline]
-    pub(crate) fn heard(&self, bytes: usize) {
+    pub fn heard(&self, bytes: usize) {
         alone(&self.received, bytes as u64);
         self.hear();
     }
@@ -187,12 +187,12 @@ impl Page {
 
     /// Bytes have gone some way.
     #[inline]
-    pub(crate) fn moved(&self, direction: Direction, way: Way, bytes: u64) {
+    pub fn moved(&self, direction: Direction, way: Way, bytes: u64) {
         self.bytes[direction as usize][way as usize].fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// A wait for the device is over.
-    pub(crate) fn waited(&self, time: Duration) {
+    pub fn waited(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let bound = WAIT_BOUNDS.iter().position(|bound| ns <= *bound).unwrap_or(WAIT_BOUNDS.len());
         self.waits[bound].fetch_add(1, Ordering::Relaxed);
@@ -201,24 +201,24 @@ impl Page {
 
     /// A client is told of an error.
     #[cold]
-    pub(crate) fn failed(&self, error: CUresult) {
+    pub fn failed(&self, error: CUresult) {
         if let Some(kind) = ErrorKind::of(error) {
             self.errors[kind as usize].fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// How often the client was told of errors, of whatever kind.
-    pub(crate) fn failures(&self) -> u64 {
+    pub fn failures(&self) -> u64 {
         self.errors.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// Writes down whether the session's memory is elsewhere.
-    pub(crate) fn set_suspended(&self, suspended: bool) {
+    pub fn set_suspended(&self, suspended: bool) {
         self.change_state(&SUSPENDED, suspended);
     }
 
     /// Writes down whether the session waits for its client to come back.
-    pub(crate) fn set_disconnected(&self, disconnected: bool) {
+    pub fn set_disconnected(&self, disconnected: bool) {
         self.change_state(&DISCONNECTED, disconnected);
     }
 
@@ -235,7 +235,7 @@ impl Page {
     }
 
     /// Writes down how commands travel.
-    pub(crate) fn set_transport(&self, name: &str) {
+    pub fn set_transport(&self, name: &str) {
         let transport = match name {
             "tcp" => Transport::Tcp,
             "shm" => Transport::Shm,
@@ -246,12 +246,12 @@ impl Page {
     }
 
     /// Writes down on which devices the session has contexts, by ordinal.
-    pub(crate) fn set_contexts(&self, contexts: u64) {
+    pub fn set_contexts(&self, contexts: u64) {
         self.contexts.store(contexts, Ordering::Relaxed);
     }
 
     /// Writes down how much of a device's memory the session holds.
-    pub(crate) fn set_held(&self, ordinal: usize, bytes: u64) {
+    pub fn set_held(&self, ordinal: usize, bytes: u64) {
         if let (Some(held), Some(peak)) = (self.held.get(ordinal), self.peak.get(ordinal)) {
             held.store(bytes, Ordering::Relaxed);
             peak.fetch_max(bytes, Ordering::Relaxed);
@@ -266,14 +266,14 @@ fn alone(counter: &AtomicU64, by: u64) {
 }
 
 /// A session's page from the supervisor's side: mapped for reading only.
-pub(crate) struct Meter {
+pub struct Meter {
     page: *const Page,
     memory: OwnedFd,
 }
 
 impl Meter {
     /// Makes a page for a worker.
-    pub(crate) fn create() -> io::Result<Meter> {
+    pub fn create() -> io::Result<Meter> {
         let memory =
             memfd_create("outboard-meter", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, BYTES as u64)?;
@@ -283,12 +283,12 @@ impl Meter {
     }
 
     /// What a page looks like: supervisors whose pages look the same can take over each other's.
-    pub(crate) fn layout() -> String {
+    pub fn layout() -> String {
         format!("1/{}/{}/{}/{}", size_of::<Page>(), CLASSES.len(), WAIT_BOUNDS.len(), DEVICES)
     }
 
     /// Goes on with a page that a worker has kept. The layout must be known to be the same.
-    pub(crate) fn take_over(memory: OwnedFd) -> io::Result<Meter> {
+    pub fn take_over(memory: OwnedFd) -> io::Result<Meter> {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         // A worker gone wrong could have kept something else.
         if !fcntl_get_seals(&memory)?.contains(sealed) || fstat(&memory)?.st_size < BYTES as i64 {
@@ -301,7 +301,7 @@ impl Meter {
     }
 
     /// Maps a page that has been made before.
-    pub(crate) fn attach(memory: OwnedFd) -> io::Result<Meter> {
+    pub fn attach(memory: OwnedFd) -> io::Result<Meter> {
         // SAFETY: a new mapping, wherever there is room.
         let address = unsafe {
             mmap(core::ptr::null_mut(), BYTES, ProtFlags::READ, MapFlags::SHARED, memory.as_fd(), 0)
@@ -310,12 +310,12 @@ impl Meter {
     }
 
     /// What the worker maps for it.
-    pub(crate) fn memory(&self) -> BorrowedFd<'_> {
+    pub fn memory(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 
     /// What the worker has counted so far.
-    pub(crate) fn read(&self) -> Reading {
+    pub fn read(&self) -> Reading {
         // SAFETY: mapped while this lives, and sealed so that it never shrinks; a page is only
         // atomics, for which any bytes are valid.
         Reading::of(unsafe { &*self.page })

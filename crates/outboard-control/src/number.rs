@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A session's number.
-pub(crate) struct Number(pub(crate) u64);
+pub struct Number(pub u64);
 
 impl fmt::Display for Number {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,27 +7,27 @@ use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 
 /// Something that began and ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Span {
+pub struct Span {
     /// Its number in the trace; not 0.
-    pub(crate) id: u64,
+    pub id: u64,
     /// What it is part of.
-    pub(crate) parent: u64,
-    pub(crate) name: String,
+    pub parent: u64,
+    pub name: String,
     /// Nanoseconds since 1970.
-    pub(crate) begun: u64,
-    pub(crate) ended: u64,
-    pub(crate) attributes: Vec<(String, Value)>,
+    pub begun: u64,
+    pub ended: u64,
+    pub attributes: Vec<(String, Value)>,
 }
 
 /// What is said of a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
+pub enum Value {
     Text(String),
     Number(u64),
 }
 
 /// Nanoseconds since 1970.
-pub(crate) fn unix_now() -> u64 {
+pub fn unix_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

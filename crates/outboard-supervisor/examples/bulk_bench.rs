@@ -1,8 +1,8 @@
 //! What large copies cost over loopback TCP, with a worker whose device takes and gives at once;
 //! and what plain TCP streams carry.
 //!
-//! `cargo run --release -p outboard-server --example bulk_bench`; with the argument `tls`, the same
-//! copies in the clear and with TLS, in turns.
+//! `cargo run --release -p outboard-supervisor --example bulk_bench`; with the argument `tls`, the
+//! same copies in the clear and with TLS, in turns.
 #![allow(clippy::print_stdout)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 
 use outboard_client::link::bulk::Direction;
 use outboard_client::link::{Config as LinkConfig, Link};
-use outboard_server::auth::{self, certificate};
-use outboard_server::sandbox::Sandbox;
-use outboard_server::supervisor::{self, Config, WorkerCommand};
-use outboard_server::worker::{self, Build, Bulk, Command, Handler, Replier, Sink, Start, Warm};
 use outboard_session::chunks::Cut;
+use outboard_supervisor::auth::{self, certificate};
+use outboard_supervisor::{Config, WorkerCommand};
 use outboard_transport::tcp::Tcp;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, VERSION};
 use outboard_wire::limits::{STAGING, WINDOW};
 use outboard_wire::window::Window;
 use outboard_wire::{ContextId, Reader};
+use outboard_worker::sandbox::Sandbox;
+use outboard_worker::{Build, Bulk, Command, Handler, Replier, Sink, Start, Warm};
 
 const UPLOAD: u16 = 1;
 const DOWNLOAD: u16 = 2;
@@ -117,7 +117,7 @@ impl Build for Taking {
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        Some("worker") => worker::run(&Sandbox::none(), Taking),
+        Some("worker") => outboard_worker::run(&Sandbox::none(), Taking),
         Some("serve") => {
             let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]));
             config.lanes =
@@ -130,7 +130,7 @@ fn main() -> ExitCode {
                 };
             }
             config.on_ready = Some(Box::new(|address| println!("{address}")));
-            supervisor::serve(config).expect("serves");
+            outboard_supervisor::serve(config).expect("serves");
             ExitCode::SUCCESS
         }
         Some("tls") => {

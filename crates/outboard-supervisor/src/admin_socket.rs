@@ -23,8 +23,8 @@ use crate::admin::{
     Answer, Ask, Held, Kept, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session,
     VERSION, Which, beside, framed,
 };
-use crate::meter::{CLASSES, ERRORS, Reading, WAYS};
-use crate::number::Number;
+use outboard_control::meter::{CLASSES, ERRORS, Reading, WAYS};
+use outboard_control::number::Number;
 
 /// The shortest beginning of a session's number that names it, in digits.
 const SHORTEST: usize = 4;

@@ -19,9 +19,9 @@ use super::sessions::{Heritage, Sessions};
 use super::shares::Descriptors;
 use super::workers::Worker;
 use super::{Config, ServeError, Supervisor, sharing, traces};
-use crate::board::Board;
-use crate::control::{ToSupervisor, kept};
-use crate::number::Number;
+use outboard_control::board::Board;
+use outboard_control::messages::{ToSupervisor, kept};
+use outboard_control::number::Number;
 
 /// How long a worker may take to tell its part, before clients are served without it. It is asked
 /// again later.

@@ -93,8 +93,8 @@ const MOST_OF_A_SESSION: usize = 2048;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervisor::WorkerCommand;
-    use crate::supervisor::warm::Bounds;
+    use crate::WorkerCommand;
+    use crate::warm::Bounds;
 
     fn config() -> Config {
         Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker"]))

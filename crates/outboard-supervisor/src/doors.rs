@@ -16,7 +16,7 @@ use super::sessions::Kind;
 use super::upgrade::{self, Asker, Inherited, Program};
 use super::{Config, ServeError, Supervisor, notify, secure};
 use crate::admin::Becoming;
-use crate::number::Number;
+use outboard_control::number::Number;
 
 /// After a failure to accept for want of descriptors, the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::workers::{Order, Worker};
 use super::{Supervisor, until};
-use crate::control::{Gauge, ToSupervisor, ToWorker, Watch};
+use outboard_control::messages::{Gauge, ToSupervisor, ToWorker, Watch};
 
 /// What is so young is told again: a GPU that is asked has to answer.
 const FRESH: Duration = Duration::from_secs(1);

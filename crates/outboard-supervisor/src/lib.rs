@@ -4,9 +4,12 @@
 //! worker. It never loads a driver library. What it holds for a client is a table entry and a
 //! process.
 
-mod admin;
+pub mod admin;
+mod admin_socket;
 mod admit;
 mod adopt;
+pub mod auth;
+pub mod cgroup;
 mod config;
 mod descriptors;
 mod doors;
@@ -16,6 +19,7 @@ mod gauges;
 mod hellos;
 mod left_over;
 mod local;
+pub mod logs;
 pub mod metrics;
 mod notify;
 mod over;
@@ -26,6 +30,7 @@ mod secure;
 mod sessions;
 mod shares;
 pub mod sharing;
+mod sparing;
 pub mod standing;
 mod tally;
 mod totals;
@@ -150,7 +155,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let (address, door) = (doors.listener.local_addr()?, &doors.door);
     let gate = Gate::open(&config.auth, address)?;
     let local = door.as_ref().and_then(Door::told);
-    let desk = unless_upgraded(upgrades, admin::Desk::open(&config, address.port()))?;
+    let desk = unless_upgraded(upgrades, admin_socket::Desk::open(&config, address.port()))?;
     left_over::sweep(&local::usual_folders().swap_remove(0));
     let metrics = unless_upgraded(
         upgrades,

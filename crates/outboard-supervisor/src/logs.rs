@@ -20,7 +20,7 @@ pub(crate) const FORMAT_VARIABLE: &str = "OUTBOARD_LOG_FORMAT";
 const FILTER_VARIABLE: &str = "OUTBOARD_LOG";
 
 /// Sends logs to standard error. `OUTBOARD_LOG` chooses what is logged, as in
-/// `info,outboard_server=debug`; the default is `info`. Does nothing if logs go somewhere already.
+/// `info,outboard_worker=debug`; the default is `info`. Does nothing if logs go somewhere already.
 pub fn init(format: Format) {
     init_to(format, std::io::stderr);
 }

@@ -23,8 +23,8 @@ use super::Supervisor;
 use super::gauges::Read;
 use super::sessions::Kind;
 use super::tally::{QUEUE_BOUNDS, QueueTimes};
-use crate::meter::{CLASSES, ERRORS, Reading, WAIT_BOUNDS, WAYS};
 pub use http::{Config, Listener, MetricsError};
+use outboard_control::meter::{CLASSES, ERRORS, Reading, WAIT_BOUNDS, WAYS};
 use process::Process;
 
 /// Directions of bytes, as a meter numbers them.
@@ -99,7 +99,7 @@ impl Snapshot {
     /// Bytes held on each device by each owner: of devices that anybody has held memory of.
     fn memory(&self) -> impl Iterator<Item = (Vec<(&'static str, String)>, u64)> {
         let used = |device: &usize| self.owners.values().any(|reading| reading.peak[*device] > 0);
-        let devices: Vec<usize> = (0..crate::meter::DEVICES).filter(used).collect();
+        let devices: Vec<usize> = (0..outboard_control::meter::DEVICES).filter(used).collect();
         self.owners.iter().flat_map(move |(owner, reading)| {
             let row = |device: usize| {
                 (
@@ -308,7 +308,7 @@ mod tests {
     use outboard_nvml::Gauges;
 
     use super::*;
-    use crate::control::Gauge;
+    use outboard_control::messages::Gauge;
 
     /// One whose NVML knows all, and one of which nothing is known.
     fn devices() -> Read {

@@ -26,10 +26,10 @@ use super::local;
 use super::sessions::{About, Kind};
 use super::sharing::{Place, Request};
 use super::standing::Folder;
-use crate::control::Start;
-use crate::identity::Identity;
-use crate::meter::Meter;
-use crate::number::Number;
+use outboard_control::identity::Identity;
+use outboard_control::messages::Start;
+use outboard_control::meter::Meter;
+use outboard_control::number::Number;
 
 /// The folder.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outboard_wire::handshake::resume::Terms;
 
-use crate::control::Grace;
+use outboard_control::messages::Grace;
 
 /// What can be set.
 #[derive(Debug, Clone)]

@@ -26,11 +26,11 @@ use super::sharing::{Lending, Queue, Shared};
 use super::totals::Totals;
 use super::traces::{Traces, Trail};
 use super::workers::Worker;
-use crate::board::{self, Board};
-use crate::control::{Start, ToWorker, kept};
-use crate::meter::{Meter, Reading};
-use crate::number::Number;
-use crate::trace::Span;
+use outboard_control::board::{self, Board};
+use outboard_control::messages::{Start, ToWorker, kept};
+use outboard_control::meter::{Meter, Reading};
+use outboard_control::number::Number;
+use outboard_control::trace::Span;
 
 /// All sessions of a supervisor.
 pub(super) struct Sessions {

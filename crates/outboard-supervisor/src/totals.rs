@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::meter::Reading;
+use outboard_control::meter::Reading;
 
 /// Owners that are told apart; what further ones do is counted together.
 const OWNERS: usize = 64;

@@ -13,9 +13,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use super::sessions::{About, Kind};
-use crate::number::Number;
-use crate::trace::{Span, Value, unix_now};
 pub use otlp::{Collector, CollectorError};
+use outboard_control::number::Number;
+use outboard_control::trace::{Span, Value, unix_now};
 
 /// Where traces of all sessions go.
 #[derive(Debug, Clone, Default)]

@@ -25,11 +25,11 @@ use tokio::time::{sleep, timeout};
 
 use super::workers::{Order, Worker};
 use super::{Config, Supervisor, until};
-use crate::control::{ToSupervisor, ToWorker, Warm as Wanted};
 pub use bounds::Bounds;
 use demand::Demand;
 use failures::Failures;
 use memory::Memory;
+use outboard_control::messages::{ToSupervisor, ToWorker, Warm as Wanted};
 use pace::Pace;
 pub(super) use windows::first_acceptable;
 use windows::{Windows, suitable};

@@ -17,8 +17,8 @@ use tokio::process::{Child, Command};
 
 use super::WorkerCommand;
 use crate::cgroup::Member;
-use crate::control::{self, ToSupervisor, ToWorker};
 use crate::logs;
+use outboard_control::messages::{self, ToSupervisor, ToWorker};
 
 /// A worker may be behind with its messages for so long, ...
 const DELIVERY: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ fn map_from_below() -> io::Result<()> {
 impl Worker {
     /// Starts the process, in a session and a process group of its own.
     pub(super) fn spawn(order: &Order<'_>) -> io::Result<Worker> {
-        let (ours, theirs) = control::pair()?;
+        let (ours, theirs) = messages::pair()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         let mut command = Command::new(&order.command.program);
         for variable in OWN_VARIABLES {
@@ -173,7 +173,7 @@ impl Worker {
         message: &ToWorker,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        control::send(self.control.get_ref().as_fd(), message, descriptor)
+        messages::send(self.control.get_ref().as_fd(), message, descriptor)
     }
 
     /// The next message, and the descriptor with it; `None` once the worker has closed its end.
@@ -181,7 +181,7 @@ impl Worker {
         loop {
             let mut ready = self.control.readable().await?;
             match ready
-                .try_io(|control| control::receive::<ToSupervisor>(control.get_ref().as_fd()))
+                .try_io(|control| messages::receive::<ToSupervisor>(control.get_ref().as_fd()))
             {
                 Ok(result) => return result,
                 Err(_would_block) => {}

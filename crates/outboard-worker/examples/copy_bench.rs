@@ -1,7 +1,7 @@
 //! Copies between host and device through a driver library, native or Outboard's: rates by size,
 //! and what small ones cost.
 //!
-//! `cargo run --release -p outboard-server --example copy_bench -- /path/to/libcuda.so.1 [NAME]`;
+//! `cargo run --release -p outboard-worker --example copy_bench -- /path/to/libcuda.so.1 [NAME]`;
 //! with `ops` in place of NAME, what the driver operations cost that large copies are made of
 //! (native only).
 #![allow(clippy::print_stdout)]

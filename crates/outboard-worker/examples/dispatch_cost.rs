@@ -7,11 +7,11 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use outboard_driver::Table;
-use outboard_server::worker::Counted;
 use outboard_session::client::{CALL, Outgoing};
 use outboard_wire::jit::JitOptions;
 use outboard_wire::messages as msg;
 use outboard_wire::{ContextId, DevicePtr, ObjectId, StreamId};
+use outboard_worker::Counted;
 
 /// The client's names.
 const CONTEXT: u32 = 1;

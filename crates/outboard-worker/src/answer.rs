@@ -56,7 +56,7 @@ impl<M: Call> Answer<M> {
 impl<M> Answer<M> {
     fn send(&mut self, status: CUresult, encode: impl FnOnce(&mut outboard_wire::Writer)) {
         if status != CUresult::CUDA_SUCCESS && self.replier.is_some() {
-            crate::meter::page().failed(status);
+            outboard_control::meter::page().failed(status);
         }
         if let Some(replier) = self.replier.take()
             && replier.reply(self.seq, status.0, encode).is_err()

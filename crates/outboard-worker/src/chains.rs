@@ -251,7 +251,7 @@ impl Chains {
             .and_then(|()| call!(table, cuGraphLaunch(chain.exec.get(), stream)))
             .is_ok()
         {
-            crate::meter::page().chained(held.kernels.len());
+            outboard_control::meter::page().chained(held.kernels.len());
             self.uses += 1;
             chain.used = self.uses;
             return true;

@@ -11,7 +11,7 @@ use outboard_transport::{Capabilities, Interest, Readiness, Stream, Waker};
 use outboard_wire::handshake::{Process, Refusal, RefusalCode};
 use outboard_wire::platform::{Device, Platform};
 
-use crate::identity::Identity;
+use outboard_control::identity::Identity;
 
 use super::io::{Handler, Replier};
 use super::output::Output;
@@ -111,7 +111,7 @@ impl Counted {
 
     /// How many commands have failed.
     pub fn failures(&self) -> u64 {
-        crate::meter::page().failures()
+        outboard_control::meter::page().failures()
     }
 
     /// Decodes and carries out what a client has sent: whole commands, as the dispatcher does it.

@@ -88,12 +88,12 @@ impl Worker {
     }
 
     /// Writes on the board what the session holds, if that has changed.
-    pub(super) fn show_held(&self, board: &crate::board::Board) {
+    pub(super) fn show_held(&self, board: &outboard_control::board::Board) {
         if self.budget.has_changed(Looker::Board) {
             for device in &self.platform.devices {
                 let held = self.held(device.id.ordinal());
                 board.show_held(device.id.ordinal(), held);
-                crate::meter::page().set_held(device.id.ordinal() as usize, held);
+                outboard_control::meter::page().set_held(device.id.ordinal() as usize, held);
             }
         }
     }

@@ -20,8 +20,8 @@ use outboard_image::ImageHash;
 use outboard_wire::types::ImageName;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 
-use crate::identity::Identity;
-use crate::worker::part::Part;
+use crate::part::Part;
+use outboard_control::identity::Identity;
 use store::Store;
 
 /// The folder of those who have not said who they are: to each other, they are one.

@@ -6,7 +6,7 @@
 //! is checked against what the session has allocated.
 
 mod address_map;
-pub(crate) mod answer;
+mod answer;
 mod arena;
 mod bounds;
 mod boxes;
@@ -20,8 +20,9 @@ mod graphs;
 mod helpers;
 mod holdings;
 mod host_calls;
+pub mod image_cache;
 mod images;
-pub mod io;
+mod io;
 mod jit;
 mod launch;
 mod layouts;
@@ -36,16 +37,22 @@ mod offer;
 mod opened;
 mod order;
 mod output;
-pub(crate) mod part;
+mod part;
 mod partitions;
 mod portion;
 mod prepared;
+pub mod sandbox;
 mod shares;
 mod space;
-pub(crate) mod spans;
+mod spans;
 mod staging;
+pub mod suspend;
 mod waits;
 mod warm;
+
+mod generated {
+    pub(crate) mod dispatch;
+}
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -59,7 +66,6 @@ use outboard_wire::platform::Platform;
 use outboard_wire::{ContextId, DevicePtr, Encode, Writer};
 
 use crate::image_cache::owners_folder;
-use crate::meter::{self, Class};
 use answer::{Incoming, Outcome};
 use chains::Chains;
 use copies::Copies;
@@ -72,6 +78,7 @@ use mapped::Mapped;
 use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
 use objects::{Context, Objects};
+use outboard_control::meter::{self, Class};
 use output::{Output, Printed};
 use partitions::Partitions;
 use portion::Portion;
@@ -236,7 +243,7 @@ impl Worker {
 
     /// Brings what stands of this session on the board up to date.
     fn show(&self) {
-        let Some(board) = crate::board::get() else { return };
+        let Some(board) = outboard_control::board::get() else { return };
         let contexts = self.objects.contexts.values();
         let contexts = contexts
             .fold(0, |mask, context| mask | 1_u64.checked_shl(context.device as u32).unwrap_or(0));
@@ -305,7 +312,7 @@ impl Handler for Worker {
         self.give_back_grants();
         // The last of the commands was answered, mostly, and what was shown then is true still; but
         // helpers may have freed memory.
-        match crate::board::get() {
+        match outboard_control::board::get() {
             Some(board) if self.shown => self.show_held(board),
             _ => self.show(),
         }

@@ -10,7 +10,7 @@ use outboard_wire::platform::Platform;
 use super::budget::Budget;
 use super::io::Start;
 use super::portion::{self, Portion};
-use crate::identity::Limits;
+use outboard_control::identity::Limits;
 
 /// Leaves the devices that the session asks for, by index and in its order; all of them if it names
 /// none.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::control::{self, LONGEST, ToSupervisor};
-use crate::trace::{Span, Value, unix_now};
+use outboard_control::messages::{self, LONGEST, ToSupervisor};
+use outboard_control::trace::{Span, Value, unix_now};
 
 /// Whether spans are wanted.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -90,7 +90,7 @@ fn send(mut state: MutexGuard<'static, State>, last: bool) -> MutexGuard<'static
         let batch: Vec<Span> = spans.drain(..spans.len().min(BATCH)).collect();
         let (count, end) = (batch.len() as u64, last && spans.is_empty());
         let message = ToSupervisor::Spans { spans: batch, dropped: state.dropped, last: end };
-        match control::send(control.as_fd(), &message, None) {
+        match messages::send(control.as_fd(), &message, None) {
             Ok(()) => state.dropped = 0,
             // The supervisor does not keep up, or has gone.
             Err(_) => state.dropped += count,

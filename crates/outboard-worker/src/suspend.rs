@@ -4,40 +4,11 @@
 use std::path::Path;
 
 use outboard_abi::{CUcheckpointLockArgs, CUprocessState, CUresult};
+use outboard_control::suspension::Action;
 use outboard_driver::{Library, Table, call};
 
 /// How long a worker's queued work may take to end before it is left alone, in milliseconds.
 const LOCK_MS: u32 = 3000;
-
-/// What to do to a worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// Move its memory to the host and free it on the device.
-    Suspend,
-    /// Move it back.
-    Resume,
-}
-
-impl Action {
-    /// As the helper's command line has it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Action::Suspend => "suspend",
-            Action::Resume => "resume",
-        }
-    }
-}
-
-impl std::str::FromStr for Action {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Action, String> {
-        [Action::Suspend, Action::Resume]
-            .into_iter()
-            .find(|action| action.name() == text)
-            .ok_or_else(|| format!("`{text}` is neither suspend nor resume"))
-    }
-}
 
 /// Suspends or resumes a process of this user.
 ///

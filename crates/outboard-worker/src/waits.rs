@@ -34,7 +34,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// A wait is over, after so long.
 fn waited(kind: &str, begun: Instant, time: Duration) {
-    crate::meter::page().waited(time);
+    outboard_control::meter::page().waited(time);
     if spans::on() {
         spans::record("wait", begun, vec![spans::text("outboard.for", kind)]);
     }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use outboard_server::sandbox::{Mode, Sandbox};
+use outboard_worker::sandbox::{Mode, Sandbox};
 
 /// What a process of this test is told by: the attempt, `sandboxed` or `free`, the folder that it
 /// may not use, the one that it may, and the process that started it.

@@ -1,5 +1,5 @@
 //! Workers are confined before they read a byte of their client. What each layer of the sandbox
-//! stops is shown by `outboard-server`'s own test.
+//! stops is shown by `outboard-worker`'s own test.
 
 use outboard_e2e::{Program, RawClient, Server, command, within};
 use outboard_wire::ObjectId;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outboard_e2e::{Driver, PATIENCE, Program, Server, command, programs, within};
 
-#[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
+#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
 #[allow(dead_code)]
 mod proxy;
 

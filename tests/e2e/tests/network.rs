@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use outboard_e2e::{Driver, Program, Running, Server, outboard, within};
 
-#[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
+#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
 #[allow(dead_code)]
 mod proxy;
 

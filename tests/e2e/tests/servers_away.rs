@@ -8,7 +8,7 @@ use outboard_e2e::{
 };
 use serde_json::Value;
 
-#[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
+#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
 #[allow(dead_code)]
 mod proxy;
 

@@ -10,8 +10,10 @@ use outboard_e2e::{Driver, Folder, Program, RawClient, Server, within};
 fn serve(warm: usize, more: &[&str], env: &[(&str, &str)]) -> Server {
     let count = warm.to_string();
     let args = [&["--driver", Driver::chosen().name(), "--warm", &count], more].concat();
-    let server =
-        Server::start_with(&args, &[env, &[("OUTBOARD_LOG", "outboard_server=debug")]].concat());
+    let server = Server::start_with(
+        &args,
+        &[env, &[("OUTBOARD_LOG", "outboard_supervisor=debug,outboard_worker=debug")]].concat(),
+    );
     wait(&server, warm);
     server
 }
@@ -19,8 +21,10 @@ fn serve(warm: usize, more: &[&str], env: &[(&str, &str)]) -> Server {
 /// A server with workers between bounds, once the least of them wait.
 fn serve_between(bounds: &str, more: &[&str]) -> Server {
     let args = ["--driver", Driver::chosen().name(), "--warm", bounds, "--metrics", "0"];
-    let server =
-        Server::start_with(&[&args, more].concat(), &[("OUTBOARD_LOG", "outboard_server=debug")]);
+    let server = Server::start_with(
+        &[&args, more].concat(),
+        &[("OUTBOARD_LOG", "outboard_supervisor=debug,outboard_worker=debug")],
+    );
     wait(&server, bounds[..1].parse().expect("a digit"));
     server
 }

@@ -15,7 +15,7 @@ use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{Extensions, Purpose, RefusalCode, Welcome};
 use outboard_wire::window::Window;
 
-#[path = "../../../crates/outboard-server/tests/serving/proxy.rs"]
+#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
 #[allow(dead_code)]
 mod proxy;
 
@@ -247,7 +247,10 @@ fn warm_sessions(server: &Server, begun: usize) -> usize {
 
 #[test]
 fn a_session_gets_the_worker_that_waits_if_its_client_accepts_the_window() {
-    let server = serve(&["--warm", "1"], &[("OUTBOARD_LOG", "outboard_server=debug")]);
+    let server = serve(
+        &["--warm", "1"],
+        &[("OUTBOARD_LOG", "outboard_supervisor=debug,outboard_worker=debug")],
+    );
     let there = waiting(&server, 0).number().expect("a number");
     let others: Vec<u32> = (0..Window::COUNT).filter(|number| *number != there).rev().collect();
 

@@ -195,7 +195,7 @@ impl Messages {
     /// The worker's dispatch: decode, then the hand-written half.
     pub(crate) fn dispatch(&self) -> String {
         let mut out = format!(
-            "{HEADER}use outboard_wire::messages::*;\nuse outboard_wire::{{DecodeError, Reader}};\n\nuse crate::worker::answer::{{Answer, Incoming, Outcome}};\n\n"
+            "{HEADER}use outboard_wire::messages::*;\nuse outboard_wire::{{DecodeError, Reader}};\n\nuse crate::answer::{{Answer, Incoming, Outcome}};\n\n"
         );
         let mut families: BTreeMap<&str, Vec<&Message>> = BTreeMap::new();
         for m in &self.0 {

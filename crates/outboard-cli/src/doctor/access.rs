@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use outboard_server::auth::{self, Tls, certificate};
+use outboard_supervisor::auth::{self, Tls, certificate};
 use outboard_wire::Code;
 
 use super::finding::Finding;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use outboard_abi::CUdevice_attribute as A;
 use outboard_driver::nvml::Nvml;
 use outboard_driver::{Library, Table, call};
-use outboard_server::supervisor::warm::Bounds;
+use outboard_supervisor::warm::Bounds;
 use outboard_wire::Code;
 use serde::{Deserialize, Serialize};
 

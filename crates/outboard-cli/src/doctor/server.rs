@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{CommandFactory, FromArgMatches};
 use miette::Result;
-use outboard_server::image_cache::{ImageCache, ONE_OWNER};
-use outboard_server::sandbox::Mode;
-use outboard_server::supervisor;
 use outboard_wire::Code;
+use outboard_worker::image_cache::{ImageCache, ONE_OWNER};
+use outboard_worker::sandbox::Mode;
 
 use super::finding::{Finding, Report};
 use super::{access, driver, machine};
@@ -180,7 +179,7 @@ fn socket(given: Option<&Path>, port: u16) -> Finding {
                 .expect("clients on this machine use TCP, and share no memory with the server");
         }
         Some(path) => path.to_owned(),
-        None => supervisor::usual_socket(port),
+        None => outboard_supervisor::usual_socket(port),
     };
     let folder = path.parent().unwrap_or(Path::new("/"));
     // The usual folder is made when the server starts.

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use outboard_server::auth::{Tls, usual_state_folder};
-use outboard_server::supervisor::Config;
+use outboard_supervisor::Config;
+use outboard_supervisor::auth::{Tls, usual_state_folder};
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -55,14 +55,16 @@ impl Args {
     }
 
     /// What the flags say.
-    pub(crate) fn settings(&self) -> outboard_server::auth::Config {
+    pub(crate) fn settings(&self) -> outboard_supervisor::auth::Config {
         let tls = match self.tls {
             TlsChoice::Auto => Tls::Auto,
             TlsChoice::On => Tls::On,
             TlsChoice::Off => Tls::Off,
         };
-        let mut auth =
-            outboard_server::auth::Config { tls, ..outboard_server::auth::Config::default() };
+        let mut auth = outboard_supervisor::auth::Config {
+            tls,
+            ..outboard_supervisor::auth::Config::default()
+        };
         (auth.certificate, auth.key) = (self.tls_cert.clone(), self.tls_key.clone());
         auth.client_ca = self.client_ca.clone();
         auth.state = state_folder(self.state.clone());

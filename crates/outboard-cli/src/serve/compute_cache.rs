@@ -1,7 +1,7 @@
 //! What NVIDIA's driver compiles from PTX, which it keeps in files.
 
-use outboard_server::auth::tokens;
-use outboard_server::supervisor::{Access, Config};
+use outboard_supervisor::auth::tokens;
+use outboard_supervisor::{Access, Config};
 
 use super::confinement::Confinement;
 use crate::driver::{COMPUTE_CACHE, NO_COMPUTE_CACHE};
@@ -46,7 +46,7 @@ impl Args {
 
 /// Whether there are clients that are nothing to each other: other machines, those who show who
 /// they are, other users of this machine.
-fn tells_apart(listen: &str, auth: &outboard_server::auth::Config, access: Access) -> bool {
+fn tells_apart(listen: &str, auth: &outboard_supervisor::auth::Config, access: Access) -> bool {
     let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
     let has_tokens = auth
         .state
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_server_that_tells_clients_apart_has_no_cache_for_all() {
-        let plain = outboard_server::auth::Config::default();
+        let plain = outboard_supervisor::auth::Config::default();
         for here in ["127.0.0.1:9470", "[::1]:9470", "localhost:0"] {
             assert!(!tells_apart(here, &plain, Access::Owner), "{here}");
             assert!(
@@ -73,14 +73,14 @@ mod tests {
         for elsewhere in ["0.0.0.0:9470", "[::]:9470", "10.0.0.1:0", "gpu1:9470"] {
             assert!(tells_apart(elsewhere, &plain, Access::Owner), "{elsewhere}");
         }
-        let asked = outboard_server::auth::Config { required: true, ..plain.clone() };
+        let asked = outboard_supervisor::auth::Config { required: true, ..plain.clone() };
         let certified =
-            outboard_server::auth::Config { client_ca: Some("/ca".into()), ..plain.clone() };
+            outboard_supervisor::auth::Config { client_ca: Some("/ca".into()), ..plain.clone() };
         let state =
             std::env::temp_dir().join(format!("outboard-compute-cache-{}", std::process::id()));
-        let with_tokens = outboard_server::auth::Config { state: Some(state.clone()), ..plain };
+        let with_tokens = outboard_supervisor::auth::Config { state: Some(state.clone()), ..plain };
         assert!(!tells_apart("127.0.0.1:1", &with_tokens, Access::Owner), "there are none yet");
-        tokens::create(&state, "alice", None, outboard_server::identity::Limits::default())
+        tokens::create(&state, "alice", None, outboard_control::identity::Limits::default())
             .unwrap();
         assert!([asked, certified, with_tokens].iter().all(|auth| tells_apart(
             "127.0.0.1:1",

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use miette::Result;
-use outboard_server::cgroup::{self, Cgroup, CgroupError, Shares};
-use outboard_server::sandbox::{Mode, User};
+use outboard_supervisor::cgroup::{self, Cgroup, CgroupError, Shares};
 use outboard_wire::Code;
+use outboard_worker::sandbox::{Mode, User};
 
 use crate::failure::Failure;
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use outboard_server::supervisor::traces::Collector;
-use outboard_server::supervisor::{Config, Socket, metrics, traces};
+use outboard_supervisor::traces::Collector;
+use outboard_supervisor::{Config, Socket, metrics, traces};
 
 #[derive(clap::Args)]
 pub(crate) struct ObserveArgs {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outboard_server::supervisor::Config;
+use outboard_supervisor::Config;
 
 #[derive(clap::Args)]
 #[group(skip)]

@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use outboard_server::identity::Limits;
-use outboard_server::supervisor;
-use outboard_server::supervisor::WorkerCommand;
-use outboard_server::supervisor::sharing::{Config, Modes, Oversubscribe};
+use outboard_control::identity::Limits;
+use outboard_supervisor::WorkerCommand;
+use outboard_supervisor::sharing::{Config, Modes, Oversubscribe};
 
 use crate::images::bytes;
 
@@ -82,7 +81,7 @@ impl std::str::FromStr for Queue {
 }
 
 impl Args {
-    pub(crate) fn apply(&self, config: &mut supervisor::Config, driver: &Path) {
+    pub(crate) fn apply(&self, config: &mut outboard_supervisor::Config, driver: &Path) {
         let limits = Limits {
             memory: self.session_memory,
             sessions: self.owner_sessions,

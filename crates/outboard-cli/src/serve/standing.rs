@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outboard_server::supervisor::Config;
-use outboard_server::supervisor::standing::{Folder, Program};
+use outboard_supervisor::Config;
+use outboard_supervisor::standing::{Folder, Program};
 
 #[derive(clap::Args)]
 #[group(skip)]

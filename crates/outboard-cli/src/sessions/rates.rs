@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use outboard_server::admin::{Held, Kept, Listing, Session};
+use outboard_supervisor::admin::{Held, Kept, Listing, Session};
 use serde::Serialize;
 
 /// Remembers a listing to compare the next one with.

@@ -1,6 +1,6 @@
 //! Numbers and tables for people.
 
-use outboard_server::admin::{Held, Session};
+use outboard_supervisor::admin::{Held, Session};
 
 /// Text of strangers as a terminal can take it: servers of older releases may pass on what clients
 /// call themselves.

@@ -137,7 +137,7 @@ fn cut(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use outboard_server::admin::{Kept, Session};
+    use outboard_supervisor::admin::{Kept, Session};
 
     use super::*;
     use crate::sessions::RatedSession;

@@ -342,7 +342,7 @@ pub(super) fn text(state: &State) -> String {
 
 #[cfg(test)]
 mod tests {
-    use outboard_server::admin::{Held, Memory, Session};
+    use outboard_supervisor::admin::{Held, Memory, Session};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::KeyCode;

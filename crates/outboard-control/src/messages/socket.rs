@@ -15,15 +15,15 @@ use rustix::net::{
 };
 
 /// A message is never longer.
-pub(crate) const LONGEST: usize = 128 << 10;
+pub const LONGEST: usize = 128 << 10;
 
 /// The two ends. Both close on exec and block.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Sends a message, and perhaps a descriptor with it. Doesn't wait for a receiver that is behind.
-pub(crate) fn send(
+pub fn send(
     to: BorrowedFd<'_>,
     message: &impl Encode,
     with: Option<BorrowedFd<'_>>,
@@ -42,7 +42,7 @@ pub(crate) fn send(
 }
 
 /// Whether what was not sent has no receiver any more.
-pub(crate) fn has_gone(error: &io::Error) -> bool {
+pub fn has_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected
@@ -50,7 +50,7 @@ pub(crate) fn has_gone(error: &io::Error) -> bool {
 }
 
 /// As [`send`], but waits for a receiver that is behind, not longer than `patience`.
-pub(crate) fn send_patiently(
+pub fn send_patiently(
     to: BorrowedFd<'_>,
     message: &impl Encode,
     with: Option<BorrowedFd<'_>>,
@@ -82,7 +82,7 @@ pub(crate) fn send_patiently(
 
 /// Receives the next message; `None` when the other end is closed. Waits unless the socket is
 /// non-blocking.
-pub(crate) fn receive<T: for<'a> Decode<'a>>(
+pub fn receive<T: for<'a> Decode<'a>>(
     from: BorrowedFd<'_>,
 ) -> io::Result<Option<(T, Option<OwnedFd>)>> {
     let mut bytes = vec![0; LONGEST];

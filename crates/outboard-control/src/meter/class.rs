@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use outboard_wire::messages;
 
 /// Names of the classes, as [`Class`] numbers them.
-pub(crate) const CLASSES: [&str; 8] =
+pub const CLASSES: [&str; 8] =
     ["launch", "copy", "memory", "module", "wait", "graph", "query", "other"];
 
 /// What a command is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
+pub enum Class {
     /// A kernel, or a graph of them.
     Launch,
     /// Copies and fills.
@@ -78,7 +78,7 @@ fn look_up(op: u16) -> Class {
 
 impl Class {
     /// The classes of all messages, by number. What is beyond them is of class [`Class::Other`].
-    pub(crate) fn table() -> &'static [Class] {
+    pub fn table() -> &'static [Class] {
         &BY_NUMBER
     }
 }

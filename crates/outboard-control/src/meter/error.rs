@@ -3,11 +3,11 @@
 use outboard_abi::CUresult;
 
 /// Names of kinds of errors, as [`ErrorKind`] numbers them.
-pub(crate) const ERRORS: [&str; 5] = ["memory", "invalid", "unsupported", "fault", "other"];
+pub const ERRORS: [&str; 5] = ["memory", "invalid", "unsupported", "fault", "other"];
 
 /// What kind of error a client was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ErrorKind {
+pub enum ErrorKind {
     /// There was no memory.
     Memory,
     /// What was asked made no sense, or named something that is not there.

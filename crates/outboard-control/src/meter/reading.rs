@@ -7,29 +7,29 @@ use super::{CLASSES, DEVICES, ERRORS, Page, STATES, TRANSPORTS, WAIT_BOUNDS, WAY
 
 /// What a session's worker has counted. Everything in it is the worker's word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub struct Reading {
     /// Commands by class.
-    pub(crate) commands: [u64; CLASSES.len()],
+    pub commands: [u64; CLASSES.len()],
     /// When the client was last heard.
     heard: u64,
     /// Bytes to the device and from it, by way.
-    pub(crate) bytes: [[u64; WAYS.len()]; 2],
+    pub bytes: [[u64; WAYS.len()]; 2],
     /// How many waits lasted up to each bound and longer.
-    pub(crate) waits: [u64; WAIT_BOUNDS.len() + 1],
+    pub waits: [u64; WAIT_BOUNDS.len() + 1],
     /// How long all of them lasted.
-    pub(crate) wait_ns: u64,
+    pub wait_ns: u64,
     /// Errors that the client was told, by kind.
-    pub(crate) errors: [u64; ERRORS.len()],
+    pub errors: [u64; ERRORS.len()],
     state: u32,
     transport: u32,
     /// One bit for each device with a context.
-    pub(crate) contexts: u64,
+    pub contexts: u64,
     /// Bytes of memory held on each device.
-    pub(crate) held: [u64; DEVICES],
+    pub held: [u64; DEVICES],
     /// The most at any time.
-    pub(crate) peak: [u64; DEVICES],
+    pub peak: [u64; DEVICES],
     /// Launches made with others.
-    pub(crate) chained: u64,
+    pub chained: u64,
 }
 
 fn all<const N: usize>(counters: &[AtomicU64; N]) -> [u64; N] {
@@ -57,23 +57,23 @@ impl Reading {
     }
 
     /// How long nothing has been heard of the client.
-    pub(crate) fn idle(&self) -> Duration {
+    pub fn idle(&self) -> Duration {
         Duration::from_nanos(super::now().saturating_sub(self.heard))
     }
 
     /// What the session is about.
-    pub(crate) fn state(&self) -> &'static str {
+    pub fn state(&self) -> &'static str {
         STATES.get(self.state as usize).copied().unwrap_or("unknown")
     }
 
     /// How commands travel; empty while that is not settled.
-    pub(crate) fn transport(&self) -> &'static str {
+    pub fn transport(&self) -> &'static str {
         TRANSPORTS.get(self.transport as usize).copied().unwrap_or("other")
     }
 
     /// Raises what only counts upwards to what `later` says: a worker that counts backwards is not
     /// followed.
-    pub(crate) fn raise_to(&mut self, later: &Reading) {
+    pub fn raise_to(&mut self, later: &Reading) {
         each(&mut self.counters(), later, |own, other| *own = (*own).max(other));
         let (held, contexts) = (later.held, later.contexts);
         (self.held, self.contexts, self.state, self.transport) =
@@ -83,7 +83,7 @@ impl Reading {
 
     /// Adds what another session has counted, its memory included; of the most that each has held,
     /// the most.
-    pub(crate) fn add(&mut self, other: &Reading) {
+    pub fn add(&mut self, other: &Reading) {
         each(&mut self.counters(), other, |own, other| *own = own.saturating_add(other));
         for (own, other) in self.held.iter_mut().zip(other.held) {
             *own = own.saturating_add(other);
@@ -94,7 +94,7 @@ impl Reading {
     }
 
     /// As [`Reading::add`], of a session that has ended: it holds no memory.
-    pub(crate) fn add_ended(&mut self, other: &Reading) {
+    pub fn add_ended(&mut self, other: &Reading) {
         self.add(&Reading { held: [0; DEVICES], ..*other });
     }
 

@@ -11,18 +11,18 @@ use outboard_wire::window::Window;
 use tokio::time::timeout;
 
 use super::{Failure, refuse};
+use crate::Supervisor;
 use crate::auth::certificate;
-use crate::control::{self, Grace, Start};
-use crate::identity::Identity;
-use crate::number::Number;
-use crate::supervisor::Supervisor;
-use crate::supervisor::hellos::machine;
-use crate::supervisor::peer::Peer;
-use crate::supervisor::sessions::{About, Kind, Unwelcome};
-use crate::supervisor::sharing::Place;
-use crate::supervisor::tally::Given;
-use crate::supervisor::warm::{self, Taken};
-use crate::supervisor::workers::{self, Worker};
+use crate::hellos::machine;
+use crate::peer::Peer;
+use crate::sessions::{About, Kind, Unwelcome};
+use crate::sharing::Place;
+use crate::tally::Given;
+use crate::warm::{self, Taken};
+use crate::workers::{self, Worker};
+use outboard_control::identity::Identity;
+use outboard_control::messages::{self, Grace, Start};
+use outboard_control::number::Number;
 
 /// Connections of one owner, or one machine of those that have shown nothing, that only ask and
 /// need a worker for that.
@@ -177,7 +177,7 @@ async fn hand_over(
     let go_there = made
         .as_ref()
         .map(|(certificate, _)| Secure { fingerprint: Fingerprint::of(certificate).0, key });
-    let secure = made.map(|(certificate, key)| control::Secure { certificate, key });
+    let secure = made.map(|(certificate, key)| messages::Secure { certificate, key });
     let start = Start {
         session,
         key,

@@ -15,14 +15,14 @@ use tokio::time::{Instant, timeout};
 use super::order::{Client, Order, holder, start};
 use super::{Failure, refuse};
 use crate::auth::Way;
-use crate::control::ToWorker;
-use crate::identity::Identity;
-use crate::number::Number;
-use crate::supervisor::hellos::Seat;
-use crate::supervisor::peer::{Connection, Peer, too_many};
-use crate::supervisor::sessions::Kind;
-use crate::supervisor::sharing::{Place, Request, Turned};
-use crate::supervisor::{Supervisor, secure};
+use crate::hellos::Seat;
+use crate::peer::{Connection, Peer, too_many};
+use crate::sessions::Kind;
+use crate::sharing::{Place, Request, Turned};
+use crate::{Supervisor, secure};
+use outboard_control::identity::Identity;
+use outboard_control::messages::ToWorker;
+use outboard_control::number::Number;
 
 /// Since this version, clients understand that they have to wait.
 const SPEAKS_OF_WAITING: Version = Version { major: 1, minor: 4 };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use outboard_transport::tls::Fingerprint;
 use rcgen::{Certificate, CertificateParams, DnType, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{AuthError, lock, own_folder, read_secret, write_secret};
 
@@ -92,11 +92,6 @@ pub(crate) fn read_chain(certificate: &Path, key: &Path) -> Result<Chain, AuthEr
     let secret = read_secret(key).map_err(|error| failed(&error))?;
     let secret = PrivateKeyDer::from_pem_slice(&secret).map_err(|error| failed(&error))?;
     Ok((chain, secret))
-}
-
-/// A chain from what [`for_a_session`] has made.
-pub(crate) fn chain(certificate: Vec<u8>, key: Vec<u8>) -> Chain {
-    (vec![certificate.into()], PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key)))
 }
 
 /// The fingerprint by which clients know the server, of the first certificate in a file.

@@ -11,7 +11,7 @@ use rustls::server::danger::ClientCertVerifier;
 use super::AuthError;
 use super::certificate::read_certificates;
 use super::tokens::is_owner;
-use crate::identity::{Identity, Limits};
+use outboard_control::identity::{Identity, Limits};
 
 /// Checks the certificates of those who show one, against the authorities in a file.
 pub(super) fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, AuthError> {

@@ -14,8 +14,8 @@ use tokio_rustls::TlsAcceptor;
 use super::certificate::{self, read_chain};
 use super::tokens::{Known, Unaccepted};
 use super::{AuthError, Config, Tls, clients};
-use crate::identity::Identity;
 use crate::sparing::STRANGERS;
+use outboard_control::identity::Identity;
 
 /// How a client has come, and what it has shown by that.
 #[derive(Debug, Clone)]
@@ -202,7 +202,7 @@ fn acceptor(config: &Config, wanted: bool) -> Result<Option<TlsAcceptor>, AuthEr
 mod tests {
     use super::super::tokens::create;
     use super::*;
-    use crate::identity::Limits;
+    use outboard_control::identity::Limits;
 
     const LOOPBACK: &str = "127.0.0.1:9470";
     const PUBLIC: &str = "0.0.0.0:9470";

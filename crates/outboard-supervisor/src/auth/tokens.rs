@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 use super::{lock, own_folder, read_own, write_secret};
-use crate::identity::{Identity, Limits};
+use outboard_control::identity::{Identity, Limits};
 
 /// What tokens begin with, so that people and scanners recognise one.
 const PREFIX: &str = "obt_";

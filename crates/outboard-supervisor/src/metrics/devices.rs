@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::super::gauges::Read;
 use super::Pen;
-use crate::control::Gauge;
+use outboard_control::messages::Gauge;
 
 /// A value of a device, if it is known.
 type Value = fn(&Gauge) -> Option<f64>;

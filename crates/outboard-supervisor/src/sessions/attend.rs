@@ -11,21 +11,21 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::{Phase, Table};
-use crate::control::{ToSupervisor, ToWorker};
-use crate::number::Number;
-use crate::supervisor::workers::{Ended, Worker};
-use crate::trace::unix_now;
+use crate::workers::{Ended, Worker};
+use outboard_control::messages::{ToSupervisor, ToWorker};
+use outboard_control::number::Number;
+use outboard_control::trace::unix_now;
 
 /// How long a worker has to tell its client why the session is ended, and to end once it has turned
 /// from its supervisor.
 const END_GRACE: Duration = Duration::from_secs(2);
 
 /// The client's welcome, or why there was none.
-pub(in crate::supervisor) type Welcomed = oneshot::Receiver<Result<(), Unwelcome>>;
+pub(crate) type Welcomed = oneshot::Receiver<Result<(), Unwelcome>>;
 
 /// Why a client was not welcomed.
 #[derive(Debug)]
-pub(in crate::supervisor) enum Unwelcome {
+pub(crate) enum Unwelcome {
     /// The worker says so.
     Refused(Refusal),
     /// The worker's process has ended, in this way.

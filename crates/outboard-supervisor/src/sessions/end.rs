@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::attend::Stop;
 use super::entry::{Entry, Phase};
 use super::{About, Sessions, Table};
-use crate::identity::Identity;
-use crate::supervisor::until;
+use crate::until;
+use outboard_control::identity::Identity;
 
 /// How long workers have to end by themselves when the supervisor stops.
 const STOP_GRACE: Duration = Duration::from_secs(4);
 
 impl Sessions {
     /// Ends a session's worker now.
-    pub(in crate::supervisor) fn kill(&self, session: u64) {
+    pub(crate) fn kill(&self, session: u64) {
         if let Some(entry) = self.table.sessions.borrow().get(&session) {
             // If the message box is full, the worker is being stopped already.
             let _ = entry.stop.try_send(Stop { sentence: None });
@@ -21,21 +21,17 @@ impl Sessions {
     }
 
     /// Waits until there is none.
-    pub(in crate::supervisor) async fn all_gone(&self) {
+    pub(crate) async fn all_gone(&self) {
         until(&self.table.ended, || self.len() == 0).await;
     }
 
     /// Ends the sessions whose identity is no longer good; how many.
-    pub(in crate::supervisor) fn end_those(&self, is_over: impl Fn(&Identity) -> bool) -> usize {
+    pub(crate) fn end_those(&self, is_over: impl Fn(&Identity) -> bool) -> usize {
         self.end("ended, as its token was revoked", |_, about| is_over(&about.identity)).len()
     }
 
     /// Ends sessions, telling their clients why. Which ones is for `wanted` to say.
-    pub(in crate::supervisor) fn end(
-        &self,
-        sentence: &str,
-        wanted: impl Fn(u64, &About) -> bool,
-    ) -> Vec<u64> {
+    pub(crate) fn end(&self, sentence: &str, wanted: impl Fn(u64, &About) -> bool) -> Vec<u64> {
         let sessions = self.table.sessions.borrow();
         let ended = sessions.iter().filter(|(session, entry)| wanted(**session, &entry.about));
         let stop = |(session, entry): (&u64, &Entry)| {
@@ -48,7 +44,7 @@ impl Sessions {
     }
 
     /// Ends all workers and waits until they are gone.
-    pub(in crate::supervisor) async fn stop_all(&self) {
+    pub(crate) async fn stop_all(&self) {
         let all: Vec<u64> = self.table.sessions.borrow().keys().copied().collect();
         for session in all {
             if let Some(entry) = self.table.sessions.borrow().get(&session) {

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::attend::Stop;
-use crate::control::ToWorker;
-use crate::identity::Identity;
-use crate::meter::{Meter, Reading};
-use crate::supervisor::sharing::Place;
-use crate::supervisor::traces::{Trail, Whose};
+use crate::sharing::Place;
+use crate::traces::{Trail, Whose};
+use outboard_control::identity::Identity;
+use outboard_control::messages::ToWorker;
+use outboard_control::meter::{Meter, Reading};
 
 /// A session and its worker.
 pub(super) struct Entry {
@@ -48,25 +48,25 @@ pub(super) struct Entry {
 
 /// What the supervisor knows of a session besides what its worker is told.
 #[derive(Debug, Clone)]
-pub(in crate::supervisor) struct About {
-    pub(in crate::supervisor) identity: Identity,
+pub(crate) struct About {
+    pub(crate) identity: Identity,
     /// Who it is to others.
-    pub(in crate::supervisor) holder: String,
+    pub(crate) holder: String,
     /// For whom it counts if it only asks: as the holder, but for networks that are one machine.
-    pub(in crate::supervisor) asker: String,
+    pub(crate) asker: String,
     /// Where the client is, for people.
-    pub(in crate::supervisor) peer: String,
-    pub(in crate::supervisor) kind: Kind,
+    pub(crate) peer: String,
+    pub(crate) kind: Kind,
     /// Its place among those who were let in, free again once nobody has it.
-    pub(in crate::supervisor) place: Option<Rc<Place>>,
+    pub(crate) place: Option<Rc<Place>>,
     /// The span of the client's that the session is part of.
-    pub(in crate::supervisor) parent: Option<TraceParent>,
+    pub(crate) parent: Option<TraceParent>,
 }
 
 /// What a connection with a worker of its own is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::supervisor) enum Kind {
+pub(crate) enum Kind {
     #[default]
     Session,
     Management,
@@ -82,15 +82,15 @@ pub(super) enum Phase {
 }
 
 /// A session as it stands, to be shown.
-pub(in crate::supervisor) struct Shown<'a> {
-    pub(in crate::supervisor) session: u64,
-    pub(in crate::supervisor) about: &'a About,
-    pub(in crate::supervisor) worker: u32,
-    pub(in crate::supervisor) devices: &'a [u32],
-    pub(in crate::supervisor) client: &'a str,
-    pub(in crate::supervisor) age: Duration,
-    pub(in crate::supervisor) state: &'static str,
-    pub(in crate::supervisor) reading: Reading,
+pub(crate) struct Shown<'a> {
+    pub(crate) session: u64,
+    pub(crate) about: &'a About,
+    pub(crate) worker: u32,
+    pub(crate) devices: &'a [u32],
+    pub(crate) client: &'a str,
+    pub(crate) age: Duration,
+    pub(crate) state: &'static str,
+    pub(crate) reading: Reading,
 }
 
 impl Entry {

@@ -8,15 +8,15 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use subtle::ConstantTimeEq;
 
 use super::Sessions;
-use crate::control::ToWorker;
-use crate::identity::Identity;
-use crate::supervisor::over::no_session;
+use crate::over::no_session;
+use outboard_control::identity::Identity;
+use outboard_control::messages::ToWorker;
 
 /// Connections that a session may have in its life.
 const MOST_PROOFS: usize = 64 << 10;
 impl Sessions {
     /// Hands one more connection to a session's worker, and says what it is, if its owner may.
-    pub(in crate::supervisor) fn add(
+    pub(crate) fn add(
         &self,
         session: u64,
         key: u128,
@@ -40,18 +40,13 @@ impl Sessions {
     }
 
     /// Whether the connections of a session are encrypted.
-    pub(in crate::supervisor) fn is_secure(&self, session: u64) -> bool {
+    pub(crate) fn is_secure(&self, session: u64) -> bool {
         self.table.sessions.borrow().get(&session).is_some_and(|entry| entry.proofs.is_some())
     }
 
     /// The key of a session, if this proves that the client has it, by a keyed hash of `what`. Each
     /// proof is good for one connection.
-    pub(in crate::supervisor) fn proven(
-        &self,
-        session: u64,
-        proof: &Proof,
-        what: &[u8],
-    ) -> Result<u128, Refusal> {
+    pub(crate) fn proven(&self, session: u64, proof: &Proof, what: &[u8]) -> Result<u128, Refusal> {
         let mut sessions = self.table.sessions.borrow_mut();
         let entry = sessions.get_mut(&session);
         let entry = entry.filter(|entry| bool::from(tls::tag(entry.key, what).ct_eq(&proof.tag)));

@@ -16,18 +16,18 @@ use super::{Mode, Modes};
 /// What a client wants. Fields that are added need a default: it is noted for servers of other
 /// releases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::supervisor) struct Request {
+pub(crate) struct Request {
     /// For whom devices are exclusive: an owner, or the machine of clients that have shown nothing.
-    pub(in crate::supervisor) holder: String,
-    pub(in crate::supervisor) owner: String,
+    pub(crate) holder: String,
+    pub(crate) owner: String,
     /// Sessions that the owner may have at once.
-    pub(in crate::supervisor) owner_sessions: Option<u32>,
+    pub(crate) owner_sessions: Option<u32>,
     /// Indices of devices; empty for all.
-    pub(in crate::supervisor) devices: Vec<u32>,
+    pub(crate) devices: Vec<u32>,
     /// Bytes of each of them that it may need: they are promised.
-    pub(in crate::supervisor) memory: u64,
+    pub(crate) memory: u64,
     /// Who it is, for its owner to read.
-    pub(in crate::supervisor) client: String,
+    pub(crate) client: String,
 }
 
 /// What there is to be had.
@@ -67,10 +67,10 @@ pub(super) struct Admission {
 
 /// Who has an exclusive device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::supervisor) struct Held {
-    pub(in crate::supervisor) device: u32,
-    pub(in crate::supervisor) holder: String,
-    pub(in crate::supervisor) since: Timestamp,
+pub(crate) struct Held {
+    pub(crate) device: u32,
+    pub(crate) holder: String,
+    pub(crate) since: Timestamp,
 }
 
 impl Request {

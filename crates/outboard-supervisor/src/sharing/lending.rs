@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::{Config, Oversubscribe};
-use crate::control::ToWorker;
-use crate::number::Number;
-use crate::supervisor::WorkerCommand;
-use crate::suspend::Action;
+use crate::WorkerCommand;
+use outboard_control::messages::ToWorker;
+use outboard_control::number::Number;
+use outboard_control::suspension::Action;
 
 /// How often somebody who needs room looks again.
 const LOOK: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ struct Loan {
 }
 
 /// The memory of all sessions.
-pub(in crate::supervisor) struct Lending {
+pub(crate) struct Lending {
     settings: Option<Oversubscribe>,
     /// Suspends and resumes. An earlier server may have left suspended sessions to one that
     /// suspends none.
@@ -60,10 +60,10 @@ pub(in crate::supervisor) struct Lending {
 }
 
 /// How long a session has not been heard of.
-pub(in crate::supervisor) type Idle<'a> = &'a dyn Fn(u64) -> Option<Duration>;
+pub(crate) type Idle<'a> = &'a dyn Fn(u64) -> Option<Duration>;
 
 impl Lending {
-    pub(in crate::supervisor) fn new(config: &Config) -> Lending {
+    pub(crate) fn new(config: &Config) -> Lending {
         let (settings, helper, memory) =
             (config.oversubscribe.clone(), config.helper.clone(), config.memory);
         Lending {
@@ -77,39 +77,29 @@ impl Lending {
 
     /// Waits until no session is being suspended or resumed, and holds that up as long as the
     /// result lives.
-    pub(in crate::supervisor) async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(crate) async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
     /// A session has been taken over, that holds so much of each device. One that may be suspended
     /// counts as if it were: to resume one that is not does no harm.
-    pub(in crate::supervisor) fn take_over(
-        &self,
-        session: u64,
-        held: HashMap<u32, u64>,
-        suspended: bool,
-    ) {
+    pub(crate) fn take_over(&self, session: u64, held: HashMap<u32, u64>, suspended: bool) {
         self.with(session, |loan| (loan.held, loan.suspended) = (held, suspended));
     }
 
     /// A session begins. What is to be told to its worker goes to `orders`.
-    pub(in crate::supervisor) fn begin(
-        &self,
-        session: u64,
-        worker: u32,
-        orders: mpsc::UnboundedSender<ToWorker>,
-    ) {
+    pub(crate) fn begin(&self, session: u64, worker: u32, orders: mpsc::UnboundedSender<ToWorker>) {
         let (held, asked, left_alone_until) = (HashMap::new(), None, None);
         let loan = Loan { worker, held, suspended: false, orders, asked, left_alone_until };
         self.loans.borrow_mut().insert(session, loan);
     }
 
-    pub(in crate::supervisor) fn end(&self, session: u64) {
+    pub(crate) fn end(&self, session: u64) {
         self.loans.borrow_mut().remove(&session);
     }
 
     /// A session holds less than it was granted.
-    pub(in crate::supervisor) fn holds(&self, session: u64, device: u32, bytes: u64) {
+    pub(crate) fn holds(&self, session: u64, device: u32, bytes: u64) {
         if let Some(loan) = self.loans.borrow_mut().get_mut(&session) {
             let held = loan.held.entry(device).or_default();
             *held = bytes.min(*held);
@@ -117,7 +107,7 @@ impl Lending {
     }
 
     /// A worker says whether it has nothing to do.
-    pub(in crate::supervisor) fn answered(&self, session: u64, quiet: bool) {
+    pub(crate) fn answered(&self, session: u64, quiet: bool) {
         let asked = self.loans.borrow_mut().get_mut(&session).and_then(|loan| loan.asked.take());
         if let Some(asked) = asked {
             let _ = asked.send(quiet);
@@ -136,7 +126,7 @@ impl Lending {
 
     /// Has room made for a session, so that it holds `bytes` of a device in all. `failed`: the
     /// driver has just refused it.
-    pub(in crate::supervisor) async fn room(
+    pub(crate) async fn room(
         &self,
         session: u64,
         device: u32,
@@ -245,7 +235,7 @@ impl Lending {
     }
 
     /// A suspended session has something to do: resumes it, when there is room. Whether it goes on.
-    pub(in crate::supervisor) async fn wake(&self, session: u64, idle: Idle<'_>) -> bool {
+    pub(crate) async fn wake(&self, session: u64, idle: Idle<'_>) -> bool {
         let began = Instant::now();
         let mut reason = String::from("other sessions need the memory");
         while began.elapsed() < GIVEN_UP {
@@ -335,4 +325,4 @@ fn available() -> Option<u64> {
 }
 
 /// The lending of a server, as tasks share it.
-pub(in crate::supervisor) type Shared = Rc<Lending>;
+pub(crate) type Shared = Rc<Lending>;

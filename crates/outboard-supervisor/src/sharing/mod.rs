@@ -13,7 +13,7 @@ pub(super) use admission::{Held, Request};
 pub(super) use lending::{Lending, Shared};
 pub(super) use queue::{Place, Queue, Turned};
 
-use crate::identity::Limits;
+use outboard_control::identity::Limits;
 
 /// Who may use a device at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -51,8 +51,8 @@ pub struct Config {
     pub patience: Option<Duration>,
     /// Whether idle sessions lend their memory.
     pub oversubscribe: Option<Oversubscribe>,
-    /// Starts [`suspend::run`](crate::suspend::run), with an action and a process added. Needed as
-    /// soon as any session may be suspended.
+    /// Starts `outboard_worker::suspend::run`, with an action and a process added. Needed as soon
+    /// as any session may be suspended.
     pub helper: Option<super::WorkerCommand>,
 }
 

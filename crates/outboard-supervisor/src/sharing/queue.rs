@@ -26,7 +26,7 @@ const MOST_KEPT: usize = 2;
 
 /// Who is in and who waits.
 #[derive(Clone)]
-pub(in crate::supervisor) struct Queue(Rc<Inner>);
+pub(crate) struct Queue(Rc<Inner>);
 
 struct Inner {
     admission: RefCell<Admission>,
@@ -48,13 +48,13 @@ struct Kept {
 }
 
 /// A client's place among those who are in. Dropped, it is free.
-pub(in crate::supervisor) struct Place {
+pub(crate) struct Place {
     number: u64,
     queue: Queue,
 }
 
 /// Why a client does not get in.
-pub(in crate::supervisor) enum Turned {
+pub(crate) enum Turned {
     Away(Refusal),
     /// It has gone by itself.
     Gone(io::Error),
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Place {
 
 impl Place {
     /// What it was given for.
-    pub(in crate::supervisor) fn request(&self) -> Option<Request> {
+    pub(crate) fn request(&self) -> Option<Request> {
         self.queue.0.admission.borrow().request(self.number).cloned()
     }
 }
@@ -81,7 +81,7 @@ impl Drop for Place {
 }
 
 impl Queue {
-    pub(in crate::supervisor) fn new(config: &Config, promises: bool) -> Queue {
+    pub(crate) fn new(config: &Config, promises: bool) -> Queue {
         let sessions = config.sessions.unwrap_or(usize::MAX);
         let (modes, memory, queue) = (config.modes.clone(), config.memory, config.queue);
         let admission = Admission::new(Policy { modes, sessions, memory, promises, queue });
@@ -90,18 +90,18 @@ impl Queue {
     }
 
     /// How many wait.
-    pub(in crate::supervisor) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.0.admission.borrow().waiting()
     }
 
     /// Who has which exclusive device, of a server that is known to have so many devices.
-    pub(in crate::supervisor) fn holders(&self, known: usize) -> Vec<Held> {
+    pub(crate) fn holders(&self, known: usize) -> Vec<Held> {
         self.0.admission.borrow().holders(known)
     }
 
     /// Lets a client in, at once or in its turn. `may_wait`: it understands that it has to.
     /// `stopping` says why nobody is let in any more.
-    pub(in crate::supervisor) async fn enter(
+    pub(crate) async fn enter(
         &self,
         request: Request,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -180,13 +180,13 @@ impl Queue {
 
     /// Goes on with the place that an earlier server has given, whether or not it would be given
     /// now.
-    pub(in crate::supervisor) fn take_over(&self, request: Request, since: Timestamp) -> Rc<Place> {
+    pub(crate) fn take_over(&self, request: Request, since: Timestamp) -> Rc<Place> {
         let number = self.0.admission.borrow_mut().go_on(request, since);
         Rc::new(Place { number, queue: self.clone() })
     }
 
     /// Keeps a place for a while, for a session of the same holder on the same devices.
-    pub(in crate::supervisor) fn keep(&self, request: &Request, place: Rc<Place>) {
+    pub(crate) fn keep(&self, request: &Request, place: Rc<Place>) {
         let number = place.number;
         let (holder, devices, memory) =
             (request.holder.clone(), request.devices.clone(), request.memory);
@@ -211,7 +211,7 @@ impl Queue {
     }
 
     /// Places that are kept: for whom, on which devices, and for how long yet.
-    pub(in crate::supervisor) fn each_kept(&self, mut look: impl FnMut(&str, &[u32], Duration)) {
+    pub(crate) fn each_kept(&self, mut look: impl FnMut(&str, &[u32], Duration)) {
         for one in self.0.kept.borrow().iter() {
             look(&one.client, &one.devices, one.until.saturating_duration_since(Instant::now()));
         }

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::trace::{Span, Value};
+use outboard_control::trace::{Span, Value};
 
 /// A collector of traces.
 #[derive(Debug, Clone, PartialEq, Eq)]

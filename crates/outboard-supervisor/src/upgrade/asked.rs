@@ -13,28 +13,28 @@ use crate::admin::{Answer, Becoming};
 const TELL: Duration = Duration::from_secs(2);
 
 /// Something that whoever asked is to be told.
-pub(in crate::supervisor) struct Step {
-    pub(in crate::supervisor) answer: Answer,
+pub(crate) struct Step {
+    pub(crate) answer: Answer,
     /// For when that was passed on.
-    pub(in crate::supervisor) passed_on: oneshot::Sender<()>,
+    pub(crate) passed_on: oneshot::Sender<()>,
 }
 
 /// Who has asked for an upgrade; nobody waits for what becomes of one that a signal has asked for.
-pub(in crate::supervisor) struct Asker(Option<mpsc::UnboundedSender<Step>>);
+pub(crate) struct Asker(Option<mpsc::UnboundedSender<Step>>);
 
 impl Asker {
     /// A signal.
-    pub(in crate::supervisor) fn signal() -> Asker {
+    pub(crate) fn signal() -> Asker {
         Asker(None)
     }
 
     /// The process is about to become the other program.
-    pub(in crate::supervisor) async fn becomes(&self, becoming: impl FnOnce() -> Becoming) {
+    pub(crate) async fn becomes(&self, becoming: impl FnOnce() -> Becoming) {
         self.tell(|| Answer::Becomes(becoming())).await;
     }
 
     /// Nothing has changed.
-    pub(in crate::supervisor) async fn stays(&self, reason: &str) {
+    pub(crate) async fn stays(&self, reason: &str) {
         self.tell(|| Answer::Error(not_upgraded(reason))).await;
     }
 
@@ -53,20 +53,20 @@ fn not_upgraded(reason: &str) -> String {
 }
 
 /// Where upgrades are asked for.
-pub(in crate::supervisor) struct Counter {
+pub(crate) struct Counter {
     askers: RefCell<Option<mpsc::UnboundedSender<Asker>>>,
     is_under_way: Cell<bool>,
 }
 
 impl Counter {
     /// The counter, and what is asked for at it.
-    pub(in crate::supervisor) fn open() -> (Counter, mpsc::UnboundedReceiver<Asker>) {
+    pub(crate) fn open() -> (Counter, mpsc::UnboundedReceiver<Asker>) {
         let (askers, asked) = mpsc::unbounded_channel();
         (Counter { askers: RefCell::new(Some(askers)), is_under_way: Cell::new(false) }, asked)
     }
 
     /// An upgrade begins; it is under way for as long as the result lives.
-    pub(in crate::supervisor) fn begin(&self) -> impl Drop + '_ {
+    pub(crate) fn begin(&self) -> impl Drop + '_ {
         struct UnderWay<'a>(&'a Cell<bool>);
         impl Drop for UnderWay<'_> {
             fn drop(&mut self) {
@@ -78,12 +78,12 @@ impl Counter {
     }
 
     /// The server is stopping.
-    pub(in crate::supervisor) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.askers.borrow_mut().take();
     }
 
     /// Asks for an upgrade: what becomes of it, or why it is not even tried.
-    pub(in crate::supervisor) fn ask(&self) -> Result<mpsc::UnboundedReceiver<Step>, String> {
+    pub(crate) fn ask(&self) -> Result<mpsc::UnboundedReceiver<Step>, String> {
         if self.is_under_way.get() {
             return Err(not_upgraded(
                 "it is about to become another release already; ask again when that has come to an end",

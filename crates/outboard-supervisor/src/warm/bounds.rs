@@ -44,7 +44,7 @@ impl Bounds {
     }
 
     /// The same for a server that may open so many files, unless somebody has chosen.
-    pub(in crate::supervisor) fn within(self, files: usize) -> Bounds {
+    pub(crate) fn within(self, files: usize) -> Bounds {
         if !self.chosen_here {
             return self;
         }

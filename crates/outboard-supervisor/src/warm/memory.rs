@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bounds::Bounds;
-use crate::control::ContextMemory;
+use outboard_control::messages::ContextMemory;
 
 /// Workers whose number nobody has chosen take at most this part of a device, ...
 const PART: u64 = 16;

@@ -46,7 +46,7 @@ pub(super) fn suitable<'a>(
 
 /// The window for a worker that is started for a client that accepts these: its first that there
 /// is.
-pub(in crate::supervisor) fn first_acceptable(accepted: Option<&[Window]>) -> Option<Window> {
+pub(crate) fn first_acceptable(accepted: Option<&[Window]>) -> Option<Window> {
     accepted?.iter().copied().find(|window| window.number().is_some())
 }
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU8;
 use std::sync::{Arc, Condvar, Mutex};
 
-use outboard_server::worker::{Bulk, Command, Replier, Sink};
 use outboard_session::chunks::Cut;
 use outboard_wire::Reader;
+use outboard_worker::{Bulk, Command, Replier, Sink};
 
 /// Announces an upload: number, length, chunk size, how.
 pub(crate) const UPLOAD: u16 = 20;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use outboard_client::link::Choice;
-use outboard_server::supervisor::warm::Bounds;
+use outboard_supervisor::warm::Bounds;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

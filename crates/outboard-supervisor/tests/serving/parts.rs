@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use super::device::Device;
 use outboard_client::link::{Choice, Config as LinkConfig, ConnectError, Link};
-use outboard_server::auth;
-use outboard_server::sandbox::Sandbox;
-use outboard_server::supervisor::standing::{Folder, Program};
-use outboard_server::supervisor::warm::Bounds;
-use outboard_server::supervisor::{self, Config, Socket, WorkerCommand};
-use outboard_server::worker::{self, Build, Command, Handler, Replier, Start, Warm};
+use outboard_supervisor::auth;
+use outboard_supervisor::standing::{Folder, Program};
+use outboard_supervisor::warm::Bounds;
+use outboard_supervisor::{Config, Socket, WorkerCommand};
 use outboard_transport::Any;
 use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION, Welcome};
 use outboard_wire::window::Window;
 use outboard_wire::{ContextId, Writer};
+use outboard_worker::sandbox::Sandbox;
+use outboard_worker::{Build, Command, Handler, Replier, Start, Warm};
 
 /// Only keeps a broken server from hanging the suite.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -162,8 +162,8 @@ impl Build for TestWorker {
 }
 
 pub(crate) fn worker(dies_warm: bool) -> ExitCode {
-    outboard_server::logs::init_from_env();
-    worker::run(&Sandbox::none(), TestWorker(dies_warm))
+    outboard_supervisor::logs::init_from_env();
+    outboard_worker::run(&Sandbox::none(), TestWorker(dies_warm))
 }
 
 /// Shuts the one socket of this process that keeps messages apart.
@@ -184,7 +184,7 @@ fn turn_away() {
 /// So many workers wait; if `dies_warm`, they only try to. Sessions may go on for `drain` when it
 /// stops.
 pub(crate) fn supervisor(warm: Bounds, dies_warm: bool, drain: Duration) -> ExitCode {
-    outboard_server::logs::init(outboard_server::logs::Format::Text);
+    outboard_supervisor::logs::init(outboard_supervisor::logs::Format::Text);
     let mut config = Config::new(
         "127.0.0.1:0",
         WorkerCommand::this_program(["worker", if dies_warm { "dies" } else { "" }]),
@@ -214,7 +214,7 @@ pub(crate) fn supervisor(warm: Bounds, dies_warm: bool, drain: Duration) -> Exit
 
 /// One whose connections are encrypted, with its state in that folder.
 pub(crate) fn tls_supervisor(state: std::path::PathBuf) -> ExitCode {
-    outboard_server::logs::init(outboard_server::logs::Format::Text);
+    outboard_supervisor::logs::init(outboard_supervisor::logs::Format::Text);
     let mut config = Config::new("127.0.0.1:0", WorkerCommand::this_program(["worker", ""]));
     config.auth =
         auth::Config { tls: auth::Tls::On, state: Some(state), ..auth::Config::default() };
@@ -233,7 +233,7 @@ fn tell_and_serve(mut config: Config) -> ExitCode {
         writeln!(out, "{address}").unwrap();
         out.flush().unwrap();
     }));
-    supervisor::serve(config).unwrap();
+    outboard_supervisor::serve(config).unwrap();
     ExitCode::SUCCESS
 }
 

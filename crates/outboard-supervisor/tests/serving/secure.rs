@@ -6,7 +6,7 @@ use outboard_client::link::security::{Security, Tls};
 use outboard_client::link::{
     Choice, Config, ConnectError, Link, Opened, Turn, handshake, join, open,
 };
-use outboard_server::auth::certificate;
+use outboard_supervisor::auth::certificate;
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Any, Stream, Transport, read_exact, tls, write_all};
 use outboard_wire::ContextId;

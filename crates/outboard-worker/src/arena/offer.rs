@@ -8,7 +8,7 @@ use outboard_wire::handshake::arena::Arena as Terms;
 use outboard_wire::platform::{Device, Platform};
 use outboard_wire::window::Window;
 
-use crate::worker::commands::vmm::{location, memory_kind};
+use crate::commands::vmm::{location, memory_kind};
 
 /// The driver's table for devices that check every access, and the slot in it.
 static PARTS: CUuuid = CUuuid { bytes: bytes_of(b"outboard-parts-1") };
@@ -35,19 +35,15 @@ const LEAST: u64 = 16 << 30;
 
 /// What a driver offers for an arena.
 #[derive(Clone, Copy)]
-pub(in crate::worker) struct Offer {
-    pub(in crate::worker) terms: Terms,
+pub(crate) struct Offer {
+    pub(crate) terms: Terms,
     pub(super) set_part: Option<SetPart>,
 }
 
 impl Offer {
     /// Reserves a part of the window, its upper half if that is free, if all devices can have
     /// memory at addresses that are given.
-    pub(in crate::worker) fn reserve(
-        table: &Table,
-        platform: &Platform,
-        window: Window,
-    ) -> Option<Offer> {
+    pub(crate) fn reserve(table: &Table, platform: &Platform, window: Window) -> Option<Offer> {
         let granule = granule(table, platform)?;
         let Range { start, end } = window.range();
         let mut bytes = (end - start) / 2;
@@ -75,7 +71,7 @@ impl Offer {
 
     /// It, if a session with these devices can do with memory that one of them has access to. Of
     /// copies between NVIDIA's it is not known. Otherwise the driver has the addresses back.
-    pub(in crate::worker) fn suiting(self, table: &Table, platform: &Platform) -> Option<Offer> {
+    pub(crate) fn suiting(self, table: &Table, platform: &Platform) -> Option<Offer> {
         if self.terms.told || platform.devices.len() == 1 {
             return Some(self);
         }

@@ -7,10 +7,10 @@ use outboard_wire::messages::*;
 use outboard_wire::types::{ArrayDescriptor, SparseProperties};
 
 use super::{Handle, Worker};
+use crate::answer::Answer;
+use crate::budget::{What, array_bytes};
 use crate::generated::dispatch::ArrayCommands;
-use crate::worker::answer::Answer;
-use crate::worker::budget::{What, array_bytes};
-use crate::worker::objects::Array;
+use crate::objects::Array;
 
 fn to_driver(d: &ArrayDescriptor) -> CUDA_ARRAY3D_DESCRIPTOR {
     CUDA_ARRAY3D_DESCRIPTOR {

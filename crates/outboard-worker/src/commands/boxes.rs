@@ -6,10 +6,10 @@ use outboard_wire::boxes::{Extent, Region, Storage};
 use outboard_wire::messages::*;
 
 use super::{Handle, Wait, Worker};
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::boxes::{self, Placed};
-use crate::worker::memory::{Slot, Slots};
-use crate::worker::staging::Target;
+use crate::answer::{Answer, Outcome};
+use crate::boxes::{self, Placed};
+use crate::memory::{Slot, Slots};
+use crate::staging::Target;
 
 impl Worker {
     /// Looks up what a region names, and checks that the box lies within it.

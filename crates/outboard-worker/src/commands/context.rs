@@ -6,13 +6,13 @@ use outboard_wire::messages::*;
 use outboard_wire::{ContextId, DevicePtr};
 
 use super::{Context, Handle, Wait, Worker, current};
+use crate::answer::Answer;
+use crate::arena::Gone;
+use crate::bounds::Kind;
+use crate::budget::{Charge, What};
 use crate::generated::dispatch::ContextCommands;
-use crate::worker::answer::Answer;
-use crate::worker::arena::Gone;
-use crate::worker::bounds::Kind;
-use crate::worker::budget::{Charge, What};
-use crate::worker::opened::Place;
-use crate::worker::portion::Portion;
+use crate::opened::Place;
+use crate::portion::Portion;
 
 /// Bytes of a device that a process may hold when it ends without their being free at once: the
 /// next program may need more. Natively all are.

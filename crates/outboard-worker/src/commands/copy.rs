@@ -8,12 +8,12 @@ use outboard_wire::messages::*;
 use outboard_wire::request::SEND;
 
 use super::{Handle, Wait, Worker, current};
+use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::CopyCommands;
-use crate::meter::{self, Direction, Way};
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::io::Replier;
-use crate::worker::memory::{Slot, Slots};
-use crate::worker::staging::{self, Failed, Reached, Target};
+use crate::io::Replier;
+use crate::memory::{Slot, Slots};
+use crate::staging::{self, Failed, Reached, Target};
+use outboard_control::meter::{self, Direction, Way};
 
 /// Who allocates so much, in bytes, may be about to copy something large to it.
 const LARGE: u64 = 1 << 20;
@@ -21,7 +21,7 @@ const LARGE: u64 = 1 << 20;
 impl Worker {
     /// Device memory has been allocated: has staging memory made ready meanwhile, if there is none
     /// yet.
-    pub(in crate::worker) fn expect_copies(&mut self, bytes: u64) {
+    pub(crate) fn expect_copies(&mut self, bytes: u64) {
         if bytes < LARGE {
             return;
         }

@@ -6,8 +6,8 @@ use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::*;
 
 use super::Worker;
+use crate::answer::Answer;
 use crate::generated::dispatch::DeviceCommands;
-use crate::worker::answer::Answer;
 
 impl Worker {
     /// The driver's ordinal of a device that this client may use.

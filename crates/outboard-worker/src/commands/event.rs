@@ -6,9 +6,9 @@ use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
 use super::{Handle, Wait, Worker};
+use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::EventCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::shares::Thing;
+use crate::shares::Thing;
 
 impl EventCommands for Worker {
     fn event_create(&mut self, m: EventCreate) -> Outcome {

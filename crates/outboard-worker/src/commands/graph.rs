@@ -12,10 +12,10 @@ use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
 use super::{Handle, Worker};
+use crate::answer::{Answer, Outcome};
+use crate::bounds::{Kind, Nodes};
 use crate::generated::dispatch::GraphCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::bounds::{Kind, Nodes};
-use crate::worker::graphs::{Exec, Graph, Left};
+use crate::graphs::{Exec, Graph, Left};
 
 /// An update that did not work out: the driver's word for it, and the nodes to blame.
 type Blame = (u32, u64, u64);

@@ -6,9 +6,9 @@ use outboard_wire::messages::*;
 use outboard_wire::{ContextId, ObjectId};
 
 use super::{Handle, Worker, current};
+use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::GreenCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::partitions::{self, Bytes, Green};
+use crate::partitions::{self, Bytes, Green};
 
 const MULTIPROCESSORS: u32 = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM.0;
 

@@ -12,14 +12,14 @@ use outboard_wire::messages::*;
 use outboard_wire::{ContextId, DevicePtr, ObjectId};
 
 use super::{Handle, Worker};
-use crate::control::{
+use crate::answer::{Answer, Outcome};
+use crate::budget::{Charge, What};
+use crate::generated::dispatch::IpcCommands;
+use crate::opened::{Opened, Place};
+use crate::shares::{Kind, Thing, Token, number, read, token};
+use outboard_control::messages::{
     SharedBlock, SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled,
 };
-use crate::generated::dispatch::IpcCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::budget::{Charge, What};
-use crate::worker::opened::{Opened, Place};
-use crate::worker::shares::{Kind, Thing, Token, number, read, token};
 
 const DESCRIPTOR: CUmemAllocationHandleType =
     CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -86,7 +86,7 @@ impl Worker {
 
     fn open_memory_of(&mut self, m: &OpenMemory) -> Result<OpenMemoryReply, CUresult> {
         self.enter()?;
-        crate::worker::bounds::Kind::Opened.room(self.opened.len())?;
+        crate::bounds::Kind::Opened.room(self.opened.len())?;
         if self.shared.is_named(m.token) {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }

@@ -4,10 +4,10 @@ use outboard_driver::call;
 use outboard_wire::messages::*;
 
 use super::Worker;
+use crate::answer::{Answer, Outcome};
+use crate::chains::Place;
 use crate::generated::dispatch::LaunchCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::chains::Place;
-use crate::worker::launch::{self, Config, Extras, Shape};
+use crate::launch::{self, Config, Extras, Shape};
 
 impl LaunchCommands for Worker {
     fn function_set_attribute(&mut self, m: FunctionSetAttribute) -> Outcome {

@@ -7,9 +7,9 @@ use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
 use super::Worker;
+use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::LinkCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::links::Link;
+use crate::links::Link;
 
 /// A status for a reply that is there whatever happened.
 fn status(outcome: Result<(), CUresult>) -> u32 {

@@ -8,11 +8,11 @@ use outboard_wire::messages::*;
 use outboard_wire::{DevicePtr, ObjectId, StreamId, UnifiedPtr};
 
 use super::{Handle, Wait, Worker};
+use crate::answer::{Answer, Outcome};
+use crate::budget::What;
 use crate::generated::dispatch::ManagedCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::budget::What;
-use crate::worker::mapped::{self, Mapped};
-use crate::worker::objects::Context;
+use crate::mapped::{self, Mapped};
+use crate::objects::Context;
 
 /// `CU_MEM_ATTACH_GLOBAL`.
 const ATTACH_GLOBAL: u32 = 1;

@@ -6,10 +6,10 @@ use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
 
 use super::{Context, Worker, current};
+use crate::answer::{Answer, Outcome};
+use crate::budget::{Charge, What};
 use crate::generated::dispatch::MemoryCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::budget::{Charge, What};
-use crate::worker::shares::Thing;
+use crate::shares::Thing;
 
 impl Worker {
     fn alloc(&mut self, bytes: u64) -> Result<DevicePtr, CUresult> {

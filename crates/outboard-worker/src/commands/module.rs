@@ -11,12 +11,12 @@ use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
 
 use super::{Context, Handle, Worker, current};
+use crate::answer::{Answer, Outcome};
+use crate::budget::What;
 use crate::generated::dispatch::ModuleCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::budget::What;
-use crate::worker::layouts::Layouts;
-use crate::worker::modules;
-use crate::worker::part::Part;
+use crate::layouts::Layouts;
+use crate::modules;
+use crate::part::Part;
 
 impl Worker {
     fn load<P: Borrow<Part>>(

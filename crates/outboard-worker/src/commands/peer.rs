@@ -9,8 +9,8 @@ use outboard_wire::ContextId;
 use outboard_wire::messages::*;
 
 use super::{Worker, current};
+use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::PeerCommands;
-use crate::worker::answer::{Answer, Outcome};
 
 /// So many operations may be asked about at once; there are fewer.
 const MOST_OPERATIONS: usize = 256;

@@ -10,9 +10,9 @@ use outboard_wire::{ContextId, DevicePtr};
 
 use super::vmm::posix;
 use super::{Handle, Worker};
+use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::PoolCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::shares::Thing;
+use crate::shares::Thing;
 
 /// Access of so many devices may be set at once.
 const MOST_DEVICES: usize = 64;

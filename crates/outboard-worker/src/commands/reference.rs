@@ -12,8 +12,8 @@ use outboard_wire::references::ReferenceSetting as S;
 use outboard_wire::{DevicePtr, ObjectId};
 
 use super::{Handle, Worker};
+use crate::answer::Answer;
 use crate::generated::dispatch::ReferenceCommands;
-use crate::worker::answer::Answer;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 

@@ -13,9 +13,9 @@ use outboard_wire::messages::*;
 use outboard_wire::{DevicePtr, StreamId};
 
 use super::{Handle, Wait, Worker};
+use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::StreamCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::launch;
+use crate::launch;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;

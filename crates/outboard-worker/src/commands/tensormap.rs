@@ -7,8 +7,8 @@ use outboard_driver::{Table, call};
 use outboard_wire::messages::*;
 
 use super::Worker;
+use crate::answer::Answer;
 use crate::generated::dispatch::TensormapCommands;
-use crate::worker::answer::Answer;
 
 /// Tensor maps must lie at multiples of 64.
 #[repr(align(64))]

@@ -10,9 +10,9 @@ use outboard_wire::messages::*;
 use outboard_wire::types::{Resource, Sampler, View};
 
 use super::Worker;
+use crate::answer::{Answer, Outcome};
+use crate::bounds::Kind;
 use crate::generated::dispatch::TextureCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::bounds::Kind;
 
 impl Worker {
     /// `Ok` if memory of the session begins at `address`. Where it ends is not asked: drivers take

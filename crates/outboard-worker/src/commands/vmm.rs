@@ -11,10 +11,10 @@ use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::*;
 
 use super::Worker;
+use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::VmmCommands;
-use crate::worker::answer::{Answer, Outcome};
-use crate::worker::shares::Thing;
-use crate::worker::space::Mapping;
+use crate::shares::Thing;
+use crate::space::Mapping;
 
 /// Access to so many devices may be set at once.
 const MOST_DEVICES: usize = 64;
@@ -131,7 +131,7 @@ impl Worker {
     }
 }
 
-pub(in crate::worker) fn location(device: DeviceId) -> CUmemLocation {
+pub(crate) fn location(device: DeviceId) -> CUmemLocation {
     CUmemLocation {
         type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
         id: device.ordinal() as i32,
@@ -139,7 +139,7 @@ pub(in crate::worker) fn location(device: DeviceId) -> CUmemLocation {
 }
 
 /// Memory of a device: which handles it may have, and whether network adapters may use it.
-pub(in crate::worker) fn memory_kind(
+pub(crate) fn memory_kind(
     location: CUmemLocation,
     handle_types: u32,
     direct: bool,

@@ -3,7 +3,7 @@
 use outboard_wire::messages::*;
 use outboard_wire::{DecodeError, Reader};
 
-use crate::worker::answer::{Answer, Incoming, Outcome};
+use crate::answer::{Answer, Incoming, Outcome};
 
 /// What a worker does for the messages of api/wire/array.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait ArrayCommands {

@@ -9,8 +9,8 @@ use outboard_wire::graph::{NodeParams, Place};
 
 use super::host::HostPart;
 use super::params::{INVALID, batch_params};
-use crate::worker::Worker;
-use crate::worker::answer::Outcome;
+use crate::Worker;
+use crate::answer::Outcome;
 
 impl Worker {
     /// Gives a node of an executable other parameters. Its graph must still be there: the driver

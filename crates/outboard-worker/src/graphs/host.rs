@@ -10,11 +10,11 @@ use outboard_wire::graph::HostNode;
 use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
 use outboard_wire::{ContextId, HostPtr, ObjectId, Writer};
 
-use crate::worker::Worker;
-use crate::worker::budget::Pinned;
-use crate::worker::copies::Copies;
-use crate::worker::io::Replier;
-use crate::worker::output::{Output, Printed};
+use crate::Worker;
+use crate::budget::Pinned;
+use crate::copies::Copies;
+use crate::io::Replier;
+use crate::output::{Output, Printed};
 
 /// Most page-locked memory for one copy of a graph.
 const MOST: u64 = 4 << 30;

@@ -13,7 +13,7 @@ use outboard_wire::graph::NodeParams;
 
 use super::node::{Built, Spot};
 use super::params::{INVALID, zeroed};
-use crate::worker::Worker;
+use crate::Worker;
 
 /// The graphs that a node has inside, themselves and not as copies.
 fn inside(params: &NodeParams) -> &[ObjectId] {

@@ -8,8 +8,8 @@ use outboard_driver::call;
 use outboard_wire::ObjectId;
 
 use super::host::HostPart;
-use crate::worker::Worker;
-use crate::worker::objects::{Context, current};
+use crate::Worker;
+use crate::objects::{Context, current};
 
 /// So many parts, or parts with so many bytes of page-locked memory, are let go at once.
 const PARTS: usize = 64;

@@ -16,11 +16,11 @@ use outboard_wire::{DevicePtr, ObjectId};
 use super::host::HostPart;
 use super::params::{INVALID, batch_params, zeroed};
 use super::{Graph, Node};
-use crate::worker::Worker;
-use crate::worker::answer::Outcome;
-use crate::worker::bounds::{Kind, Nodes};
-use crate::worker::launch::is_plain;
-use crate::worker::objects::Handle;
+use crate::Worker;
+use crate::answer::Outcome;
+use crate::bounds::{Kind, Nodes};
+use crate::launch::is_plain;
+use crate::objects::Handle;
 
 /// Where a new node goes: the driver's graph and what comes before.
 pub(super) struct Spot<'a> {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::worker::part::Part;
+use crate::part::Part;
 
 /// Bytes that may wait to be written; images beyond them are not kept, this time.
 const MOST_WAITING: u64 = 1 << 30;

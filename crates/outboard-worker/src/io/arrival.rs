@@ -8,7 +8,7 @@ use outboard_wire::handshake::Refusal;
 
 use super::home::Home;
 use super::{Build, Start};
-use crate::control::{self, LONGEST, ToSupervisor, ToWorker};
+use outboard_control::messages::{self, LONGEST, ToSupervisor, ToWorker};
 
 /// A client, and what was prepared for it or why nothing could be.
 pub(super) struct Arrival<P> {
@@ -50,22 +50,22 @@ pub(super) fn wait<B: Build>(
             let snapshot = if snapshot.len() < LONGEST / 2 { snapshot } else { Vec::new() };
             let contexts = B::contexts(&prepared);
             let window = B::window(&prepared);
-            control::send(
+            messages::send(
                 control.as_fd(),
                 &ToSupervisor::Ready { snapshot, contexts, window },
                 None,
             )?;
-            let client = client(control, control::receive(control.as_fd())?)?;
+            let client = client(control, messages::receive(control.as_fd())?)?;
             Ok(client.map(|client| client.with(Ok(prepared))))
         }
         Err(Refusal { code, sentence }) => {
-            control::send(
+            messages::send(
                 control.as_fd(),
                 &ToSupervisor::Failed { code, sentence: sentence.clone() },
                 None,
             )?;
             // A client may have been handed over meanwhile; what it is told is the same.
-            let client = client(control, control::receive(control.as_fd())?)?;
+            let client = client(control, messages::receive(control.as_fd())?)?;
             Ok(client.map(|client| client.with(Err(Refusal { code, sentence }))))
         }
     }
@@ -103,15 +103,15 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
     }
     let mut home = Home::new(control.as_fd());
     loop {
-        match control::receive(control.as_fd())? {
+        match messages::receive(control.as_fd())? {
             Some((ToWorker::Board, Some(memory))) => {
-                crate::board::join(memory.as_fd(), start.process)?
+                outboard_control::board::join(memory.as_fd(), start.process)?
             }
             Some((ToWorker::Home { outlive }, Some(listener))) => home.settle(listener, outlive),
             Some((ToWorker::Keep { tag }, Some(descriptor))) => home.keep(tag, descriptor),
             // The last.
             Some((ToWorker::Meter, Some(memory))) => {
-                crate::meter::join(memory.as_fd())?;
+                outboard_control::meter::join(memory.as_fd())?;
                 return Ok(Some(Client { start, connection, home }));
             }
             Some(_) => {

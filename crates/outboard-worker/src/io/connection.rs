@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use outboard_transport::Stream;
 
-use crate::control::Grace;
-use crate::meter;
+use outboard_control::messages::Grace;
+use outboard_control::meter;
 
 /// The connection as of now.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use outboard_wire::frame::CommandHeader;
 
 use super::connection::{Connection, Current, End, Next};
 use super::{Again, Handler, Replier, replier};
-use crate::meter;
+use outboard_control::meter;
 
 /// The dispatcher never spins for longer than this for the next command: then the client does
 /// something else.

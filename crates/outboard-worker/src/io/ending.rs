@@ -32,7 +32,7 @@ impl Ending {
             // goes on reading meanwhile.
             std::thread::sleep(GRACE);
         }
-        crate::worker::spans::finish();
+        crate::spans::finish();
         exit(SERVED)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::meter;
+use outboard_control::meter;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 
 use super::Registry;
-use crate::control::{self, ToSupervisor};
+use outboard_control::messages::{self, ToSupervisor};
 
 /// How long the next supervisor may take to hear what it is told.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,9 +72,9 @@ impl Home {
     }
 
     fn tell(&self, control: &OwnedFd) -> io::Result<()> {
-        control::send_patiently(control.as_fd(), &ToSupervisor::Orphan, None, PATIENCE)?;
+        messages::send_patiently(control.as_fd(), &ToSupervisor::Orphan, None, PATIENCE)?;
         self.kept.iter().try_for_each(|(tag, descriptor)| {
-            control::send_patiently(
+            messages::send_patiently(
                 control.as_fd(),
                 &ToSupervisor::Kept { tag: *tag },
                 Some(descriptor.as_fd()),

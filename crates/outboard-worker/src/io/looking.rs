@@ -8,7 +8,7 @@ use outboard_wire::handshake::Refusal;
 
 use super::arrival::is_orphan_of;
 use super::{Build, REFUSED, SERVED};
-use crate::control::{self, ToSupervisor, ToWorker, Watch};
+use outboard_control::messages::{self, ToSupervisor, ToWorker, Watch};
 
 /// Answers the supervisor until it wants no more. `confine` takes what the driver does not need
 /// once it is started.
@@ -22,7 +22,7 @@ pub(super) fn serve<B: Build>(
     if is_orphan_of(watch.supervisor) {
         return Ok(SERVED);
     }
-    crate::board::look_on(board)?;
+    outboard_control::board::look_on(board)?;
     let prepared = match &watch.platform {
         Some(platform) => build.describe(platform),
         None => build.prepare(None, None),
@@ -31,14 +31,14 @@ pub(super) fn serve<B: Build>(
     let mut look = match prepared {
         Ok(prepared) => B::watch(prepared),
         Err(Refusal { code, sentence }) => {
-            control::send(control.as_fd(), &ToSupervisor::Failed { code, sentence }, None)?;
+            messages::send(control.as_fd(), &ToSupervisor::Failed { code, sentence }, None)?;
             return Ok(REFUSED);
         }
     };
     loop {
-        match control::receive(control.as_fd())? {
+        match messages::receive(control.as_fd())? {
             Some((ToWorker::Look, _)) => {
-                control::send(control.as_fd(), &ToSupervisor::Gauges(look()), None)?
+                messages::send(control.as_fd(), &ToSupervisor::Gauges(look()), None)?
             }
             Some(_) => {
                 return Err(io::Error::new(

@@ -6,7 +6,7 @@
 //! once: the system and the driver clean up better than any code here could.
 
 mod arrival;
-pub mod bulk;
+mod bulk;
 mod connection;
 mod dispatch;
 mod ending;
@@ -36,23 +36,23 @@ use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
 use outboard_wire::window::Window;
 
-use crate::control::{self, ToSupervisor, ToWorker};
-use crate::meter;
-use crate::number::Number;
 use crate::sandbox::{self, Sandbox};
 use arrival::Arrival;
 use connection::Connection;
 use dispatch::dispatch;
 use ending::Ending;
+use outboard_control::messages::{self, ToSupervisor, ToWorker};
+use outboard_control::meter;
+use outboard_control::number::Number;
 
-pub use crate::control::{ContextMemory, Gauge, Start, Warm};
 pub use bulk::{Bulk, Sink};
 use moving::Moving;
+pub use outboard_control::messages::{ContextMemory, Gauge, Start, Warm};
 pub use outboard_session::server::Command;
 use pace::Pace;
-pub use registry::Registry;
+pub(crate) use registry::Registry;
 pub use replier::Replier;
-pub use requests::{Asked, Requests};
+pub(crate) use requests::{Asked, Requests};
 use secure::Secure;
 
 /// What a worker does with its client's commands.
@@ -194,7 +194,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         code: RefusalCode::WorkerFailed,
         sentence: error.to_string(),
     };
-    let first = match control::receive(control.as_fd())? {
+    let first = match messages::receive(control.as_fd())? {
         Some((ToWorker::Watch(watch), Some(board))) => {
             let rest = || confined.and_then(|()| sandbox.before_the_client()).map_err(unconfined);
             return looking::serve(build, &control, &watch, board.as_fd(), rest);
@@ -217,7 +217,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let mut handler = match built {
         Ok(handler) => handler,
         Err(Refusal { code, sentence }) => {
-            control::send(control.as_fd(), &ToSupervisor::Failed { code, sentence }, None)?;
+            messages::send(control.as_fd(), &ToSupervisor::Failed { code, sentence }, None)?;
             return Ok(REFUSED);
         }
     };
@@ -252,14 +252,14 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         let sentence =
             "the server's description of its devices is too long for a welcome".to_owned();
         let failed = ToSupervisor::Failed { code: RefusalCode::WorkerFailed, sentence };
-        control::send(control.as_fd(), &failed, None)?;
+        messages::send(control.as_fd(), &failed, None)?;
         return Ok(REFUSED);
     }
     let stream = match &secure {
         None => stream,
         Some(secure) => {
             // Only then does the supervisor send the client here.
-            control::send(control.as_fd(), &ToSupervisor::Welcomed, None)?;
+            messages::send(control.as_fd(), &ToSupervisor::Welcomed, None)?;
             match secure.accept(stream) {
                 Ok(stream) => stream,
                 Err(error) => {
@@ -273,8 +273,8 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     watch::outlive_the_supervisor()?;
     write_all(&*stream, &message)?;
     if secure.is_none()
-        && let Err(error) = control::send(control.as_fd(), &ToSupervisor::Welcomed, None)
-        && !control::has_gone(&error)
+        && let Err(error) = messages::send(control.as_fd(), &ToSupervisor::Welcomed, None)
+        && !messages::has_gone(&error)
     {
         return Err(error);
     }

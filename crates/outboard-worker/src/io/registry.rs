@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::gate::Gate;
-use crate::control::{self, ToSupervisor};
+use outboard_control::messages::{self, ToSupervisor};
 
 /// How long the supervisor may take to answer: it does nothing that waits.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -88,9 +88,9 @@ impl Registry {
     pub(crate) fn unshare(&self, token: u128) -> io::Result<()> {
         let mut waiting = self.waiting();
         waiting.shared.remove(&token);
-        match control::send(waiting.control.as_fd(), &ToSupervisor::Unshare { token }, None) {
+        match messages::send(waiting.control.as_fd(), &ToSupervisor::Unshare { token }, None) {
             // The next supervisor will not hear of it.
-            Err(error) if control::has_gone(&error) => Ok(()),
+            Err(error) if messages::has_gone(&error) => Ok(()),
             outcome => outcome,
         }
     }
@@ -158,7 +158,7 @@ impl Registry {
 
     fn say(&self, message: &ToSupervisor) {
         // Without a supervisor, nobody needs to hear it; the next one is told what still matters.
-        let _ = control::send(self.waiting().control.as_fd(), message, None);
+        let _ = messages::send(self.waiting().control.as_fd(), message, None);
     }
 
     /// The supervisor's answer to a request has come.
@@ -175,7 +175,7 @@ impl Registry {
         let closed = self.gate().is_some_and(Gate::is_closed);
         let mut waiting = self.waiting();
         let send = |message: &ToSupervisor, descriptor: &Option<OwnedFd>| {
-            control::send_patiently(
+            messages::send_patiently(
                 control.as_fd(),
                 message,
                 descriptor.as_ref().map(AsFd::as_fd),
@@ -224,12 +224,12 @@ impl Registry {
             waiting.last += 1;
             let request = waiting.last;
             let message = message(request);
-            let sent = control::send(waiting.control.as_fd(), &message, descriptor);
+            let sent = messages::send(waiting.control.as_fd(), &message, descriptor);
             waiting.requests.insert(request, Request { message, descriptor: kept, sender });
             (request, sent)
         };
         let answer = match sent {
-            Err(error) if !control::has_gone(&error) => Err(error),
+            Err(error) if !messages::has_gone(&error) => Err(error),
             // The next supervisor is asked, if it comes in time.
             _ => receiver.recv_timeout(patience).map_err(|_| io::ErrorKind::TimedOut.into()),
         };
@@ -253,7 +253,7 @@ mod tests {
     /// What a supervisor is told until the end, or until nothing more is there.
     fn told(supervisor: &OwnedFd) -> Said {
         rustix::io::ioctl_fionbio(supervisor, true).unwrap();
-        let next = || control::receive::<ToSupervisor>(supervisor.as_fd()).ok().flatten();
+        let next = || messages::receive::<ToSupervisor>(supervisor.as_fd()).ok().flatten();
         std::iter::from_fn(next)
             .map(|(message, descriptor)| (message, descriptor.is_some()))
             .collect()
@@ -261,7 +261,7 @@ mod tests {
 
     /// Answers the next request.
     fn answer(registry: &Registry, supervisor: &OwnedFd) {
-        match control::receive(supervisor.as_fd()).unwrap().unwrap().0 {
+        match messages::receive(supervisor.as_fd()).unwrap().unwrap().0 {
             ToSupervisor::Share { request, .. } => {
                 registry.answered(request, Some((Vec::new(), None)))
             }
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_next_supervisor_is_told_what_is_shared_and_asked_what_was_not_answered() {
-        let (first, ours) = control::pair().unwrap();
+        let (first, ours) = messages::pair().unwrap();
         let registry = Registry::new(Arc::new(ours), false);
         let null = File::open("/dev/null").unwrap();
         std::thread::scope(|scope| {
@@ -289,7 +289,7 @@ mod tests {
         // Nobody is there to hear of it, and nobody needs to.
         registry.unshare(1).unwrap();
 
-        let (second, ours) = control::pair().unwrap();
+        let (second, ours) = messages::pair().unwrap();
         let found = std::thread::scope(|scope| {
             let asked = scope.spawn(|| registry.find(9, 8));
             while registry.waiting().requests.is_empty() {
@@ -317,12 +317,12 @@ mod tests {
 
     #[test]
     fn the_next_supervisor_is_told_what_a_suspended_session_holds_and_whether_it_is_wanted() {
-        let (first, ours) = control::pair().unwrap();
+        let (first, ours) = messages::pair().unwrap();
         let registry = Registry::new(Arc::new(ours), true);
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| registry.room(1, 64, false));
             let (ToSupervisor::Room { request, device: 1, bytes: 64, failed: false }, _) =
-                control::receive(first.as_fd()).unwrap().unwrap()
+                messages::receive(first.as_fd()).unwrap().unwrap()
             else {
                 panic!("not a request for room")
             };
@@ -334,7 +334,7 @@ mod tests {
         registry.suspend();
         drop(first);
 
-        let (second, ours) = control::pair().unwrap();
+        let (second, ours) = messages::pair().unwrap();
         let (holds, quiet) =
             (ToSupervisor::Holds { device: 1, bytes: 32 }, ToSupervisor::Quiet { quiet: true });
         registry.go_on(&Arc::new(ours)).unwrap();
@@ -345,7 +345,7 @@ mod tests {
         drop(second);
 
         // A command comes while there is no supervisor.
-        let (third, ours) = control::pair().unwrap();
+        let (third, ours) = messages::pair().unwrap();
         let gate = registry.gate().unwrap();
         std::thread::scope(|scope| {
             let inside = scope.spawn(|| gate.enter(|| registry.wake()));

@@ -17,7 +17,7 @@ use outboard_wire::{ContextId, Encode, Writer};
 
 use super::connection::{Connection, Current, End};
 use super::{Asked, Bulk, Registry};
-use crate::meter::{self, Direction, Way};
+use outboard_control::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.
 ///

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use outboard_transport::{Stream, read_exact_until, tls};
 use outboard_wire::limits::MAX_LANES;
 use rustls::ServerConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use subtle::ConstantTimeEq;
 
-use crate::auth::certificate::chain;
-use crate::control::Start;
+use outboard_control::messages::Start;
 
 /// How long a client may take to shake hands.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,8 +30,9 @@ impl Secure {
     /// For the session that is to start, if its connections are encrypted.
     pub(super) fn new(start: &Start) -> io::Result<Option<Secure>> {
         let Some(secure) = &start.secure else { return Ok(None) };
-        let (chain, key) = chain(secure.certificate.clone(), secure.key.clone());
-        let config = tls::server_config(chain, key, None).map_err(io::Error::other)?;
+        let chain = vec![secure.certificate.clone().into()];
+        let key = PrivatePkcs8KeyDer::from(secure.key.clone());
+        let config = tls::server_config(chain, key.into(), None).map_err(io::Error::other)?;
         Ok(Some(Secure { config: Arc::new(config), key: start.key, opening: Arc::default() }))
     }
 

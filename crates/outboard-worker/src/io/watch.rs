@@ -17,7 +17,7 @@ use super::home::Home;
 use super::moving::{self, Moving};
 use super::secure::Secure;
 use super::{BROKEN, Bulk, Registry, Replier, SERVED, exit};
-use crate::control::{self, ToWorker};
+use outboard_control::messages::{self, ToWorker};
 
 /// How long the main thread has to end the process its own way after the client is gone.
 const GRACE: Duration = Duration::from_millis(300);
@@ -123,7 +123,7 @@ impl Further {
     /// Does what the supervisor says, and the next one, until there is none.
     fn watch(self: &Arc<Further>, mut control: Arc<OwnedFd>) {
         loop {
-            let (message, connection) = match control::receive::<ToWorker>(control.as_fd()) {
+            let (message, connection) = match messages::receive::<ToWorker>(control.as_fd()) {
                 Ok(Some(message)) => message,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     tracing::error!(%error, "a supervisor says what makes no sense");
@@ -181,7 +181,7 @@ impl Further {
                 // A client that is away keeps what it has until it is back, or its time is up.
                 let _ = self.replier.notice(outboard_wire::notice::WANTED, |_| ());
             }
-            (ToWorker::Trace { on, root }, _) => crate::worker::spans::set(on, root, control),
+            (ToWorker::Trace { on, root }, _) => crate::spans::set(on, root, control),
             (ToWorker::End { sentence }, _) => {
                 // A client that closes the connection then is not waited for.
                 self.replier.connection().leave();

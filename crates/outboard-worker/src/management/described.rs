@@ -8,7 +8,7 @@ use outboard_nvml::{Argument, find};
 use outboard_wire::platform::{Device, Platform};
 
 use super::memory::Block;
-use crate::board::{self, Load};
+use outboard_control::board::{self, Load};
 
 const OK: nvmlReturn_t = nvmlReturn_t::NVML_SUCCESS;
 

@@ -3,7 +3,7 @@
 use outboard_abi::nvml::{nvmlMemory_t, nvmlMemory_v2_t};
 
 use super::memory::Block;
-use crate::board::{self, Board};
+use outboard_control::board::{self, Board};
 
 /// Free and used memory of a device of `total` bytes, of which `held` are the client's and `free`
 /// nobody's, for a client that may have `limit`.

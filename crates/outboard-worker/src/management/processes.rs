@@ -4,7 +4,7 @@
 //! worker knows for which process of which machine it works, and writes it on the supervisor's
 //! board.
 
-use crate::board::{self, Session};
+use outboard_control::board::{self, Session};
 
 /// For memory that is not known: `NVML_VALUE_NOT_AVAILABLE`.
 const NOT_KNOWN: u64 = u64::MAX;

@@ -166,7 +166,7 @@ impl Drop for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::helpers::Helpers;
+    use crate::helpers::Helpers;
 
     #[test]
     fn downloads_whose_turn_it_is_get_memory_in_that_order() {

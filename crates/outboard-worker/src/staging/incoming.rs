@@ -9,7 +9,7 @@ use outboard_session::groups::Flag;
 use super::memory::Held;
 use super::watch::{Moving, Step, Watched};
 use super::{Target, Transfer};
-use crate::worker::io::Sink;
+use crate::io::Sink;
 
 /// What is run when a stream has come to a copy, or will not any more.
 pub(crate) type Reached = Box<dyn FnOnce() + Send>;

@@ -21,7 +21,7 @@ use super::line::Turn;
 use super::outgoing::{Copied, Filling, Out};
 use super::watch::{Moving, Step, Watched, What};
 use super::{Failed, Failing, Place, Queue, Target, Transfer};
-use crate::worker::io::{Bulk, Sink};
+use crate::io::{Bulk, Sink};
 
 /// How the bytes of a copy to the device come.
 pub(super) enum Coming {

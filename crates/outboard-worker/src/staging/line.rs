@@ -13,8 +13,8 @@ use outboard_driver::{Table, call};
 
 use super::Place;
 use super::memory::{Piece, View};
-use crate::worker::memops::{self, Operation};
-use crate::worker::objects::Handle;
+use crate::memops::{self, Operation};
+use crate::objects::Handle;
 
 /// Words of a line's flags: the number of the copy to which the stream has come, and of the last
 /// copy that is done.

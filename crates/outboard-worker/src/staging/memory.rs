@@ -21,7 +21,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use super::Place;
 use super::account::{Account, Counted};
 use super::line::Line;
-use crate::worker::objects::Handle;
+use crate::objects::Handle;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 pub(super) const REGISTER: u32 = 3;

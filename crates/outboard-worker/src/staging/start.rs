@@ -9,7 +9,7 @@ use super::later::{Coming, copy_in_later, copy_out_later};
 use super::outgoing::{Copied, Filling, Out};
 use super::watch::What;
 use super::{Failed, Place, Target};
-use crate::worker::io::Sink;
+use crate::io::Sink;
 
 /// Takes the bytes of a copy to the device, and queues it. `reached` is run when its stream has
 /// come to it, or will not any more.

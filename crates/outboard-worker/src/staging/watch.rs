@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::worker::helpers::Helpers;
-use crate::worker::spans;
+use crate::helpers::Helpers;
+use crate::spans;
 
 /// How long it looks without a pause, and its pauses after that. The last is what a stream that
 /// stands still costs.

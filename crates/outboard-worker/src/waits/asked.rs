@@ -3,12 +3,12 @@
 use outboard_abi::{CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
 use outboard_driver::{Table, call};
 
-use crate::worker::answer::Outcome;
-use crate::worker::objects::Handle;
+use crate::answer::Outcome;
+use crate::objects::Handle;
 
 /// What a wait is for.
 #[derive(Clone, Copy)]
-pub(in crate::worker) enum Wait {
+pub(crate) enum Wait {
     Context,
     Stream(Handle<outboard_abi::CUstream_st>),
     Event(Handle<outboard_abi::CUevent_st>),
@@ -24,7 +24,7 @@ impl Wait {
     }
 
     /// Whether it is over. Of a context as a whole the driver has no question.
-    pub(in crate::worker) fn query(self, table: &Table) -> Outcome {
+    pub(crate) fn query(self, table: &Table) -> Outcome {
         match self {
             Wait::Context => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             Wait::Stream(stream) => call!(table, cuStreamQuery(stream.get())),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::asked::Part;
-use crate::worker::objects::Handle;
+use crate::objects::Handle;
 
 /// Streams of a context that are looked at one by one, each until it is done; with more of them in
 /// use, a helper waits for the context.

@@ -2,7 +2,7 @@ use clap::CommandFactory;
 
 use super::*;
 use crate::Cli;
-use outboard_server::supervisor::warm::Bounds;
+use outboard_supervisor::warm::Bounds;
 
 fn command() -> Command {
     keys::with_environment(Cli::command())

@@ -14,7 +14,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::lanes::invalid;
 use super::{Chunk, lock};
-use crate::meter::{self, Direction, Way};
+use outboard_control::meter::{self, Direction, Way};
 
 /// One connection for bulk data, and those that take its place.
 pub(super) struct Lane {

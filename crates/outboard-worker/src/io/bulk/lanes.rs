@@ -18,7 +18,7 @@ use outboard_wire::limits::MAX_LANES;
 use super::lane::{Frame, Lane, Writing};
 use super::table::{Begin, Came, Parked};
 use super::{Chunk, Inner, Out, lock};
-use crate::meter::{self, Direction, Way};
+use outboard_control::meter::{self, Direction, Way};
 
 /// How long bytes wait on their lane for the command that announces them, before they are parked.
 const EARLY: Duration = Duration::from_millis(1);

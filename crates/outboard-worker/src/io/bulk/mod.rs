@@ -113,7 +113,7 @@ impl Bulk {
     }
 
     /// How fast bytes may go, if that matters.
-    pub(in crate::worker::io) fn pace(&self) -> Option<&Pace> {
+    pub(in crate::io) fn pace(&self) -> Option<&Pace> {
         self.inner.pace.as_deref()
     }
 
