@@ -8,7 +8,7 @@ use outboard_front::profile;
 use outboard_wire::messages as msg;
 
 use super::description::{HostCopy, Sizes};
-use super::under_way::{Aside, Earlier};
+use super::under_way::{Aside, Earlier, Transfer};
 use super::{chunk_of_rows, pieces};
 use crate::link::Ticket;
 use crate::link::bulk::{Direction, Place};
@@ -28,7 +28,7 @@ impl Drop for Awaited {
 
 impl Session {
     /// Announces the transfers of a copy, and waits for their bytes unless the program does so
-    /// itself.
+    /// itself. If they may be `staged`, those that find room in shared memory do not go on lanes.
     ///
     /// # Safety
     /// The program's memory is writable as `copy.mode` says.
@@ -37,6 +37,7 @@ impl Session {
         ctx: ContextId,
         copy: &HostCopy,
         sizes: Sizes,
+        staged: bool,
     ) -> Result<()> {
         let HostCopy { device: src, extent, stream, .. } = *copy;
         let mut awaited = Awaited(VecDeque::new());
@@ -45,6 +46,10 @@ impl Session {
             let chunk = chunk_of_rows(self.link().chunk(Direction::Down, bytes), extent.width);
             let (place, host) = (copy.place().at(from), copy.host_range(sizes, from, bytes));
             if copy.mode == CopyMode::Pinned {
+                // SAFETY: by the contract above.
+                if staged && unsafe { self.copy_in_background(ctx, copy, sizes, piece) }? {
+                    continue;
+                }
                 // SAFETY: by the contract above; page-locked memory stays until `finish_copies`.
                 unsafe { self.fetch(ctx, copy, (place, host), (from, bytes, chunk)) }?;
                 continue;
@@ -89,15 +94,17 @@ impl Session {
         (from, bytes, chunk): (u64, u64, u32),
     ) -> Result<()> {
         let HostCopy { device: src, extent, stream, .. } = *copy;
-        let Earlier { in_stream, elsewhere } = self.copies.earlier_downloads(&host, ctx, stream);
-        let mut aside = elsewhere.then(|| Aside::new(place, bytes));
+        let Earlier { on_lanes, staged, elsewhere } =
+            self.copies.earlier_downloads(&host, ctx, stream);
+        let aside = elsewhere || !staged.is_empty();
+        let mut aside = aside.then(|| Aside::new(place, bytes));
         let to = aside.as_mut().map_or(place, Aside::first);
         // SAFETY: by the contract above; what is put aside lives as long as its ticket.
-        let ticket = unsafe { self.link().download(to, bytes, chunk, in_stream) }?;
+        let ticket = unsafe { self.link().download(to, bytes, chunk, on_lanes) }?;
         let (transfer, chunk) = (ticket.number(), ticket.chunk());
         // Known before it is posted: another thread may read at once that the device has done it.
-        let queued =
-            self.copies.download(host, ticket, aside, (self.progress().outstanding(), ctx, stream));
+        let order = (self.progress().outstanding(), ctx, stream);
+        let queued = self.copies.download(host, Transfer::Lanes(ticket), aside, order);
         let message = msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk };
         queued.is(self.post_counted(ctx, stream, &message)?);
         Ok(())

@@ -1,10 +1,11 @@
 //! Copies between the program's memory and the device: described once ([`description`]), planned in
 //! one place ([`plan`]), and done by one of the ways that their bytes may take ([`inline`],
-//! [`staged`], and lanes [`up`] and [`down`]).
+//! [`staged`], [`background`], and lanes [`up`] and [`down`]).
 
 pub(crate) mod late;
 pub(crate) mod under_way;
 
+mod background;
 mod description;
 mod down;
 mod inline;
@@ -17,7 +18,7 @@ pub(crate) use description::HostCopy;
 use std::ops::Range;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, HostPtr, Result, StreamId};
+use outboard_front::backend::{ContextId, CopyMode, HostPtr, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::messages as msg;
 use plan::{Facts, Way, plan};
@@ -46,15 +47,23 @@ impl Session {
         if to_device && way != Way::Late {
             self.settle_source(ctx, copy, &host)?;
         }
+        if !to_device && copy.mode != CopyMode::Pinned && self.copies.is_download_under_way(&host) {
+            // Bytes of an earlier copy must not come later than these.
+            self.wait(ctx, &msg::StreamSynchronize { stream: copy.stream })?;
+        }
         // SAFETY: by the contract above.
         unsafe {
             match way {
                 Way::Inline if to_device => self.copy_in_inline(ctx, copy, sizes),
                 Way::Inline => self.copy_out_inline(ctx, copy, sizes),
                 Way::Staged => self.copy_staged(ctx, copy),
-                Way::Lanes if to_device => self.copy_up(ctx, copy, sizes, false),
-                Way::Lanes => self.copy_down(ctx, copy, sizes),
-                Way::Late => self.copy_up(ctx, copy, sizes, true),
+                Way::Background | Way::Lanes if to_device => {
+                    self.copy_up(ctx, copy, sizes, (way == Way::Background, false))
+                }
+                Way::Background | Way::Lanes => {
+                    self.copy_down(ctx, copy, sizes, way == Way::Background)
+                }
+                Way::Late => self.copy_up(ctx, copy, sizes, (false, true)),
             }
         }
     }
@@ -83,9 +92,10 @@ impl Session {
         self.graphs().gone(&range(memory, bytes as u64));
     }
 
-    /// Whether bytes of copies may be on their way, which a wait must wait for.
-    pub(crate) fn copies_under_way(&self) -> bool {
-        self.copies.are_under_way()
+    /// Whether bytes of copies may be on their way of which only an answer tells that they are to
+    /// be waited for.
+    pub(crate) fn has_copies_to_be_told_of(&self) -> bool {
+        self.copies.are_to_be_told_of()
     }
 }
 

@@ -10,8 +10,10 @@ use crate::link::bulk::Direction;
 pub(super) enum Way {
     /// In the command, or in its answer.
     Inline,
-    /// Through memory that the worker shares.
+    /// Through memory that the worker shares; this thread copies.
     Staged,
+    /// The same, while this thread goes on. What finds no room there goes on lanes.
+    Background,
     /// On connections of their own.
     Lanes,
     /// So, when the worker asks for them: something before the copy in its stream may still write
@@ -41,8 +43,8 @@ pub(super) fn plan(facts: &Facts) -> Way {
         Way::Late
     } else if facts.bytes <= MAX_INLINE as u64 && (to_device || waits) {
         Way::Inline
-    } else if facts.shares_memory && waits {
-        Way::Staged
+    } else if facts.shares_memory {
+        if waits { Way::Staged } else { Way::Background }
     } else {
         Way::Lanes
     }
@@ -73,8 +75,12 @@ mod tests {
             match plan(&facts) {
                 Way::Inline => prop_assert!(small && !(asynchronous && facts.direction == Direction::Down)),
                 Way::Staged => prop_assert!(!small && facts.shares_memory && !asynchronous),
+                Way::Background => {
+                    let inline = small && facts.direction == Direction::Up;
+                    prop_assert!(facts.shares_memory && asynchronous && !inline);
+                }
                 Way::Late => prop_assert!(facts.is_written_before && facts.direction == Direction::Up),
-                Way::Lanes => prop_assert!(asynchronous || !facts.shares_memory && !small),
+                Way::Lanes => prop_assert!(!facts.shares_memory && (asynchronous || !small)),
             }
         }
     }
@@ -91,13 +97,13 @@ mod tests {
             (Up, small, Pinned, Way::Inline, Way::Inline),
             (Up, large, Synchronous, Way::Lanes, Way::Staged),
             (Up, large, Pageable, Way::Lanes, Way::Staged),
-            (Up, large, Pinned, Way::Lanes, Way::Lanes),
+            (Up, large, Pinned, Way::Lanes, Way::Background),
             (Down, small, Synchronous, Way::Inline, Way::Inline),
             (Down, small, Pageable, Way::Inline, Way::Inline),
-            (Down, small, Pinned, Way::Lanes, Way::Lanes),
+            (Down, small, Pinned, Way::Lanes, Way::Background),
             (Down, large, Synchronous, Way::Lanes, Way::Staged),
             (Down, large, Pageable, Way::Lanes, Way::Staged),
-            (Down, large, Pinned, Way::Lanes, Way::Lanes),
+            (Down, large, Pinned, Way::Lanes, Way::Background),
         ] {
             let facts =
                 Facts { direction, bytes, mode, shares_memory: false, is_written_before: false };

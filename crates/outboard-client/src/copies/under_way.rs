@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_front::backend::{ContextId, HostPtr, StreamId};
 
-use crate::link::Ticket;
 use crate::link::bulk::Place;
+use crate::link::{Before, StagedTicket, Ticket};
 use crate::outstanding::{Outstanding, Queued};
 
 /// Asynchronous copies of the process.
@@ -24,15 +24,23 @@ struct State {
     uploads: Vec<Copy>,
 }
 
+/// A transfer under way, by the way that its bytes take.
+#[derive(Debug)]
+pub(crate) enum Transfer {
+    Lanes(Ticket),
+    /// Through memory that the worker shares.
+    Staged(StagedTicket),
+}
+
 #[derive(Debug, Clone)]
 struct Copy {
     host: Range<HostPtr>,
-    ticket: Arc<Ticket>,
+    transfer: Arc<Transfer>,
     /// The program may know that it is done.
     queued: Arc<Queued>,
     /// What remains to be done when its bytes are here, of a copy that is put aside.
     aside: Option<Arc<Mutex<Option<Aside>>>>,
-    /// Whether the device has said that it has done it.
+    /// Whether the worker has said that the device has done it.
     done: bool,
 }
 
@@ -40,7 +48,8 @@ struct Copy {
 #[derive(Debug, Default)]
 pub(crate) struct Earlier {
     /// Transfers of those of its stream: their bytes must be there first.
-    pub(crate) in_stream: Vec<u64>,
+    pub(crate) on_lanes: Vec<u64>,
+    pub(crate) staged: Vec<Before>,
     /// Whether there are any of another stream, or that put their bytes aside. Which are done first
     /// only the device knows.
     pub(crate) elsewhere: bool,
@@ -70,20 +79,58 @@ impl Aside {
     }
 }
 
+impl Transfer {
+    fn has_ended(&self) -> bool {
+        match self {
+            Transfer::Lanes(ticket) => ticket.has_ended(),
+            Transfer::Staged(ticket) => ticket.has_ended(),
+        }
+    }
+
+    /// Waits for the end; whether all bytes have come.
+    fn wait(&self) -> bool {
+        match self {
+            Transfer::Lanes(ticket) => ticket.wait().is_ok(),
+            Transfer::Staged(ticket) => ticket.wait().is_ok(),
+        }
+    }
+
+    /// Once the program knows that the copy is done, its memory is left alone.
+    fn is_known_to_be_done(&self) {
+        match self {
+            Transfer::Lanes(ticket) => ticket.is_known_to_be_done(),
+            Transfer::Staged(ticket) => ticket.is_known_to_be_done(),
+        }
+    }
+
+    /// Whether it is on lanes, by this number.
+    fn is_number(&self, number: u64) -> bool {
+        matches!(self, Transfer::Lanes(ticket) if ticket.number() == number)
+    }
+
+    /// Whether shared memory says that the device has done it.
+    fn is_done_by_device(&self) -> bool {
+        matches!(self, Transfer::Staged(ticket) if ticket.is_done_by_device())
+    }
+
+    fn is_staged(&self) -> bool {
+        matches!(self, Transfer::Staged(_))
+    }
+}
+
 impl Copy {
     fn new(
         host: Range<HostPtr>,
-        ticket: Ticket,
+        transfer: Transfer,
         aside: Option<Aside>,
         (outstanding, ctx, stream): (&Arc<Outstanding>, ContextId, StreamId),
     ) -> Copy {
-        let ticket = Arc::new(ticket);
-        let own = Arc::clone(&ticket);
-        // Once the program knows that the copy is done, its memory is left alone.
+        let transfer = Arc::new(transfer);
+        let own = Arc::clone(&transfer);
         let queued =
             outstanding.begin_with(ctx, stream, Some(Box::new(move || own.is_known_to_be_done())));
         let aside = aside.map(|aside| Arc::new(Mutex::new(Some(aside))));
-        Copy { host, ticket, queued: Arc::new(queued), aside, done: false }
+        Copy { host, transfer, queued: Arc::new(queued), aside, done: false }
     }
 
     fn overlaps(&self, host: &Range<HostPtr>) -> bool {
@@ -96,13 +143,13 @@ impl Copy {
     }
 
     fn is_over(&self) -> bool {
-        self.ticket.has_ended() && !self.is_aside()
+        self.transfer.has_ended() && !self.is_aside()
     }
 
     /// Waits until its bytes are where they belong.
     fn finish(&self) {
         // A cancelled or lost one has ended too; who asks next is told why.
-        let came = self.ticket.wait().is_ok();
+        let came = self.transfer.wait();
         let Some(aside) = &self.aside else { return };
         let mut aside = lock(aside);
         if let Some(Aside { bytes, place }) = aside.take()
@@ -125,34 +172,38 @@ impl Copies {
     pub(crate) fn download(
         &self,
         host: Range<HostPtr>,
-        ticket: Ticket,
+        transfer: Transfer,
         aside: Option<Aside>,
         order: (&Arc<Outstanding>, ContextId, StreamId),
     ) -> Arc<Queued> {
-        add(&mut self.state().downloads, Copy::new(host, ticket, aside, order))
+        let mut state = self.state();
+        if transfer.is_staged() {
+            // Nobody tells of it: who has an answer looks.
+            self.owed.store(true, Ordering::Release);
+        }
+        add(&mut state.downloads, Copy::new(host, transfer, aside, order))
     }
 
     /// A copy from `host` goes on in the background, likewise.
     pub(crate) fn upload(
         &self,
         host: Range<HostPtr>,
-        ticket: Ticket,
+        transfer: Transfer,
         order: (&Arc<Outstanding>, ContextId, StreamId),
     ) -> Arc<Queued> {
-        add(&mut self.state().uploads, Copy::new(host, ticket, None, order))
+        add(&mut self.state().uploads, Copy::new(host, transfer, None, order))
     }
 
-    /// The device has done download `number`. Called by whichever thread reads the link: it must
-    /// not wait.
+    /// The device has done the download with this number on lanes. Called by whichever thread reads
+    /// the link: it must not wait.
     pub(crate) fn copied(&self, number: u64) {
         let mut state = self.state();
         // What is said of a copy that is not under way is of no use, however often it is said.
-        let Some(copy) = state.downloads.iter_mut().find(|copy| copy.ticket.number() == number)
+        let Some(copy) = state.downloads.iter_mut().find(|copy| copy.transfer.is_number(number))
         else {
             return;
         };
         copy.done = true;
-        drop(state);
         self.owed.store(true, Ordering::Release);
     }
 
@@ -165,9 +216,11 @@ impl Copies {
             let next = {
                 let mut state = self.state();
                 state.downloads.retain(|copy| !copy.is_over());
-                let next = state.downloads.iter().find(|copy| copy.done).cloned();
+                let is_done = |copy: &&Copy| copy.done || copy.transfer.is_done_by_device();
+                let next = state.downloads.iter().find(is_done).cloned();
                 if next.is_none() {
-                    self.owed.store(false, Ordering::Release);
+                    let staged = state.downloads.iter().any(|copy| copy.transfer.is_staged());
+                    self.owed.store(staged, Ordering::Release);
                 }
                 next
             };
@@ -179,9 +232,10 @@ impl Copies {
         }
     }
 
-    /// Whether any download is under way.
-    pub(crate) fn are_under_way(&self) -> bool {
-        self.state().downloads.iter().any(|copy| !copy.is_over())
+    /// Whether any download is under way of which only the worker can tell that the device has done
+    /// it.
+    pub(crate) fn are_to_be_told_of(&self) -> bool {
+        self.state().downloads.iter().any(|copy| !copy.transfer.is_staged() && !copy.is_over())
     }
 
     /// Whether a download writes to `host`.
@@ -201,10 +255,13 @@ impl Copies {
             self.state().downloads.iter().filter(|copy| copy.overlaps(host) && !copy.is_over())
         {
             let (of_ctx, of_stream, _) = copy.queued.place();
-            if (of_ctx, of_stream) == (ctx, stream) && !copy.is_aside() {
-                earlier.in_stream.push(copy.ticket.number());
-            } else {
+            if (of_ctx, of_stream) != (ctx, stream) || copy.is_aside() {
                 earlier.elsewhere = true;
+                continue;
+            }
+            match &*copy.transfer {
+                Transfer::Lanes(ticket) => earlier.on_lanes.push(ticket.number()),
+                Transfer::Staged(ticket) => earlier.staged.push(ticket.before()),
             }
         }
         earlier

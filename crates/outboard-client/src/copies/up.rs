@@ -7,6 +7,7 @@ use outboard_front::profile;
 use outboard_wire::messages as msg;
 
 use super::description::{HostCopy, Sizes};
+use super::under_way::Transfer;
 use super::{chunk_of_rows, pieces};
 use crate::link::bulk::{Direction, Place};
 use crate::link::{Sent, Upload};
@@ -47,7 +48,8 @@ impl Session {
     }
 
     /// Announces the transfers of a copy and sends their bytes; if they come `late`, when the
-    /// worker asks for them.
+    /// worker asks for them. If they may be `staged`, those that find room in shared memory do not
+    /// go on lanes.
     ///
     /// # Safety
     /// The program's memory is readable as `copy.mode` says.
@@ -56,10 +58,14 @@ impl Session {
         ctx: ContextId,
         copy: &HostCopy,
         sizes: Sizes,
-        late: bool,
+        (staged, late): (bool, bool),
     ) -> Result<()> {
         let (mut last, mut is_queued) = (None, false);
         for piece in pieces(sizes.bytes, copy.extent.width) {
+            // SAFETY: by the contract above.
+            if staged && unsafe { self.copy_in_background(ctx, copy, sizes, piece.clone()) }? {
+                continue;
+            }
             let (from, bytes) = (piece.start, piece.end - piece.start);
             let chunk = chunk_of_rows(self.link().chunk(Direction::Up, bytes), copy.extent.width);
             let (place, host) = (copy.place().at(from), copy.host_range(sizes, from, bytes));
@@ -113,9 +119,8 @@ impl Session {
             CopyMode::Pinned => {
                 let order = (self.progress().outstanding(), ctx, stream);
                 // SAFETY: by the contract above.
-                self.copies
-                    .upload(host, unsafe { upload.send_in_background(place) }, order)
-                    .is(seq);
+                let ticket = unsafe { upload.send_in_background(place) };
+                self.copies.upload(host, Transfer::Lanes(ticket), order).is(seq);
                 Ok(None)
             }
             CopyMode::Synchronous => {
@@ -161,7 +166,8 @@ impl Session {
         let (ticket, later) = unsafe { upload.later(place) };
         let order = (self.progress().outstanding(), ctx, stream);
         // Known before it is posted: another thread may read at once that the worker asks.
-        self.late.add(self.copies.upload(host, ticket, order), later, expected);
+        let upload = self.copies.upload(host, Transfer::Lanes(ticket), order);
+        self.late.add(upload, later, expected);
         let seq = if queued {
             self.post_counted(
                 ctx,

@@ -58,6 +58,7 @@ pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
 pub(crate) use request_threads::RequestThreads;
 pub use staged::StagedCopy;
+pub use staged::background::{Background, Before, StagedTicket};
 pub use stats::Stats;
 
 use bulk::Bulk;
@@ -294,6 +295,35 @@ impl Link {
     ) -> Option<Result<StagedCopy<'_>, LinkError>> {
         // SAFETY: the caller promises the same.
         unsafe { staged::open(&self.shared, direction, place.into(), len, chunk) }
+    }
+
+    /// Takes a part of that memory for a transfer of a stream, of `len` bytes, that goes on while
+    /// this thread does, too; waits while others of the stream have too much of it and move. `None`
+    /// if there is none to be had. A transfer to the program writes once those that it is `behind`
+    /// have.
+    ///
+    /// # Safety
+    /// The program's bytes at `place` are valid until the ticket says that the transfer has ended:
+    /// for reads or, towards the program, for writes.
+    pub unsafe fn stage_in_background(
+        &self,
+        direction: bulk::Direction,
+        place: impl Into<bulk::Place>,
+        (len, chunk): (u64, u32),
+        stream: staged::Stream,
+        behind: Vec<Before>,
+    ) -> Result<Option<Background<'_>>, LinkError> {
+        // SAFETY: the caller promises the same.
+        profile::stalled(|| unsafe {
+            staged::background::open(
+                &self.shared,
+                direction,
+                place.into(),
+                (len, chunk),
+                stream,
+                behind,
+            )
+        })
     }
 
     /// Makes sure that what the worker asks is heard while the result lives, even if no thread

@@ -8,8 +8,8 @@
 //! That number says that the device is done, and no more. What else comes with a worker's answer
 //! must not be missing: what kernels have printed (so this ends with the first image that can
 //! print), what pools give back (so it is left out while something that was freed waits for that),
-//! bytes of copies that are under way. Failures of posted commands are told before the device gets
-//! to the number, and are read when it has.
+//! which copies on lanes the device has done. Failures of posted commands are told before the
+//! device gets to the number, and are read when it has.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -17,6 +17,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, HostPtr, Result, StreamId};
+use outboard_front::profile;
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
@@ -186,7 +187,10 @@ impl Remote {
     ) -> Result<Option<Slot>> {
         let session = self.session()?;
         let link = session.link();
-        if link.memory().is_none() || session.copies_under_way() || session.reuse().needs_wait() {
+        if link.memory().is_none()
+            || session.has_copies_to_be_told_of()
+            || session.reuse().needs_wait()
+        {
             return Ok(None);
         }
         let Some(slot) = self.seen.slot(self, ctx) else { return Ok(None) };
@@ -207,10 +211,11 @@ impl Remote {
             return Ok(None);
         }
         self.seen.took(begun);
-        if session.reuse().needs_wait() || session.copies_under_way() {
+        if session.reuse().needs_wait() || session.has_copies_to_be_told_of() {
             // Another thread freed or copied something meanwhile, perhaps before that number.
             return Ok(None);
         }
+        profile::stalled(|| session.copies.settle());
         session.wait_for_nothing()?;
         session.progress().stream_done(ctx, stream, seq);
         Ok(Some(slot))

@@ -58,20 +58,32 @@ impl Areas {
     /// An area, if there is one now. It lies within a block; blocks that are in use come first,
     /// since the device knows them already.
     pub(super) fn take(&self, bytes: usize) -> Option<Area> {
+        self.take_of(bytes, usize::MAX)
+    }
+
+    /// The same, of the first `most` blocks.
+    pub(super) fn take_of(&self, bytes: usize, most: usize) -> Option<Area> {
         let mut state = self.state();
         state.drain();
-        let State { blocks, most, .. } = &mut *state;
+        let State { blocks, most: all, .. } = &mut *state;
+        let most = most.min(*all);
         let found = blocks
             .iter_mut()
+            .take(most)
             .enumerate()
             .find_map(|(block, free)| Some(block * BLOCK + free.take(bytes)?));
         let at = found.or_else(|| {
-            let mut free = (blocks.len() < *most).then(|| Ranges::new(BLOCK))?;
+            let mut free = (blocks.len() < most).then(|| Ranges::new(BLOCK))?;
             let at = blocks.len() * BLOCK + free.take(bytes)?;
             blocks.push(free);
             Some(at)
         })?;
         Some(Area { at, bytes })
+    }
+
+    /// Takes back what the device has let go of.
+    pub(super) fn drain(&self) {
+        self.state().drain();
     }
 
     /// Nobody uses any of it any more.
@@ -134,5 +146,15 @@ mod tests {
         assert_eq!(areas.take(BLOCK / 2 + 1), Some(first));
         areas.give_back_when(second, || Use::Unknown);
         assert_eq!(areas.take(BLOCK), None, "never again");
+    }
+
+    #[test]
+    fn some_keep_to_the_first_blocks() {
+        let areas = Areas::new(3 * BLOCK);
+        assert_eq!(areas.take_of(BLOCK, 1).unwrap().at, 0);
+        assert_eq!(areas.take_of(1, 1), None);
+        assert_eq!(areas.take(BLOCK).unwrap().at, BLOCK);
+        assert_eq!(areas.take_of(1, 2), None);
+        assert_eq!(areas.take_of(1, 9).unwrap().at, 2 * BLOCK);
     }
 }

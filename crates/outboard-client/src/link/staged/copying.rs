@@ -5,8 +5,8 @@
 //! last chunk of a group sets the group's flag, on which the device waits; the device sets the
 //! others.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use outboard_session::groups::{self, Flag, Groups};
@@ -27,6 +27,8 @@ pub(super) struct Copying {
     groups: Groups,
     direction: Direction,
     place: Place,
+    /// Copies of its stream that write to the same memory: their bytes must be there first.
+    behind: Box<[Weak<Copying>]>,
     /// The next chunk to be copied.
     next: AtomicU32,
     /// Chunks of the group in each slot that have been copied.
@@ -68,12 +70,21 @@ impl Copying {
         groups: Groups,
         direction: Direction,
         place: Place,
+        behind: Box<[Weak<Copying>]>,
     ) -> Arc<Copying> {
-        let zeros = || (0..groups.slots()).map(|_| AtomicU32::new(0)).collect();
-        let (next, busy, done) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
-        let copying =
-            Copying { shared, flags, groups, direction, place, next, copied: zeros(), busy, done };
-        for index in 0..groups::FLAGS / 4 {
+        let copying = Copying {
+            shared,
+            flags,
+            groups,
+            direction,
+            place,
+            behind,
+            next: AtomicU32::new(0),
+            copied: (0..groups.slots()).map(|_| AtomicU32::new(0)).collect(),
+            busy: AtomicU32::new(0),
+            done: AtomicU32::new(0),
+        };
+        for index in 0..=groups.flag(Flag::Failed) {
             copying.word(index).store(0, Ordering::Relaxed);
         }
         Arc::new(copying)
@@ -108,9 +119,10 @@ impl Copying {
             let (slot, round) = parts.place(parts.of(chunk));
             let ready = match self.direction {
                 Direction::Up => round == 1 || self.is_set(Flag::Free(slot), round - 1),
-                Direction::Down => self.is_set(Flag::Full(slot), round),
+                // In this order: who gives a copy up sets the last of its flags.
+                Direction::Down => self.is_set(Flag::Full(slot), round) && !self.has_failed(),
             };
-            if !ready {
+            if !ready || self.is_behind() {
                 return Step::NotReady;
             }
             if self
@@ -143,29 +155,46 @@ impl Copying {
                 if self.direction == Direction::Up { Flag::Full(slot) } else { Flag::Free(slot) };
             self.word(parts.flag(flag)).store(round, Ordering::Release);
         }
-        self.done.fetch_add(1, Ordering::AcqRel);
+        if self.done.fetch_add(1, Ordering::AcqRel) + 1 == parts.cut().count() {
+            let (counters, bytes) = (&self.shared.counters, parts.cut().len());
+            match self.direction {
+                Direction::Up => counters.bulk_sent.add(bytes),
+                Direction::Down => counters.bulk_received.add(bytes),
+            }
+        }
         Step::Copied
     }
 
-    /// Copies all chunks, with the crew's help. Afterwards nobody uses the program's memory any
-    /// more, whatever the result.
-    pub(super) fn run(self: &Arc<Copying>, crew: &Arc<Crew>) -> Result<(), LinkError> {
+    /// Whether the program's memory is still an earlier copy's.
+    fn is_behind(&self) -> bool {
+        self.behind.iter().filter_map(Weak::upgrade).any(|earlier| !earlier.has_ended())
+    }
+
+    /// How many helpers are of use for what is left. Who has but two chunks has copied them before
+    /// anybody has woken up.
+    fn useful_helpers(&self) -> usize {
         let count = self.groups.cut().count();
-        // Who has but two chunks has copied them before anybody has woken up.
-        let helpers = |left: u32| (left / 2) as usize;
-        crew.invite(helpers(count), self);
+        ((count - self.next.load(Ordering::Relaxed).min(count)) / 2) as usize
+    }
+
+    /// Asks for help with what is left.
+    pub(super) fn call(self: &Arc<Copying>, crew: &Arc<Crew>) {
+        crew.invite(self.useful_helpers(), self);
+    }
+
+    /// Copies all chunks, with the crew's help. Afterwards nobody uses the program's memory any
+    /// more, whatever the result. Several threads may do so at once.
+    pub(super) fn run(self: &Arc<Copying>, crew: &Arc<Crew>) -> Result<(), LinkError> {
+        self.call(crew);
         let mut wait = Wait::new(&self.shared);
         let result = loop {
             match self.step() {
                 Step::Copied if wait.was_long() => {
-                    crew.invite(
-                        helpers(count - self.next.load(Ordering::Relaxed).min(count)),
-                        self,
-                    );
+                    self.call(crew);
                     wait = Wait::new(&self.shared);
                 }
                 Step::Copied => wait = Wait::new(&self.shared),
-                Step::Finished => break Ok(()),
+                Step::Finished => break self.check(),
                 Step::NotReady => {
                     if let Err(error) = self.check().map(|()| wait.turn()) {
                         break Err(error);
@@ -173,20 +202,41 @@ impl Copying {
                 }
             }
         };
-        // No further chunk is taken, and those that were are copied, which takes microseconds.
-        self.next.fetch_max(count, Ordering::SeqCst);
+        self.stop();
+        if self.has_come() { Ok(()) } else { Err(result.err().unwrap_or(LinkError::Cancelled)) }
+    }
+
+    /// Takes no further chunk, and waits for those that were taken to be copied, which takes
+    /// microseconds. Afterwards nobody uses the program's memory any more.
+    pub(super) fn stop(&self) {
+        self.next.fetch_max(self.groups.cut().count(), Ordering::SeqCst);
         while self.busy.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }
-        result
+    }
+
+    /// Whether nobody uses the program's memory any more, nor will.
+    pub(super) fn has_ended(&self) -> bool {
+        // In this order: a thread counts as busy before it takes a chunk.
+        self.next.load(Ordering::SeqCst) >= self.groups.cut().count()
+            && self.busy.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether all bytes have been copied.
+    pub(super) fn has_come(&self) -> bool {
+        self.done.load(Ordering::Acquire) == self.groups.cut().count()
     }
 
     /// Whether it can still come to an end.
-    fn check(&self) -> Result<(), LinkError> {
+    pub(super) fn check(&self) -> Result<(), LinkError> {
         if self.shared.is_lost() {
             return Err(self.shared.lost());
         }
-        if self.is_set(Flag::Failed, 1) { Err(LinkError::Cancelled) } else { Ok(()) }
+        if self.has_failed() { Err(LinkError::Cancelled) } else { Ok(()) }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.is_set(Flag::Failed, 1)
     }
 
     /// Waits until the device has done all of its part.
@@ -199,7 +249,8 @@ impl Copying {
         self.check()
     }
 
-    fn is_over(&self) -> bool {
+    /// Whether the device has done all of its part.
+    pub(super) fn is_over(&self) -> bool {
         let (slot, round) = self.groups.place(self.groups.count() - 1);
         self.is_set(
             if self.direction == Direction::Up { Flag::Free(slot) } else { Flag::Full(slot) },
@@ -207,12 +258,29 @@ impl Copying {
         )
     }
 
+    /// The program knows that the device has done it, and its memory is its own again. A worker
+    /// that keeps to the rules has said so by the flags.
+    pub(super) fn is_known_to_be_done(&self) {
+        if self.next.load(Ordering::SeqCst) < self.groups.cut().count() && !self.has_failed() {
+            self.shared.lose("the server says that a copy is done whose bytes it has not moved");
+        }
+        self.stop();
+    }
+
+    /// What it is a copy over.
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// How its bytes lie in the shared memory.
+    pub(super) fn groups(&self) -> Groups {
+        self.groups
+    }
+
     /// Nobody copies any more: what of a copy from the device has not been fetched is let pass, so
     /// that the stream goes on.
     pub(super) fn let_pass(&self) {
-        if self.direction == Direction::Down
-            && self.done.load(Ordering::Acquire) < self.groups.cut().count()
-        {
+        if self.direction == Direction::Down && !self.has_come() {
             for slot in 0..self.groups.slots() as usize {
                 self.word(self.groups.flag(Flag::Free(slot)))
                     .store(i32::MAX as u32, Ordering::Release);
@@ -227,8 +295,7 @@ impl Copying {
             groups::NOT_QUEUED => return Use::Over,
             _ => return Use::Unknown,
         }
-        let all = self.done.load(Ordering::Acquire) == self.groups.cut().count();
-        if all && self.is_over() { Use::Over } else { Use::GoesOn }
+        if self.has_come() && self.is_over() { Use::Over } else { Use::GoesOn }
     }
 }
 
@@ -267,7 +334,7 @@ impl<'a> Wait<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use outboard_session::chunks::Cut;
     use outboard_transport::pipe;
     use proptest::prelude::*;
@@ -276,14 +343,14 @@ mod tests {
     use crate::link::{Config, Link};
 
     /// Staging memory, and what stands for the device's.
-    struct Fixture {
-        link: Link,
+    pub(in super::super) struct Fixture {
+        pub(in super::super) link: Link,
         staging: Vec<u32>,
-        device: Vec<u8>,
+        pub(in super::super) device: Vec<u8>,
         groups: Groups,
     }
 
-    fn fixture(direction: Direction, len: u64, chunk: u32) -> Fixture {
+    pub(in super::super) fn fixture(direction: Direction, len: u64, chunk: u32) -> Fixture {
         let (client, _server) = pipe::pair().unwrap();
         let groups = Groups::shared(Cut::new(len, chunk).unwrap(), direction == Direction::Up);
         let staging = vec![u32::MAX; (groups::FLAGS + groups.staging()) / 4 + 1];
@@ -295,6 +362,16 @@ mod tests {
 
     impl Fixture {
         fn copying(&mut self, direction: Direction, host: *mut u8) -> Arc<Copying> {
+            self.copying_behind(direction, host, &[])
+        }
+
+        pub(in super::super) fn copying_behind(
+            &mut self,
+            direction: Direction,
+            host: *mut u8,
+            behind: &[&Arc<Copying>],
+        ) -> Arc<Copying> {
+            let behind = behind.iter().map(|earlier| Arc::downgrade(earlier)).collect();
             let flags = self.staging.as_mut_ptr().cast();
             // SAFETY: tests keep the fixture until the copy has ended.
             unsafe {
@@ -304,13 +381,14 @@ mod tests {
                     self.groups,
                     direction,
                     Place::from(host),
+                    behind,
                 )
             }
         }
     }
 
     /// Does what the device does with a stream's operations, as far as group `end`.
-    fn device(copying: &Copying, memory: *mut u8, end: u32) {
+    pub(in super::super) fn device(copying: &Copying, memory: *mut u8, end: u32) {
         let (groups, up) = (copying.groups, copying.direction == Direction::Up);
         for group in 0..end {
             let (slot, round) = groups.place(group);
@@ -383,6 +461,41 @@ mod tests {
             });
             assert_eq!((copying.step(), copying.state()), (Step::Finished, Use::Unknown));
             crew.end();
+        }
+    }
+
+    #[test]
+    fn a_copy_behind_another_waits_for_its_bytes() {
+        let (first, second) = (1_u8, 2_u8);
+        let mut host = vec![0_u8; 3 << 20];
+        let [mut one, mut two] = [(); 2].map(|()| fixture(Direction::Down, 3 << 20, 256 << 10));
+        let earlier = one.copying(Direction::Down, host.as_mut_ptr());
+        let later = two.copying_behind(Direction::Down, host.as_mut_ptr(), &[&earlier]);
+        one.device.fill(first);
+        two.device.fill(second);
+        // Whichever the device is with first.
+        device(&later, two.device.as_mut_ptr(), later.groups.count());
+        assert_eq!(later.step(), Step::NotReady);
+        device(&earlier, one.device.as_mut_ptr(), earlier.groups.count());
+        assert_eq!((later.step(), earlier.step()), (Step::NotReady, Step::Copied));
+        earlier.run(&Crew::new(0)).unwrap();
+        assert!(host.iter().all(|byte| *byte == first) && earlier.has_ended());
+        later.run(&Crew::new(0)).unwrap();
+        assert!(host.iter().all(|byte| *byte == second) && later.has_ended());
+    }
+
+    #[test]
+    fn a_server_that_says_too_early_that_a_copy_is_done_loses_its_client() {
+        for (direction, groups_done) in [(Direction::Up, 0), (Direction::Down, 2)] {
+            let mut fixture = fixture(direction, 32 << 20, 256 << 10);
+            let mut host = vec![7_u8; 32 << 20];
+            let copying = fixture.copying(direction, host.as_mut_ptr());
+            device(&copying, fixture.device.as_mut_ptr(), groups_done);
+            while copying.step() == Step::Copied {}
+            assert!(!copying.has_ended());
+            copying.is_known_to_be_done();
+            assert!(!fixture.link.is_alive() && copying.has_ended());
+            assert_eq!(copying.step(), Step::Finished, "the memory is left alone");
         }
     }
 

@@ -6,13 +6,17 @@
 //! of this process fill and empty them, and set and see the flags themselves.
 
 mod areas;
+pub mod background;
 mod copying;
 mod crew;
+mod runner;
+mod streams;
 
 use std::sync::Arc;
 
 use outboard_session::chunks::Cut;
 use outboard_session::groups::{FLAGS, Groups};
+use outboard_transport::Memory;
 
 use super::LinkError;
 use super::bulk::{Direction, Place};
@@ -20,12 +24,17 @@ use super::shared::Shared;
 use areas::{Area, Areas};
 use copying::Copying;
 use crew::Crew;
+use runner::Runner;
+pub use streams::Stream;
+use streams::Streams;
 
 /// What a link needs for copies through shared memory.
 #[derive(Debug)]
 pub(super) struct Staged {
-    areas: Areas,
+    areas: Arc<Areas>,
     crew: Arc<Crew>,
+    runner: Arc<Runner>,
+    streams: Arc<Streams>,
 }
 
 /// A copy that has its part of the shared memory. Post the command that announces it, then
@@ -35,25 +44,35 @@ pub struct StagedCopy<'a> {
     staged: &'a Staged,
     copying: Arc<Copying>,
     cut: Cut,
-    direction: Direction,
     area: Area,
     shared: &'a Arc<Shared>,
 }
 
 /// A chunk size for a transfer of `len` bytes: what a thread copies in about 20 microseconds.
 pub fn chunk(len: u64) -> u32 {
-    if len > 1 << 20 { 256 << 10 } else { 128 << 10 }
+    let large = if len > 1 << 20 { 256 << 10 } else { 128 << 10 };
+    if len > 64 << 10 { large } else { 64 << 10 }
 }
 
 impl Staged {
     pub(super) fn new(bytes: usize, threads: usize) -> Staged {
-        Staged { areas: Areas::new(bytes), crew: Crew::new(threads) }
+        let (areas, crew) = (Arc::new(Areas::new(bytes)), Crew::new(threads));
+        let runner = Runner::new(Arc::clone(&areas), Arc::clone(&crew));
+        Staged { areas, crew, runner, streams: Arc::default() }
     }
 
     pub(super) fn lose(&self) {
         self.crew.end();
+        self.runner.end();
         self.areas.lose();
     }
+}
+
+/// What copies through shared memory need, and that memory, if there is any.
+fn of(shared: &Arc<Shared>) -> Option<(&Staged, &Memory)> {
+    let memory = shared.memory.as_ref()?;
+    let staged = shared.bulk.staged(memory.staging().bytes(), shared.config.copy_threads);
+    Some((staged, memory))
 }
 
 /// Takes a part of the shared memory for a transfer; waits while others have it all. `None` if no
@@ -69,8 +88,7 @@ pub(super) unsafe fn open(
     len: u64,
     chunk: u32,
 ) -> Option<Result<StagedCopy<'_>, LinkError>> {
-    let memory = shared.memory.as_ref()?;
-    let staged = shared.bulk.staged(memory.staging().bytes(), shared.config.copy_threads);
+    let (staged, memory) = of(shared)?;
     let cut = match super::bulk::cut(len, chunk) {
         Ok(cut) => cut,
         Err(error) => return Some(Err(error)),
@@ -89,9 +107,9 @@ pub(super) unsafe fn open(
     // SAFETY: the area lies within the segment, and is nobody else's until it is given back.
     let copying = unsafe {
         let flags = memory.staging().as_ptr().add(area.at);
-        Copying::new(Arc::clone(shared), flags, groups, direction, place)
+        Copying::new(Arc::clone(shared), flags, groups, direction, place, Box::default())
     };
-    Some(Ok(StagedCopy { staged, copying, cut, direction, area, shared }))
+    Some(Ok(StagedCopy { staged, copying, cut, area, shared }))
 }
 
 impl StagedCopy<'_> {
@@ -111,13 +129,7 @@ impl StagedCopy<'_> {
     pub fn run(&self) -> Result<(), LinkError> {
         // The command that announces it may still be in the queue. If this fails, so does the copy.
         let _ = self.shared.flush();
-        self.copying.run(&self.staged.crew)?;
-        let counters = &self.shared.counters;
-        match self.direction {
-            Direction::Up => counters.bulk_sent.add(self.cut.len()),
-            Direction::Down => counters.bulk_received.add(self.cut.len()),
-        }
-        Ok(())
+        self.copying.run(&self.staged.crew)
     }
 
     /// Waits until the device has done its part.
