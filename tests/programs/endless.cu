@@ -2,16 +2,21 @@
 // call fails, prints its error and how long the failing call took in seconds (to standard error),
 // checks that the error stays, and exits with 3. For tests that kill processes.
 //
-//   endless [MEBIBYTES [functions]] holds that much device memory; each round ends with a slow host
-//   function
+//   endless [MEBIBYTES [functions|copies]] holds that much device memory; each round ends with a
+//   slow host function, or with copies from and to memory that is registered
 #include "check.h"
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 __global__ void add_one(unsigned* counter) { *counter += 1; }
 
+static std::vector<char> registered;
+
 static int fail(cudaError_t error, double seconds) {
+    // Waits for copies of it, which must have come to an end.
+    if (!registered.empty()) (void)cudaHostUnregister(registered.data());
     fprintf(stderr, "failed after %.3f s\n", seconds);
     printf("%s\n", cudaGetErrorName(error));
     cudaError_t second = cudaDeviceSynchronize();
@@ -23,7 +28,11 @@ static void slow(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(
 
 int main(int argc, char** argv) {
     size_t mebibytes = argc > 1 ? strtoull(argv[1], nullptr, 10) : 1;
-    bool functions = argc > 2;
+    bool functions = argc > 2 && strcmp(argv[2], "functions") == 0;
+    if (argc > 2 && !functions) {
+        registered.resize(48 << 20);
+        CHECK(cudaHostRegister(registered.data(), registered.size(), cudaHostRegisterDefault));
+    }
     DeviceArray<char> held(mebibytes << 20);
     held.zero();
     DeviceArray<unsigned> counter(1);
@@ -35,6 +44,11 @@ int main(int argc, char** argv) {
         if (functions) {
             // It fails once the server is gone; what follows says how.
             (void)cudaLaunchHostFunc(nullptr, slow, nullptr);
+        }
+        size_t half = registered.size() / 2;
+        for (int i = 0; i < 4 && half > 0; i++) {
+            (void)cudaMemcpyAsync(held.get(), registered.data(), half, cudaMemcpyHostToDevice);
+            (void)cudaMemcpyAsync(registered.data() + half, held.get(), half, cudaMemcpyDeviceToHost);
         }
         unsigned seen = 0;
         auto start = std::chrono::steady_clock::now();

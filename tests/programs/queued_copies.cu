@@ -1,13 +1,40 @@
 // Many copies queued at once: into one buffer, both ways, and behind a stream that stands still
-// while another one works.
+// while another one works. From and to memory that the driver allocates, and memory of the
+// program's own that is registered.
 
 #include "check.h"
 #include "driver.h"
+
+#include <sys/mman.h>
 
 #include <cstring>
 #include <vector>
 
 const size_t MIB = 1 << 20;
+
+static bool registered;
+
+// Page-locked memory, and its end.
+static char *host_memory(size_t bytes) {
+    void *memory;
+    if (!registered) {
+        CHECK(cudaMallocHost(&memory, bytes));
+        return (char *)memory;
+    }
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT(memory != MAP_FAILED);
+    CHECK(cudaHostRegister(memory, bytes, cudaHostRegisterDefault));
+    return (char *)memory;
+}
+
+static void free_host(char *memory, size_t bytes) {
+    if (!registered) {
+        CHECK(cudaFreeHost(memory));
+        return;
+    }
+    CHECK(cudaHostUnregister(memory));
+    EXPECT(munmap(memory, bytes) == 0);
+}
 
 __global__ void fill(unsigned *words, size_t count, unsigned value) {
     size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
@@ -34,9 +61,8 @@ static void expect(const void *host, size_t bytes, unsigned value, const char *w
 static void into_one_buffer(size_t bytes, int count) {
     cudaStream_t stream;
     CHECK(cudaStreamCreate(&stream));
-    char *device, *host;
+    char *device, *host = host_memory(bytes + bytes / 2);
     CHECK(cudaMalloc(&device, bytes * count));
-    CHECK(cudaMallocHost(&host, bytes + bytes / 2));
     for (int i = 0; i < count; i++) put(device + i * bytes, bytes, i << 20, stream);
     for (int i = 0; i < count; i++) {
         CHECK(cudaMemcpyAsync(host, device + i * bytes, bytes, cudaMemcpyDeviceToHost, stream));
@@ -52,7 +78,7 @@ static void into_one_buffer(size_t bytes, int count) {
     expect(host + bytes / 2, bytes, (count - 1) << 20, "the last copy into half of it");
     expect(host, bytes / 2, (count - 2) << 20, "the half before it");
     CHECK(cudaFree(device));
-    CHECK(cudaFreeHost(host));
+    free_host(host, bytes + bytes / 2);
     CHECK(cudaStreamDestroy(stream));
 }
 
@@ -62,9 +88,8 @@ static void by_two_streams(size_t bytes, int count) {
     cudaEvent_t event;
     for (cudaStream_t &stream : streams) CHECK(cudaStreamCreate(&stream));
     CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    char *device, *host;
+    char *device, *host = host_memory(bytes);
     CHECK(cudaMalloc(&device, bytes * count));
-    CHECK(cudaMallocHost(&host, bytes));
     for (int i = 0; i < count; i++) put(device + i * bytes, bytes, i << 20, streams[0]);
     CHECK(cudaDeviceSynchronize());
     for (int i = 0; i < count; i++) {
@@ -76,7 +101,7 @@ static void by_two_streams(size_t bytes, int count) {
     CHECK(cudaDeviceSynchronize());
     expect(host, bytes, (count - 1) << 20, "the last copy of two streams");
     CHECK(cudaFree(device));
-    CHECK(cudaFreeHost(host));
+    free_host(host, bytes);
 }
 
 // Both ways at once, over buffers that are used again and again: what is copied down goes up again.
@@ -89,7 +114,7 @@ static void both_ways(size_t bytes, int count) {
     CHECK(cudaMalloc(&from, bytes));
     CHECK(cudaMalloc(&to, bytes * count));
     for (int i = 0; i < 4; i++) {
-        CHECK(cudaMallocHost(&host[i], bytes));
+        host[i] = host_memory(bytes);
         CHECK(cudaEventCreateWithFlags(&came[i], cudaEventDisableTiming));
         CHECK(cudaEventCreateWithFlags(&gone[i], cudaEventDisableTiming));
     }
@@ -107,7 +132,7 @@ static void both_ways(size_t bytes, int count) {
     std::vector<char> all(bytes * count);
     CHECK(cudaMemcpy(all.data(), to, all.size(), cudaMemcpyDeviceToHost));
     for (int i = 0; i < count; i++) expect(all.data() + i * bytes, bytes, i << 20, "what went down and up again");
-    for (int i = 0; i < 4; i++) CHECK(cudaFreeHost(host[i]));
+    for (int i = 0; i < 4; i++) free_host(host[i], bytes);
     CHECK(cudaFree(from));
     CHECK(cudaFree(to));
 }
@@ -119,13 +144,12 @@ static void behind_a_stream_that_stands_still(size_t bytes, int count) {
     CHECK(cudaStreamCreateWithFlags(&still, cudaStreamNonBlocking));
     CHECK(cudaStreamCreateWithFlags(&moves, cudaStreamNonBlocking));
     unsigned *gate;
-    char *device, *other, *host, *back;
+    char *device, *other, *host = host_memory(bytes * count), *back = host_memory(bytes * count);
+    char *beside = host_memory(bytes);
     CHECK(cudaMalloc(&gate, 4));
     CHECK(cudaMemset(gate, 0, 4));
     CHECK(cudaMalloc(&device, bytes * count));
     CHECK(cudaMalloc(&other, bytes));
-    CHECK(cudaMallocHost(&host, bytes * count));
-    CHECK(cudaMallocHost(&back, bytes * count));
     unsigned *words = (unsigned *)host;
     for (int i = 0; i < count; i++) {
         for (size_t word = 0; word < bytes / 4; word++) words[i * (bytes / 4) + word] = (i << 20) + (unsigned)word;
@@ -149,6 +173,10 @@ static void behind_a_stream_that_stands_still(size_t bytes, int count) {
         CHECK(cudaMemcpyAsync(pageable.data(), other, bytes, cudaMemcpyDeviceToHost, moves));
         CHECK(cudaStreamSynchronize(moves));
         expect(pageable.data(), bytes, turn << 24, "a copy to the host beside a stream that stands still");
+        CHECK(cudaMemcpyAsync(beside, other, bytes, cudaMemcpyDeviceToHost, moves));
+        CHECK(cudaMemcpyAsync(other, beside, bytes, cudaMemcpyHostToDevice, moves));
+        CHECK(cudaStreamSynchronize(moves));
+        expect(beside, bytes, turn << 24, "an asynchronous copy beside a stream that stands still");
         for (char &byte : pageable) byte = (char)turn;
         CHECK(cudaMemcpyAsync(other, pageable.data(), bytes, cudaMemcpyHostToDevice, moves));
         CHECK(cudaStreamSynchronize(moves));
@@ -156,8 +184,9 @@ static void behind_a_stream_that_stands_still(size_t bytes, int count) {
     CHECK_DRIVER(DRIVER(cuStreamWriteValue32)((CUstream)moves, (CUdeviceptr)gate, 1, 0));
     CHECK(cudaStreamSynchronize(still));
     for (int i = 0; i < count; i++) expect(back + i * bytes, bytes, i << 20, "copies behind the stream that stood still");
-    CHECK(cudaFreeHost(host));
-    CHECK(cudaFreeHost(back));
+    free_host(host, bytes * count);
+    free_host(back, bytes * count);
+    free_host(beside, bytes);
     CHECK(cudaFree(device));
     CHECK(cudaFree(other));
     CHECK(cudaFree(gate));
@@ -173,8 +202,8 @@ static void destroyed_while_they_stand_still(size_t bytes, int count, int stream
     CHECK(cudaMalloc(&gate, 4));
     CHECK(cudaMemset(gate, 0, 4));
     CHECK(cudaMalloc(&device, bytes * count));
-    CHECK(cudaMallocHost(&host, bytes * count));
-    CHECK(cudaMallocHost(&back, bytes * count));
+    host = host_memory(bytes * count);
+    back = host_memory(bytes * count);
     for (int turn = 1; turn <= streams; turn++) {
         unsigned *words = (unsigned *)host;
         for (size_t word = 0; word < bytes * count / 4; word++) words[word] = (turn << 24) + (unsigned)word;
@@ -190,8 +219,8 @@ static void destroyed_while_they_stand_still(size_t bytes, int count, int stream
         CHECK(cudaDeviceSynchronize());
         expect(back, bytes * count, turn << 24, "copies of a stream that was destroyed");
     }
-    CHECK(cudaFreeHost(host));
-    CHECK(cudaFreeHost(back));
+    free_host(host, bytes * count);
+    free_host(back, bytes * count);
     CHECK(cudaFree(device));
     CHECK(cudaFree(gate));
     CHECK(cudaStreamDestroy(moves));
@@ -200,13 +229,16 @@ static void destroyed_while_they_stand_still(size_t bytes, int count, int stream
 int main(int argc, char **argv) {
     // With an argument, only the part of that number.
     int only = argc > 1 ? atoi(argv[1]) : 0;
-    if (only == 0 || only == 1) into_one_buffer(8 * MIB, 12);
-    if (only == 0 || only == 2) into_one_buffer(MIB / 2, 40);
-    if (only == 0 || only == 3) by_two_streams(4 * MIB, 12);
-    if (only == 0 || only == 4) both_ways(8 * MIB, 16);
-    if (only == 0 || only == 5) behind_a_stream_that_stands_still(32 * MIB, 8);
-    if (only == 0 || only == 6) behind_a_stream_that_stands_still(MIB, 200);
-    if (only == 0 || only == 7) destroyed_while_they_stand_still(MIB, 100, 3);
+    for (bool kind : {false, true}) {
+        registered = kind;
+        if (only == 0 || only == 1) into_one_buffer(8 * MIB, 12);
+        if (only == 0 || only == 2) into_one_buffer(MIB / 2, 40);
+        if (only == 0 || only == 3) by_two_streams(4 * MIB, 12);
+        if (only == 0 || only == 4) both_ways(8 * MIB, 16);
+        if (only == 0 || only == 5) behind_a_stream_that_stands_still(32 * MIB, 8);
+        if (only == 0 || only == 6) behind_a_stream_that_stands_still(MIB, 200);
+        if (only == 0 || only == 7) destroyed_while_they_stand_still(MIB, 100, 3);
+    }
     printf("queued copies are as they should be\n");
     return 0;
 }

@@ -111,6 +111,23 @@ fn a_program_whose_worker_dies_under_a_host_function_gets_the_same_error() {
     }
 }
 
+/// Asynchronous copies of registered memory, which is given back afterwards.
+#[test]
+fn a_program_whose_worker_dies_under_copies_gets_the_same_error() {
+    let server = Server::start();
+    for shares_memory in [true, false, true, true] {
+        let program = Program::new("endless").arg("64").arg("copies");
+        let program = if shares_memory { program.sharing_memory() } else { program };
+        let mut program = program.start_through(&server);
+        program.wait_for_line("running");
+        let killed = Instant::now();
+        kill(server.only_worker());
+        let outcome = program.finish();
+        assert!(killed.elapsed() < soon(), "the program took {:?} to fail", killed.elapsed());
+        assert_eq!(outcome.status.code(), Some(3), "{}{}", outcome.stdout, outcome.stderr);
+    }
+}
+
 #[test]
 fn a_program_killed_in_a_host_function_frees_its_worker() {
     let server = server();

@@ -56,6 +56,7 @@ const SHARED: &[&str] = &[
     "order",
     "pointer_attributes",
     "queued_copies",
+    "registered_copies",
     "registered_memory",
 ];
 
