@@ -20,13 +20,14 @@ const BYTES: usize = 64 << 20;
 const QUICK: usize = 16 << 20;
 
 /// The measures. What is behind the depth is written as [`Case::named`] reads it.
-const CASES: [&str; 16] = [
+const CASES: [&str; 20] = [
     "queue.h2d.1",
     "queue.h2d.4",
     "queue.h2d.16",
     "queue.h2d.16.s2",
     "queue.h2d.16.s4",
     "queue.h2d.64.1M",
+    "queue.h2d.16.registered",
     "queue.d2h.1",
     "queue.d2h.4",
     "queue.d2h.16",
@@ -34,13 +35,17 @@ const CASES: [&str; 16] = [
     "queue.d2h.16.s4",
     "queue.d2h.16.one",
     "queue.d2h.64.1M",
+    "queue.d2h.16.registered",
+    "queue.d2h.16.one.registered",
     "queue.both.1",
     "queue.both.4",
     "queue.both.16",
+    "queue.both.4.registered",
 ];
 
 /// What a name says: `queue.DIRECTION.DEPTH`, with `.sN` for the number of streams of each
-/// direction, `.one` for a single buffer of the host, and the size of a copy.
+/// direction, `.one` for a single buffer of the host, `.registered` for memory that the program has
+/// registered, and the size of a copy.
 #[derive(Debug, Clone, PartialEq)]
 struct Case {
     /// One, or both at once.
@@ -51,6 +56,8 @@ struct Case {
     streams: usize,
     /// Whether all copies of a direction go to the same buffer of the host.
     one: bool,
+    /// Of the host.
+    kind: Kind,
     bytes: usize,
 }
 
@@ -62,10 +69,13 @@ impl Case {
             one => vec![Direction::named(one)?],
         };
         let depth = parts.next()?.parse().ok().filter(|depth| *depth > 0)?;
-        let mut case = Case { directions, depth, streams: 1, one: false, bytes: BYTES };
+        let (kind, bytes) = (Kind::Pinned, BYTES);
+        let mut case = Case { directions, depth, streams: 1, one: false, kind, bytes };
         for part in parts {
             if part == "one" {
                 case.one = true;
+            } else if part == Kind::Registered.name() {
+                case.kind = Kind::Registered;
             } else if let Some(streams) = part.strip_prefix('s') {
                 case.streams = streams.parse().ok().filter(|streams| *streams > 0)?;
             } else {
@@ -84,9 +94,10 @@ impl Case {
 
     fn title(&self) -> String {
         let copies = format!("{} × {}", self.depth, size_words(self.bytes));
+        let kind = self.kind.name();
         let mut title = match self.directions[..] {
-            [direction] => format!("{copies} {}, pinned, queued at once", direction.words()),
-            _ => format!("{copies} each way at once, pinned, rate each way"),
+            [direction] => format!("{copies} {}, {kind}, queued at once", direction.words()),
+            _ => format!("{copies} each way at once, {kind}, rate each way"),
         };
         if self.streams > 1 {
             title += &format!(", {} streams", self.streams);
@@ -131,7 +142,7 @@ impl Queue {
             direction,
             depth: case.depth,
             hosts: (0..hosts)
-                .map(|_| Host::new(lab, Kind::Pinned, case.bytes))
+                .map(|_| Host::new(lab, case.kind, case.bytes))
                 .collect::<Result<_>>()?,
             devices: (0..case.buffers())
                 .map(|_| Device::new(lab, case.bytes))
@@ -242,15 +253,17 @@ mod tests {
             depth: 16,
             streams: 1,
             one: true,
+            kind: Kind::Pinned,
             bytes: 64 << 20,
         };
         assert_eq!(case, other);
-        let case = Case::named("queue.both.4.s2.16M").unwrap();
+        let case = Case::named("queue.both.4.s2.registered.16M").unwrap();
         let other = Case {
             directions: Direction::BOTH.to_vec(),
             depth: 4,
             streams: 2,
             one: false,
+            kind: Kind::Registered,
             bytes: 16 << 20,
         };
         assert_eq!((case.buffers(), case), (4, other));
