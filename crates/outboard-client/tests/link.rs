@@ -1,15 +1,16 @@
 //! The link against a worker made of a thread, over TCP and over a pipe.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use outboard_client::link::{Config, Link, LinkError, NoticeHandler};
+use outboard_client::link::{Config, Link, LinkError, NoticeHandler, Reply};
 use outboard_session::server::{Command, Incoming, Outgoing};
 use outboard_transport::tcp::Tcp;
 use outboard_transport::{Interest, Stream, Transport, pipe, write_all};
-use outboard_wire::ContextId;
+use outboard_wire::{ContextId, Reader, Writer};
 
 /// Only keeps a broken link from hanging the suite.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,6 +22,8 @@ const ECHO: u16 = 3;
 const SAY: u16 = 4;
 const DIE: u16 = 5;
 const ANSWER_UNASKED: u16 = 6;
+/// As `ECHO`, and succeeds.
+const RETURN: u16 = 7;
 
 fn tcp_pair() -> (Arc<dyn Stream>, Arc<dyn Stream>) {
     let listener = Tcp.listen("127.0.0.1:0").unwrap();
@@ -75,6 +78,7 @@ fn worker(stream: Arc<dyn Stream>) -> JoinHandle<Served> {
                         outgoing.reply(seq, 0, seq, |writer| writer.u64(counter)).unwrap();
                     }
                     ECHO => outgoing.reply(seq, 77, seq, |writer| writer.fixed(payload)).unwrap(),
+                    RETURN => outgoing.reply(seq, 0, seq, |writer| writer.fixed(payload)).unwrap(),
                     SAY => outgoing.notice(9, seq, |writer| writer.fixed(payload)).unwrap(),
                     DIE => {
                         stream.shutdown().unwrap();
@@ -210,6 +214,261 @@ fn replies_of_any_size_come_back() {
         Err(LinkError::TooLong(_))
     ));
     assert!(link.is_alive());
+}
+
+/// What a command returns of which this is the number: a string of bytes.
+fn string(seq: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (seq as usize * 37 + i * 7 + i / 251) as u8).collect()
+}
+
+/// Memory of the program, with a byte on each side that must stay as it is.
+struct Guarded(Vec<u8>);
+
+const UNTOUCHED: u8 = 0xee;
+
+impl Guarded {
+    fn new(len: usize) -> Guarded {
+        Guarded(vec![UNTOUCHED; len + 2])
+    }
+
+    fn memory(&mut self) -> (*mut u8, usize) {
+        let len = self.0.len() - 2;
+        (self.0[1..].as_mut_ptr(), len)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        assert_eq!((self.0.first(), self.0.last()), (Some(&UNTOUCHED), Some(&UNTOUCHED)));
+        &self.0[1..self.0.len() - 1]
+    }
+
+    /// A call whose answer may land here.
+    fn call(&mut self, link: &Link) -> Result<Reply, LinkError> {
+        let memory = Some(self.memory());
+        // SAFETY: the memory is this value's, which is borrowed meanwhile.
+        unsafe { link.call_for_bytes(READ, ContextId::NONE, |_| (), memory) }
+    }
+}
+
+/// Answers each command, in its turn, with what `answer` makes of its number: the bytes of frames,
+/// written in the pieces that it gives. The stream is shut down behind the last one.
+fn answering(
+    stream: Arc<dyn Stream>,
+    count: usize,
+    mut answer: impl FnMut(&mut Outgoing, u64) -> Vec<Range<usize>> + Send + 'static,
+) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let (mut incoming, mut outgoing) = (Incoming::new(), Outgoing::new(false));
+        for _ in 0..count {
+            let seq = loop {
+                if let Some(command) = incoming.next_command().unwrap() {
+                    break command.seq;
+                }
+                assert!(read_more(&*stream, &mut incoming) > 0);
+            };
+            let pieces = answer(&mut outgoing, seq);
+            let batch = outgoing.take().unwrap();
+            for piece in pieces {
+                let end = piece.end.min(batch.bytes().len());
+                write_all(&*stream, &batch.bytes()[piece.start.min(end)..end]).unwrap();
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            outgoing.done(batch);
+        }
+        stream.shutdown().unwrap();
+    })
+}
+
+/// All bytes of a frame with `len` bytes, in pieces that end there.
+fn pieces(len: usize, ends: &[usize]) -> Vec<Range<usize>> {
+    let ends: Vec<usize> = ends.iter().copied().filter(|end| *end < len).chain([len]).collect();
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    starts.zip(ends.iter().copied()).map(|(start, end)| start..end).collect()
+}
+
+#[test]
+fn bytes_land_where_they_belong_however_they_come() {
+    const LEN: usize = 64 << 10;
+    const FRAME: usize = 24 + 4 + LEN;
+    let ends: [&[usize]; 8] = [
+        &[],
+        &[1],
+        &[24],
+        &[27, 28, 29],
+        &[28],
+        &[10, 1000, 40_000],
+        &[FRAME - 1],
+        // What comes behind it comes with its last bytes.
+        &[28, 30_000, FRAME + 3],
+    ];
+    let (client, server) = tcp_pair();
+    let link = Link::start(client, Config::default(), ignore()).unwrap();
+    let worker = answering(server, 2 * ends.len(), move |outgoing, seq| {
+        let round = (seq as usize - 1) % ends.len();
+        let before = (seq as usize > ends.len()).then(|| {
+            // Nothing of it may be taken for the answer.
+            outgoing.notice(9, seq, |writer| writer.u64(seq)).unwrap();
+            24 + 8
+        });
+        outgoing.reply(seq, 0, seq, |writer| writer.bytes(&string(seq, LEN))).unwrap();
+        outgoing.notice(9, seq, |writer| writer.u64(seq)).unwrap();
+        let before = before.unwrap_or(0);
+        let ends: Vec<usize> = ends[round].iter().map(|end| before + end).collect();
+        pieces(before + FRAME + 24 + 8, &ends)
+    });
+    let mut landed = 0;
+    for seq in 1..=2 * ends.len() as u64 {
+        let mut memory = Guarded::new(LEN);
+        let reply = memory.call(&link).unwrap();
+        assert_eq!((reply.seq, reply.status), (seq, 0));
+        if reply.landed {
+            assert_eq!(reply.payload, [0; 0]);
+            assert!(memory.bytes() == string(seq, LEN), "call {seq}");
+            landed += 1;
+        } else {
+            assert_eq!(Reader::new(&reply.payload).bytes(), Ok(&string(seq, LEN)[..]));
+        }
+    }
+    // Those with nothing before them, at least, if the notice behind the one before has been read.
+    assert!(landed > 0, "none has landed");
+    worker.join().unwrap();
+}
+
+#[test]
+fn what_is_not_what_was_asked_for_does_not_land() {
+    const LEN: usize = 64 << 10;
+    let answers: [fn(&mut Writer); 6] = [
+        |writer| writer.bytes(&[1; LEN + 1]),
+        |writer| writer.bytes(&[1; LEN - 1]),
+        |writer| {
+            writer.u32(u32::MAX);
+            writer.fixed(&[1; LEN]);
+        },
+        |writer| {
+            writer.u32(LEN as u32);
+            writer.fixed(&[1; LEN + 1]);
+        },
+        |_| (),
+        |writer| writer.fixed(&[1; 1 << 20]),
+    ];
+    let (client, server) = tcp_pair();
+    let link = Link::start(client, Config::default(), ignore()).unwrap();
+    let worker = answering(server, answers.len() + 2, move |outgoing, seq| {
+        match answers.get(seq as usize - 1) {
+            Some(answer) => outgoing.reply(seq, 0, seq, answer).unwrap(),
+            // An error, though with bytes.
+            None => outgoing.reply(seq, 700, seq, |writer| writer.bytes(&[1; LEN])).unwrap(),
+        }
+        pieces(outgoing.pending_bytes(), &[28, 5000])
+    });
+    let mut memory = Guarded::new(LEN);
+    for (index, answer) in answers.iter().enumerate() {
+        let mut expected = Writer::new();
+        answer(&mut expected);
+        let reply = memory.call(&link).unwrap();
+        assert!(!reply.landed && reply.payload == expected.as_slice(), "answer {index}");
+    }
+    let reply = memory.call(&link).unwrap();
+    assert!(!reply.landed && reply.status == 700);
+    assert!(memory.bytes().iter().all(|byte| *byte == UNTOUCHED), "nothing was written");
+    // A short string is copied.
+    let mut short = Guarded::new(64);
+    assert_eq!(short.call(&link).unwrap().status, 700);
+    worker.join().unwrap();
+}
+
+#[test]
+fn memory_that_cannot_be_written_gets_its_bytes_from_the_answer() {
+    const LEN: usize = 64 << 10;
+    const PAGE: usize = 4096;
+    let (client, server) = tcp_pair();
+    let link = Link::start(client, Config::default(), ignore()).unwrap();
+    // Of eight, so many pages can be written.
+    let written = [16, 4, 1, 0];
+    let worker = answering(server, written.len(), |outgoing, seq| {
+        outgoing.reply(seq, 0, seq, |writer| writer.bytes(&string(seq, LEN))).unwrap();
+        pieces(outgoing.pending_bytes(), &[28, 28 + 6000])
+    });
+    for (index, pages) in written.into_iter().enumerate() {
+        let seq = index as u64 + 1;
+        // SAFETY: new memory, at an address that the system chooses.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                LEN,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        // SAFETY: the last pages of that memory, which nothing refers to.
+        let protected = unsafe {
+            libc::mprotect(memory.add(pages * PAGE), LEN - pages * PAGE, libc::PROT_NONE)
+        };
+        assert_eq!(protected, 0);
+        let memory = memory.cast::<u8>();
+        // SAFETY: nobody else has the memory; the system does not write what is protected.
+        let reply =
+            unsafe { link.call_for_bytes(READ, ContextId::NONE, |_| (), Some((memory, LEN))) };
+        let reply = reply.unwrap();
+        assert_eq!(reply.landed, pages == 16, "{pages} pages");
+        if !reply.landed {
+            assert_eq!(Reader::new(&reply.payload).bytes(), Ok(&string(seq, LEN)[..]));
+        }
+        // SAFETY: mapped above, and not used any more.
+        unsafe { libc::munmap(memory.cast(), LEN) };
+    }
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_connection_that_ends_within_an_answer_ends_the_call() {
+    const LEN: usize = 64 << 10;
+    for most in [5, 24, 28, 29, 40_000] {
+        let (client, server) = tcp_pair();
+        let link = Link::start(client, Config::default(), ignore()).unwrap();
+        let worker = answering(server, 1, move |outgoing, seq| {
+            outgoing.reply(seq, 0, seq, |writer| writer.bytes(&string(seq, LEN))).unwrap();
+            std::iter::once(0..most).collect()
+        });
+        let mut memory = Guarded::new(LEN);
+        assert!(is_lost(&memory.call(&link)));
+        worker.join().unwrap();
+        let come = most.saturating_sub(28);
+        assert!(memory.bytes()[..come] == string(1, LEN)[..come]);
+        assert!(memory.bytes()[come..].iter().all(|byte| *byte == UNTOUCHED));
+    }
+}
+
+#[test]
+fn many_threads_get_their_own_bytes() {
+    const LEN: usize = 20 << 10;
+    let (link, worker) = start(Config::default());
+    std::thread::scope(|scope| {
+        for thread in 0..6u64 {
+            let link = &link;
+            scope.spawn(move || {
+                for i in 0..200u64 {
+                    let mut memory = Guarded::new(LEN);
+                    let (sent, at) = (string(thread + 7 * i, LEN), memory.memory());
+                    // SAFETY: nobody else has the memory until this returns.
+                    let reply = unsafe {
+                        let encode = |writer: &mut Writer| writer.bytes(&sent);
+                        link.call_for_bytes(RETURN, ContextId::NONE, encode, Some(at))
+                    };
+                    let reply = reply.unwrap();
+                    if reply.landed {
+                        assert!(memory.bytes() == sent);
+                    } else {
+                        assert_eq!(Reader::new(&reply.payload).bytes(), Ok(&sent[..]));
+                    }
+                }
+            });
+        }
+    });
+    drop(link);
+    assert_eq!(worker.join().unwrap().commands, 1200);
 }
 
 #[test]

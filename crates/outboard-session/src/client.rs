@@ -24,6 +24,19 @@ pub struct Incoming {
     buffer: ReceiveBuffer,
     received: u64,
     taken: u64,
+    open: Option<Open>,
+}
+
+/// An answer whose bytes go past the buffer, to where they belong.
+#[derive(Debug)]
+struct Open {
+    /// What came before its bytes.
+    head: [u8; Incoming::HEAD],
+    /// How many bytes it has, and how many have come.
+    len: usize,
+    come: usize,
+    /// What it says of commands.
+    taken: u64,
 }
 
 /// What the worker said.
@@ -163,7 +176,7 @@ impl Default for Incoming {
 impl Incoming {
     /// A half that has received nothing.
     pub const fn new() -> Incoming {
-        Incoming { buffer: ReceiveBuffer::new(), received: 0, taken: 0 }
+        Incoming { buffer: ReceiveBuffer::new(), received: 0, taken: 0, open: None }
     }
 
     /// Where received bytes go.
@@ -184,21 +197,93 @@ impl Incoming {
     /// After a cut: forgets the frame that was cut in two.
     pub fn resume(&mut self) {
         self.buffer = ReceiveBuffer::new();
+        self.open = None;
+    }
+
+    /// The header of the frame at the front, checked before its payload is waited for: what is no
+    /// frame may promise much that never comes.
+    fn front(&self) -> Result<Option<ReplyHeader>, ProtocolError> {
+        let Some(head) = self.buffer.unread().first_chunk() else { return Ok(None) };
+        let header = ReplyHeader::decode(head)?;
+        if header.kind != ReplyKind::Acknowledge {
+            let (expected, found) = (self.received + 1, widen(header.seq, self.received));
+            if found != expected {
+                return Err(ProtocolError::Sequence { expected, found });
+            }
+        }
+        Ok(Some(header))
+    }
+
+    /// Bytes in front of those of an answer that can be [opened](Self::open).
+    pub const HEAD: usize = ReplyHeader::SIZE + size_of::<u32>();
+
+    /// Opens the answer to command `answers`, if exactly its [head](Self::HEAD) has been received,
+    /// it tells of success, and what it returns is one string of `len` bytes. Whether it is open
+    /// now.
+    ///
+    /// Its bytes then are to be received elsewhere than in the buffer; there is no event before all
+    /// of them [have come](Self::came_elsewhere).
+    pub fn open(&mut self, answers: u64, len: usize) -> Result<bool, ProtocolError> {
+        let Ok(head) = <[u8; Self::HEAD]>::try_from(self.buffer.unread()) else {
+            return Ok(false);
+        };
+        let Some(header) = self.front()? else { return Ok(false) };
+        let taken = self.taken.max(widen(header.taken, self.taken));
+        let is_it = header.kind == ReplyKind::Reply
+            && widen(header.answers, taken) == answers
+            && header.status == 0
+            && header.len as usize == size_of::<u32>() + len
+            && u32::try_from(len).is_ok_and(|len| head.ends_with(&len.to_le_bytes()));
+        if is_it && len > 0 {
+            self.buffer.consume(Self::HEAD);
+            self.open = Some(Open { head, len, come: 0, taken });
+        }
+        Ok(self.open.is_some())
+    }
+
+    /// `count` more bytes of the open answer are where they belong. Whether that is all of it: then
+    /// it has been received.
+    ///
+    /// # Panics
+    /// If no answer is open, or it has not as many.
+    pub fn came_elsewhere(&mut self, count: usize) -> bool {
+        let open = self.open.as_mut().expect("bytes came for no answer");
+        assert!(count <= open.len - open.come, "more bytes came than the answer has");
+        open.come += count;
+        if open.come < open.len {
+            return false;
+        }
+        self.received += 1;
+        self.taken = open.taken;
+        self.open = None;
+        true
+    }
+
+    /// How many bytes of the open answer have come, if there is one.
+    pub fn open_bytes(&self) -> Option<usize> {
+        self.open.as_ref().map(|open| open.come)
+    }
+
+    /// Takes back what has come of the open answer: it goes on in the buffer, as any other.
+    ///
+    /// # Panics
+    /// If an answer is open of which another number of bytes have come.
+    pub fn close(&mut self, come: &[u8]) {
+        let Some(open) = self.open.take() else { return };
+        assert_eq!(come.len(), open.come, "other bytes are taken back than came");
+        // It was empty when the answer was opened, and nothing has gone there since.
+        self.buffer.push(&open.head);
+        self.buffer.push(come);
     }
 
     /// The next event, if its bytes are all there.
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, ProtocolError> {
+        if self.open.is_some() {
+            return Ok(None);
+        }
         loop {
-            let Some(head) = self.buffer.unread().first_chunk() else { return Ok(None) };
-            let header = ReplyHeader::decode(head)?;
+            let Some(header) = self.front()? else { return Ok(None) };
             let is_numbered = header.kind != ReplyKind::Acknowledge;
-            // Before its payload is waited for: what is no frame may promise much that never comes.
-            if is_numbered {
-                let (expected, found) = (self.received + 1, widen(header.seq, self.received));
-                if found != expected {
-                    return Err(ProtocolError::Sequence { expected, found });
-                }
-            }
             if self.buffer.unread().len() < ReplyHeader::SIZE + header.len as usize {
                 return Ok(None);
             }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use outboard_session::{ProtocolError, client, server};
-use outboard_wire::ContextId;
 use outboard_wire::frame::{ReplyHeader, ReplyKind};
+use outboard_wire::{ContextId, Reader, Writer};
 use proptest::prelude::*;
 
 /// What happens next. Sizes are in bytes.
@@ -28,6 +28,10 @@ enum Step {
         newest: bool,
     },
     Notice,
+    /// The client has the bytes of a call's answer received past the buffer from now on.
+    Land,
+    /// It does so no more, wherever it is.
+    Leave,
     /// Both sides say what they have received.
     Acknowledge,
     /// Bytes on the way are lost; both sides resume.
@@ -43,6 +47,8 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (1usize..700).prop_map(Step::Return),
         4 => any::<bool>().prop_map(|newest| Step::Answer { newest }),
         1 => Just(Step::Notice),
+        3 => Just(Step::Land),
+        1 => Just(Step::Leave),
         1 => Just(Step::Acknowledge),
         1 => Just(Step::Cut),
     ]
@@ -53,7 +59,20 @@ fn payload(seq: u64, len: usize) -> Vec<u8> {
     (0..len).map(|i| (seq as usize * 31 + i) as u8).collect()
 }
 
+/// The string of bytes that a call returns, if it returns one.
+fn string(seq: u64) -> Option<Vec<u8>> {
+    (!seq.is_multiple_of(3)).then(|| payload(seq, (seq as usize * 37) % 300))
+}
+
+/// Where the bytes of an answer belong.
+struct Landing {
+    seq: u64,
+    memory: Vec<u8>,
+}
+
 struct World {
+    landing: Option<Landing>,
+    landed: u64,
     out: client::Outgoing,
     back: client::Incoming,
     calls: client::PendingCalls<u64>,
@@ -73,6 +92,8 @@ struct World {
 impl World {
     fn new(retain: bool) -> World {
         World {
+            landing: None,
+            landed: 0,
             out: client::Outgoing::new(retain),
             back: client::Incoming::new(),
             calls: client::PendingCalls::default(),
@@ -121,9 +142,15 @@ impl World {
                 let seq = if newest { self.open.pop_back() } else { self.open.pop_front() };
                 if let Some(seq) = seq {
                     let taken = self.commands.taken();
-                    self.replies
-                        .reply(seq, seq as u32, taken, |writer| writer.fixed(&payload(seq, 40)))
-                        .unwrap();
+                    match string(seq) {
+                        Some(bytes) => {
+                            self.replies.reply(seq, 0, taken, |writer| writer.bytes(&bytes))
+                        }
+                        None => self.replies.reply(seq, seq as u32, taken, |writer| {
+                            writer.fixed(&payload(seq, 40));
+                        }),
+                    }
+                    .unwrap();
                 }
             }
             Step::Notice => {
@@ -131,6 +158,16 @@ impl World {
                 let number = self.notices_sent;
                 self.replies.notice(9, self.commands.taken(), |writer| writer.u64(number)).unwrap();
             }
+            Step::Land => {
+                // Also one that returns something else.
+                if self.landing.is_none()
+                    && let Some(seq) = self.calls.any().copied()
+                {
+                    let len = string(seq).map_or(36, |bytes| bytes.len());
+                    self.landing = Some(Landing { seq, memory: vec![0xee; len] });
+                }
+            }
+            Step::Leave => self.leave(),
             Step::Acknowledge => {
                 self.out.acknowledge(self.back.received());
                 self.replies.acknowledge(self.commands.taken());
@@ -144,6 +181,9 @@ impl World {
                 let taken = self.commands.taken();
                 self.commands.resume(taken);
                 self.back.resume();
+                if let Some(Landing { memory, .. }) = &mut self.landing {
+                    memory.fill(0xee);
+                }
                 self.out.resume(self.commands.taken()).unwrap();
                 self.replies.resume(self.back.received()).unwrap();
             }
@@ -171,9 +211,53 @@ impl World {
             self.here.extend(batch.bytes());
             self.replies.done(batch);
         }
-        let count = most.min(self.here.len());
-        let bytes: Vec<u8> = self.here.drain(..count).collect();
-        self.back.buffer().push(&bytes);
+        let mut left = most;
+        loop {
+            let open = self.back.open_bytes();
+            let unread = self.back.buffer().unread().len();
+            let room = match (&self.landing, open) {
+                (Some(landing), Some(come)) => landing.memory.len() - come,
+                (Some(_), None) if unread < client::Incoming::HEAD => {
+                    client::Incoming::HEAD - unread
+                }
+                _ => usize::MAX,
+            };
+            let count = left.min(room).min(self.here.len());
+            if count == 0 {
+                break;
+            }
+            left -= count;
+            let bytes: Vec<u8> = self.here.drain(..count).collect();
+            match (&mut self.landing, open) {
+                (Some(landing), Some(come)) => {
+                    landing.memory[come..come + count].copy_from_slice(&bytes);
+                    if self.back.came_elsewhere(count) {
+                        let Landing { seq, memory } = self.landing.take().unwrap();
+                        assert_eq!(Some(memory), string(seq));
+                        assert_eq!(self.calls.complete(seq), Ok(seq), "a call is answered once");
+                        (self.answered, self.landed) = (self.answered + 1, self.landed + 1);
+                    }
+                }
+                (Some(landing), None) => {
+                    self.back.buffer().push(&bytes);
+                    self.back.open(landing.seq, landing.memory.len()).unwrap();
+                }
+                (None, _) => self.back.buffer().push(&bytes),
+            }
+            self.events();
+        }
+        self.out.acknowledged(self.back.taken()).unwrap();
+    }
+
+    /// The client puts what has come where it is into the buffer.
+    fn leave(&mut self) {
+        if let Some(Landing { memory, .. }) = self.landing.take() {
+            let come = self.back.open_bytes().unwrap_or(0);
+            self.back.close(&memory[..come]);
+        }
+    }
+
+    fn events(&mut self) {
         while let Some(event) = self.back.next_event().unwrap() {
             match event {
                 client::Event::Reply { answers, status, payload: found } => {
@@ -182,9 +266,20 @@ impl World {
                         Ok(answers),
                         "a call is answered once"
                     );
-                    assert_eq!(status, answers as u32);
-                    assert_eq!(found, payload(answers, 40));
+                    match string(answers) {
+                        Some(bytes) => {
+                            assert_eq!(status, 0);
+                            assert_eq!(Reader::new(found).get(), Ok(&bytes[..]));
+                        }
+                        None => {
+                            assert_eq!(status, answers as u32);
+                            assert_eq!(found, payload(answers, 40));
+                        }
+                    }
                     self.answered += 1;
+                    if self.landing.as_ref().is_some_and(|landing| landing.seq == answers) {
+                        self.landing = None;
+                    }
                 }
                 client::Event::Notice { code, payload } => {
                     self.notices_seen += 1;
@@ -197,7 +292,6 @@ impl World {
                 }
             }
         }
-        self.out.acknowledged(self.back.taken()).unwrap();
     }
 
     /// Lets everything arrive.
@@ -236,6 +330,38 @@ proptest! {
         prop_assert_eq!(world.out.retained_bytes(), 0);
     }
 
+    /// Answers land in pieces of any size, over any cut.
+    #[test]
+    fn what_lands_is_right(pieces in proptest::collection::vec((1usize..90, 0u8..8), 1..60)) {
+        let mut world = World::new(true);
+        for (piece, what) in pieces {
+            world.step(&Step::Call { len: 3 });
+            world.step(&Step::Send);
+            world.step(&Step::Arrive(usize::MAX));
+            world.step(&Step::Land);
+            world.step(&Step::Answer { newest: false });
+            world.step(&Step::Return(piece));
+            match what {
+                0 => world.step(&Step::Cut),
+                1 => world.step(&Step::Leave),
+                _ => {}
+            }
+        }
+        let last = world.command(0, client::CALL);
+        world.calls.insert(last, last);
+        world.called += 1;
+        world.settle();
+        prop_assert_eq!(world.answered, world.called);
+        // The last one, if its answer has bytes, with nothing in its way.
+        let seq = world.out.last() + 1;
+        world.step(&Step::Call { len: 0 });
+        world.landing = None;
+        world.step(&Step::Land);
+        let before = world.landed;
+        world.settle();
+        prop_assert_eq!(world.landed - before, u64::from(string(seq).is_some_and(|s| !s.is_empty())));
+    }
+
     #[test]
     fn without_retention_nothing_is_kept(steps in proptest::collection::vec(step(), 1..100)) {
         let mut world = World::new(false);
@@ -246,6 +372,67 @@ proptest! {
         world.settle();
         prop_assert_eq!(world.answered, world.called);
     }
+}
+
+/// A head as it would begin the answer to command 7, which returns four bytes.
+fn head(change: impl FnOnce(&mut ReplyHeader, &mut u32)) -> Vec<u8> {
+    let kind = ReplyKind::Reply;
+    let mut header = ReplyHeader { len: 8, kind, code: 0, seq: 1, taken: 7, answers: 7, status: 0 };
+    let mut len = 4;
+    change(&mut header, &mut len);
+    let mut writer = Writer::new();
+    header.encode(&mut writer);
+    writer.u32(len);
+    writer.into_vec()
+}
+
+#[test]
+fn only_the_answer_that_is_waited_for_is_opened() {
+    let open = |bytes: &[u8]| {
+        let mut replies = client::Incoming::new();
+        replies.buffer().push(bytes);
+        let opened = replies.open(7, 4);
+        assert!(opened == Ok(true) || replies.buffer().unread() == bytes, "nothing is taken");
+        opened
+    };
+    let right = head(|_, _| ());
+    assert_eq!(open(&right), Ok(true));
+    assert_eq!(open(&right[..right.len() - 1]), Ok(false), "it is not all there");
+    assert_eq!(open(&[&right[..], &[1]].concat()), Ok(false), "more is there");
+    for (what, wrong) in [
+        ("another's", head(|header, _| header.answers = 6)),
+        ("an error", head(|header, _| header.status = 700)),
+        ("a notice", head(|header, _| header.kind = ReplyKind::Notice)),
+        ("an acknowledgement", head(|header, _| header.kind = ReplyKind::Acknowledge)),
+        ("a longer frame", head(|header, _| header.len = 9)),
+        ("a shorter frame", head(|header, _| header.len = 7)),
+        ("a longer string", head(|_, len| *len = 5)),
+        ("a huge string", head(|_, len| *len = u32::MAX)),
+        ("both longer", head(|header, len| (header.len, *len) = (9, 5))),
+        ("a string of none", head(|header, len| (header.len, *len) = (4, 0))),
+    ] {
+        assert_eq!(open(&wrong), Ok(false), "{what}");
+    }
+    let out_of_turn = open(&head(|header, _| header.seq = 2));
+    assert_eq!(out_of_turn, Err(ProtocolError::Sequence { expected: 1, found: 2 }));
+    assert!(open(&head(|header, _| header.len = u32::MAX)).is_err());
+}
+
+#[test]
+fn an_answer_counts_as_received_with_its_last_byte() {
+    let mut replies = client::Incoming::new();
+    replies.buffer().push(&head(|_, _| ()));
+    assert_eq!(replies.open(7, 4), Ok(true));
+    assert!(!replies.came_elsewhere(3));
+    assert_eq!((replies.received(), replies.taken()), (0, 0));
+    assert_eq!(replies.next_event(), Ok(None));
+    // A cut: all of it comes again.
+    replies.resume();
+    assert_eq!(replies.open_bytes(), None);
+    replies.buffer().push(&head(|_, _| ()));
+    assert_eq!(replies.open(7, 4), Ok(true));
+    assert!(replies.came_elsewhere(4));
+    assert_eq!((replies.received(), replies.taken()), (1, 7));
 }
 
 #[test]

@@ -43,21 +43,35 @@ impl Session {
         copy: &HostCopy,
         sizes: Sizes,
     ) -> Result<()> {
-        let (stream, extent) = (copy.stream, copy.extent);
-        let (seq, payload) = match copy.device_row() {
-            Some(src) => self.wait(ctx, &msg::CopyOut { src, stream, bytes: sizes.bytes as u32 }),
-            None => self.wait(ctx, &msg::CopyBoxOut { src: copy.device, extent, stream }),
+        let (stream, extent, bytes) = (copy.stream, copy.extent, sizes.bytes);
+        let to = copy.place().contiguous().map(|first| (first, bytes as usize));
+        let row = copy.device_row();
+        // SAFETY: by the contract above, nobody else has the memory until this returns.
+        let reply = unsafe {
+            match row {
+                Some(src) => {
+                    self.wait_for_bytes(ctx, &msg::CopyOut { src, stream, bytes: bytes as u32 }, to)
+                }
+                None => self.wait_for_bytes(
+                    ctx,
+                    &msg::CopyBoxOut { src: copy.device, extent, stream },
+                    to,
+                ),
+            }
         }?;
         // The answer is what a wait behind the copy would have brought.
-        self.progress().stream_done(ctx, stream, seq);
-        let mut reader = Reader::new(&payload);
-        let data = match copy.device_row() {
+        self.progress().stream_done(ctx, stream, reply.seq);
+        if reply.landed {
+            return Ok(());
+        }
+        let mut reader = Reader::new(&reply.payload);
+        let data = match row {
             Some(_) => reader.get::<msg::CopyOutReply<'_>>().map(|reply| reply.data),
             None => reader.get::<msg::CopyBoxOutReply<'_>>().map(|reply| reply.data),
         };
         let data = data
             .ok()
-            .filter(|data| data.len() as u64 == sizes.bytes)
+            .filter(|data| data.len() as u64 == bytes)
             .ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         // SAFETY: by the contract above, and the lengths agree.
         unsafe { copy.place().scatter(data.as_ptr(), data.len()) };

@@ -23,6 +23,7 @@ mod connection;
 mod error;
 mod fork;
 mod kept;
+mod landing;
 mod listen;
 mod moving;
 mod receive;
@@ -84,6 +85,8 @@ pub struct Reply {
     pub status: u32,
     /// What the command returns, encoded.
     pub payload: Vec<u8>,
+    /// The string of bytes that it returns is where the caller wants it, and not in `payload`.
+    pub landed: bool,
 }
 
 /// Why a post or call failed.
@@ -198,6 +201,30 @@ impl Link {
         let reply = profile::waited(|| self.shared.call(op, ctx, counted(encode)))?;
         if profile::is_on() {
             profile::moved(0, reply.payload.len() as u64);
+        }
+        Ok(reply)
+    }
+
+    /// As [`call`](Self::call), for a command that returns one string of bytes. If it has as many
+    /// as that memory, they may [land](Reply::landed) there, and are copied only once. If they do
+    /// not, or the call fails, some of them may be there.
+    ///
+    /// # Safety
+    /// The memory must be valid for writes, and nobody else may use it, until this returns.
+    pub unsafe fn call_for_bytes(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+        memory: Option<(*mut u8, usize)>,
+    ) -> Result<Reply, LinkError> {
+        let lands = memory.filter(|_| self.shared.lands);
+        // SAFETY: by the contract above.
+        let call = || unsafe { self.shared.call_for(op, ctx, counted(encode), lands) };
+        let reply = profile::waited(call)?;
+        if profile::is_on() {
+            let landed = memory.filter(|_| reply.landed).map_or(0, |(_, len)| len);
+            profile::moved(0, (reply.payload.len() + landed) as u64);
         }
         Ok(reply)
     }

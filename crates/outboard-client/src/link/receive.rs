@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use outboard_session::ProtocolError;
 use outboard_session::client::Event;
 use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin};
 use outboard_wire::notice::ENDED;
 use outboard_wire::{Reader, plain};
 
+use super::landing::Landing;
 use super::shared::{Reading, Shared, lock, try_lock};
 use super::{LinkError, Reply};
 
@@ -22,6 +24,10 @@ use super::{LinkError, Reply};
 /// believed to live is far less within the time of silence: it must not keep up the wait for a
 /// frame that never ends.
 const PART: usize = 1 << 10;
+
+fn invalid(error: ProtocolError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
 
 /// Where one call's reply arrives.
 #[derive(Debug, Default)]
@@ -82,8 +88,12 @@ impl Slot {
 }
 
 impl Shared {
-    /// Waits for a reply that has been asked for.
-    pub(super) fn receive(&self, slot: &Slot) -> Result<Reply, LinkError> {
+    /// Waits for a reply that has been asked for. What it returns may land where it belongs.
+    pub(super) fn receive(
+        &self,
+        slot: &Slot,
+        mut landing: Option<Landing>,
+    ) -> Result<Reply, LinkError> {
         let mut spin = Spin::when(self.quick, self.patience.window());
         loop {
             if let Some(reply) = slot.take() {
@@ -96,7 +106,10 @@ impl Shared {
                 continue;
             };
             let epoch = reading.current.epoch;
-            let result = self.lead(&mut reading, slot, &mut spin);
+            let result = self.lead(&mut reading, slot, &mut landing, &mut spin);
+            if let Some(landing) = &landing {
+                landing.leave(&mut reading.incoming);
+            }
             drop(reading);
             self.pass_leadership();
             if let Err(error) = result {
@@ -133,12 +146,18 @@ impl Shared {
     }
 
     /// Reads for all until the leader's own reply has come.
-    fn lead(&self, reading: &mut Reading, own: &Slot, spin: &mut Spin) -> io::Result<()> {
+    fn lead(
+        &self,
+        reading: &mut Reading,
+        own: &Slot,
+        landing: &mut Option<Landing>,
+        spin: &mut Spin,
+    ) -> io::Result<()> {
         while !own.is_answered() {
             if self.is_lost() {
                 return Ok(());
             }
-            if self.read_some(reading)? || spin.again() {
+            if self.read_some_to(reading, landing)? || spin.again() {
                 continue;
             }
             let ready = reading.current.stream.wait(Interest::READ, None, Some(PEER_CHECK))?;
@@ -153,11 +172,33 @@ impl Shared {
 
     /// Reads what is there and hands it out; whether there was anything.
     pub(super) fn read_some(&self, reading: &mut Reading) -> io::Result<bool> {
+        self.read_some_to(reading, &mut None)
+    }
+
+    /// The same. Bytes that belong where `landing` says go there.
+    fn read_some_to(
+        &self,
+        reading: &mut Reading,
+        landing: &mut Option<Landing>,
+    ) -> io::Result<bool> {
         if !reading.up {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        if let Some(to) = landing
+            && reading.incoming.open_bytes().is_some()
+        {
+            if let Some(read) = self.read_open(reading, to)? {
+                return Ok(read);
+            }
+            // The program is to meet the fault by itself.
+            to.leave(&mut reading.incoming);
+            *landing = None;
+        }
         let incoming = &mut reading.incoming;
-        let count = match reading.current.stream.read(incoming.buffer().room()) {
+        let most = landing.as_ref().map_or(usize::MAX, |_| Landing::most_before(incoming));
+        let room = incoming.buffer().room();
+        let room_len = room.len().min(most);
+        let count = match reading.current.stream.read(&mut room[..room_len]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -165,8 +206,13 @@ impl Shared {
         };
         self.counters.received.add(count as u64);
         incoming.buffer().filled(count);
+        if let Some(landing) = landing
+            && landing.open(incoming).map_err(invalid)?
+        {
+            self.heard();
+            reading.part = 0;
+        }
         let unread = incoming.buffer().unread().len();
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         while let Some(event) = incoming.next_event().map_err(invalid)? {
             self.heard();
             match event {
@@ -183,7 +229,8 @@ impl Shared {
                 }
                 Event::Reply { answers, status, payload } => {
                     let slot = lock(&self.calls).pending.complete(answers).map_err(invalid)?;
-                    slot.deliver(Ok(Reply { seq: answers, status, payload: payload.to_vec() }));
+                    let payload = payload.to_vec();
+                    slot.deliver(Ok(Reply { seq: answers, status, payload, landed: false }));
                 }
             }
         }
@@ -198,6 +245,35 @@ impl Shared {
             self.note_received(incoming, count);
         }
         Ok(true)
+    }
+
+    /// Reads what is there of the open answer to where it belongs; whether there was anything.
+    /// `None` if it cannot be written there.
+    fn read_open(&self, reading: &mut Reading, landing: &Landing) -> io::Result<Option<bool>> {
+        let Reading { current, incoming, part, .. } = reading;
+        let (count, complete) = match landing.read(incoming, |to| current.stream.read(to)) {
+            Ok(Some(read)) => read,
+            Ok(None) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Some(false)),
+            Err(error) => return Err(error),
+        };
+        self.counters.received.add(count as u64);
+        let come = incoming.open_bytes().unwrap_or(0);
+        if complete || come >= *part + PART {
+            self.heard();
+            *part = come;
+        } else {
+            self.not_heard(Duration::ZERO)?;
+        }
+        if self.connection.is_resumable() {
+            self.note_received(incoming, count);
+        }
+        if complete {
+            let seq = landing.seq();
+            let slot = lock(&self.calls).pending.complete(seq).map_err(invalid)?;
+            slot.deliver(Ok(Reply { seq, status: 0, payload: Vec::new(), landed: true }));
+        }
+        Ok(Some(true))
     }
 
     /// Reads what is there, if no other thread does: when nobody waits for a reply, notices are

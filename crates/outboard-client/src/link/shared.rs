@@ -12,6 +12,7 @@ use outboard_wire::{Code, ContextId, Writer};
 
 use super::bulk::Bulk;
 use super::connection::{Connection, Current, Resume};
+use super::landing::Landing;
 use super::listen::Listening;
 use super::receive::Slot;
 use super::stats::Counters;
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     pub(super) connection: Connection,
     /// Looking for bytes, and writing some, costs next to nothing.
     pub(super) quick: bool,
+    /// The system itself writes what is read to where it belongs.
+    pub(super) lands: bool,
     /// When a batch left last, in nanoseconds since the start, if that is so.
     pub(super) sent_at: AtomicU64,
     pub(super) start: Instant,
@@ -162,13 +165,15 @@ impl Shared {
     ) -> io::Result<Shared> {
         // Who never spins does not learn to.
         let most = if config.spin.is_zero() { Duration::ZERO } else { config.most_spin };
-        let (retain, quick) = (resume.is_some(), stream.capabilities().quick);
+        let (retain, capabilities) = (resume.is_some(), stream.capabilities());
+        let (quick, lands) = (capabilities.quick, capabilities.descriptor && !capabilities.quick);
         let connection = Connection::new(stream, resume);
         let current = connection.current();
         let listening = Listening::new(Patience::new(config.spin, config.lane_spin));
         Ok(Shared {
             connection,
             quick,
+            lands,
             sent_at: AtomicU64::new(0),
             start: Instant::now(),
             patience: Patience::new(config.spin, most),
@@ -230,6 +235,21 @@ impl Shared {
         ctx: ContextId,
         encode: impl FnOnce(&mut Writer),
     ) -> Result<Reply, LinkError> {
+        // SAFETY: nothing lands.
+        unsafe { self.call_for(op, ctx, encode, None) }
+    }
+
+    /// As [`Shared::call`]; the bytes that the command returns may land in that memory.
+    ///
+    /// # Safety
+    /// As of [`Link::call_for_bytes`](super::Link::call_for_bytes).
+    pub(super) unsafe fn call_for(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+        memory: Option<(*mut u8, usize)>,
+    ) -> Result<Reply, LinkError> {
         let start = Instant::now();
         let slot = Arc::new(Slot::default());
         let seq = {
@@ -246,7 +266,9 @@ impl Shared {
         self.counters.calls.add(1);
         // If writing fails, the slot has been told.
         let _ = self.write_up_to(seq);
-        let reply = self.receive(&slot);
+        // SAFETY: by the contract above.
+        let landing = memory.and_then(|(to, len)| unsafe { Landing::new(seq, to, len) });
+        let reply = self.receive(&slot, landing);
         let waited = start.elapsed();
         self.patience.waited(waited);
         self.counters.waited_ns.add(waited.as_nanos() as u64);

@@ -12,10 +12,10 @@ use std::time::Instant;
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, DevicePtr, HostCall, Result, StreamId};
 use outboard_front::profile;
-use outboard_wire::Reader;
 use outboard_wire::handshake::Local;
 use outboard_wire::messages as msg;
 use outboard_wire::window::Window;
+use outboard_wire::{Reader, Writer};
 
 use crate::arena::Arena;
 use crate::copies::late::LateCopies;
@@ -155,15 +155,38 @@ impl Session {
         message: &M,
         note: impl Fn(&Reply),
     ) -> Result<(u64, Vec<u8>)> {
-        let attempt = || {
+        self.with_memory(|| {
             let reply = self.exchange(ctx, message)?;
             note(&reply);
-            self.finish(reply)
-        };
+            self.finish(reply).map(|reply| (reply.seq, reply.payload))
+        })
+    }
+
+    /// Tries something; once more without the memory that is kept, if it fails for want of some.
+    fn with_memory<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
         match attempt() {
             Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) if self.give_all() => attempt(),
             outcome => outcome,
         }
+    }
+
+    /// As [`Session::wait`], for a command that returns one string of bytes, which may land in that
+    /// memory.
+    ///
+    /// # Safety
+    /// As of [`Link::call_for_bytes`].
+    pub(crate) unsafe fn wait_for_bytes<M: msg::Call>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        to: Option<(*mut u8, usize)>,
+    ) -> Result<Reply> {
+        let reply = self.with_memory(|| {
+            let encode = |writer: &mut Writer| message.encode(writer);
+            // SAFETY: by the contract above.
+            self.finish(unsafe { self.link.call_for_bytes(M::OP, ctx, encode, to) }?)
+        })?;
+        self.pending.take().map(|()| reply)
     }
 
     fn exchange<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Reply> {
@@ -171,11 +194,11 @@ impl Session {
     }
 
     /// What comes with any answer: bytes of copies, words of kernels.
-    fn finish(&self, reply: Reply) -> Result<(u64, Vec<u8>)> {
+    fn finish(&self, reply: Reply) -> Result<Reply> {
         profile::stalled(|| self.copies.settle());
         output::print_rest();
         match CUresult(reply.status) {
-            CUresult::CUDA_SUCCESS => Ok((reply.seq, reply.payload)),
+            CUresult::CUDA_SUCCESS => Ok(reply),
             error => Err(error),
         }
     }

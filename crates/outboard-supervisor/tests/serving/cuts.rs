@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_client::link::Link;
-use outboard_wire::ContextId;
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::{
     ANSWER_LIMIT, Answer, Preamble, Purpose, RefusalCode, VERSION, Welcome,
 };
+use outboard_wire::{ContextId, Reader, Writer};
 
 use super::copies::{download, start_download, upload};
 use super::device::NORMAL;
@@ -55,6 +55,27 @@ fn count(link: &Link, from: u64, many: u64) {
             assert!(reply.payload == text, "another call's reply");
         }
     }
+}
+
+/// Calls whose answers land in this thread's memory. How many did.
+fn land(link: &Link, many: usize) -> usize {
+    let mut landed = 0;
+    for number in 0..many {
+        let len = (16 << 10) + number * 911 % (200 << 10);
+        let text: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251 + number) as u8).collect();
+        let mut memory = vec![0; len];
+        let encode = |writer: &mut Writer| writer.bytes(&text);
+        let to = Some((memory.as_mut_ptr(), len));
+        // SAFETY: nobody else has the memory until this returns.
+        let reply = unsafe { link.call_for_bytes(RETURN, ContextId::NONE, encode, to) }.unwrap();
+        if reply.landed {
+            assert!(memory == text, "bytes of an answer are wrong");
+            landed += 1;
+        } else {
+            assert_eq!(Reader::new(&reply.payload).bytes(), Ok(&text[..]), "an answer is wrong");
+        }
+    }
+    landed
 }
 
 /// How many numbers the worker was told, their sum, and whether those of each thousand came in
@@ -122,6 +143,11 @@ fn survives_cuts(proxy: &Proxy, link: &Link) {
     proxy.cut_within(3 << 20);
     proxy.cut(None);
     work_while(link, 4000, 12, || std::thread::sleep(Duration::from_millis(20)));
+    proxy.cut_within(400 << 10);
+    proxy.cut(None);
+    let landed = land(link, 60);
+    // What is encrypted is decrypted to somewhere else.
+    assert_eq!(landed > 30, link.peer().0 == "tcp", "{landed} answers landed");
     let (made, cuts) = proxy.counts();
     assert!(cuts >= 10, "{cuts} cuts of {made} connections");
     // Without cuts, the session is as it was.

@@ -39,6 +39,8 @@ pub(crate) const COUNTED: u16 = 7;
 /// [`WORK`].
 pub(crate) const AFTER_WORK: u16 = 8;
 pub(crate) const WORK: Duration = Duration::from_millis(200);
+/// As [`ECHO`], and succeeds.
+pub(crate) const RETURN: u16 = 9;
 
 /// Device lists that make the test worker fail to start.
 pub(crate) const NO_SUCH_DEVICE: u32 = 99;
@@ -89,6 +91,9 @@ impl Handler for TestHandler {
                 if let Some((seq, replier)) = self.later.take() {
                     std::thread::spawn(move || replier.reply(seq, 6, |writer| writer.str("later")));
                 }
+            }
+            RETURN => {
+                replier.reply(command.seq, 0, |writer| writer.fixed(command.payload)).unwrap();
             }
             COUNT => {
                 let number = u64::from_le_bytes(command.payload.try_into().unwrap());

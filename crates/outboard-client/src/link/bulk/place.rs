@@ -41,7 +41,7 @@ impl Place {
     }
 
     /// The address, if the bytes lie in one piece.
-    pub(super) fn contiguous(&self) -> Option<*mut u8> {
+    pub(crate) fn contiguous(&self) -> Option<*mut u8> {
         self.rows.is_none().then(|| self.base.wrapping_add(self.offset as usize))
     }
 
