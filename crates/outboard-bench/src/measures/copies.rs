@@ -120,10 +120,11 @@ pub(super) fn prepare(lab: &Lab, measure: &str, budget: Duration) -> Result<Opti
     let lab = *lab;
     let mut pair = Pair::new(lab, kind, bytes)?;
     pair.check()?;
-    // Small copies to the device return once the bytes are taken: they are not to queue up.
+    // Small copies to the device return once the bytes are taken: they are not to queue up. They
+    // are in the default stream, which the lab's does not wait for.
     let settled = unit == Unit::Time && direction == Direction::ToDevice;
     Ok(Some(Box::new(move || {
-        let settle = || if settled { lab.wait() } else { Ok(()) };
+        let settle = || if settled { lab.settle() } else { Ok(()) };
         let turn = repeat(&id, budget, 1, settle, || pair.copy(direction))?;
         Ok(if unit == Unit::Rate { as_rate(turn, bytes) } else { turn })
     })))
