@@ -149,6 +149,39 @@ fn a_single_post_leaves_without_a_call() {
 }
 
 #[test]
+fn who_posts_a_large_command_writes_it_unless_there_are_many() {
+    let (link, worker) = start(Config::default());
+    let large = vec![7; 64 << 10];
+    let post = || link.post(ADD, ContextId::NONE, |writer| writer.fixed(&large)).unwrap();
+    let mut sent = 0;
+    for _ in 0..20 {
+        post();
+        let now = link.stats();
+        assert_eq!(now.sent, sent + (64 << 10) + 16, "it has been written when the call returns");
+        // Whoever writes these, they arrive.
+        post();
+        post();
+        link.call(READ, ContextId::NONE, |_| ()).unwrap();
+        sent = link.stats().sent;
+    }
+    drop(link);
+    assert_eq!(worker.join().unwrap().counter, 60);
+}
+
+#[test]
+fn what_is_sent_is_written_with_all_before_it() {
+    let (link, worker) = start(Config::default());
+    for round in 1..=20 {
+        link.post(ADD, ContextId::NONE, |_| ()).unwrap();
+        link.send(ADD, ContextId::NONE, |_| ()).unwrap();
+        assert_eq!(link.stats().sent, round * 2 * 16);
+    }
+    link.call(READ, ContextId::NONE, |_| ()).unwrap();
+    drop(link);
+    assert_eq!(worker.join().unwrap().counter, 40);
+}
+
+#[test]
 fn what_returned_in_one_thread_is_before_what_starts_in_another() {
     for posts in [1, 16, 64, 256] {
         let (link, _worker) = start(Config::default());

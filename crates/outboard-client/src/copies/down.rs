@@ -57,13 +57,10 @@ impl Session {
             // SAFETY: by the contract above; what is awaited has ended when this returns.
             let ticket = unsafe { self.link().download(place, bytes, chunk, Vec::new()) }?;
             let (transfer, chunk) = (ticket.number(), ticket.chunk());
-            self.post_to(
-                ctx,
-                stream,
-                &msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk },
-            )?;
+            // It ends with the link if this fails.
             awaited.0.push_back(ticket);
-            self.link().flush()?;
+            let message = msg::CopyBoxOutBulk { src, extent, stream, from, bytes, transfer, chunk };
+            self.send_counted(ctx, stream, &message)?;
             if awaited.0.len() > 1 {
                 self.come(ctx, copy, &mut awaited)?;
             }

@@ -114,7 +114,11 @@ impl Session {
         let HostCopy { device: dst, extent, stream, mode, .. } = *copy;
         let message =
             msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late: false };
-        let seq = self.post_counted(ctx, stream, &message)?;
+        let seq = match mode {
+            CopyMode::Pinned => self.post_counted(ctx, stream, &message),
+            // This thread sends the bytes, too.
+            CopyMode::Synchronous | CopyMode::Pageable => self.send_counted(ctx, stream, &message),
+        }?;
         match mode {
             CopyMode::Pinned => {
                 let order = (self.progress().outstanding(), ctx, stream);

@@ -191,6 +191,17 @@ impl Link {
         self.shared.post(op, ctx, counted(encode))
     }
 
+    /// As [`post`](Self::post), and sends everything pending: for a command with which the worker
+    /// is to begin at once. Who posts it and then [flushes](Self::flush) wakes a thread in vain.
+    pub fn send(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<u64, LinkError> {
+        self.shared.send(op, ctx, counted(encode))
+    }
+
     /// Appends a command, sends everything pending, and waits for its reply.
     pub fn call(
         &self,

@@ -15,6 +15,7 @@ use super::connection::{Connection, Current, Resume};
 use super::landing::Landing;
 use super::listen::Listening;
 use super::receive::Slot;
+use super::sender::FULL;
 use super::stats::Counters;
 use super::write::Writing;
 use super::{Config, LinkError, NoticeHandler, Reply, Stats};
@@ -30,6 +31,8 @@ pub(super) struct Shared {
     pub(super) lands: bool,
     /// When a batch left last, in nanoseconds since the start, if that is so.
     pub(super) sent_at: AtomicU64,
+    /// How many calls had been made when a large command was posted last.
+    pub(super) large_after: AtomicU64,
     pub(super) start: Instant,
     pub(super) config: Config,
     /// For how long those who wait for replies spin.
@@ -175,6 +178,7 @@ impl Shared {
             quick,
             lands,
             sent_at: AtomicU64::new(0),
+            large_after: AtomicU64::new(u64::MAX),
             start: Instant::now(),
             patience: Patience::new(config.spin, most),
             config,
@@ -212,9 +216,14 @@ impl Shared {
             let first = queue.outgoing.pending_bytes() == 0;
             let seq = queue.outgoing.push(op, 0, ctx, encode)?;
             prefetch(queue.outgoing.room());
-            // The first of several leaves at once where that takes no system call: to have the
-            // sender do it takes longer, all the more if it sleeps.
-            let first = first && self.quick && self.is_due();
+            // The first of several leaves at once where that takes no system call, or there is much
+            // of it: to have the sender do it takes longer, all the more if it sleeps.
+            let first = first
+                && if self.quick {
+                    self.is_due()
+                } else {
+                    queue.outgoing.pending_bytes() >= FULL && self.is_first_since_a_call()
+                };
             if !first {
                 self.pending.0.store(queue.outgoing.pending_bytes(), Ordering::Relaxed);
             }
@@ -226,6 +235,19 @@ impl Shared {
         if self.asleep.load(Ordering::Relaxed) {
             self.wake_sender();
         }
+        Ok(seq)
+    }
+
+    /// Appends a command that is not waited for, and writes it, with what is before it. The sender
+    /// is not woken for it.
+    pub(super) fn send(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+    ) -> Result<u64, LinkError> {
+        let seq = self.queue_with_room()?.outgoing.push(op, 0, ctx, encode)?;
+        self.write_up_to(seq)?;
         Ok(seq)
     }
 

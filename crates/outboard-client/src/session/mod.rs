@@ -111,6 +111,18 @@ impl Session {
         Ok(seq)
     }
 
+    /// As [`Session::post_counted`]; the worker is to begin with it at once.
+    pub(crate) fn send_counted<M: msg::Message>(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        message: &M,
+    ) -> Result<u64> {
+        let seq = self.link.send(M::OP, ctx, |writer| message.encode(writer))?;
+        self.progress.posted_to(stream, seq);
+        Ok(seq)
+    }
+
     /// Queues a command; whoever calls this notes what work it is.
     #[inline]
     pub(crate) fn post_numbered<M: msg::Message>(
