@@ -73,6 +73,71 @@ impl Bell {
     }
 }
 
+/// A condition variable that knows whether anybody waits: with the standard library's, to tell
+/// nobody is a system call, too.
+#[derive(Debug, Default)]
+pub struct Signal {
+    /// Changed under the waiters' mutex.
+    waiters: AtomicU32,
+    condvar: Condvar,
+}
+
+impl Signal {
+    /// To be called after what is waited for has changed under the mutex: wakes one who waits.
+    pub fn tell_one(&self) {
+        // Who waits said so under the mutex, before the change.
+        if self.waiters.load(Ordering::Relaxed) != 0 {
+            self.condvar.notify_one();
+        }
+    }
+
+    /// As [`tell_one`](Self::tell_one), and wakes all.
+    pub fn tell_all(&self) {
+        if self.waiters.load(Ordering::Relaxed) != 0 {
+            self.condvar.notify_all();
+        }
+    }
+
+    /// Waits until it is told; sometimes it returns though it was not.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let guard = self.condvar.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// The same, for so long at most. Whether the time was up.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        time: Duration,
+    ) -> (MutexGuard<'a, T>, bool) {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let (guard, waited) =
+            self.condvar.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        (guard, waited.timed_out())
+    }
+
+    /// The same, while `still` is true. Whether it was when the time was up.
+    pub fn wait_timeout_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        time: Duration,
+        mut still: impl FnMut(&mut T) -> bool,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let start = Instant::now();
+        while still(&mut guard) {
+            let left = time.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return (guard, true);
+            }
+            guard = self.wait_timeout(guard, left).0;
+        }
+        (guard, false)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +189,59 @@ mod tests {
             });
             assert_eq!(taken, THINGS, "spinning for {spin:?}");
         }
+    }
+
+    /// Two threads that wait for each other's turn: a word that is lost would stop both.
+    #[test]
+    fn no_word_is_lost() {
+        const TURNS: u32 = 20_000;
+        let (signal, turn) = (Signal::default(), Mutex::new(0_u32));
+        std::thread::scope(|scope| {
+            for own in 0..2 {
+                let (signal, turn) = (&signal, &turn);
+                scope.spawn(move || {
+                    let mut guard = turn.lock().unwrap();
+                    while *guard < TURNS {
+                        if *guard % 2 == own {
+                            *guard += 1;
+                            drop(guard);
+                            if own == 0 {
+                                signal.tell_one()
+                            } else {
+                                signal.tell_all()
+                            }
+                            guard = turn.lock().unwrap();
+                        } else {
+                            guard = signal.wait(guard);
+                        }
+                    }
+                    drop(guard);
+                    signal.tell_all();
+                });
+            }
+        });
+        assert_eq!(*turn.lock().unwrap(), TURNS);
+        assert_eq!(signal.waiters.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_time_or_with_what_it_is_for() {
+        let (signal, done) = (Signal::default(), Mutex::new(false));
+        let time = Duration::from_millis(20);
+        let start = Instant::now();
+        let (guard, timed_out) =
+            signal.wait_timeout_while(done.lock().unwrap(), time, |done| !*done);
+        drop(guard);
+        assert!(timed_out && start.elapsed() >= time);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                *done.lock().unwrap() = true;
+                signal.tell_one();
+            });
+            let long = Duration::from_secs(60);
+            let (guard, timed_out) =
+                signal.wait_timeout_while(done.lock().unwrap(), long, |done| !*done);
+            assert!(*guard && !timed_out);
+        });
     }
 }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 pub use address::{Address, AddressError, DEFAULT_PORT, Endpoint};
 pub use any::Any;
-pub use bell::Bell;
+pub use bell::{Bell, Signal};
 pub use descriptor::abandon;
 pub use memory::Memory;
 pub use random::random;

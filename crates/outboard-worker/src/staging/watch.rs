@@ -6,8 +6,10 @@
 //! While bytes are what a copy waits for, whoever brings them wakes it; without copies, it sleeps.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
+
+use outboard_transport::Signal;
 
 use crate::helpers::Helpers;
 use crate::spans;
@@ -105,7 +107,7 @@ impl Watched for Timed {
 /// The thread, as others see it.
 pub(crate) struct Watcher {
     state: Mutex<State>,
-    wake: Condvar,
+    wake: Signal,
     helpers: Helpers,
     started: Once,
     /// Streams that are being asked.
@@ -136,7 +138,7 @@ const DEAD: u8 = 2;
 
 impl Watcher {
     pub(crate) fn new(helpers: Helpers) -> Arc<Watcher> {
-        let (state, wake) = (Mutex::default(), Condvar::new());
+        let (state, wake) = (Mutex::default(), Signal::default());
         Arc::new(Watcher {
             state,
             wake,
@@ -170,7 +172,7 @@ impl Watcher {
         });
         self.copies.fetch_add(1, Ordering::Relaxed);
         self.state().new.push(copy);
-        self.wake.notify_one();
+        self.wake.tell_one();
     }
 
     /// Whether there is more than one copy to look after.
@@ -184,7 +186,7 @@ impl Watcher {
         if !state.nudged {
             state.nudged = true;
             drop(state);
-            self.wake.notify_one();
+            self.wake.tell_one();
         }
     }
 

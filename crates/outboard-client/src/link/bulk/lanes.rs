@@ -231,7 +231,7 @@ fn catch_up(shared: &Shared, lane: &Lane, writing: &mut Writing) {
                 });
                 writing.scratch = scratch;
                 if lock(&shared.bulk.table).job_written(&job, false) {
-                    shared.bulk.changed.notify_all();
+                    shared.bulk.changed.tell_all();
                 }
             }
         }
@@ -264,7 +264,7 @@ fn carry(shared: &Shared, job: &Job, lane: &Lane, mut writing: MutexGuard<'_, Wr
     drop(writing);
     shared.counters.bulk_sent.add(job.len.into());
     if lock(&shared.bulk.table).job_written(job, job.copied || !kept) {
-        shared.bulk.changed.notify_all();
+        shared.bulk.changed.tell_all();
     }
     lane.settle(|| shared.bulk.tell_all());
 }
@@ -313,12 +313,9 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
             }
             None => {
                 // Every change is told under or after this lock, so none is missed.
-                let (table, waited) = bulk
-                    .changed
-                    .wait_timeout(table, PEER_CHECK)
-                    .unwrap_or_else(PoisonError::into_inner);
+                let (table, timed_out) = bulk.changed.wait_timeout(table, PEER_CHECK);
                 drop(table);
-                if waited.timed_out() {
+                if timed_out {
                     shared.look_for_life(PEER_CHECK);
                 }
             }

@@ -19,11 +19,11 @@ mod tuner;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use outboard_session::chunks::{ChunkError, Cut};
-use outboard_transport::{Bell, PEER_CHECK, Stream};
+use outboard_transport::{Bell, PEER_CHECK, Signal, Stream};
 use outboard_wire::handshake::resume::Point;
 
 use super::shared::{Shared, lock};
@@ -61,7 +61,7 @@ pub(super) struct Bulk {
     staged: OnceLock<Staged>,
     table: Mutex<Table>,
     /// Told when a transfer has moved on or ended, for those who wait for one.
-    changed: Condvar,
+    changed: Signal,
     /// Rung when there may be chunks to write, for the lanes' writers.
     work: Bell,
     /// Whether downloads are under way, so that lane threads look for them more eagerly.
@@ -87,7 +87,7 @@ impl Bulk {
             tuners: Default::default(),
             staged: OnceLock::new(),
             table: Mutex::default(),
-            changed: Condvar::new(),
+            changed: Signal::default(),
             work: Bell::default(),
             eager: AtomicBool::new(false),
         }
@@ -102,7 +102,7 @@ impl Bulk {
         if let Some(staged) = self.staged.get() {
             staged.lose();
         }
-        self.changed.notify_all();
+        self.changed.tell_all();
         self.work.ring_all();
         drop(lock(&self.opening));
         self.opened.notify_all();
@@ -132,7 +132,7 @@ impl Bulk {
     fn tell_all(&self) {
         drop(lock(&self.table));
         self.work.ring_all();
-        self.changed.notify_all();
+        self.changed.tell_all();
     }
 
     /// There may be a chunk more to write.
@@ -238,12 +238,9 @@ pub(super) fn open_upload(
         let released = table.released();
         // Other changes are told of, too.
         let still = |table: &mut Table| table.released() == released && !table.is_lost();
-        let (again, waited) = bulk
-            .changed
-            .wait_timeout_while(table, pause, still)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (again, timed_out) = bulk.changed.wait_timeout_while(table, pause, still);
         table = again;
-        if !waited.timed_out() {
+        if !timed_out {
             continue;
         }
         if bulk.queues {

@@ -1,8 +1,8 @@
 //! What comes on a lane.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use outboard_transport::lane::read_numbered;
@@ -31,7 +31,7 @@ pub(super) fn has_come(shared: &Shared, frames: Vec<Body>) {
         }
     }
     if ended {
-        shared.bulk.changed.notify_all();
+        shared.bulk.changed.tell_all();
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
                 bulk.set_eager(&table);
                 table.take_measured()
             };
-            bulk.changed.notify_all();
+            bulk.changed.tell_all();
             if bulk.learn(&measured) {
                 begin(shared);
             }
@@ -163,8 +163,7 @@ fn room(shared: &Shared, header: &LaneHeader) -> io::Result<Room> {
         if let Some(room) = begun.map_err(|error| invalid(error.to_string()))? {
             return Ok(room);
         }
-        table =
-            bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner).0;
+        table = bulk.changed.wait_timeout(table, PEER_CHECK).0;
     }
 }
 
@@ -179,7 +178,7 @@ fn place(bulk: &Bulk, mut chunks: Vec<Early>) -> bool {
             ended |= lock(&bulk.table).downloads.end_chunk(transfer, index, true);
         }
         // Lanes may wait for room to put more aside.
-        bulk.changed.notify_all();
+        bulk.changed.tell_all();
         chunks = lock(&bulk.table).downloads.take_free();
     }
     ended

@@ -1,6 +1,6 @@
 //! Transfers, as those see them who ask for them.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use outboard_session::chunks::Cut;
@@ -176,7 +176,7 @@ impl Later {
         lock(&self.shared.bulk.table).start_upload(self.transfer, self.from, false);
         self.shared.bulk.work.ring_all();
         // The link may be lost, and the transfer with it.
-        self.shared.bulk.changed.notify_all();
+        self.shared.bulk.changed.tell_all();
     }
 }
 
@@ -195,7 +195,7 @@ impl Drop for Upload<'_> {
             return;
         }
         lock(&self.shared.bulk.table).abandon_upload(self.transfer);
-        self.shared.bulk.changed.notify_all();
+        self.shared.bulk.changed.tell_all();
     }
 }
 
@@ -228,16 +228,12 @@ impl Ticket {
             match table.known_to_be_done(self.transfer) {
                 Some(can_be) => break can_be,
                 None => {
-                    table = bulk
-                        .changed
-                        .wait_timeout(table, PEER_CHECK)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
+                    table = bulk.changed.wait_timeout(table, PEER_CHECK).0;
                 }
             }
         };
         drop(table);
-        bulk.changed.notify_all();
+        bulk.changed.tell_all();
         if !can_be {
             self.shared.lose("the server says that a copy is done whose bytes it has not moved");
             wait_for(&self.shared, &self.outcome);
@@ -275,10 +271,9 @@ fn wait_for(shared: &Shared, outcome: &Outcome) {
     }
     let mut table = lock(&bulk.table);
     while outcome.get().is_none() {
-        let (again, waited) =
-            bulk.changed.wait_timeout(table, PEER_CHECK).unwrap_or_else(PoisonError::into_inner);
+        let (again, timed_out) = bulk.changed.wait_timeout(table, PEER_CHECK);
         table = again;
-        if waited.timed_out() && outcome.get().is_none() {
+        if timed_out && outcome.get().is_none() {
             drop(table);
             bulk.check_lanes();
             shared.look_for_life(PEER_CHECK);

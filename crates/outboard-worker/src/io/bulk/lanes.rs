@@ -186,8 +186,7 @@ impl Inner {
             if left.is_zero() {
                 return;
             }
-            table =
-                self.announced.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+            table = self.announced.wait_timeout(table, left).0;
         }
     }
 

@@ -12,11 +12,11 @@ mod table;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use outboard_session::chunks::{ChunkError, Cut};
-use outboard_transport::{Bell, SpinLimits, Stream};
+use outboard_transport::{Bell, Signal, SpinLimits, Stream};
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
@@ -49,7 +49,7 @@ pub struct Bulk {
 struct Inner {
     table: Mutex<Table>,
     /// Told when a transfer has been announced.
-    announced: Condvar,
+    announced: Signal,
     lanes: RwLock<Vec<Arc<Lane>>>,
     /// Their answers come on lanes.
     requests: Requests,
@@ -101,7 +101,7 @@ impl Bulk {
     pub(super) fn new(pace: Option<Arc<Pace>>) -> Bulk {
         let inner = Inner {
             table: Mutex::default(),
-            announced: Condvar::new(),
+            announced: Signal::default(),
             lanes: RwLock::default(),
             requests: Requests::default(),
             out: Mutex::default(),
@@ -163,7 +163,7 @@ impl Bulk {
     /// An error means that the client broke the rules.
     pub fn expect(&self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
         lock(&self.inner.table).expect(transfer, cut)?;
-        self.inner.announced.notify_all();
+        self.inner.announced.tell_all();
         Ok(())
     }
 
@@ -189,7 +189,7 @@ impl Bulk {
         sink: Option<Arc<dyn Sink>>,
     ) -> Result<(), ChunkError> {
         let parked = lock(&self.inner.table).announce(transfer, cut, granted, sink)?;
-        self.inner.announced.notify_all();
+        self.inner.announced.tell_all();
         for chunk in parked {
             self.inner.place_parked(&chunk)?;
         }
