@@ -149,26 +149,6 @@ fn a_single_post_leaves_without_a_call() {
 }
 
 #[test]
-fn who_posts_a_large_command_writes_it_unless_there_are_many() {
-    let (link, worker) = start(Config::default());
-    let large = vec![7; 64 << 10];
-    let post = || link.post(ADD, ContextId::NONE, |writer| writer.fixed(&large)).unwrap();
-    let mut sent = 0;
-    for _ in 0..20 {
-        post();
-        let now = link.stats();
-        assert_eq!(now.sent, sent + (64 << 10) + 16, "it has been written when the call returns");
-        // Whoever writes these, they arrive.
-        post();
-        post();
-        link.call(READ, ContextId::NONE, |_| ()).unwrap();
-        sent = link.stats().sent;
-    }
-    drop(link);
-    assert_eq!(worker.join().unwrap().counter, 60);
-}
-
-#[test]
 fn what_is_sent_is_written_with_all_before_it() {
     let (link, worker) = start(Config::default());
     for round in 1..=20 {

@@ -17,7 +17,7 @@ use outboard_transport::{Interest, PEER_CHECK, Readiness};
 use super::shared::Shared;
 
 /// A batch of this size leaves at once, in bytes.
-pub(super) const FULL: usize = 16 << 10;
+const FULL: usize = 16 << 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(1);
 /// Least time between two batches, unless they are full: the worker takes as long for one launch,

@@ -15,7 +15,6 @@ use super::connection::{Connection, Current, Resume};
 use super::landing::Landing;
 use super::listen::Listening;
 use super::receive::Slot;
-use super::sender::FULL;
 use super::stats::Counters;
 use super::write::Writing;
 use super::{Config, LinkError, NoticeHandler, Reply, Stats};
@@ -31,8 +30,6 @@ pub(super) struct Shared {
     pub(super) lands: bool,
     /// When a batch left last, in nanoseconds since the start, if that is so.
     pub(super) sent_at: AtomicU64,
-    /// How many calls had been made when a large command was posted last.
-    pub(super) large_after: AtomicU64,
     pub(super) start: Instant,
     pub(super) config: Config,
     /// For how long those who wait for replies spin.
@@ -178,7 +175,6 @@ impl Shared {
             quick,
             lands,
             sent_at: AtomicU64::new(0),
-            large_after: AtomicU64::new(u64::MAX),
             start: Instant::now(),
             patience: Patience::new(config.spin, most),
             config,
@@ -216,14 +212,9 @@ impl Shared {
             let first = queue.outgoing.pending_bytes() == 0;
             let seq = queue.outgoing.push(op, 0, ctx, encode)?;
             prefetch(queue.outgoing.room());
-            // The first of several leaves at once where that takes no system call, or there is much
-            // of it: to have the sender do it takes longer, all the more if it sleeps.
-            let first = first
-                && if self.quick {
-                    self.is_due()
-                } else {
-                    queue.outgoing.pending_bytes() >= FULL && self.is_first_since_a_call()
-                };
+            // The first of several leaves at once where that takes no system call: to have the
+            // sender do it takes longer, all the more if it sleeps.
+            let first = first && self.quick && self.is_due();
             if !first {
                 self.pending.0.store(queue.outgoing.pending_bytes(), Ordering::Relaxed);
             }

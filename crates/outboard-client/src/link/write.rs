@@ -76,7 +76,7 @@ impl Shared {
     #[inline]
     pub(super) fn write_first(&self, seq: u64) -> Result<bool, LinkError> {
         if let Some(writing) =
-            try_lock(&self.write).filter(|writing| !self.quick || writing.current.stream.has_room())
+            try_lock(&self.write).filter(|writing| writing.current.stream.has_room())
             && !self.connection.is_broken()
         {
             return self.write_pending(writing, seq).map(|()| true);
@@ -92,14 +92,6 @@ impl Shared {
         let now = self.start.elapsed().as_nanos() as u64;
         now.saturating_sub(self.sent_at.load(Ordering::Relaxed))
             >= super::sender::GAP.as_nanos() as u64
-    }
-
-    /// A large command is posted: whether it is the first since a call was made. Who waits for each
-    /// such command has nothing to do meanwhile, and writes it sooner than the sender would; of
-    /// many in a row, the sender writes one while the next is made.
-    pub(super) fn is_first_since_a_call(&self) -> bool {
-        let calls = self.counters.calls.get();
-        self.large_after.swap(calls, Ordering::Relaxed) != calls
     }
 
     fn write_pending(&self, writing: MutexGuard<'_, Writing>, seq: u64) -> Result<(), LinkError> {
