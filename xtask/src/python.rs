@@ -9,13 +9,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::stage::{self, Dist};
+use crate::test::Count;
 use crate::util::{self, root, step};
 
 /// What the tests need from PyPI.
 const PACKAGES: [&str; 2] = ["pytest==9.2.0", "setuptools==80.9.0"];
 
-/// Runs them with what is laid out; returns how many have passed and failed.
-pub(crate) fn tests() -> Result<(u64, u64)> {
+/// Runs them with what is laid out.
+pub(crate) fn tests() -> Result<Count> {
     let dist = Dist::laid_out()?;
     let folder = util::target_dir().join("python");
     let python = environment(&folder)?;
@@ -41,17 +42,18 @@ pub(crate) fn tests() -> Result<(u64, u64)> {
     let shown = util::show(&pytest);
     let mut child =
         pytest.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
-    let mut last = String::new();
+    let mut lines = Vec::new();
     for line in BufReader::new(child.stdout.take().context("standard output is piped")?).lines() {
-        last = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
-        eprintln!("{last}");
+        let line = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
+        eprintln!("{line}");
+        lines.push(line);
     }
     let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    let (passed, failed) = counted(&last);
-    if failed == 0 && (!status.success() || passed == 0) {
+    let count = counted(&lines);
+    if count.failed == 0 && (!status.success() || count.passed == 0) {
         bail!("`{shown}` failed ({status})");
     }
-    Ok((passed, failed))
+    Ok(count)
 }
 
 /// The interpreter of an environment that has the packages; made anew when they change.
@@ -88,14 +90,26 @@ fn pip(python: &Path) -> Command {
     pip
 }
 
-/// `=== 2 failed, 16 passed, 1 skipped in 10.65s ===`; an error outside of a test is a failure.
-fn counted(line: &str) -> (u64, u64) {
-    let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+/// What pytest says last: `SKIPPED [1] test_it.py:61: why` for each place where tests were skipped,
+/// and `=== 2 failed, 16 passed, 1 skipped in 10.65s ===`. An error outside of a test is a failure.
+fn counted(lines: &[String]) -> Count {
+    let words: Vec<&str> = lines
+        .last()
+        .map(|last| last.split([' ', ',']).filter(|word| !word.is_empty()).collect())
+        .unwrap_or_default();
     let number = |what: &str| -> u64 {
         let found = words.windows(2).find(|pair| pair[1].starts_with(what));
         found.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
     };
-    (number("passed"), number("failed") + number("error"))
+    let skipped = lines.iter().filter_map(|line| {
+        let (times, place) = line.strip_prefix("SKIPPED [")?.split_once("] ")?;
+        Some(std::iter::repeat_n(place.to_owned(), times.parse().ok()?))
+    });
+    Count {
+        passed: number("passed"),
+        failed: number("failed") + number("error"),
+        skipped: skipped.flatten().collect(),
+    }
 }
 
 #[cfg(test)]
@@ -104,9 +118,16 @@ mod tests {
 
     #[test]
     fn the_last_line_of_pytest_is_read() {
-        assert_eq!(counted("==== 2 failed, 16 passed, 1 skipped, 1 error in 10.65s ===="), (16, 3));
-        assert_eq!(counted("===== 18 passed in 10.65s ====="), (18, 0));
-        assert_eq!(counted("no tests ran in 0.07s"), (0, 0));
+        let counted = |text: &str| {
+            let count = counted(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+            (count.passed, count.failed, count.skipped)
+        };
+        let skipped = "SKIPPED [2] test_process.py:61: no such thing";
+        let last = "==== 2 failed, 16 passed, 2 skipped, 1 error in 10.65s ====";
+        let place = "test_process.py:61: no such thing".to_owned();
+        assert_eq!(counted(&format!("{skipped}\n{last}")), (16, 3, vec![place.clone(), place]));
+        assert_eq!(counted("===== 18 passed in 10.65s ====="), (18, 0, vec![]));
+        assert_eq!(counted("no tests ran in 0.07s"), (0, 0, vec![]));
     }
 
     #[test]

@@ -38,14 +38,31 @@ pub(crate) struct Args {
 }
 
 /// What a step found.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct Count {
-    passed: u64,
-    failed: u64,
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Count {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    /// What could not run here, each with its name and why.
+    pub(crate) skipped: Vec<String>,
 }
 
 impl Count {
-    const ONE: Count = Count { passed: 1, failed: 0 };
+    const ONE: Count = Count::passed(1);
+
+    const fn passed(passed: u64) -> Count {
+        Count { passed, failed: 0, skipped: Vec::new() }
+    }
+
+    const fn failed(failed: u64) -> Count {
+        Count { passed: 0, failed, skipped: Vec::new() }
+    }
+
+    fn and(mut self, other: Count) -> Count {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped.extend(other.skipped);
+        self
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -87,8 +104,7 @@ const STEPS: [Step; 10] = [
     step_of("generated code", |_, _| one(xtask(["codegen", "--check"]))),
     step_of("unit tests", |_, files| {
         let rest = tests(|package| package != Path::new(END_TO_END), &[], files)?;
-        let examples = examples(files)?;
-        Ok(Count { passed: rest.passed + examples.passed, failed: rest.failed + examples.failed })
+        Ok(rest.and(examples(files)?))
     }),
     step_of("installation", |_, _| Dist::build(Profile::Tests).map(|_| Count::ONE)),
     step_of("end to end", |args, files| {
@@ -98,16 +114,10 @@ const STEPS: [Step; 10] = [
             files,
         )
     }),
-    step_of("python", |_, _| {
-        crate::python::tests().map(|(passed, failed)| Count { passed, failed })
-    }),
+    step_of("python", |_, _| crate::python::tests()),
     step_of("wheel", |_, _| crate::wheel::attempt().map(|()| Count::ONE)),
-    step_of("counts", |_, _| {
-        crate::counts::check().map(|paths| Count { passed: paths, failed: 0 })
-    }),
-    step_of("fuzzing", |args, _| {
-        crate::fuzz::all(args.fuzz_seconds).map(|passed| Count { passed, failed: 0 })
-    }),
+    step_of("counts", |_, _| crate::counts::check().map(Count::passed)),
+    step_of("fuzzing", |args, _| crate::fuzz::all(args.fuzz_seconds).map(Count::passed)),
 ];
 
 /// The folder of the end-to-end tests.
@@ -181,7 +191,7 @@ fn take(step: &Step, args: &Args, files: &Mutex<Vec<File>>, others: impl Fn() ->
     let (taken, used) = (started.elapsed(), own().saturating_sub(used));
     let (count, error) = match result {
         Ok(count) => (count, None),
-        Err(error) => (Count { passed: 0, failed: 1 }, Some(format!("{error:#}"))),
+        Err(error) => (Count::failed(1), Some(format!("{error:#}"))),
     };
     if let Some(error) = &error {
         eprintln!("error: {error}");
@@ -192,15 +202,21 @@ fn take(step: &Step, args: &Args, files: &Mutex<Vec<File>>, others: impl Fn() ->
 fn summarize(rows: &[Row], files: &[File], taken: Duration) -> Result<()> {
     let mut total = Count::default();
     eprintln!(
-        "\n{:<16} {:>7} {:>7} {:>9} {:>11}",
-        "slowest first", "passed", "failed", "seconds", "processor s"
+        "\n{:<16} {:>7} {:>7} {:>7} {:>9} {:>11}",
+        "slowest first", "passed", "failed", "skipped", "seconds", "processor s"
     );
     for row in rows {
-        let Count { passed, failed } = row.count;
+        let Count { passed, failed, skipped } = &row.count;
         let (seconds, processor) = (row.taken.as_secs_f64(), row.used.as_secs_f64());
-        eprintln!("{:<16} {passed:>7} {failed:>7} {seconds:>9.1} {processor:>11.1}", row.name);
-        total.passed += passed;
-        total.failed += failed;
+        eprintln!(
+            "{:<16} {passed:>7} {failed:>7} {:>7} {seconds:>9.1} {processor:>11.1}",
+            row.name,
+            skipped.len()
+        );
+        total = total.and(row.count.clone());
+    }
+    if !total.skipped.is_empty() {
+        eprintln!("\nSkipped:\n{}", total.skipped.join("\n"));
     }
     if !files.is_empty() {
         eprint!("\nThe slowest files of tests, without building them:\n{}", times::slowest(files));
@@ -217,7 +233,8 @@ fn summarize(rows: &[Row], files: &[File], taken: Duration) -> Result<()> {
         }
     }
     // The one line on standard output, and the last.
-    util::print(&format!("{} passed, {} failed\n", total.passed, total.failed))?;
+    let Count { passed, failed, skipped } = &total;
+    util::print(&format!("{passed} passed, {failed} failed, {} skipped\n", skipped.len()))?;
     if total.failed > 0 {
         bail!("not all is well");
     }
@@ -239,7 +256,7 @@ fn xtask<const N: usize>(args: [&str; N]) -> Command {
 /// A command that passes or fails as a whole.
 fn one(mut command: Command) -> Result<Count> {
     util::run(&mut command)?;
-    Ok(Count { passed: 1, failed: 0 })
+    Ok(Count::ONE)
 }
 
 /// The tests of some packages, by their folders, and what each file of them took.

@@ -2,14 +2,13 @@
 //! sandbox and once without: it must fail in the one with the error that the layer gives, and where
 //! the system allows it, succeed in the other.
 
-#![allow(clippy::print_stdout)]
-
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use libtest_mimic::{Arguments, Failed, Trial};
 use outboard_worker::sandbox::{Mode, Sandbox};
 
 /// What a process of this test is told by: the attempt, `sandboxed` or `free`, the folder that it
@@ -398,6 +397,9 @@ fn no_core() -> io::Result<()> {
     right(limit.maximum == Some(0))
 }
 
+/// Why no attempt is made.
+const WITHOUT: &str = "this kernel has no Landlock";
+
 /// The version of Landlock's interface; 0 without.
 fn landlock() -> i64 {
     // SAFETY: with this flag the call only tells a number.
@@ -441,28 +443,24 @@ fn outcome(name: &str, how: &str, forbidden: &Path, own: &Path) -> i32 {
     status.expect("the process of an attempt starts").code().unwrap_or(-1)
 }
 
-fn holds(name: &str, expected: Expected, folder: &Path) -> bool {
+fn holds(name: &str, expected: Expected, folder: &Path) -> Result<(), Failed> {
     let (forbidden, own) = (folder.join(name).join("user"), folder.join(name).join("cache"));
     for path in [&forbidden, &own] {
-        fs::create_dir_all(path).expect("a folder of the test's own");
+        fs::create_dir_all(path)?;
     }
-    let secret =
-        || fs::write(forbidden.join("secret"), b"secret").expect("a file of the test's own");
+    let secret = || fs::write(forbidden.join("secret"), b"secret");
     let confined = |code| if code == 0 { 100 } else { code };
-    secret();
+    secret()?;
     let sandboxed = outcome(name, "sandboxed", &forbidden, &own);
     let kept = forbidden.join("secret").exists() && !forbidden.join("new").exists();
-    secret();
+    secret()?;
     let free = outcome(name, "free", &forbidden, &own);
     let right = match expected {
         Allowed => sandboxed == 0 && free == 0,
         Stopped(code) => sandboxed == code && free == 0 && kept,
         StoppedAnyhow(code) => sandboxed == confined(code),
     };
-    if !right {
-        println!("{name}: {sandboxed} in the sandbox, {free} without");
-    }
-    right
+    if right { Ok(()) } else { Err(format!("{sandboxed} in the sandbox, {free} without").into()) }
 }
 
 fn main() -> ExitCode {
@@ -470,22 +468,15 @@ fn main() -> ExitCode {
     if args.first().is_some_and(|first| first == "attempt") {
         return attempt(&args[1..]);
     }
-    if landlock() == 0 {
-        println!("test sandbox ... ignored: this kernel has no Landlock");
-        return ExitCode::SUCCESS;
-    }
     let folder = std::env::temp_dir().join(format!("outboard-sandbox-{}", std::process::id()));
-    let wanted = |name: &str| {
-        let mut names = args.iter().filter(|arg| !arg.starts_with('-')).peekable();
-        names.peek().is_none() || names.any(|part| name.contains(part.as_str()))
+    let trial = |(name, _, expected): &(&'static str, _, Expected)| {
+        let (name, expected, folder) = (*name, *expected, folder.clone());
+        let trial = Trial::test(name, move || holds(name, expected, &folder));
+        if landlock() == 0 { trial.with_kind(WITHOUT).with_ignored_flag(true) } else { trial }
     };
-    let mut failed = 0;
-    for (name, _, expected) in ATTEMPTS.iter().filter(|(name, ..)| wanted(name)) {
-        let right = holds(name, *expected, &folder);
-        println!("test {name} ... {}", if right { "ok" } else { "FAILED" });
-        failed += usize::from(!right);
-    }
+    let trials = ATTEMPTS.iter().map(trial).collect();
+    let conclusion = libtest_mimic::run(&Arguments::from_args(), trials);
     // A folder that stays behind disturbs nobody.
     let _ = fs::remove_dir_all(&folder);
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    conclusion.exit_code()
 }

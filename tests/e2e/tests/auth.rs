@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use outboard_e2e::{Driver, Folder, Program, Server, command, dist, within};
+use outboard_test_support::skip;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
 /// How long a session may go on after its token was revoked, on a machine that is busy.
@@ -290,7 +291,7 @@ fn a_folder_that_nobody_can_write_to_will_do() {
     };
     match access("") {
         Err(said) => {
-            // There are no namespaces here; then at least the other half.
+            // At least the other half.
             assert!(said.contains("unshare"), "{said}");
             expect_code(
                 &self::outboard(
@@ -299,6 +300,7 @@ fn a_folder_that_nobody_can_write_to_will_do() {
                 ),
                 "OB0704",
             );
+            skip!("no namespaces can be made here: only a folder that anybody may write to");
         }
         Ok(line) => {
             assert!(line.starts_with("FAIL"), "{line}");

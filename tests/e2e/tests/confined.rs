@@ -1,7 +1,8 @@
 //! Workers are confined before they read a byte of their client. What each layer of the sandbox
 //! stops is shown by `outboard-worker`'s own test.
 
-use outboard_e2e::{Program, RawClient, Server, command, within};
+use outboard_e2e::{Folder, Program, RawClient, Server, command, within};
+use outboard_test_support::skip;
 use outboard_wire::ObjectId;
 use outboard_wire::messages::LinkCreate;
 use outboard_wire::types::JitOptions;
@@ -91,7 +92,7 @@ fn workers_can_have_a_user_of_their_own() {
         let failed = command().arg("serve").args(arguments).output().expect("it starts");
         let said = String::from_utf8_lossy(&failed.stderr);
         assert!(!failed.status.success() && said.contains("OB0307"), "{said}");
-        return;
+        skip!("only root's server can; this one says that it cannot");
     }
     let server = Server::start_with(&arguments, &[]);
     for status in &statuses_of_a_worker(&server) {
@@ -111,64 +112,85 @@ fn workers_can_have_a_user_of_their_own() {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// A group of a test's own below the root of version 2, if that is there and this process may make
-/// one. `OUTBOARD_TEST_CGROUPS=1` says that it must.
-fn own_group(name: &str) -> Option<PathBuf> {
-    let group = try_own_group(name);
-    assert!(
-        group.is_some() || std::env::var_os("OUTBOARD_TEST_CGROUPS").is_none(),
-        "no control group to divide"
-    );
-    group
+/// A control group of a test's own, which a server can divide; it goes with its value.
+struct Group(PathBuf);
+
+impl Group {
+    /// Below the root of version 2, or why that cannot be. `OUTBOARD_TEST_CGROUPS=1` says that it
+    /// must be.
+    fn create(name: &str) -> Result<Group, String> {
+        let group = Group::try_create(name);
+        if std::env::var_os("OUTBOARD_TEST_CGROUPS").is_some() {
+            group.as_ref().expect("OUTBOARD_TEST_CGROUPS is set");
+        }
+        group
+    }
+
+    fn try_create(name: &str) -> Result<Group, String> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("this process has mounts");
+        let mount = mounts
+            .lines()
+            .find(|line| line.contains(" - cgroup2 "))
+            .and_then(|line| line.split(' ').nth(4))
+            .ok_or("no control groups of version 2 are mounted")?;
+        // A group with processes has nothing to hand down, except for the system's root.
+        let _ = fs::write(format!("{mount}/cgroup.subtree_control"), "+memory +pids");
+        let path = Path::new(mount).join(format!("outboard-e2e-{name}-{}", std::process::id()));
+        fs::create_dir(&path)
+            .map_err(|error| format!("no control group can be made in {mount}: {error}"))?;
+        let group = Group(path);
+        let has = fs::read_to_string(group.0.join("cgroup.controllers")).unwrap_or_default();
+        let has_both = ["memory", "pids"]
+            .iter()
+            .all(|wanted| has.split_whitespace().any(|one| one == *wanted));
+        if has_both { Ok(group) } else { Err(format!("{mount} hands down no controllers")) }
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().expect("the folder's name is text")
+    }
 }
 
-/// The group has no controllers to hand down: what is to be shown there cannot be.
-fn without(group: &Path) {
-    assert!(
-        std::env::var_os("OUTBOARD_TEST_CGROUPS").is_none(),
-        "a control group that can be divided"
-    );
-    let _ = fs::remove_dir(group.join("server"));
-    let _ = fs::remove_dir(group);
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(self.0.join("server"));
+        let _ = fs::remove_dir(&self.0);
+    }
 }
 
-fn try_own_group(name: &str) -> Option<PathBuf> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let mount = mounts
-        .lines()
-        .find(|line| line.contains(" - cgroup2 "))
-        .and_then(|line| line.split(' ').nth(4))?;
-    // A group with processes has nothing to hand down, except for the system's root.
-    let _ = fs::write(format!("{mount}/cgroup.subtree_control"), "+memory +pids");
-    let group = Path::new(mount).join(format!("outboard-e2e-{name}-{}", std::process::id()));
-    fs::create_dir(&group).ok()?;
-    Some(group)
-}
-
-/// With a control group to divide, a worker has one of its own, with its limits, and ends in it
-/// when it takes more; without one, a server that is to hold limits says so and does not serve.
+/// A server that is to hold limits says so and does not serve where it cannot.
 #[test]
-fn workers_have_control_groups_or_the_server_says_why_not() {
-    let group = own_group("limits");
-    let named = group.as_deref().and_then(Path::to_str).unwrap_or("auto");
+fn without_a_control_group_to_divide_a_server_says_why_not() {
+    let folder = Folder::create();
+    for group in ["/nowhere", folder.0.to_str().expect("a plain path")] {
+        let arguments = ["--driver", "cpu", "--worker-cgroup", group, "--worker-memory", "400M"];
+        let server = Server::start_unless_refused(&arguments, "OB0308");
+        assert!(server.is_none(), "{group} is no control group");
+    }
+}
+
+/// A worker has a control group of its own, with its limits, and ends in it when it takes more.
+#[test]
+fn workers_have_control_groups() {
+    let group = match Group::create("limits") {
+        Ok(group) => group,
+        Err(why) => skip!("{why}"),
+    };
     let arguments = [
         "--driver",
         "cpu",
         "--worker-cgroup",
-        named,
+        group.name(),
         "--worker-memory",
         "400M",
         "--worker-tasks",
         "200",
     ];
-    let Some(server) = Server::start_unless_refused(&arguments, "OB0308") else {
-        return group.iter().for_each(|group| without(group));
-    };
-    let group = group.expect("the group that was named");
+    let server = Server::start_with(&arguments, &[]);
     let mut program = Program::new("endless").arg("4").start_through(&server);
     program.wait_for_line("running");
     let worker = server.only_worker();
-    let own = group.join(format!("worker-{worker}"));
+    let own = group.0.join(format!("worker-{worker}"));
     let said = |file: &str| {
         fs::read_to_string(own.join(file)).expect("the group is there").trim().to_owned()
     };
@@ -181,8 +203,6 @@ fn workers_have_control_groups_or_the_server_says_why_not() {
     assert!(!greedy.status.success(), "600 MiB are more than the worker may have");
     Program::new("vector_add").through(&server).expect_success("vector_add");
     drop(server);
-    let _ = fs::remove_dir(group.join("server"));
-    let _ = fs::remove_dir(group);
 }
 
 /// A worker has no more threads than its group lets it: what needs one fails in it, and others do
@@ -190,17 +210,17 @@ fn workers_have_control_groups_or_the_server_says_why_not() {
 #[test]
 fn workers_have_no_more_tasks_than_they_may() {
     const LINKS: u64 = 32;
-    let Some(group) = own_group("tasks") else { return };
-    let named = group.to_str().expect("the folder's name is text");
-    let arguments = ["--driver", "cpu", "--worker-cgroup", named, "--worker-tasks", "24"];
-    let Some(server) = Server::start_unless_refused(&arguments, "OB0308") else {
-        return without(&group);
+    let group = match Group::create("tasks") {
+        Ok(group) => group,
+        Err(why) => skip!("{why}"),
     };
+    let arguments = ["--driver", "cpu", "--worker-cgroup", group.name(), "--worker-tasks", "24"];
+    let server = Server::start_with(&arguments, &[]);
     let mut client = RawClient::connect(&server);
     client.open();
     let worker = server.only_worker();
     let said = |file: &str| {
-        fs::read_to_string(group.join(format!("worker-{worker}")).join(file)).expect("a limit")
+        fs::read_to_string(group.0.join(format!("worker-{worker}")).join(file)).expect("a limit")
     };
     assert_eq!(said("pids.max").trim(), "24");
     assert_ne!(said("memory.max").trim(), "max", "what is not said is limited all the same");
@@ -212,8 +232,6 @@ fn workers_have_no_more_tasks_than_they_may() {
     assert!((1..LINKS as usize).contains(&made), "{made} threads for links within 24");
     Program::new("vector_add").through(&server).expect_success("a neighbour");
     drop((client, server));
-    let _ = fs::remove_dir(group.join("server"));
-    let _ = fs::remove_dir(group);
 }
 
 /// What a sandbox might forbid by mistake: compiled code, host threads, memory shared by processes,

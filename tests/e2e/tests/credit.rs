@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_e2e::{Driver, Folder, Program, Server};
+use outboard_test_support::skip;
 
 /// What is free of a GPU is everybody's: one test at a time. The software device has as much memory
 /// for each session.
@@ -60,8 +61,7 @@ fn bursts_do_not_ask() {
 #[test]
 fn what_one_session_keeps_another_one_gets() {
     if Driver::chosen() != Driver::Nvidia {
-        eprintln!("skipped: sessions of the software device have memory of their own each");
-        return;
+        skip!("sessions of the software device have memory of their own each");
     }
     let _turn = turn();
     let (folder, server) = (Folder::create(), serve(&[]));

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use outboard_e2e::{Driver, Folder, Program, Server, command, dist, programs, within};
+use outboard_test_support::skip;
 use outboard_wire::handshake::{Refusal, RefusalCode, VERSION};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde_json::Value;
@@ -419,11 +420,10 @@ fn people_get_a_table() {
 #[test]
 fn a_server_without_a_gpu_says_what_it_serves() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let Some(server) = Server::start_unless_refused(&[], "OB0301") else {
-        eprintln!("this machine has a GPU that cannot be used");
-        return;
+        skip!("this machine has a GPU that cannot be used");
     };
     let log = server.log();
     let level = |message: &str| {
@@ -494,6 +494,8 @@ fn it_is_told_whether_a_program_would_load_the_library() {
         std::fs::set_permissions(&secure, std::fs::Permissions::from_mode(0o4755))
             .expect("root may");
         wants(&secure, "set-user-ID");
+    } else {
+        skip!("only root can make a program that runs as another user: all but that");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use outboard_e2e::raw_client::{read_frame, write_chunk};
 use outboard_e2e::{Driver, Footprint, Program, RawClient, Server, within};
+use outboard_test_support::skip;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::lane::LaneKind;
 use outboard_wire::messages::*;
@@ -323,10 +324,7 @@ fn contexts_streams_and_graphs_are_bounded() {
 #[test]
 fn waiting_calls_are_bounded() {
     if Driver::chosen() == Driver::Nvidia {
-        eprintln!(
-            "skipped: the queue of a GPU's stream is shorter, and whoever fills it waits, as natively"
-        );
-        return;
+        skip!("the queue of a GPU's stream is shorter, and whoever fills it waits, as natively");
     }
     let server = Server::start();
     let (mut client, worker) = attacker(&server);

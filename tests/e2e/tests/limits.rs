@@ -5,6 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use outboard_e2e::{Driver, PATIENCE, Program, Server, command, programs, within};
+use outboard_test_support::skip;
 
 #[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
 #[allow(dead_code)]
@@ -250,7 +251,7 @@ fn a_session_has_its_bandwidth_each_way_and_no_more() {
 #[test]
 fn a_session_uses_its_share_of_the_multiprocessors() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let args = ["--driver", "cpu", "--session-multiprocessors", "60"];
     let server = Server::start_with(&args, &[("OUTBOARD_CPU_THREADS", "4")]);
@@ -301,7 +302,7 @@ impl Drop for Keeper {
 #[test]
 fn idle_sessions_lend_their_memory_and_have_it_back_with_what_was_in_it() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     const BYTES: u64 = 160 << 20;
     let server = serve(&[
@@ -340,7 +341,7 @@ fn idle_sessions_lend_their_memory_and_have_it_back_with_what_was_in_it() {
 #[test]
 fn a_session_whose_client_is_away_lends_its_memory_and_has_it_back() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     const BYTES: u64 = 160 << 20;
     let args = [
@@ -375,7 +376,7 @@ fn a_session_whose_client_is_away_lends_its_memory_and_has_it_back() {
 #[test]
 fn suspended_sessions_go_on_with_the_next_server() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     const BYTES: u64 = 160 << 20;
     let mut server = serve(&[
@@ -415,7 +416,7 @@ fn suspended_sessions_go_on_with_the_next_server() {
 #[test]
 fn a_session_is_not_suspended_if_the_host_has_no_room_for_it() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let server = serve(&[
         "--memory",

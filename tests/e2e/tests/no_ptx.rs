@@ -2,12 +2,12 @@
 //! launched them.
 
 use outboard_e2e::{Driver, Program, Server};
+use outboard_test_support::skip;
 
 #[test]
 fn a_kernel_without_ptx_is_told_of() {
     if Driver::chosen() != Driver::Cpu {
-        eprintln!("skipped: it runs on the GPU");
-        return;
+        skip!("it is about the software device");
     }
     let server = Server::start();
     let outcome = Program::new("no_ptx").through(&server);

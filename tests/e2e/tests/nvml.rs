@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use outboard_e2e::{Driver, Program, Server, command, dist, programs, within};
+use outboard_test_support::skip;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -47,8 +48,12 @@ fn questions_reach_the_servers_library_and_answers_come_back_whole() {
 /// machine's.
 #[test]
 fn nvidia_smi_lists_the_devices() {
-    let native = Command::new("nvidia-smi").arg("-L").output();
-    let Some(native) = native.ok().filter(|_| Driver::chosen() == Driver::Nvidia) else { return };
+    if Driver::chosen() != Driver::Nvidia {
+        skip!("it is about a GPU");
+    }
+    let Ok(native) = Command::new("nvidia-smi").arg("-L").output() else {
+        skip!("nvidia-smi is not installed");
+    };
     let server = Server::start();
     let through = |arguments: &[&str]| {
         let mut command = command();

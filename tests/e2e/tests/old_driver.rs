@@ -2,6 +2,7 @@
 //! find natively.
 
 use outboard_e2e::{Driver, Program, Server, dist};
+use outboard_test_support::skip;
 
 /// A server with a driver that says it is of this version.
 fn of_version(version: &str) -> Server {
@@ -91,7 +92,7 @@ fn without(functions: &[&str], run: impl FnOnce(&Server)) {
 #[test]
 fn kernels_are_described_by_their_images_where_the_driver_does_not_tell() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let newer = [
         "cuFuncGetParamInfo",
@@ -109,7 +110,7 @@ fn kernels_are_described_by_their_images_where_the_driver_does_not_tell() {
 #[test]
 fn functions_that_the_driver_does_not_export_are_not_found() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     without(&["cuLinkCreate", "cuLinkCreate_v2"], |server| {
         let outcome = Program::new("entry_points").arg("13000").arg("cuLinkCreate").through(server);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use outboard_e2e::{Program, Server, command, dist, outboard, programs};
+use outboard_test_support::skip;
 use serde_json::Value;
 
 fn said(output: &Output) -> String {
@@ -223,7 +224,8 @@ fn a_container_gets_the_client() {
         unshare.args(["--mount", "--net", "--map-root-user", "sh", "-c", script]).envs(&variables);
         unshare.env("OUTBOARD_CONFIG", "none").output().expect("unshare starts")
     };
-    let output = if isolated("mount -t tmpfs none /opt").status.success() {
+    let can_isolate = isolated("mount -t tmpfs none /opt").status.success();
+    let output = if can_isolate {
         let output = isolated(&script);
         assert!(said(&output).contains("over unix"), "the socket is used: {output:?}");
         output
@@ -238,6 +240,9 @@ fn a_container_gets_the_client() {
     };
     assert!(said(&output).starts_with("vector_add: "), "{output:?}");
     let _ = std::fs::remove_dir_all(&folder);
+    if !can_isolate {
+        skip!("no namespaces can be made here: only the specification's variables");
+    }
 }
 
 /// Files by which programs recognise the server and show who they are come into the container; what

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use outboard_e2e::{Driver, Folder, Program, Server, outboard, within};
+use outboard_test_support::skip;
 use serde_json::Value;
 
 /// A server with this many software devices. On a GPU each server offers what there is.
@@ -184,7 +185,7 @@ fn nvml_has_the_devices_of_all_servers() {
 #[test]
 fn a_server_without_a_window_is_refused_as_one_of_several() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let first = server("1");
     let large = [("OUTBOARD_CPU_DEVICES", "16"), ("OUTBOARD_CPU_MEMORY", "64G")];
@@ -293,7 +294,7 @@ fn servers_that_share_a_certificate_and_tokens_work_over_tls_and_by_a_socket() {
 #[test]
 fn a_program_that_sees_one_device_works_with_its_server_alone() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let (first, second) = (server("1"), server("1"));
     let program = Program::new("vector_add").env("CUDA_VISIBLE_DEVICES", "1");

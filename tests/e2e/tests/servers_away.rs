@@ -6,6 +6,7 @@ use std::time::Duration;
 use outboard_e2e::{
     Driver, Folder, PATIENCE, Program, Running, Server, is_alive, outboard, processes_below, within,
 };
+use outboard_test_support::skip;
 use serde_json::Value;
 
 #[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
@@ -128,7 +129,7 @@ fn a_server_that_cannot_be_reached_for_a_while_holds_up_no_other() {
 #[test]
 fn a_session_that_lends_its_memory_holds_up_no_other() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let first = serve(&[]);
     let second = serve(&[

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use outboard_e2e::{Driver, Program, RawClient, Server, within};
+use outboard_test_support::skip;
 use outboard_wire::messages::{ContextLeave, MemoryInfo};
 
 /// What trying to open a handle comes to.
@@ -66,7 +67,7 @@ fn a_process_that_ends_frees_much_memory_before_it_is_gone() {
 #[test]
 fn devices_of_a_server_use_each_others_memory() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let two = [("OUTBOARD_CPU_DEVICES", "2"), ("OUTBOARD_CPU_MEMORY", "256M")];
     let direct = two

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use outboard_e2e::metrics::{address, scrape, sum};
 use outboard_e2e::{Driver, Folder, Program, RawClient, Server, within};
+use outboard_test_support::skip;
 
 /// A server with so many workers, once they wait.
 fn serve(warm: usize, more: &[&str], env: &[(&str, &str)]) -> Server {
@@ -63,7 +64,7 @@ fn contexts_made_ahead_do_not_show() {
 #[test]
 fn sessions_give_back_what_they_do_not_use() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let server = serve(1, &["--warm-devices", "0,1"], &[("OUTBOARD_CPU_DEVICES", "3")]);
     for (index, list) in ["/1", "/2", "/2,/0", ""].iter().enumerate() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use outboard_e2e::{
     Driver, Folder, Hostile, Outcome, Program, RawClient, Running, Server, dist, within,
 };
+use outboard_test_support::skip;
 use outboard_wire::Encode;
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{Extensions, Purpose, RefusalCode, Welcome};
@@ -173,7 +174,7 @@ fn a_program_with_few_addresses_of_its_own_is_served() {
 #[test]
 fn a_worker_with_few_addresses_of_its_own_serves_without_a_window() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let folder = Folder::create();
     let outboard = fs::canonicalize(dist().join("bin/outboard")).expect("it is there");
@@ -191,7 +192,7 @@ fn a_worker_with_few_addresses_of_its_own_serves_without_a_window() {
 #[test]
 fn devices_that_are_too_large_for_a_window_are_served_without() {
     if Driver::chosen() != Driver::Cpu {
-        return;
+        skip!("it is about the software device");
     }
     let server =
         serve(&["--warm", "1"], &[("OUTBOARD_CPU_DEVICES", "16"), ("OUTBOARD_CPU_MEMORY", "64G")]);

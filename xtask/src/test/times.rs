@@ -20,6 +20,10 @@ pub(super) struct File {
 #[derive(Default)]
 pub(super) struct Reader {
     running: String,
+    /// The tests of the file that runs which could not, each with why.
+    skipped: Vec<String>,
+    /// How many of them returned, so that the file counts them as passed.
+    returned: u64,
     pub(super) files: Vec<File>,
     pub(super) count: Count,
 }
@@ -28,18 +32,39 @@ impl Reader {
     /// Takes in what another one has read.
     pub(super) fn add(&mut self, other: Reader) {
         self.files.extend(other.files);
-        self.count.passed += other.count.passed;
-        self.count.failed += other.count.failed;
+        self.count = std::mem::take(&mut self.count).and(other.count);
     }
 
     pub(super) fn read(&mut self, line: &str) {
         if let Some(name) = running(line) {
             self.running = name;
-        } else if let Some((count, taken)) = result(line) {
-            self.count.passed += count.passed;
-            self.count.failed += count.failed;
+        } else if let Some(test) = line.strip_prefix("skipped ") {
+            self.skipped.push(test.to_owned());
+            self.returned += 1;
+        } else if let Some(test) = ignored(line) {
+            self.skipped.push(test);
+        } else if let Some(Summary { passed, failed, ignored, taken }) = Summary::read(line) {
+            let mut skipped = std::mem::take(&mut self.skipped);
+            let returned = std::mem::take(&mut self.returned);
+            // Those whose lines were not to be read.
+            let nameless = ignored.saturating_sub(skipped.len() as u64 - returned);
+            skipped.extend((0..nameless).map(|_| format!("a test of {}", self.running)));
+            let count = Count { passed: passed.saturating_sub(returned), failed, skipped };
+            self.count = std::mem::take(&mut self.count).and(count);
             self.files.push(File { name: self.running.clone(), taken });
         }
+    }
+}
+
+/// The test in `test name ... ignored, why` or, as libtest-mimic writes it,
+/// `test [why] name ... ignored`.
+fn ignored(line: &str) -> Option<String> {
+    let (name, outcome) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let why = outcome.strip_prefix("ignored")?.trim_start_matches(", ");
+    match name.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        Some((why, name)) => Some(format!("{}: {why}", name.trim())),
+        None if why.is_empty() => Some(name.trim().to_owned()),
+        None => Some(format!("{}: {why}", name.trim())),
     }
 }
 
@@ -61,19 +86,29 @@ fn running(line: &str) -> Option<String> {
     }
 }
 
-/// `test result: ok. 12 passed; 0 failed; …; finished in 1.23s`
-fn result(line: &str) -> Option<(Count, Duration)> {
-    let rest = line.strip_prefix("test result: ")?;
-    let number = |what: &str| {
-        let before = rest.split(what).next()?;
-        before.split([' ', '.']).rfind(|word| !word.is_empty())?.parse().ok()
-    };
-    let count = Count { passed: number(" passed")?, failed: number(" failed")? };
-    let seconds = rest
-        .split("finished in ")
-        .nth(1)
-        .and_then(|text| text.trim().trim_end_matches('s').parse().ok());
-    Some((count, Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default()))
+/// `test result: ok. 12 passed; 0 failed; 1 ignored; …; finished in 1.23s`
+struct Summary {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    taken: Duration,
+}
+
+impl Summary {
+    fn read(line: &str) -> Option<Summary> {
+        let rest = line.strip_prefix("test result: ")?;
+        let number = |what: &str| {
+            let before = rest.split(what).next()?;
+            before.split([' ', '.']).rfind(|word| !word.is_empty())?.parse().ok()
+        };
+        let seconds = rest
+            .split("finished in ")
+            .nth(1)
+            .and_then(|text| text.trim().trim_end_matches('s').parse().ok());
+        let taken = Duration::try_from_secs_f64(seconds.unwrap_or(0.0)).unwrap_or_default();
+        let (passed, failed) = (number(" passed")?, number(" failed")?);
+        Some(Summary { passed, failed, ignored: number(" ignored")?, taken })
+    }
 }
 
 /// The slowest files of tests, each with its share of what all of them took.
@@ -121,10 +156,16 @@ mod tests {
             "   Compiling outboard-e2e v0.1.0",
             "     Running unittests src/lib.rs (target/debug/deps/outboard_e2e-0123456789abcdef)",
             "running 3 tests",
+            "test one ... ok",
             "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.05s",
             "     Running tests/daily.rs (target/debug/deps/daily-0123456789abcdef)",
-            "test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 12.50s",
-            "   Doc-tests outboard_wire",
+            "test two ... ignored, takes minutes",
+            "test [no kernel] three   ... ignored",
+            "test four ... ",
+            "skipped four: it is Monday",
+            "ok",
+            "test result: ok. 7 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 12.50s",
+            "   Doc-tests wire",
             "test result: ok. 1 passed; 0 failed; 1 ignored",
         ] {
             reader.read(line);
@@ -136,10 +177,17 @@ mod tests {
         let wanted = [
             file("outboard_e2e (unit tests)", 50),
             file("tests/daily.rs", 12_500),
-            file("outboard_wire (in comments)", 0),
+            file("wire (in comments)", 0),
         ];
         assert_eq!(reader.files, wanted);
-        assert_eq!((reader.count.passed, reader.count.failed), (20, 3));
+        let skipped = [
+            "two: takes minutes",
+            "three: no kernel",
+            "four: it is Monday",
+            "a test of wire (in comments)",
+        ];
+        let skipped = skipped.map(str::to_owned).to_vec();
+        assert_eq!(reader.count, Count { passed: 19, failed: 3, skipped });
         let table = slowest(&reader.files);
         let lines: Vec<&str> = table.lines().collect();
         assert!(

@@ -128,14 +128,14 @@ mod tests {
     #[test]
     fn root_is_no_user_for_workers_and_strangers_are_named() {
         assert!(User::named("root").is_err() && User::named("0").is_err());
-        if !Uid::effective().is_root() {
+        if Uid::effective().is_root() {
+            let error = User::named("nobody-of-that-name").unwrap_err();
+            assert!(error.contains("nobody-of-that-name") && error.contains("useradd"), "{error}");
+            let nobody = User::named("nobody").expect("every system has it");
+            assert_ne!(nobody.id, 0);
+            assert_eq!(User::named(&nobody.id.to_string()), Ok(nobody));
+        } else {
             assert!(User::named("nobody").is_err());
-            return;
         }
-        let error = User::named("nobody-of-that-name").unwrap_err();
-        assert!(error.contains("nobody-of-that-name") && error.contains("useradd"), "{error}");
-        let nobody = User::named("nobody").expect("every system has it");
-        assert_ne!(nobody.id, 0);
-        assert_eq!(User::named(&nobody.id.to_string()), Ok(nobody));
     }
 }

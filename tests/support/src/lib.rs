@@ -1,0 +1,25 @@
+//! What the tests of all packages share.
+
+use std::fmt;
+use std::io::Write as _;
+
+/// Returns from the test that calls it, as one that cannot run here, and says why. `cargo xtask
+/// test` counts it as skipped; for `cargo test` alone, a test that returns has passed.
+#[macro_export]
+macro_rules! skip {
+    ($($why:tt)*) => {{
+        $crate::say_skipped(format_args!($($why)*));
+        return;
+    }};
+}
+
+/// Writes the line by which `cargo xtask test` knows the test of this thread as skipped. Not with
+/// `eprintln!`: what a test prints is shown only if it fails. On a line of its own: the harness may
+/// be in the middle of one.
+#[doc(hidden)]
+pub fn say_skipped(why: fmt::Arguments<'_>) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test");
+    // Whoever closed standard error does not want to know.
+    let _ = std::io::stderr().write_all(format!("\nskipped {name}: {why}\n").as_bytes());
+}
