@@ -13,7 +13,9 @@ use crate::test::Count;
 use crate::util::{self, root, step};
 
 /// What the tests need from PyPI.
-const PACKAGES: [&str; 2] = ["pytest==9.2.0", "setuptools==80.9.0"];
+const PACKAGES: [&str; 3] = ["pytest==9.2.0", "pytest-timeout==2.4.0", "setuptools==80.9.0"];
+/// How many seconds a test may take.
+const LIMIT: &str = "300";
 
 /// Runs them with what is laid out.
 pub(crate) fn tests() -> Result<Count> {
@@ -33,6 +35,8 @@ pub(crate) fn tests() -> Result<Count> {
             "--durations",
             "3",
             "-rs",
+            "--timeout",
+            LIMIT,
         ])
         .arg(root().join("python/tests"));
     pytest

@@ -2,6 +2,7 @@
 
 mod beside;
 mod executables;
+mod limit;
 mod times;
 
 use crate::programs;

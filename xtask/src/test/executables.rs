@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
+use super::limit;
 use super::times::Reader;
 use crate::util;
 
@@ -128,12 +129,14 @@ fn run_one(program: &Program, env: &[(&str, &str)]) -> Result<(String, bool)> {
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).envs(env.iter().copied()).stdin(Stdio::null());
     command.stdout(said.try_clone().context("cannot use a file twice")?).stderr(said);
-    let status = command
-        .status()
+    let mut child = command
+        .spawn()
         .with_context(|| format!("cannot start {}", program.executable.display()))?;
+    let (status, hung) = limit::wait(&program.executable, &mut child, &path)?;
     let said = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
-    Ok((heading + &String::from_utf8_lossy(&said), status.success()))
+    let said = heading + &String::from_utf8_lossy(&said) + &hung.unwrap_or_default();
+    Ok((said, status.success()))
 }
 
 #[cfg(test)]
