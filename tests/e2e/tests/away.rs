@@ -43,9 +43,7 @@ fn endless(proxy: &Proxy, env: &[(&str, &str)]) -> Running {
 /// From one moment to the next, all connections are closed, and none is made any more.
 fn cut(proxy: &Proxy) {
     proxy.close(true);
-    while proxy.cut(None) > 0 {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    assert!(within(PATIENCE, || proxy.cut(None) == 0), "connections end");
 }
 
 /// The program has met an error that stays, and the library has said that.

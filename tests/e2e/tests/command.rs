@@ -1,7 +1,7 @@
 //! The command line: what `outboard run` and `outboard devices` say, and how a server starts and
 //! stops.
 
-use outboard_e2e::{Server, command, dist, outboard, programs};
+use outboard_e2e::{Lines, Server, command, dist, outboard, programs};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Version, Welcome};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -373,12 +373,9 @@ fn who_is_waited_for_is_said_after_a_moment() {
         .args(["run", "--server", &address, "--", "true"])
         .stderr(std::process::Stdio::piped());
     let mut child = waiting.spawn().expect("outboard starts");
-    let mut line = String::new();
-    let mut said = std::io::BufReader::new(child.stderr.take().expect("standard error is piped"));
-    std::io::BufRead::read_line(&mut said, &mut line).expect("text");
+    Lines::of(child.stderr.take()).find(&format!("waiting for {address} to answer"));
     let _ = child.kill();
     let _ = child.wait();
-    assert!(line.contains(&format!("waiting for {address} to answer")), "{line}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use outboard_e2e::raw_client::{read_frame, write_chunk};
-use outboard_e2e::{Driver, Footprint, Program, RawClient, Server, within};
+use outboard_e2e::{Driver, Footprint, PATIENCE, Program, RawClient, Server, within};
 use outboard_test_support::skip;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::lane::LaneKind;
@@ -112,7 +112,13 @@ fn unread_downloads_stand_still() {
             reply.data.to_vec()
         });
     assert!(come.expect("commands and other streams go on").iter().all(|byte| *byte == 0xa5));
-    std::thread::sleep(Duration::from_millis(300));
+    let mut last = None;
+    let is_settled = within(PATIENCE, || {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = footprint(worker).memory;
+        last.replace(now) == Some(now)
+    });
+    assert!(is_settled, "the worker takes more and more");
     let grown = footprint(worker).memory.saturating_sub(before);
     assert!(grown < 200 * MIB, "{} MiB for copies that nobody reads", grown / MIB);
 

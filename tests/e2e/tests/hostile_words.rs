@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Output;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -79,6 +79,7 @@ fn what_a_stranger_says_controls_no_terminal_and_is_nobodys_word() {
 struct Between {
     address: String,
     refuses: Arc<AtomicBool>,
+    refused: Arc<AtomicUsize>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -88,12 +89,15 @@ impl Between {
         let address = listener.local_addr().expect("its address").to_string();
         let (refuses, streams) =
             (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let refused = Arc::new(AtomicUsize::new(0));
         let (server, said, kept) = (server.to_owned(), Arc::clone(&refuses), Arc::clone(&streams));
+        let counted = Arc::clone(&refused);
         std::thread::spawn(move || {
             for mut client in listener.incoming().flatten() {
                 if said.load(Ordering::SeqCst) {
                     let _ = client.write_all(&refusal(RefusalCode::SessionOver));
                     let _ = client.shutdown(Shutdown::Write);
+                    counted.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
                 let Ok(upstream) = TcpStream::connect(&server) else { continue };
@@ -108,7 +112,7 @@ impl Between {
                 kept.lock().expect("no thread panics with it").extend([client, upstream]);
             }
         });
-        Between { address, refuses, streams }
+        Between { address, refuses, refused, streams }
     }
 
     fn cut(&self, refuses: bool) {
@@ -141,7 +145,9 @@ fn a_refusal_that_nobody_is_known_to_have_said_ends_no_session() {
         .start_through_list(&between.address);
     program.wait_for_line("running");
     between.cut(true);
-    std::thread::sleep(Duration::from_secs(1));
+    // Who comes again has read what was said before.
+    let was_refused = within(SOON, || between.refused.load(Ordering::SeqCst) >= 2);
+    assert!(was_refused, "the client does not come again");
     between.cut(false);
     let on = within(SOON, || server.log().contains("goes on over a new connection"));
     let ended = program.has_ended();

@@ -1,10 +1,10 @@
 //! What a session may have of a server, and what it sees of it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, PATIENCE, Program, Server, command, programs, within};
+use outboard_e2e::{Driver, Lines, PATIENCE, Program, Server, command, programs, within};
 use outboard_test_support::skip;
 
 #[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
@@ -58,16 +58,6 @@ fn finish(child: Child) -> (bool, String) {
     (output.status.success(), words.join(" "))
 }
 
-/// The next line that contains a word.
-fn line_with(from: &mut impl BufRead, word: &str) -> String {
-    for line in from.lines().map_while(Result::ok) {
-        if line.contains(word) {
-            return line;
-        }
-    }
-    panic!("no line with `{word}`");
-}
-
 #[test]
 fn an_exclusive_device_goes_from_owner_to_owner() {
     let socket =
@@ -104,18 +94,18 @@ fn an_exclusive_device_goes_from_owner_to_owner() {
     assert!(late.stderr.contains("no room yet"), "{}", late.stderr);
 
     let mut first = run(&local, &[], &["memory_limit"]);
-    let mut told = BufReader::new(first.stderr.take().expect("it is piped"));
-    assert!(line_with(&mut told, "queue").contains("place 1"), "it is next");
+    let told = Lines::of(first.stderr.take());
+    assert!(told.find("queue").contains("place 1"), "it is next");
     let mut gone = run(&local, &[], &["memory_limit"]);
-    let mut gone_told = BufReader::new(gone.stderr.take().expect("it is piped"));
-    assert!(line_with(&mut gone_told, "queue").contains("place 2"), "it is behind");
+    let gone_told = Lines::of(gone.stderr.take());
+    assert!(gone_told.find("queue").contains("place 2"), "it is behind");
     let mut last = run(&local, &[], &["memory_limit"]);
-    let mut last_told = BufReader::new(last.stderr.take().expect("it is piped"));
-    assert!(line_with(&mut last_told, "queue").contains("place 3"), "it is last");
+    let last_told = Lines::of(last.stderr.take());
+    assert!(last_told.find("queue").contains("place 3"), "it is last");
     // Who goes away makes room for those behind.
     gone.kill().expect("it is there");
     gone.wait().expect("it can be waited for");
-    assert!(line_with(&mut last_told, "queue").contains("place 2"), "it has moved up");
+    assert!(last_told.find("queue").contains("place 2"), "it has moved up");
     holder.kill();
     for child in [first, last] {
         let (well, said) = finish(child);
@@ -267,7 +257,7 @@ fn a_session_uses_its_share_of_the_multiprocessors() {
 /// A program that keeps memory and says when asked whether it is still there.
 struct Keeper {
     child: Child,
-    said: BufReader<std::process::ChildStdout>,
+    said: Lines,
 }
 
 impl Keeper {
@@ -280,15 +270,15 @@ impl Keeper {
         command.args(["run", "--server", address, "--"]).arg(programs().join("memory_limit"));
         command.args(["keep", &bytes.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("outboard run starts");
-        let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
-        line_with(&mut said, "ready");
+        let said = Lines::of(child.stdout.take());
+        said.find("ready");
         Keeper { child, said }
     }
 
     fn ask(&mut self) {
         let input = self.child.stdin.as_mut().expect("it is piped");
         writeln!(input, "?").and_then(|()| input.flush()).expect("it reads");
-        line_with(&mut self.said, "right after");
+        self.said.find("right after");
     }
 }
 
@@ -361,7 +351,7 @@ fn a_session_whose_client_is_away_lends_its_memory_and_has_it_back() {
     let mut first = Keeper::start_at(proxy.address(), BYTES);
     first.ask();
     proxy.close(true);
-    while proxy.cut(None) > 0 {}
+    assert!(within(PATIENCE, || proxy.cut(None) == 0), "connections end");
     // There is room for another although nobody can ask the first client.
     let mut second = Keeper::start(&server, BYTES);
     assert!(within(PATIENCE, || suspended() == 1), "{}", server.log());
@@ -402,7 +392,8 @@ fn suspended_sessions_go_on_with_the_next_server() {
     server.kill();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| first.ask());
-        std::thread::sleep(Duration::from_millis(300));
+        // The other session, which is not suspended, is answered meanwhile.
+        (0..3).for_each(|_| second.ask());
         assert!(!asking.is_finished(), "there is nobody to resume it");
         server.start_again();
         asking.join().expect("it has its memory back");

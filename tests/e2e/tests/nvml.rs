@@ -1,12 +1,12 @@
 //! NVML for the devices of a server: through nvidia-ml-py, and through the C functions beside CUDA.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Program, Server, command, dist, programs, within};
+use outboard_e2e::{Driver, Lines, Program, Server, command, dist, programs, within};
 use outboard_test_support::skip;
 
 fn root() -> PathBuf {
@@ -118,9 +118,7 @@ fn a_lost_server_is_a_lost_gpu() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("outboard starts");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    assert_eq!(line, "ready\n");
+    Lines::of(child.stdout.take()).find("ready");
     drop(server);
     child.stdin.take().expect("a pipe").write_all(b"\n").expect("the program listens");
     assert!(child.wait().expect("it ends").success());

@@ -89,9 +89,7 @@ impl Rounds {
 /// From one moment to the next, all connections are closed, and none is made any more.
 fn cut(proxy: &Proxy) {
     proxy.close(true);
-    while proxy.cut(None) > 0 {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    assert!(within(PATIENCE, || proxy.cut(None) == 0), "connections end");
 }
 
 /// The server's only session.

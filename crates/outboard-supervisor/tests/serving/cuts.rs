@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_client::link::Link;
@@ -168,11 +168,12 @@ fn a_session_survives_the_loss_of_all_connections() {
     // However fast the work was, one more in a copy, and one more while nothing is under way.
     let mut to = vec![0; 40 << 20];
     let ticket = start_download(&link, &mut to, 256 << 10, NORMAL);
-    while proxy.cut(None) < 2 {}
+    wait_until("the copy's connections", || proxy.cut(None) >= 2);
     ticket.wait().unwrap();
     assert!(to == super::device::pattern(ticket.number(), 0, to.len()));
+    let made = proxy.counts().0;
     proxy.cut(None);
-    std::thread::sleep(Duration::from_millis(50));
+    wait_until("a new connection", || proxy.counts().0 > made);
     works(&link);
 }
 
@@ -196,15 +197,22 @@ fn what_is_posted_while_there_is_no_connection_is_done_once() {
     works(&link);
     proxy.close(true);
     proxy.cut(None);
+    let posted = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        let link = &link;
-        // More than the queue takes: who posts waits in the end.
+        let (link, posted) = (&link, &posted);
         let posting = scope.spawn(move || {
             for number in 1..=300_000u64 {
                 link.post(COUNT, ContextId::NONE, |writer| writer.u64(number)).unwrap();
+                posted.store(number, Ordering::Relaxed);
             }
         });
-        std::thread::sleep(Duration::from_millis(700));
+        // All of it, or as much as the queue takes: who posts waits then.
+        let mut before = 0;
+        wait_until("nothing more is posted", || {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = posted.load(Ordering::Relaxed);
+            std::mem::replace(&mut before, now) == now && now > 0
+        });
         proxy.close(false);
         posting.join().unwrap();
     });

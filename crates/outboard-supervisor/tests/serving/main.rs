@@ -18,11 +18,16 @@ mod warm;
 use std::fs::{self, File};
 use std::num::NonZero;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use outboard_client::link::Choice;
 use outboard_supervisor::warm::Bounds;
+
+/// How long a scenario may take, in which each wait has a shorter limit of its own.
+const LIMIT: Duration = Duration::from_secs(240);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -80,10 +85,24 @@ fn in_process(name: &str) -> Result<(), Failed> {
     let said = File::create(&path)?;
     let mut process = Command::new(std::env::current_exe()?);
     process.args(["scenario", name]).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
-    let status = process.status()?;
+    let mut process = process.spawn()?;
+    let deadline = Instant::now() + LIMIT;
+    let status = loop {
+        match process.try_wait()? {
+            Some(status) => break status,
+            None if Instant::now() > deadline => {
+                process.kill()?;
+                break process.wait()?;
+            }
+            None => std::thread::sleep(LOOK),
+        }
+    };
     let said = fs::read(&path)?;
     fs::remove_file(&path)?;
-    if status.success() {
+    if Instant::now() > deadline {
+        let said = String::from_utf8_lossy(&said);
+        Err(format!("it did not end within {LIMIT:?}\n{said}").into())
+    } else if status.success() {
         Ok(())
     } else {
         Err(format!("{status}\n{}", String::from_utf8_lossy(&said)).into())

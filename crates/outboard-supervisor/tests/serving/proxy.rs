@@ -15,7 +15,8 @@ pub(crate) struct Proxy {
 struct Inner {
     target: String,
     live: Mutex<Vec<(u64, TcpStream, TcpStream)>>,
-    /// Connections made so far, and cuts.
+    /// Attempts of clients to connect, connections made so far, and cuts.
+    attempts: AtomicU64,
     made: AtomicU64,
     cuts: AtomicU64,
     /// The most bytes that a connection carries, in one direction, before it is cut; the numbers
@@ -64,6 +65,7 @@ impl Inner {
     }
 
     fn accept(self: &Arc<Inner>, client: TcpStream) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
         if self.closed.load(Ordering::Relaxed) {
             return;
         }
@@ -99,6 +101,7 @@ impl Proxy {
         let inner = Arc::new(Inner {
             target: target.to_owned(),
             live: Mutex::default(),
+            attempts: AtomicU64::new(0),
             made: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
             budget: AtomicU64::new(0),
@@ -161,6 +164,11 @@ impl Proxy {
             drop_all(client, silent);
             drop_all(server, silent);
         }
+    }
+
+    /// How often clients have tried to connect, in vain or not.
+    pub(crate) fn attempts(&self) -> u64 {
+        self.inner.attempts.load(Ordering::Relaxed)
     }
 
     /// How many connections have been made, and how many cut.

@@ -307,10 +307,11 @@ fn a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_
     let (link, worker) = connect(proxy.address(), vec![]).unwrap();
     upload(&link, 1 << 20, 256 << 10);
     standing.kill();
-    while proxy.cut(None) > 0 {}
+    cut_all(&proxy);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| works(&link));
-        std::thread::sleep(Duration::from_millis(300));
+        let before = proxy.attempts();
+        wait_until("attempts to go on, in vain", || proxy.attempts() >= before + 3);
         assert!(!waits.is_finished());
         standing.start_again();
         waits.join().unwrap();
@@ -319,7 +320,7 @@ fn a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_
     for _ in 0..3 {
         let before = standing.upgrades();
         standing.server.signal(libc::SIGUSR2);
-        while proxy.cut(None) > 0 {}
+        cut_all(&proxy);
         works(&link);
         upload(&link, 1 << 20, 256 << 10);
         wait_until("the upgrade", || standing.upgrades() == before + 1);
@@ -329,6 +330,10 @@ fn a_client_that_loses_its_connection_while_there_is_no_server_goes_on_with_the_
     // The goodbye goes through the proxy, which ends with this process.
     drop(link);
     wait_until("the worker's end", || !runs(worker));
+}
+
+fn cut_all(proxy: &Proxy) {
+    wait_until("connections end", || proxy.cut(None) == 0);
 }
 
 fn a_worker_that_turns_from_its_server_is_ended() {
