@@ -20,6 +20,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("ptx", 16384),
     ("nvml", 4096),
     ("client", 4096),
+    ("worker", 4096),
 ];
 
 /// Memory a target may use, in MiB: an input must not make a parser allocate without bound.
@@ -27,7 +28,7 @@ const MEMORY: u32 = 1024;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One target: frames, handshake, fatbin, ptx, nvml or client. All by default.
+    /// One target: frames, handshake, fatbin, ptx, nvml, client or worker. All by default.
     target: Option<String>,
     /// How long each runs.
     #[arg(long, default_value_t = 60)]

@@ -72,41 +72,8 @@ impl Counted {
     /// A worker for one device, whose driver is the table. It catches this process's standard
     /// output.
     pub fn new(table: &'static Table) -> Result<Counted, Refusal> {
-        let failed = |error: io::Error| Refusal {
-            code: RefusalCode::WorkerFailed,
-            sentence: error.to_string(),
-        };
-        let device = Device { name: "none".to_owned(), total_memory: 1 << 40, ..Device::default() };
-        let platform = Platform {
-            driver_version: 13_000,
-            driver_name: String::new(),
-            devices: vec![device],
-            lacks: Vec::new(),
-        };
-        // SAFETY: no library is loaded: the table is there.
-        let setup = unsafe { Setup::new("", "none") };
-        let output = Output::catch().map_err(failed)?;
-        let prepared = Prepared::of(setup, table, platform, output);
-        let replier = Replier::to(Arc::new(Nowhere)).map_err(failed)?;
-        let start = Start {
-            session: 1,
-            key: 0,
-            lanes: 1,
-            probe: false,
-            devices: Vec::new(),
-            client: String::new(),
-            process: Process::default(),
-            identity: Identity::anonymous(),
-            secure: None,
-            lends: false,
-            only_questions: false,
-            supervisor: 0,
-            grace: None,
-            local: None,
-            window: None,
-            platform: None,
-        };
-        Ok(Counted { worker: Worker::new(prepared, &start)?, replier, incoming: Incoming::new() })
+        let (worker, replier) = alone(table, Output::catch().map_err(|error| failed(&error))?)?;
+        Ok(Counted { worker, replier, incoming: Incoming::new() })
     }
 
     /// How many commands have failed.
@@ -126,4 +93,42 @@ impl Counted {
         self.worker.caught_up();
         Ok(())
     }
+}
+
+pub(super) fn failed(error: &io::Error) -> Refusal {
+    Refusal { code: RefusalCode::WorkerFailed, sentence: error.to_string() }
+}
+
+/// A worker for one device, whose driver is the table, and where its answers go.
+pub(super) fn alone(table: &'static Table, output: Output) -> Result<(Worker, Replier), Refusal> {
+    let device = Device { name: "none".to_owned(), total_memory: 1 << 40, ..Device::default() };
+    let platform = Platform {
+        driver_version: 13_000,
+        driver_name: String::new(),
+        devices: vec![device],
+        lacks: Vec::new(),
+    };
+    // SAFETY: no library is loaded: the table is there.
+    let setup = unsafe { Setup::new("", "none") };
+    let prepared = Prepared::of(setup, table, platform, output);
+    let replier = Replier::to(Arc::new(Nowhere)).map_err(|error| failed(&error))?;
+    let start = Start {
+        session: 1,
+        key: 0,
+        lanes: 1,
+        probe: false,
+        devices: Vec::new(),
+        client: String::new(),
+        process: Process::default(),
+        identity: Identity::anonymous(),
+        secure: None,
+        lends: false,
+        only_questions: false,
+        supervisor: 0,
+        grace: None,
+        local: None,
+        window: None,
+        platform: None,
+    };
+    Ok((Worker::new(prepared, &start)?, replier))
 }

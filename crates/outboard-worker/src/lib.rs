@@ -15,6 +15,8 @@ mod chains;
 mod commands;
 mod copies;
 mod counted;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod gauges;
 mod graphs;
 mod helpers;
@@ -89,6 +91,8 @@ use waits::Waits;
 use warm::Kept;
 
 pub use counted::Counted;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::Fuzzed;
 pub use io::{
     Again, Build, Bulk, Command, ContextMemory, Gauge, Handler, Replier, Sink, Start, Warm, run,
 };

@@ -86,6 +86,14 @@ impl Output {
         Ok(Output { streams: [output, errors] })
     }
 
+    /// Catches nothing: this process's standard output and standard error stay where they are.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn aside() -> io::Result<Output> {
+        let streams = [outboard_wire::notice::OUTPUT, outboard_wire::notice::ERRORS];
+        let [output, errors] = streams.map(Caught::new);
+        Ok(Output { streams: [output?, errors?] })
+    }
+
     /// Sends on what has been printed since the last time. Replies that follow arrive after it.
     pub(crate) fn forward(&self, replier: &Replier, printed: Printed) {
         // This is done for each wait, before its answer, and nearly always in vain.

@@ -120,6 +120,8 @@ pub(crate) struct Watcher {
 struct State {
     new: Vec<Box<dyn Watched>>,
     nudged: bool,
+    #[cfg(feature = "fuzzing")]
+    over: bool,
 }
 
 struct Entry {
@@ -190,6 +192,16 @@ impl Watcher {
         }
     }
 
+    /// Ends its thread, which elsewhere ends with the process, and all copies.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn end(&self) {
+        let mut state = self.state();
+        (state.over, state.nudged) = (true, true);
+        state.new.clear();
+        drop(state);
+        self.wake.notify_one();
+    }
+
     fn run(&self) {
         precise_pauses();
         let mut entries: Vec<Entry> = Vec::new();
@@ -197,6 +209,10 @@ impl Watcher {
         loop {
             {
                 let mut state = self.state();
+                #[cfg(feature = "fuzzing")]
+                if state.over {
+                    return;
+                }
                 state.nudged = false;
                 let now = Instant::now();
                 let new = state.new.drain(..).map(|copy| Entry {
