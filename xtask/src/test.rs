@@ -294,7 +294,8 @@ fn keep(reader: Reader, files: &Mutex<Vec<File>>) -> Count {
     reader.count
 }
 
-/// Licences, sources and known vulnerabilities of the dependencies, by cargo-deny, which is fetched if it is not there.
+/// Licences, sources and known vulnerabilities of the dependencies, by cargo-deny, which is fetched
+/// if it is not there.
 fn dependencies() -> Result<Count> {
     let works = |program: &Path| {
         let status = Command::new(program)
