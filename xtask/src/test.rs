@@ -328,7 +328,7 @@ fn dependencies() -> Result<Count> {
     };
     let count = one(run(&["check", "licenses", "bans", "sources"]))?;
     // The database is a repository of its own, which not every machine can reach.
-    Ok(count.and(match database(run(&["fetch", "db"])) {
+    Ok(count.and(match database(&run(&["fetch", "db"])) {
         Ok(()) => one(run(&["--offline", "check", "advisories"]))?,
         Err(why) => Count::skipped(format!("advisories: {why:#}")),
     }))
@@ -338,7 +338,7 @@ fn dependencies() -> Result<Count> {
 const PATIENCE: &str = "120";
 
 /// Fetches the database of known vulnerabilities.
-fn database(fetch: Command) -> Result<()> {
+fn database(fetch: &Command) -> Result<()> {
     let mut limited = Command::new("timeout");
     limited.arg(PATIENCE).arg(fetch.get_program()).args(fetch.get_args()).current_dir(root());
     let output = limited.output().context("cannot start `timeout`")?;

@@ -205,8 +205,8 @@ unsafe fn bytes_read(
 ) -> usize {
     match param {
         Param::Input { size } | Param::Both { size } => size,
-        // SAFETY: such a structure begins with its version; it need not be aligned for us.
         Param::Versioned { size } => {
+            // SAFETY: such a structure begins with its version; it need not be aligned for us.
             versioned_size(unsafe { pointer.cast::<u32>().read_unaligned() }, size)
         }
         Param::Count => 4,
@@ -255,8 +255,8 @@ unsafe fn write(
             Param::Out { size } => size,
             // SAFETY: by the contract above.
             Param::Buffer { length } => unsafe { elements(function, arguments, length) },
-            // SAFETY: as above.
             Param::Array { count, size, .. } => {
+                // SAFETY: as above.
                 unsafe { elements(function, arguments, count) }.saturating_mul(size)
             }
             // SAFETY: as above, and it is not null.

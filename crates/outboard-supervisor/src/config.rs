@@ -63,7 +63,7 @@ pub struct Config {
     pub on_ready: Option<Box<dyn FnOnce(SocketAddr)>>,
 }
 
-/// How to start a worker: a program that calls [`worker::run`](crate::worker::run).
+/// How to start a worker: a program that calls `outboard_worker::run`.
 #[derive(Debug, Clone)]
 pub struct WorkerCommand {
     /// The program; normally the supervisor's own.

@@ -199,7 +199,7 @@ impl Watcher {
         (state.over, state.nudged) = (true, true);
         state.new.clear();
         drop(state);
-        self.wake.notify_one();
+        self.wake.tell_one();
     }
 
     fn run(&self) {
