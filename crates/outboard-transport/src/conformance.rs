@@ -1,7 +1,7 @@
 //! What every transport owes its callers, as tests. [`conformance!`](crate::conformance!) makes one
 //! test of each function here:
 //!
-//! ```ignore
+//! ```text
 //! outboard_transport::conformance!(Tcp, "127.0.0.1:0");
 //! ```
 //!

@@ -22,8 +22,8 @@ macro_rules! for_each_code {
             OB0104 NoSocket "the server's Unix socket is not there";
             OB0105 SocketDenied "this user may not connect to the server's Unix socket";
             OB0106 NotOutboard "something else answers at the server's address";
-            OB0107 BadAddress "the server's address or list of devices cannot be understood";
-            OB0108 NoTransport "the transport that was asked for cannot be had";
+            OB0107 BadAddress "the server's address or list of devices is not valid";
+            OB0108 NoTransport "the requested transport is not available";
             OB0109 NoSharedMemory "no memory can be shared with the server";
             OB0110 ClientResources "the client's process lacks threads or descriptors";
             OB0111 UnknownHost "the server's name has no address";
@@ -31,7 +31,7 @@ macro_rules! for_each_code {
             // 02: what a server answers
             OB0201 ClientTooOld "the client is too old for the server";
             OB0202 ServerTooOld "the server is too old for the client";
-            OB0203 BadHello "the handshake was not understood, or took too long";
+            OB0203 BadHello "the server did not understand the handshake, or it took too long";
             OB0204 NoSession "the server does not know the session";
             OB0205 NoDevice "the server does not have the device, or none at all";
             OB0206 Busy "the server is at its limit";
@@ -48,23 +48,23 @@ macro_rules! for_each_code {
             OB0302 CannotListen "the server cannot listen at its address";
             OB0303 ServerStart "the server cannot start";
             OB0304 DriverUnusable "the driver library cannot be used";
-            OB0305 SandboxIncomplete "workers cannot be confined as asked for";
-            OB0306 ImageCacheUnusable "images cannot be kept";
-            OB0307 WorkerUser "workers cannot run as the user named";
-            OB0308 CgroupUnusable "workers cannot have control groups as asked for";
+            OB0305 SandboxIncomplete "the server cannot confine its workers as requested";
+            OB0306 ImageCacheUnusable "the server cannot keep images";
+            OB0307 WorkerUser "workers cannot run as the named user";
+            OB0308 CgroupUnusable "the server cannot give workers the requested control groups";
 
             // 04: who one is
-            OB0401 NotAuthenticated "the server does not accept who the client says it is";
+            OB0401 NotAuthenticated "the server does not accept the client's credentials";
             OB0402 TokenNotAccepted "the server does not accept the token";
-            OB0403 ServerNotTrusted "the server has not shown that it is the one that is meant";
-            OB0404 NothingToTrust "nothing is known by which the server could be recognised";
+            OB0403 ServerNotTrusted "the server has not proved that it is the expected one";
+            OB0404 NothingToTrust "the client has nothing by which to recognise the server";
             OB0405 NotEncrypted "one side encrypts and the other does not";
             OB0406 BadCredentials "the client's token, key or certificate cannot be read";
             OB0407 OpenToAll "the server would be open to everybody";
 
             // 05: limits and sharing
-            OB0501 OverLimit "the owner has as much as it may have";
-            OB0502 InQueue "the program would have to wait for its turn";
+            OB0501 OverLimit "the owner has reached a limit";
+            OB0502 InQueue "the program would have to wait in the queue";
 
             // 06: sessions
             OB0601 ConnectionLost "the connection to the server is lost";
@@ -81,14 +81,14 @@ macro_rules! for_each_code {
             OB0708 NoSuchContext "there is no context of this name";
 
             // 08: operation
-            OB0801 NotUpgraded "the server has not become another release, and goes on as it is";
+            OB0801 NotUpgraded "the upgrade failed, and the server continues as it is";
             OB0802 UpgradeLost "the server's new release does not serve";
 
             // 09: observation
-            OB0901 NoAdmin "no server's socket for administrators was found";
+            OB0901 NoAdmin "no server's administration socket was found";
             OB0902 AdminDenied "this user may not administer the server";
             OB0903 NoSuchSession "there is no such session";
-            OB0904 AdminFailed "the server's administration does not answer as it should";
+            OB0904 AdminFailed "the server's administration socket gave an unexpected answer";
             OB0905 MetricsPublic "other machines could read the server's metrics";
             OB0906 MetricsUnusable "the server cannot offer its metrics";
         }
