@@ -43,6 +43,10 @@ fn a_graph_that_is_changed_again_and_again_does_not_fill_the_servers_memory() {
 #[test]
 fn queued_copies_do_not_fill_a_stream_that_stands_still() {
     let server = Server::start_with(&[], &[("OUTBOARD_CPU_QUEUE", "700")]);
-    let said = Program::new("queued_copies").env("OUTBOARD_TRANSPORT", "tcp").through(&server);
-    assert!(said.status.success(), "{}\n{}{}", said.status, said.stdout, said.stderr);
+    for transport in ["tcp", "shm"] {
+        let said =
+            Program::new("queued_copies").env("OUTBOARD_TRANSPORT", transport).through(&server);
+        let (status, out, errors) = (said.status, said.stdout, said.stderr);
+        assert!(status.success(), "over {transport}: {status}\n{out}{errors}");
+    }
 }
