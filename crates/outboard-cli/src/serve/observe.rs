@@ -13,7 +13,7 @@ pub(crate) struct ObserveArgs {
     #[arg(long, value_name = "PATH|none")]
     admin: Option<PathBuf>,
     /// Where monitoring systems read metrics over HTTP (/metrics, /healthz, /readyz): a port of the
-    /// loopback interface, or ADDRESS[:PORT]. Nowhere without it.
+    /// loopback interface, or ADDRESS[:PORT]. Without it the server offers none.
     #[arg(long, value_name = "PORT|ADDR", value_parser = metrics_address)]
     metrics: Option<String>,
     /// Let other machines read the metrics, which tell owners' names.
