@@ -16,8 +16,8 @@ const CACHES: &str = "/var/cache/outboard";
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// How workers are confined: `on` uses what the system offers, `strict` refuses to serve without
-    /// all of it.
+    /// How workers are confined: `on` uses what the system offers, `strict` refuses to serve
+    /// without all of it.
     #[arg(long, default_value = "on", value_name = "on|strict|off")]
     pub(crate) sandbox: Mode,
     /// The user that workers run as, by name or number; needs a server that root starts. The user
