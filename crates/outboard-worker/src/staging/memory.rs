@@ -316,12 +316,12 @@ impl Pool {
 
     /// The program is about to destroy a stream.
     pub(crate) fn leave_stream(&self, table: &Table, stream: CUstream) {
+        let Some(line) = self.state().lines.remove(&(stream as usize)) else { return };
+        // This call waits if the stream is full, and the watcher needs the state meanwhile.
+        line.leave(table);
         let mut state = self.state();
         state.left.retain(|line| !line.has_left());
-        if let Some(line) = state.lines.remove(&(stream as usize)) {
-            line.leave(table);
-            state.left.push(line);
-        }
+        state.left.push(line);
     }
 
     /// Gives blocks back that nobody uses. A context is current.
