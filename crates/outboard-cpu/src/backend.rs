@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::memory::check_range;
 use crate::module::{self, Function};
 use crate::sched::Lane;
-use crate::work::{Condition, Stamp, Work};
+use crate::work::{Stamp, Work};
 
 impl Backend for Cpu {
     fn attach(&self, faults: &'static dyn Faults) {
@@ -254,13 +254,12 @@ impl Backend for Cpu {
         &'static self,
         ctx: ContextId,
         stream: StreamId,
-        DevicePtr(address): DevicePtr,
+        address: DevicePtr,
         value: u64,
         wide: bool,
         flags: u32,
     ) -> Result<()> {
-        let condition = Condition::new(flags).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let work = Work::Wait(self.word(address, value, wide)?, condition);
+        let work = self.wait_for_value(address, value, wide, flags)?;
         self.scheduler.submit(ctx, lane(ctx, stream), work, None).map(drop)
     }
 

@@ -7,7 +7,7 @@
 //! | `OUTBOARD_CPU_MEMORY` | bytes of memory of each device; K, M, G multiply by 1024 | half of the machine's, at most 16 GiB |
 //! | `OUTBOARD_CPU_DRIVER_VERSION` | the version that the driver says it has, such as 12040: functions that came later are not found | that of the interface |
 //! | `OUTBOARD_CPU_COMPILE_SECONDS` | the longest that compiling one program may take, 1 to 86,400 | 300 |
-//! | `OUTBOARD_CPU_QUEUE` | operations that a stream holds before a call that adds one waits, 16 to 65,536 | 65,536 |
+//! | `OUTBOARD_CPU_QUEUE` | calls that a stream holds before one that adds to them waits, 16 to 65,536 | 65,536 |
 //! | `OUTBOARD_CPU_CHECKPOINT` | 1: another process of the user may suspend this one (`cuCheckpointProcess*`) | off |
 //! | `OUTBOARD_LOG` | if set, faults of kernels and refused images are told on the standard error | off |
 //!

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Faults, Launch, ObjectId, Result, StreamId};
+use outboard_front::backend::{ContextId, DevicePtr, Faults, Launch, ObjectId, Result, StreamId};
 use outboard_simt::{Engine, EngineConfig};
 use parking_lot::Mutex;
 
@@ -25,7 +25,7 @@ use crate::sched::{Lane, Scheduler, Ticket};
 use crate::stream::Attributes;
 use crate::table::Table;
 use crate::vmm::{Mappings, Physical};
-use crate::work::Word;
+use crate::work::{Condition, Word, Work};
 
 /// The software device.
 pub struct Cpu {
@@ -210,6 +210,18 @@ impl Cpu {
         }
         check_range(self.engines()?, address, bytes)?;
         Ok(Word { address, value: if wide { value } else { value & 0xffff_ffff }, wide })
+    }
+
+    /// Work that waits for a word, with the flags of `cuStreamWaitValue32`.
+    pub(crate) fn wait_for_value(
+        &self,
+        DevicePtr(address): DevicePtr,
+        value: u64,
+        wide: bool,
+        flags: u32,
+    ) -> Result<Work> {
+        let condition = Condition::new(flags).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        Ok(Work::Wait(self.word(address, value, wide)?, condition))
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use outboard_abi::{CUlaunchAttributeID_enum as L, CUresult};
-use outboard_front::backend::{Backend, ContextId, MemoryOperation, Result, StreamId, Streams};
+use outboard_front::backend::{ContextId, MemoryOperation, Result, StreamId, Streams};
 use parking_lot::Mutex;
 
 use crate::cpu::{Cpu, lane};
@@ -95,20 +95,17 @@ impl Streams for Cpu {
         stream: StreamId,
         operations: &[MemoryOperation],
     ) -> Result<()> {
-        for operation in operations {
-            match *operation {
-                MemoryOperation::Wait { address, value, wide, flags } => {
-                    self.stream_wait_value(ctx, stream, address, value, wide, flags)?;
-                }
-                MemoryOperation::Write { address, value, wide, flags } => {
-                    self.stream_write_value(ctx, stream, address, value, wide, flags)?;
-                }
-                // Work of a stream is ordered, and all memory is coherent.
-                MemoryOperation::Flush | MemoryOperation::Barrier { .. } => {
-                    self.scheduler.submit(ctx, lane(ctx, stream), Work::Nothing, None)?;
-                }
+        let work = operations.iter().map(|operation| match *operation {
+            MemoryOperation::Wait { address, value, wide, flags } => {
+                self.wait_for_value(address, value, wide, flags)
             }
-        }
-        Ok(())
+            MemoryOperation::Write { address, value, wide, .. } => {
+                self.word(address.0, value, wide).map(Work::Write)
+            }
+            // Work of a stream is ordered, and all memory is coherent.
+            MemoryOperation::Flush | MemoryOperation::Barrier { .. } => Ok(Work::Nothing),
+        });
+        let batch = Work::Batch(work.collect::<Result<_>>()?);
+        self.scheduler.submit(ctx, lane(ctx, stream), batch, None).map(drop)
     }
 }

@@ -1,5 +1,6 @@
 //! What can be queued in a stream.
 
+use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -45,6 +46,8 @@ pub(crate) enum Work {
     Write(Word),
     /// Waits until the word in memory satisfies the condition.
     Wait(Word, Condition),
+    /// Operations on memory, one after the other.
+    Batch(VecDeque<Work>),
     Launch(Box<Grid>),
     /// Runs a graph.
     Replay(Box<Replay>),
@@ -86,13 +89,18 @@ impl Stamp {
 impl Work {
     /// Whether it takes no longer than handing it to another thread.
     pub(crate) fn is_instant(&self) -> bool {
-        matches!(self, Work::Nothing | Work::Stamp(_) | Work::Write(_) | Work::Wait(..))
+        match self {
+            Work::Nothing | Work::Stamp(_) | Work::Write(_) | Work::Wait(..) => true,
+            Work::Batch(operations) => operations.iter().all(Work::is_instant),
+            _ => false,
+        }
     }
 
     /// Whether it has no value to wait for any more.
     pub(crate) fn is_ready(&self) -> bool {
         match self {
             Work::Wait(word, condition) => condition.holds(word.load(), *word),
+            Work::Batch(operations) => operations.front().is_none_or(Work::is_ready),
             Work::Replay(replay) => replay.is_ready(),
             _ => true,
         }
@@ -122,6 +130,14 @@ impl Work {
             Work::Write(word) => word.store(),
             Work::Wait(..) if !self.is_ready() => return Progress::Waiting,
             Work::Wait(..) => fence(Ordering::SeqCst),
+            Work::Batch(operations) => {
+                while let Some(operation) = operations.front_mut() {
+                    match operation.run() {
+                        Progress::Done => _ = operations.pop_front(),
+                        other => return other,
+                    }
+                }
+            }
             Work::Launch(grid) => {
                 return grid.run().map_or_else(Progress::Failed, |()| Progress::Done);
             }
@@ -240,6 +256,27 @@ mod tests {
         assert!(Nor.holds(0xffff_ffff, word(0, true)));
         assert_eq!(Condition::new(0x4000_0000), Some(AtLeast));
         assert_eq!(Condition::new(17), None);
+    }
+
+    #[test]
+    fn a_batch_goes_on_where_it_waited() {
+        let memory = [0u32; 3].map(AtomicU32::new);
+        let word = |index: usize, value| {
+            let address = memory[index].as_ptr() as u64;
+            Word { address, value, wide: false }
+        };
+        let operations = [
+            Work::Write(word(0, 1)),
+            Work::Wait(word(1, 1), Condition::Equal),
+            Work::Write(word(2, 1)),
+        ];
+        let mut batch = Work::Batch(operations.into());
+        assert!(batch.is_ready() && matches!(batch.run(), Progress::Waiting) && !batch.is_ready());
+        assert_eq!(memory.each_ref().map(|word| word.load(Ordering::SeqCst)), [1, 0, 0]);
+        memory[0].store(7, Ordering::SeqCst);
+        memory[1].store(1, Ordering::SeqCst);
+        assert!(batch.is_ready() && matches!(batch.run(), Progress::Done));
+        assert_eq!(memory.each_ref().map(|word| word.load(Ordering::SeqCst)), [7, 1, 1]);
     }
 
     #[test]

@@ -154,8 +154,6 @@ pub struct Worker {
     entered: Option<Context>,
     /// The context of the command at hand.
     ctx: ContextId,
-    /// How many commands there have been.
-    commands: u64,
     /// Whether anything that came after it is at hand, too.
     more: bool,
     /// Whether what others are shown of the session is what the last command has left.
@@ -237,7 +235,6 @@ impl Worker {
             current: ContextId::NONE,
             entered: None,
             ctx: ContextId::NONE,
-            commands: 0,
             more: false,
             shown: false,
             replier: None,
@@ -336,7 +333,6 @@ impl Handler for Worker {
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {
         (self.ctx, self.more, self.shown) = (command.ctx, command.more, false);
-        self.commands = self.commands.wrapping_add(1);
         let class = self.classes.get(usize::from(command.op)).copied().unwrap_or(Class::Other);
         meter::page().command(class);
         if self.replier.is_none() {

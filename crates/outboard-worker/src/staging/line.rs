@@ -1,9 +1,8 @@
 //! The copies of one stream that are started when it has come to them, in their order.
 //!
-//! The driver has a caller wait whose stream holds about a thousand operations, so each of these
-//! copies takes as few as it can: the stream writes how far it has come, and waits until that many
-//! are done. A copy that lies directly behind another needs the wait only, as nothing else can hold
-//! up the stream between them.
+//! NVIDIA's driver has a caller wait whose stream holds 1,020 calls, so each of these copies is one
+//! call, of two operations: the stream writes how far it has come, and waits until that many are
+//! done.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,27 +27,17 @@ pub(super) struct Line {
     context: Handle<CUctx_st>,
     stream: Handle<CUstream_st>,
     flags: Piece,
-    last: Mutex<Last>,
+    /// The number of the last copy, from 1 on; 0 if there was none yet.
+    last: Mutex<u32>,
 }
 
 // SAFETY: a handle is a name; see `Handle`.
 unsafe impl Sync for Line {}
 
-/// The last copy of a line.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Last {
-    /// From 1 on; 0 if there was none yet.
-    number: u32,
-    /// The client's command that it came with, as the dispatcher counts commands.
-    command: u64,
-}
-
 /// A copy's place in a line.
 pub(super) struct Turn {
     line: Arc<Line>,
     number: u32,
-    /// It lies directly behind the copy before it.
-    follows: bool,
 }
 
 impl Line {
@@ -68,15 +57,13 @@ impl Line {
     /// Has the stream stand still, behind all that is in it, until the copy is done.
     pub(super) fn queue(self: &Arc<Line>, place: &Place<'_>) -> Result<Turn, CUresult> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = last.number.wrapping_add(1);
-        let follows = last.number != 0 && last.command.wrapping_add(1) == place.command;
+        let number = last.wrapping_add(1);
         let view = self.view();
         let come = Operation::Write(view.device_flag(COME_TO), number);
         let wait = Operation::WaitAtLeast(view.device_flag(DONE), number);
-        let operations: &[Operation] = if follows { &[wait] } else { &[come, wait] };
-        memops::queue(place.table, place.stream, operations)?;
-        *last = Last { number, command: place.command };
-        Ok(Turn { line: Arc::clone(self), number, follows })
+        memops::queue(place.table, place.stream, &[come, wait])?;
+        *last = number;
+        Ok(Turn { line: Arc::clone(self), number })
     }
 
     /// Whether the stream has passed all copies. Nobody queues another one meanwhile.
@@ -124,11 +111,7 @@ impl Line {
 impl Turn {
     /// Whether the stream has come to the copy.
     pub(super) fn has_come(&self) -> bool {
-        if self.follows {
-            is_at_least(self.line.flag(DONE), self.number.wrapping_sub(1))
-        } else {
-            is_at_least(self.line.flag(COME_TO), self.number)
-        }
+        is_at_least(self.line.flag(COME_TO), self.number)
     }
 
     /// Lets the stream go on.

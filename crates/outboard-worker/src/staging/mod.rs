@@ -52,8 +52,6 @@ pub(crate) struct Place<'a> {
     /// The client's name of the context.
     pub(crate) ctx: ContextId,
     pub(crate) watcher: &'a Arc<Watcher>,
-    /// The number of the client's command, as the dispatcher counts them.
-    pub(crate) command: u64,
 }
 
 /// Why a copy was not queued.
