@@ -137,6 +137,13 @@ impl Mapped {
         self.add(table, ctx, address, bytes, Pages::Of(memory.pinned(), offset)).map(drop)
     }
 
+    /// Bytes from an address on that the driver knows as one, if they are pages of this: it refuses
+    /// a copy of more.
+    pub(crate) fn registered_from(&self, address: u64) -> Option<u64> {
+        let (base, run) = self.runs.range(..=address).next_back()?;
+        (base + run.bytes).checked_sub(address).filter(|bytes| *bytes > 0)
+    }
+
     /// Whether an address lies in memory that is open.
     pub(crate) fn has(&self, address: u64) -> bool {
         self.check(address, 1).is_ok()

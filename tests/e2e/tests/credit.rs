@@ -64,7 +64,8 @@ fn what_one_session_keeps_another_one_gets() {
         skip!("sessions of the software device have memory of their own each");
     }
     let _turn = turn();
-    let (folder, server) = (Folder::create(), serve(&[]));
+    // A worker that gets ready would take memory of the device meanwhile.
+    let (folder, server) = (Folder::create(), serve(&["--warm", "0"]));
     let stop = folder.path("stop");
     let mut holder =
         Program::new("credit").arg("hold").arg(&stop).start_through_list(server.address());

@@ -3,9 +3,9 @@
 use outboard_abi::{CUmemorytype, CUresult, CUstream};
 use outboard_driver::call;
 use outboard_session::chunks::Cut;
-use outboard_wire::StreamId;
 use outboard_wire::messages::*;
 use outboard_wire::request::SEND;
+use outboard_wire::{StreamId, UnifiedPtr};
 
 use super::{Handle, Wait, Worker, current};
 use crate::answer::{Answer, Outcome};
@@ -52,7 +52,7 @@ impl Worker {
         let context = self.objects.context(self.ctx)?;
         let pool = self.pools.entry(self.ctx).or_insert_with(|| staging::Pool::new(&self.staging));
         let replier = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        let (ctx, watcher, command) = (self.ctx, &self.watcher, self.commands);
+        let (ctx, watcher) = (self.ctx, &self.watcher);
         Ok(staging::Place {
             table: self.table,
             context: current(&context),
@@ -61,7 +61,6 @@ impl Worker {
             replier,
             ctx,
             watcher,
-            command,
         })
     }
 
@@ -237,6 +236,72 @@ impl Worker {
         )?;
         Ok((slot, Handle::new(stream)))
     }
+
+    /// Queues a copy of bytes that follow each other, between memory of the device and of this
+    /// process: in parts, as the driver copies only what it knows as one.
+    fn copy_row(&self, stream: CUstream, to: UnifiedPtr, from: UnifiedPtr, bytes: u64) -> Outcome {
+        let side = |at: UnifiedPtr| {
+            let known = self.mapped.registered_from(at.0);
+            (known.is_some(), known.unwrap_or(u64::MAX))
+        };
+        let mut done = 0;
+        while done < bytes {
+            let (to, from) = (to.offset(done), from.offset(done));
+            let ((to_host, room), (from_host, there)) = (side(to), side(from));
+            let part = (bytes - done).min(room).min(there);
+            let len = part as usize;
+            match (to_host, from_host) {
+                (false, false) => {
+                    call!(self.table, cuMemcpyDtoDAsync_v2(to.0, from.0, len, stream))
+                }
+                (false, true) => {
+                    call!(
+                        self.table,
+                        cuMemcpyHtoDAsync_v2(to.0, from.host().pointer(), len, stream)
+                    )
+                }
+                (true, false) => {
+                    call!(
+                        self.table,
+                        cuMemcpyDtoHAsync_v2(to.host().pointer(), from.0, len, stream)
+                    )
+                }
+                (true, true) => call!(self.table, cuMemcpyAsync(to.0, from.0, len, stream)),
+            }?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Queues a copy of rows, all of which the driver knows as one on either side.
+    fn copy_rows(&self, stream: CUstream, m: &CopyOnDevice) -> Outcome {
+        let kind = |at: UnifiedPtr| {
+            if self.mapped.has(at.0) {
+                CUmemorytype::CU_MEMORYTYPE_HOST
+            } else {
+                CUmemorytype::CU_MEMORYTYPE_DEVICE
+            }
+        };
+        let copy = outboard_abi::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: kind(m.src),
+            srcHost: m.src.host().pointer(),
+            srcDevice: m.src.0,
+            srcArray: core::ptr::null_mut(),
+            srcPitch: m.src_pitch as usize,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: kind(m.dst),
+            dstHost: m.dst.host().pointer(),
+            dstDevice: m.dst.0,
+            dstArray: core::ptr::null_mut(),
+            dstPitch: m.dst_pitch as usize,
+            WidthInBytes: m.width as usize,
+            Height: m.height as usize,
+        };
+        call!(self.table, cuMemcpy2DAsync_v2(&raw const copy, stream))
+    }
 }
 
 impl CopyCommands for Worker {
@@ -294,53 +359,29 @@ impl CopyCommands for Worker {
         let stream = self.stream(m.stream)?;
         self.allocations.check_rows(m.dst.device(), m.width, m.height, m.dst_pitch)?;
         self.allocations.check_rows(m.src.device(), m.width, m.height, m.src_pitch)?;
-        let width = m.width as usize;
-        let on_host = (self.mapped.has(m.dst.0), self.mapped.has(m.src.0));
-        if on_host.0 != on_host.1 {
-            let direction = if on_host.1 { Direction::In } else { Direction::Out };
+        let (to_host, from_host) = (self.mapped.has(m.dst.0), self.mapped.has(m.src.0));
+        if to_host != from_host {
+            let direction = if from_host { Direction::In } else { Direction::Out };
             meter::page().moved(direction, Way::Mapped, m.width.saturating_mul(m.height));
         }
-        if m.height == 1 {
-            let (to, from) = (m.dst.0, m.src.0);
-            return match on_host {
-                (false, false) => call!(self.table, cuMemcpyDtoDAsync_v2(to, from, width, stream)),
-                (false, true) => call!(
-                    self.table,
-                    cuMemcpyHtoDAsync_v2(to, m.src.host().pointer(), width, stream)
-                ),
-                (true, false) => call!(
-                    self.table,
-                    cuMemcpyDtoHAsync_v2(m.dst.host().pointer(), from, width, stream)
-                ),
-                (true, true) => call!(self.table, cuMemcpyAsync(to, from, width, stream)),
-            };
+        // The driver copies from and to memory that it knows as one.
+        let is_one = |on_host: bool, at: UnifiedPtr, pitch: u64| {
+            let above = pitch.saturating_mul(m.height.saturating_sub(1));
+            let known = self.mapped.registered_from(at.0).filter(|_| on_host);
+            known.is_none_or(|known| above.saturating_add(m.width) <= known)
+        };
+        let whole = is_one(to_host, m.dst, m.dst_pitch) && is_one(from_host, m.src, m.src_pitch);
+        if m.height != 1 && whole {
+            return self.copy_rows(stream, &m);
         }
-        let kind = |on_host| {
-            if on_host {
-                CUmemorytype::CU_MEMORYTYPE_HOST
-            } else {
-                CUmemorytype::CU_MEMORYTYPE_DEVICE
-            }
-        };
-        let copy = outboard_abi::CUDA_MEMCPY2D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcMemoryType: kind(on_host.1),
-            srcHost: m.src.host().pointer(),
-            srcDevice: m.src.0,
-            srcArray: core::ptr::null_mut(),
-            srcPitch: m.src_pitch as usize,
-            dstXInBytes: 0,
-            dstY: 0,
-            dstMemoryType: kind(on_host.0),
-            dstHost: m.dst.host().pointer(),
-            dstDevice: m.dst.0,
-            dstArray: core::ptr::null_mut(),
-            dstPitch: m.dst_pitch as usize,
-            WidthInBytes: m.width as usize,
-            Height: m.height as usize,
-        };
-        call!(self.table, cuMemcpy2DAsync_v2(&raw const copy, stream))
+        if m.height > 1 && m.dst_pitch.min(m.src_pitch) < m.width {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        for row in 0..m.height {
+            let (dst, src) = (m.dst.offset(row * m.dst_pitch), m.src.offset(row * m.src_pitch));
+            self.copy_row(stream, dst, src, m.width)?;
+        }
+        Ok(())
     }
 
     fn fill(&mut self, m: Fill) -> Outcome {

@@ -9,6 +9,8 @@ fn pages_are_shared_by_ranges_and_nothing_else_can_be_named() {
     assert_eq!(mapped.missing(&(0xf000..0x14000)), [0xf000..0x10000, 0x12000..0x14000]);
     assert_eq!(mapped.missing(&(0x10000..0x11000)), []);
     assert_eq!(mapped.missing(&(0x11000..0x13000)), std::slice::from_ref(&(0x12000..0x13000)));
+    assert_eq!(mapped.registered_from(0x10800), Some(0x1800));
+    assert_eq!([0xffff, 0x12000].map(|address| mapped.registered_from(address)), [None; 2]);
     assert!(mapped.check(0x10800, 0x1000).is_ok());
     for (address, bytes) in
         [(0x10800, 0x1001), (0x10700, 1), (0x11800, 1), (0x10fff, usize::MAX), (0, 1)]
