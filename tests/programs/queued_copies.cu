@@ -192,6 +192,46 @@ static void behind_a_stream_that_stands_still(size_t bytes, int count) {
     CHECK(cudaFree(gate));
 }
 
+// Streams that stood still go on at once, each with more copies than there is staging memory for all.
+static void several_that_stood_still(size_t bytes, int count, int many, cudaMemcpyKind first) {
+    std::vector<cudaStream_t> streams(many);
+    cudaStream_t opens;
+    CHECK(cudaStreamCreateWithFlags(&opens, cudaStreamNonBlocking));
+    unsigned *gate;
+    char *device, *host = host_memory(bytes * count), *back = host_memory(bytes * count);
+    CHECK(cudaMalloc(&gate, 4));
+    CHECK(cudaMemset(gate, 0, 4));
+    CHECK(cudaMalloc(&device, bytes * count));
+    unsigned *words = (unsigned *)host;
+    for (size_t word = 0; word < bytes * count / 4; word++) words[word] = (unsigned)word;
+    CHECK(cudaMemset(device, 0, bytes * count));
+    if (first == cudaMemcpyDeviceToHost) CHECK(cudaMemcpy(device, host, bytes * count, cudaMemcpyHostToDevice));
+    CHECK(cudaDeviceSynchronize());
+    for (cudaStream_t &stream : streams) {
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK_DRIVER(DRIVER(cuStreamWaitValue32)((CUstream)stream, (CUdeviceptr)gate, 1, CU_STREAM_WAIT_VALUE_EQ));
+    }
+    for (int i = 0; i < count; i++) {
+        cudaStream_t stream = streams[i % many];
+        char *there = device + i * bytes;
+        if (first == cudaMemcpyHostToDevice) {
+            CHECK(cudaMemcpyAsync(there, host + i * bytes, bytes, cudaMemcpyHostToDevice, stream));
+        } else {
+            CHECK(cudaMemcpyAsync(back + i * bytes, there, bytes, cudaMemcpyDeviceToHost, stream));
+        }
+    }
+    CHECK_DRIVER(DRIVER(cuStreamWriteValue32)((CUstream)opens, (CUdeviceptr)gate, 1, 0));
+    for (cudaStream_t stream : streams) CHECK(cudaStreamSynchronize(stream));
+    if (first == cudaMemcpyHostToDevice) CHECK(cudaMemcpy(back, device, bytes * count, cudaMemcpyDeviceToHost));
+    expect(back, bytes * count, 0, "copies of several streams that stood still");
+    for (cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaStreamDestroy(opens));
+    free_host(host, bytes * count);
+    free_host(back, bytes * count);
+    CHECK(cudaFree(device));
+    CHECK(cudaFree(gate));
+}
+
 // The program may destroy a stream that stands still: its copies are made all the same, and those of
 // the next stream, which may get its handle, too.
 static void destroyed_while_they_stand_still(size_t bytes, int count, int streams) {
@@ -238,6 +278,10 @@ int main(int argc, char **argv) {
         if (only == 0 || only == 5) behind_a_stream_that_stands_still(32 * MIB, 8);
         if (only == 0 || only == 6) behind_a_stream_that_stands_still(MIB, 200);
         if (only == 0 || only == 7) destroyed_while_they_stand_still(MIB, 100, 3);
+        for (cudaMemcpyKind first : {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost}) {
+            if (only == 0 || only == 8) several_that_stood_still(16 * MIB, 12, 4, first);
+            if (only == 0 || only == 9) several_that_stood_still(2 * MIB, 48, 6, first);
+        }
     }
     printf("queued copies are as they should be\n");
     return 0;

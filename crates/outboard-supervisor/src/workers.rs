@@ -58,6 +58,11 @@ pub(super) enum Ended {
     Unseen,
 }
 
+/// Hardware queues of a device that NVIDIA's driver spreads streams over, by its own variable: the
+/// most there are, and not eight. Of two streams in one queue, one that stands still stops the
+/// other, though it may wait for that one; and the worker has streams beside the program's.
+const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+
 impl Ended {
     pub(super) fn is_success(&self) -> bool {
         matches!(self, Ended::With(status) if status.success()) || matches!(self, Ended::Unseen)
@@ -105,6 +110,7 @@ impl Worker {
         }
         command
             .args(&order.command.args)
+            .env(QUEUES.0, std::env::var_os(QUEUES.0).unwrap_or_else(|| QUEUES.1.into()))
             .env(logs::FORMAT_VARIABLE, order.log_format.name())
             .envs(order.command.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(theirs))
