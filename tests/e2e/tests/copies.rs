@@ -38,8 +38,8 @@ fn a_graph_that_is_changed_again_and_again_does_not_fill_the_servers_memory() {
     assert!(used < 300, "the worker has {used} MiB in memory");
 }
 
-/// Where a stream that stands still takes 1,020 calls before the caller waits, as NVIDIA's driver has
-/// it, copies queued in it hold up no other stream.
+/// Where a stream that stands still takes 1,020 calls before the caller waits, as NVIDIA's driver
+/// has it, copies queued in it hold up no other stream.
 #[test]
 fn queued_copies_do_not_fill_a_stream_that_stands_still() {
     let server = Server::start_with(&[], &[("OUTBOARD_CPU_QUEUE", "1020")]);

@@ -11,8 +11,8 @@ pub type Stream = (ContextId, StreamId);
 
 /// Bytes that the copies of one stream may have at once: those of four large ones.
 const MOST_BYTES: usize = 66 << 20;
-/// Operations that a stream may hold for them. NVIDIA's driver has its caller wait at 1,020 calls, and
-/// copies on lanes may have some of those.
+/// Operations that a stream may hold for them. NVIDIA's driver has its caller wait at 1,020 calls,
+/// and copies on lanes may have some of those.
 const MOST_OPERATIONS: usize = 272;
 
 /// The account.
