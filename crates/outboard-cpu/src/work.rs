@@ -89,11 +89,10 @@ impl Stamp {
 impl Work {
     /// Whether it takes no longer than handing it to another thread.
     pub(crate) fn is_instant(&self) -> bool {
-        match self {
-            Work::Nothing | Work::Stamp(_) | Work::Write(_) | Work::Wait(..) => true,
-            Work::Batch(operations) => operations.iter().all(Work::is_instant),
-            _ => false,
-        }
+        matches!(
+            self,
+            Work::Nothing | Work::Stamp(_) | Work::Write(_) | Work::Wait(..) | Work::Batch(_)
+        )
     }
 
     /// Whether it has no value to wait for any more.

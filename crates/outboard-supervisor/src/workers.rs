@@ -20,6 +20,11 @@ use crate::cgroup::Member;
 use crate::logs;
 use outboard_control::messages::{self, ToSupervisor, ToWorker};
 
+/// Hardware queues of a device that NVIDIA's driver spreads streams over, by its own variable: the
+/// most there are, and not eight. Of two streams in one queue, one that stands still stops the
+/// other, though it may wait for that one; and the worker has streams beside the program's.
+const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+
 /// A worker may be behind with its messages for so long, ...
 const DELIVERY: Duration = Duration::from_secs(10);
 /// ... and is tried again after this.
@@ -57,11 +62,6 @@ pub(super) enum Ended {
     /// Only whoever started it was told.
     Unseen,
 }
-
-/// Hardware queues of a device that NVIDIA's driver spreads streams over, by its own variable: the
-/// most there are, and not eight. Of two streams in one queue, one that stands still stops the
-/// other, though it may wait for that one; and the worker has streams beside the program's.
-const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
 
 impl Ended {
     pub(super) fn is_success(&self) -> bool {
@@ -108,9 +108,11 @@ impl Worker {
         for variable in OWN_VARIABLES {
             command.env_remove(variable);
         }
+        if std::env::var_os(QUEUES.0).is_none() {
+            command.env(QUEUES.0, QUEUES.1);
+        }
         command
             .args(&order.command.args)
-            .env(QUEUES.0, std::env::var_os(QUEUES.0).unwrap_or_else(|| QUEUES.1.into()))
             .env(logs::FORMAT_VARIABLE, order.log_format.name())
             .envs(order.command.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(theirs))

@@ -365,13 +365,12 @@ impl CopyCommands for Worker {
             meter::page().moved(direction, Way::Mapped, m.width.saturating_mul(m.height));
         }
         // The driver copies from and to memory that it knows as one.
-        let is_one = |on_host: bool, at: UnifiedPtr, pitch: u64| {
+        let is_one = |at: UnifiedPtr, pitch: u64| {
             let above = pitch.saturating_mul(m.height.saturating_sub(1));
-            let known = self.mapped.registered_from(at.0).filter(|_| on_host);
+            let known = self.mapped.registered_from(at.0);
             known.is_none_or(|known| above.saturating_add(m.width) <= known)
         };
-        let whole = is_one(to_host, m.dst, m.dst_pitch) && is_one(from_host, m.src, m.src_pitch);
-        if m.height != 1 && whole {
+        if m.height != 1 && is_one(m.dst, m.dst_pitch) && is_one(m.src, m.src_pitch) {
             return self.copy_rows(stream, &m);
         }
         if m.height > 1 && m.dst_pitch.min(m.src_pitch) < m.width {
