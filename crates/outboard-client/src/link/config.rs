@@ -58,7 +58,7 @@ impl Default for Config {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = SpinLimits::default();
         Config {
-            copy_threads: (processors / 2).saturating_sub(1).clamp(1, 5),
+            copy_threads: (processors / 2).saturating_sub(1).clamp(1, 7),
             spin: spin.least,
             most_spin: spin.most,
             lane_spin: spin.lane(),

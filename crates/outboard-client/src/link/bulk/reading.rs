@@ -15,8 +15,8 @@ use super::downloads::{Early, Room};
 use super::lane::{Body, Lane};
 use super::lanes::begin;
 
-/// When a download of more bytes has come, the worker is told at once, so that it has its memory
-/// back.
+/// When the last download under way has come and had more bytes, the worker is told at once, so
+/// that it has its memory back. While others come, each lane tells it every so often.
 const LARGE: u64 = 512 << 10;
 
 /// The worker has these frames.
@@ -92,6 +92,7 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
                 bulk.set_eager(&table);
                 table.take_measured()
             };
+            large &= !bulk.eager.load(Ordering::Relaxed);
             bulk.changed.tell_all();
             if bulk.learn(&measured) {
                 begin(shared);
