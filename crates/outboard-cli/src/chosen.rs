@@ -16,8 +16,8 @@ const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 #[group(skip)]
 pub(crate) struct Args {
     /// The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an
-    /// index all devices of a server. Without it OUTBOARD_SERVER, or the configuration, or this
-    /// machine.
+    /// index all devices of a server. Ranges stand for several, gpu[1-4]/0-3; @FILE reads the list
+    /// from a file. Without this flag OUTBOARD_SERVER, or the configuration, or this machine.
     #[arg(long, conflicts_with = "local_cpu")]
     server: Option<Targets>,
     #[command(flatten)]

@@ -56,7 +56,7 @@ enum Action {
 struct Add {
     /// What to call it.
     name: String,
-    /// The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…
+    /// The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],… or @FILE
     #[arg(long)]
     server: Targets,
     #[command(flatten)]

@@ -47,8 +47,7 @@ pub(crate) fn server(given: Option<Target>) -> Result<Target, Failure> {
 }
 
 fn bad_address(error: &TargetError) -> Failure {
-    let help =
-        "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],… or unix:PATH";
+    let help = "`outboard config show` says where it was set; write HOST[:PORT][/INDEX],…, unix:PATH or @FILE";
     Failure::new(
         Code::BadAddress,
         format!("{VARIABLE} names no server that can be used: {error}"),

@@ -1,5 +1,7 @@
 //! Which servers and which of their devices a program is to use, as people write it.
 
+mod hosts;
+
 use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
@@ -19,9 +21,10 @@ pub struct Target {
     pub devices: Vec<u32>,
 }
 
-/// The servers of a program: `HOST[:PORT][/INDEX],…` or `unix:PATH[/INDEX],…`. Each entry picks one
-/// device, and the program sees them in order; an entry without an index means all devices of the
-/// server.
+/// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…` or `@FILE`. Each entry
+/// picks one device, and the program sees them in order; an entry without an index means all
+/// devices of the server. HOST and INDEX can be ranges, `gpu[1-4]/0-3`; a file has such lists in
+/// its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Targets {
     servers: Vec<Target>,
@@ -54,6 +57,27 @@ pub enum TargetError {
     /// The same device is there twice, or a device beside all devices.
     #[error("the list of servers `{0}` names a device twice")]
     Twice(String),
+    /// Brackets do not hold ranges of numbers.
+    #[error(
+        "`{range}` in `{entry}` is not a range of numbers; write gpu[1-4], gpu[1,3-4] or gpu1/0-3"
+    )]
+    Range {
+        /// The entry.
+        entry: String,
+        /// What stands there instead.
+        range: String,
+    },
+    /// Ranges stand for more entries than any program can use.
+    #[error("`{0}` stands for more than 4096 devices; name fewer")]
+    TooLong(String),
+    /// A file of servers cannot be used.
+    #[error("the file of servers `{path}` cannot be used: {why}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why not.
+        why: String,
+    },
     /// There are more servers than a program can have.
     #[error(
         "the list names more than {MAX_SERVERS} servers; a program can use the devices of so many"
@@ -112,11 +136,8 @@ impl FromStr for Targets {
 
     fn from_str(text: &str) -> Result<Targets, TargetError> {
         let mut targets = Targets { servers: Vec::new(), entries: Vec::new() };
-        for entry in text.split(',').map(str::trim) {
-            if entry.is_empty() {
-                return Err(TargetError::Empty(text.to_owned()));
-            }
-            let (address, index) = parts(entry)?;
+        for entry in hosts::entries(text)? {
+            let (address, index) = parts(&entry)?;
             let place = targets.servers.iter().position(|server| server.address == address);
             match (place, index) {
                 (None, index) => {
@@ -239,6 +260,11 @@ mod tests {
             ("gpu1/1,gpu1:9470/0", vec![("gpu1:9470", vec![1, 0])], vec![0, 0]),
             ("gpu1,gpu2", vec![("gpu1:9470", vec![]), ("gpu2:9470", vec![])], vec![0, 1]),
             (
+                "gpu[1-2]:80/0-1",
+                vec![("gpu1:80", vec![0, 1]), ("gpu2:80", vec![0, 1])],
+                vec![0, 0, 1, 1],
+            ),
+            (
                 "gpu1/0,gpu2/0,gpu1/1",
                 vec![("gpu1:9470", vec![0, 1]), ("gpu2:9470", vec![0])],
                 vec![0, 1, 0],
@@ -265,6 +291,8 @@ mod tests {
         for (text, reason) in [
             ("", "empty entry"),
             ("gpu1,", "empty entry"),
+            ("gpu[1-2],gpu2/0", "twice"),
+            ("gpu[2-1]", "not a range"),
             ("gpu1/x", "not a device index"),
             ("gpu1/-1", "not a device index"),
             ("gpu1/", "not a device index"),

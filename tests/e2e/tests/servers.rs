@@ -50,6 +50,21 @@ fn four_servers_work() {
     works_over("tcp", 4, "1");
 }
 
+/// Two devices of each of two servers, by ranges in a file, which `outboard run` writes out.
+#[test]
+fn a_file_of_servers_works() {
+    let (first, second) = (server("2"), server("2"));
+    let folder = Folder::create();
+    let devices = if Driver::chosen() == Driver::Cpu { "0-1" } else { "[0]" };
+    let text = format!("{}/{devices}\n# and\n{}/{devices}\n", first.address(), second.address());
+    let file = format!("@{}", folder.write("servers", &text));
+    Program::new("servers").arg("2").through_list(&file).expect_success("a file of servers");
+    let said = outboard(&["env", "--server", &file]);
+    let shown = String::from_utf8_lossy(&said.stdout);
+    let wanted = format!("{}/0,", first.address());
+    assert!(said.status.success() && shown.contains(&wanted) && !shown.contains('@'), "{said:?}");
+}
+
 #[test]
 fn a_server_that_is_lost_takes_its_devices_along_and_no_others() {
     let (first, second) = (server("1"), server("1"));

@@ -42,7 +42,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "server",
         variable: VARIABLE,
-        meaning: "The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…",
+        meaning: "The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],… or @FILE",
         is_of_a_server: true,
         check: |text| text.parse::<Targets>().map(drop).map_err(|error| error.to_string()),
     },
