@@ -43,7 +43,9 @@ impl Session {
         let mut awaited = Awaited(VecDeque::new());
         for piece in pieces(sizes.bytes, extent.width) {
             let (from, bytes) = (piece.start, piece.end - piece.start);
-            let chunk = chunk_of_rows(self.link().chunk(Direction::Down, bytes), extent.width);
+            let is_asynchronous = copy.mode == CopyMode::Pinned;
+            let chunk = self.link().chunk(Direction::Down, bytes, is_asynchronous);
+            let chunk = chunk_of_rows(chunk, extent.width);
             let (place, host) = (copy.place().at(from), copy.host_range(sizes, from, bytes));
             if copy.mode == CopyMode::Pinned {
                 // SAFETY: by the contract above.

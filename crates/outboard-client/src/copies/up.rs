@@ -67,7 +67,9 @@ impl Session {
                 continue;
             }
             let (from, bytes) = (piece.start, piece.end - piece.start);
-            let chunk = chunk_of_rows(self.link().chunk(Direction::Up, bytes), copy.extent.width);
+            let is_asynchronous = copy.mode == CopyMode::Pinned;
+            let chunk = self.link().chunk(Direction::Up, bytes, is_asynchronous);
+            let chunk = chunk_of_rows(chunk, copy.extent.width);
             let (place, host) = (copy.place().at(from), copy.host_range(sizes, from, bytes));
             let upload = self.link().upload(bytes, chunk)?;
             is_queued |= upload.is_none();

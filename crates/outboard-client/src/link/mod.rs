@@ -314,8 +314,8 @@ impl Link {
     }
 
     /// A chunk size for a transfer of `len` bytes, by what earlier ones have shown of the link.
-    pub fn chunk(&self, direction: bulk::Direction, len: u64) -> u32 {
-        bulk::chunk(&self.shared, direction, len)
+    pub fn chunk(&self, direction: bulk::Direction, len: u64, is_queued: bool) -> u32 {
+        bulk::chunk(&self.shared, direction, len, is_queued)
     }
 
     /// Takes a part of the memory that the worker shares for a transfer of `len` bytes; waits while

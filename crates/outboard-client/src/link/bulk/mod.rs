@@ -189,9 +189,24 @@ pub enum Direction {
     Down,
 }
 
-/// A chunk size for a transfer of `len` bytes, by what others have shown.
-pub(super) fn chunk(shared: &Shared, direction: Direction, len: u64) -> u32 {
-    lock(&shared.bulk.tuners[direction as usize]).chunk(len)
+/// A chunk size for a transfer of `len` bytes, by what others have shown. A transfer that
+/// `is_queued` may be one of many that overlap.
+pub(super) fn chunk(shared: &Shared, direction: Direction, len: u64, is_queued: bool) -> u32 {
+    let tuned = lock(&shared.bulk.tuners[direction as usize]).chunk(len);
+    if is_queued && lock(&shared.bulk.table).is_busy(direction) {
+        tuned.max(overlapping_chunk(len))
+    } else {
+        tuned
+    }
+}
+
+/// The smallest chunk size for a transfer of `len` bytes while others go the same way, in bytes:
+/// the lanes are busy with those, so that its own parts need not overlap, and each chunk costs both
+/// sides time. Long transfers keep the size that was found best for them.
+fn overlapping_chunk(len: u64) -> u32 {
+    const ONE_CHUNK: u64 = 1 << 20;
+    const LONG: u64 = 8 << 20;
+    if len <= LONG { len.next_power_of_two().min(ONE_CHUNK) as u32 } else { 0 }
 }
 
 /// Begins to open the lanes, if that has not begun.
@@ -300,5 +315,23 @@ pub(super) fn cut(len: u64, chunk: u32) -> Result<Cut, LinkError> {
         Ok(cut) if !cut.is_empty() => Ok(cut),
         Ok(_) => Err(LinkError::Transfer(ChunkError::Cut { len, chunk })),
         Err(error) => Err(LinkError::Transfer(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_transfers_that_overlap_are_one_chunk() {
+        for (len, chunk) in [
+            (100 << 10, 128 << 10),
+            (256 << 10, 256 << 10),
+            (1 << 20, 1 << 20),
+            (8 << 20, 1 << 20),
+            ((8 << 20) + 1, 0),
+        ] {
+            assert_eq!(overlapping_chunk(len), chunk, "{len}");
+        }
     }
 }

@@ -105,6 +105,14 @@ impl Table {
         self.lost
     }
 
+    /// Whether a transfer that goes this way is under way.
+    pub(super) fn is_busy(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Up => !self.uploads.is_empty(),
+            Direction::Down => self.downloads.is_any(),
+        }
+    }
+
     fn next_number(&mut self) -> u64 {
         self.last += 1;
         self.last

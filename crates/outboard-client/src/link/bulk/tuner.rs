@@ -80,8 +80,11 @@ impl Tuner {
         let Some(size) = chunk.checked_ilog2().and_then(|log| log.checked_sub(SMALLEST)) else {
             return;
         };
-        // Boxes come in chunks of whole rows: they say nothing about any of the sizes.
-        if size as usize >= SIZES || !chunk.is_power_of_two() || time.is_zero() {
+        // Boxes come in chunks of whole rows, and queued transfers in larger ones: they say nothing
+        // about any of the sizes.
+        let (first, last) = sizes(len);
+        let is_tried = chunk.is_power_of_two() && (first..=last).contains(&(size as usize));
+        if !is_tried || time.is_zero() {
             return;
         }
         let class = &mut self.classes[class(len)];
@@ -161,6 +164,18 @@ mod tests {
                 left -= 1;
             }
             prop_assert!(of(settled) <= best * 1.2, "{} instead of {}", of(settled), best);
+        }
+
+        /// Chunks of queued transfers, which are no size that is tried, do not move the choice.
+        #[test]
+        fn other_sizes_are_ignored(len in 1u64..(4 << 20)) {
+            let mut tuner = Tuner::default();
+            let before = tuner.chunk(len);
+            let other = 1 << (SMALLEST as usize + sizes(len).1 + 1);
+            for _ in 0..2 * TRIALS {
+                tuner.took(len, other, Duration::from_nanos(1));
+            }
+            prop_assert_eq!(tuner.chunk(len), before);
         }
 
         #[test]

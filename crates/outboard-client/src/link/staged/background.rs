@@ -141,6 +141,9 @@ impl Background<'_> {
             if task.copying.has_ended() {
                 task.end(&self.staged.areas);
             } else {
+                if task.copying.direction() == Direction::Up {
+                    task.copying.call(&self.staged.crew);
+                }
                 self.staged.runner.add(task);
             }
         }

@@ -267,6 +267,11 @@ impl Copying {
         self.stop();
     }
 
+    /// Which way it goes.
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
+    }
+
     /// What it is a copy over.
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared

@@ -142,3 +142,18 @@ fn a_transfer_that_is_queued_takes_no_staging_memory() {
     assert!(!table.is_stuck());
     assert!(table.open_upload(cut, &Arc::default(), &Arc::default()).is_some());
 }
+
+#[test]
+fn a_direction_is_busy_while_a_transfer_goes_that_way() {
+    let mut table = Table::default();
+    let busy = |table: &Table| [Direction::Up, Direction::Down].map(|way| table.is_busy(way));
+    assert_eq!(busy(&table), [false, false]);
+    let (up, _) = upload(&mut table, 1);
+    assert_eq!(busy(&table), [true, false]);
+    let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
+    let to = Place::from(std::ptr::null_mut::<u8>());
+    table.open_download(cut, to, Vec::new(), &Arc::default());
+    table.next_job(None).map(|job| table.job_written(&job, true));
+    assert!(!table.uploads.contains_key(&up));
+    assert_eq!(busy(&table), [false, true]);
+}
