@@ -1,8 +1,9 @@
 //! Log lines that strangers can cause: a few of each kind are written, and then how many were not.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Lines of one kind that come at once, ...
 const BURST: u32 = 20;
@@ -38,7 +39,7 @@ impl Sparing {
     }
 
     fn admits_at(&self, kind: &'static str, now: Instant) -> Option<LeftOut> {
-        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.0.lock();
         let kind = kinds.entry(kind).or_insert(Kind { may: BURST, at: now, left_out: 0 });
         kind.refill(now);
         if kind.may == 0 {
@@ -52,7 +53,7 @@ impl Sparing {
     /// Kinds of which lines were left out, and how many, where nothing was written since. They
     /// count as told.
     pub(crate) fn left_out(&self) -> Vec<(&'static str, u64)> {
-        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.0.lock();
         kinds.iter_mut().filter_map(|(name, kind)| Some((*name, kind.take()?))).collect()
     }
 }

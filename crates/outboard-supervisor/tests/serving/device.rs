@@ -2,12 +2,13 @@
 //! would.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
-use std::sync::{Arc, Condvar, Mutex};
 
 use outboard_session::chunks::Cut;
 use outboard_wire::Reader;
 use outboard_worker::{Bulk, Command, Replier, Sink};
+use parking_lot::{Condvar, Mutex};
 
 /// Announces an upload: number, length, chunk size, how.
 pub(crate) const UPLOAD: u16 = 20;
@@ -105,7 +106,7 @@ unsafe impl Sink for Slots {
     }
 
     fn filled(&self, index: u32) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.filled[index as usize] = true;
         self.advance(&mut state);
     }
@@ -134,7 +135,7 @@ impl Device {
             }
             RELEASE => {
                 for slots in self.uploads.values() {
-                    let mut state = slots.state.lock().unwrap();
+                    let mut state = slots.state.lock();
                     state.held = false;
                     slots.advance(&mut state);
                 }
@@ -144,8 +145,8 @@ impl Device {
                 let (seq, replier) = (command.seq, replier.clone());
                 std::thread::spawn(move || {
                     let complete = |state: &mut State| state.emptied < slots.cut.count();
-                    let state =
-                        slots.complete.wait_while(slots.state.lock().unwrap(), complete).unwrap();
+                    let mut state = slots.state.lock();
+                    slots.complete.wait_while(&mut state, complete);
                     let sum = checksum(&state.result);
                     replier.reply(seq, 0, |writer| writer.u64(sum)).unwrap();
                 });

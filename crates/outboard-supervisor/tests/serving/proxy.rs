@@ -3,8 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 /// Stands between clients and a server until it is dropped.
 pub(crate) struct Proxy {
@@ -41,7 +43,7 @@ impl Inner {
     }
 
     fn forget(&self, number: u64) {
-        self.live.lock().expect("no thread panics with it").retain(|(other, ..)| *other != number);
+        self.live.lock().retain(|(other, ..)| *other != number);
     }
 
     /// Carries bytes one way, until there are no more or the connection's time has come.
@@ -73,7 +75,7 @@ impl Inner {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor can be had");
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
-        let mut live = self.live.lock().expect("no thread panics with it");
+        let mut live = self.live.lock();
         if self.silent.load(Ordering::Relaxed) {
             drop_all(&client, true);
             drop_all(&server, true);
@@ -136,7 +138,7 @@ impl Proxy {
 
     /// Cuts connections: all, or one chosen by the number. How many.
     pub(crate) fn cut(&self, which: Option<u64>) -> usize {
-        let live = self.inner.live.lock().expect("no thread panics with it");
+        let live = self.inner.live.lock();
         let chosen = which.map(|which| which as usize % live.len().max(1));
         let mut cut = 0;
         for (index, (_, client, server)) in live.iter().enumerate() {
@@ -157,7 +159,7 @@ impl Proxy {
     /// Whether the network is gone: nothing that is sent to the proxy arrives, so that nobody hears
     /// anything, not even that.
     pub(crate) fn silence(&self, silent: bool) {
-        let live = self.inner.live.lock().expect("no thread panics with it");
+        let live = self.inner.live.lock();
         self.inner.silent.store(silent, Ordering::Relaxed);
         drop_all(&self.inner.listener, silent);
         for (_, client, server) in live.iter() {
