@@ -120,6 +120,29 @@ fn the_supervisor_has_no_driver() {
     }
 }
 
+/// In a forked child the locks of `parking_lot` may sleep for ever, and NVML works there (decision
+/// 40).
+#[test]
+fn what_nvml_uses_has_no_table_of_threads() {
+    const USED: &[&str] = &[
+        "crates/outboard-transport/",
+        "crates/outboard-libnvml/",
+        "crates/outboard-client/src/link/",
+        "crates/outboard-client/src/query.rs",
+        "crates/outboard-client/src/session/open.rs",
+    ];
+    let used = |path: &PathBuf| {
+        let path = path.strip_prefix(root()).expect("it is in the repository");
+        USED.iter().any(|used| path.starts_with(used))
+    };
+    let found: Vec<PathBuf> = files(&[".rs", ".toml"]).into_iter().filter(used).collect();
+    assert!(found.len() > 50, "they have files");
+    for path in found {
+        let text = fs::read_to_string(&path).expect("it can be read");
+        assert!(!text.contains("parking_lot"), "{} uses parking_lot", path.display());
+    }
+}
+
 #[test]
 fn crates_share_lints_and_licence() {
     for package in LAYERS {

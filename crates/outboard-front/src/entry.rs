@@ -1,10 +1,12 @@
 //! The border between C and Rust.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
 
 use crate::backend::Result;
+use crate::parts::state::FORKED;
 use crate::process::Front;
 use crate::{logs, profile};
 
@@ -16,7 +18,7 @@ pub fn enter(front: &Front, symbol: usize, body: impl FnOnce() -> Result<()>) ->
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CUresult::CUDA_ERROR_UNKNOWN));
     let result = outcome.err().unwrap_or(CUresult::CUDA_SUCCESS);
     if result != CUresult::CUDA_SUCCESS {
-        logs::failed(&front.logs, symbol, result);
+        logs::failed(&front.logs, symbol, result, FORKED.load(Ordering::Relaxed));
     } else {
         logs::succeeded();
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use outboard_abi::{CUlogLevel, CUresult};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::errors;
 use crate::generated::symbols::{SYMBOLS, why_not};
@@ -146,8 +146,14 @@ pub(crate) fn succeeded() {
     }
 }
 
+/// Locks; in a forked child only without waiting, since who has the lock or waits for it may be a
+/// thread of the parent's (docs/decisions/0040-locks.md).
+fn lock<T>(mutex: &Mutex<T>, forked: bool) -> Option<MutexGuard<'_, T>> {
+    if forked { mutex.try_lock() } else { Some(mutex.lock()) }
+}
+
 /// Notes that `SYMBOLS[symbol]` failed.
-pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult) {
+pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult, forked: bool) {
     let reason = take_reason();
     // An answer to a question, asked again and again.
     if error == CUresult::CUDA_ERROR_NOT_READY {
@@ -155,9 +161,9 @@ pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult) {
     }
     let message = Message { symbol, error, reason, at: SystemTime::now() };
     if logs.listening.load(Ordering::Relaxed) > 0 {
-        tell(logs, &message);
+        tell(logs, &message, forked);
     }
-    let mut log = logs.log.lock();
+    let Some(mut log) = lock(&logs.log, forked) else { return };
     log.bytes += message.size();
     log.messages.push_back(message);
     while log.bytes > KEPT
@@ -169,7 +175,7 @@ pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult) {
 }
 
 /// Calls the listeners.
-fn tell(logs: &Logs, message: &Message) {
+fn tell(logs: &Logs, message: &Message, forked: bool) {
     if TELLING.try_with(|telling| telling.replace(true)).unwrap_or(true) {
         return;
     }
@@ -177,7 +183,7 @@ fn tell(logs: &Logs, message: &Message) {
     // C strings end in a zero, and no line needs its end here.
     sentence.pop();
     sentence.push('\0');
-    let listeners = logs.listeners.lock().clone();
+    let listeners = lock(&logs.listeners, forked).map(|all| all.clone()).unwrap_or_default();
     for listener in listeners {
         let (data, len) = (listener.data as *mut c_void, sentence.len() - 1);
         // SAFETY: the program's function and its data, registered for just this.

@@ -2,9 +2,9 @@
 //! can say which one a program called. Which functions a library needs is found out that way.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use outboard_abi::CUresult;
+use parking_lot::Mutex;
 
 /// More slots than any table has.
 pub(crate) const SLOTS: usize = 100;
@@ -30,7 +30,7 @@ pub(crate) fn unknown_table(id: &[u8; 16]) {
 #[cold]
 fn note(name: impl FnOnce() -> String, error: CUresult) {
     if crate::profile::is_on() {
-        let mut refused = REFUSED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut refused = REFUSED.lock();
         let (count, last) = refused.entry(name()).or_insert((0, error));
         *count += 1;
         *last = error;
@@ -39,7 +39,7 @@ fn note(name: impl FnOnce() -> String, error: CUresult) {
 
 /// (name, how often, with which error)
 pub(crate) fn refused() -> Vec<(String, u64, CUresult)> {
-    let refused = REFUSED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let refused = REFUSED.lock();
     refused.iter().map(|(name, (count, last))| (name.clone(), *count, *last)).collect()
 }
 

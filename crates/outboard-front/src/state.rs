@@ -44,7 +44,7 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
         process.backend.all_hidden(offered);
         return Err(CUresult::CUDA_ERROR_NO_DEVICE);
     }
-    // SAFETY: the handler only stores to an atomic.
+    // SAFETY: the handler only stores to atomics.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     crate::profile::start(process.hooks.map(|hooks| hooks.at_exit));
     let limits = devices.iter().map(crate::device::Limits::of).collect();
@@ -94,6 +94,7 @@ pub(crate) fn interface<B: Backend>(process: &'static Process<B>) -> &'static In
 /// nothing there.
 extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
+    crate::profile::stop();
 }
 
 /// Whether this process was forked from one that uses the library.

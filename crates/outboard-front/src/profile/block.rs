@@ -1,7 +1,8 @@
 //! Where threads count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::FUNCTIONS;
 
@@ -44,7 +45,7 @@ struct Blocks {
 static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks { all: Vec::new(), free: Vec::new() });
 
 fn blocks() -> MutexGuard<'static, Blocks> {
-    BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+    BLOCKS.lock()
 }
 
 /// A block for the calling thread alone.

@@ -235,6 +235,11 @@ pub(crate) fn start(at_exit: Option<extern "C" fn()>) {
     }
 }
 
+/// Counts no more: a forked child writes no profile, and must not wait for its parent's locks.
+pub(crate) fn stop() {
+    WANTED.store(OFF, Ordering::Relaxed);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,12 +2,14 @@
 //! is asked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
 
 use super::cases::{ENDINGS, OTHERS};
 use super::program::Program;
 use super::*;
+use crate::entry::enter;
 
 /// Runs `check` in a child, which ends with its answer, and gives that.
 fn in_child(check: impl FnOnce() -> u8) -> i32 {
@@ -56,6 +58,26 @@ fn a_child_gets_an_error_and_its_parent_goes_on() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn a_child_waits_for_no_lock_of_its_parent() {
+    let program = Program::current();
+    let (stream, function) = (program.stream(), program.function());
+    // As if another thread were about to write to them just now.
+    let logs = &program.process.logs;
+    let held = (logs.log.lock(), logs.listeners.lock());
+    logs.listening.fetch_add(1, Ordering::Relaxed);
+    let answer = in_child(|| {
+        // SAFETY: an alarm that nobody handles ends the child.
+        unsafe { libc::alarm(60) };
+        match enter(program.process, 0, || program.launch(function, stream)) {
+            NOT_INITIALIZED => FINE,
+            _ => OTHER_OUTCOME,
+        }
+    });
+    drop(held);
+    assert_eq!(answer, i32::from(FINE));
 }
 
 #[test]
