@@ -12,13 +12,14 @@ mod launches;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use outboard_abi::{CUgraphConditionalNodeType, CUresult};
 use outboard_front::backend::{ContextId, HostPtr, ObjectId, Result, StreamId};
 use outboard_wire::Reader;
 use outboard_wire::graph::{CopyNode, HostNode, NodeParams, Place, Rows};
 use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::outstanding::Outstanding;
 use crate::requests::Answerer;
@@ -91,7 +92,7 @@ impl GraphHosts {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// A node of a graph has these parameters from now on: gives them with numbers in place of the
@@ -317,9 +318,7 @@ impl Answerer for GraphHosts {
                     1,
                     |thing| {
                         let Thing::Call(call) = thing else { return None };
-                        call.lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .call(CUresult::CUDA_SUCCESS);
+                        call.lock().call(CUresult::CUDA_SUCCESS);
                         Some(Vec::new())
                     },
                 )

@@ -10,11 +10,11 @@ use core::ffi::c_void;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, HostPtr, Result};
 use outboard_transport::Memory;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -104,7 +104,7 @@ impl HostMemory {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether a number may be an address of page-locked memory.

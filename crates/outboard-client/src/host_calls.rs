@@ -2,13 +2,14 @@
 //! when it asks.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, HostCall, Result, StreamId};
 use outboard_wire::Reader;
 use outboard_wire::request::HOST_CALL;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::graphs::Launch;
 use crate::link::Expectation;
@@ -51,7 +52,7 @@ impl Drop for Unfinished {
 
 impl HostFunctions {
     fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// The functions of a session about whose streams so much is known, and which may touch what

@@ -1,11 +1,11 @@
 //! Kernels that the server has told of when it loaded their modules.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_wire::ObjectId;
 use outboard_wire::notice::Kernels;
 use outboard_wire::platform::KernelInfo;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Most kernels that are kept; of others the server is asked.
 const MOST: usize = 1 << 18;
@@ -16,7 +16,7 @@ pub(crate) struct KnownKernels(Mutex<HashMap<ObjectId, Vec<(String, KernelInfo)>
 
 impl KnownKernels {
     fn all(&self) -> MutexGuard<'_, HashMap<ObjectId, Vec<(String, KernelInfo)>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// The server has told of all kernels of a module.

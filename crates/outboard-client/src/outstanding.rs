@@ -7,10 +7,11 @@
 //! of the program has shown the end of something behind it in its stream, or behind a wait of
 //! another stream for an event of its own.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_front::backend::{ContextId, StreamId};
+use parking_lot::Mutex;
 
 const LEGACY: StreamId = StreamId::LEGACY;
 /// Waits for events that are kept before those that say nothing of anything outstanding are looked
@@ -81,10 +82,6 @@ pub(crate) struct Queued {
     of: Arc<Outstanding>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Outstanding {
     /// Work that is about to be queued in a stream.
     pub(crate) fn begin(self: &Arc<Outstanding>, ctx: ContextId, stream: StreamId) -> Queued {
@@ -107,7 +104,7 @@ impl Outstanding {
             using: Mutex::new(()),
             when_over,
         });
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.work.push(Arc::clone(&work));
         self.count.store(state.work.len(), Ordering::Release);
         Queued { work, of: Arc::clone(self) }
@@ -132,7 +129,7 @@ impl Outstanding {
         if !self.is_any() {
             return;
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.joins.len() >= MANY_JOINS && state.joins.len().is_power_of_two() {
             let first = state.work.iter().map(|work| work.seq()).min().unwrap_or(u64::MAX);
             state.joins.retain(|join| join.until > first);
@@ -155,7 +152,7 @@ impl Outstanding {
 
     #[cold]
     fn take(&self, known: Known, before: u64, apart: impl Fn(StreamId) -> bool) -> Vec<Arc<Work>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let mut all = vec![(known, before)];
         let mut at = 0;
         while let Some((known, before)) = all.get(at).copied() {
@@ -206,7 +203,7 @@ impl Work {
     fn end(&self) {
         self.over.store(true, Ordering::Release);
         // Whoever does something for it has finished.
-        drop(lock(&self.using));
+        drop(self.using.lock());
     }
 
     /// Whether the program can know that it is done.
@@ -216,7 +213,7 @@ impl Work {
 
     /// Does something for it, unless it is over.
     pub(crate) fn use_it<T>(&self, what: impl FnOnce() -> T) -> Option<T> {
-        let _using = lock(&self.using);
+        let _using = self.using.lock();
         (!self.is_over()).then(what)
     }
 }
@@ -244,7 +241,7 @@ impl Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        let mut state = lock(&self.of.state);
+        let mut state = self.of.state.lock();
         state.work.retain(|work| !Arc::ptr_eq(work, &self.work));
         if state.work.is_empty() {
             state.joins.clear();
@@ -311,7 +308,7 @@ mod tests {
         all.learned(Known::Stream(CTX, StreamId(9)), 17, none);
         assert!(first.is_over() && !second.is_over());
         drop((first, second));
-        assert!(lock(&all.state).joins.is_empty());
+        assert!(all.state.lock().joins.is_empty());
     }
 
     #[test]
@@ -322,7 +319,7 @@ mod tests {
             all.joined(CTX, StreamId(8), seq + 1, (CTX, StreamId(7)), seq);
             last = queued(&all, StreamId(7), seq + 2);
         }
-        assert!(lock(&all.state).joins.len() <= 4 * MANY_JOINS);
+        assert!(all.state.lock().joins.len() <= 4 * MANY_JOINS);
         drop(last);
     }
 }

@@ -6,10 +6,11 @@
 //! stream is taken for busy when another one, or a command that names none, may have put work into
 //! it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_front::backend::{ContextId, ObjectId, StreamId};
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::outstanding::{Known, Outstanding};
@@ -101,10 +102,6 @@ fn raise(number: &AtomicU64, to: u64) {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Names differ in their low bits.
 fn spread(name: u64) -> usize {
     (name.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize
@@ -142,31 +139,31 @@ impl Progress {
 
     /// A stream has been made that does not wait for the legacy default stream.
     pub(crate) fn made_apart(&self, stream: StreamId) {
-        lock(&self.waits).apart.insert(stream);
+        self.waits.lock().apart.insert(stream);
     }
 
     /// A stream has ended.
     pub(crate) fn ended(&self, ctx: ContextId, stream: StreamId) {
-        let mut waits = lock(&self.waits);
+        let mut waits = self.waits.lock();
         waits.apart.remove(&stream);
         waits.streams.remove(&(ctx, stream));
     }
 
     /// A context has ended.
     pub(crate) fn context_ended(&self, ctx: ContextId) {
-        let mut waits = lock(&self.waits);
+        let mut waits = self.waits.lock();
         waits.contexts.remove(&ctx);
         waits.streams.retain(|(of, _), _| *of != ctx);
         drop(waits);
         for events in &self.events {
-            lock(events).retain(|_, event| event.ctx != ctx);
+            events.lock().retain(|_, event| event.ctx != ctx);
         }
         self.outstanding.context_ended(ctx);
     }
 
     /// All that was queued in a context before command `seq` is done.
     pub(crate) fn context_done(&self, ctx: ContextId, seq: u64) {
-        let mut waits = lock(&self.waits);
+        let mut waits = self.waits.lock();
         let done = waits.contexts.entry(ctx).or_default();
         *done = seq.max(*done);
         raise(&self.latest_done, seq);
@@ -176,7 +173,7 @@ impl Progress {
 
     /// All that was queued in a stream before command `seq` is done.
     pub(crate) fn stream_done(&self, ctx: ContextId, stream: StreamId, seq: u64) {
-        let mut waits = lock(&self.waits);
+        let mut waits = self.waits.lock();
         let done = waits.streams.entry((ctx, stream)).or_default();
         *done = seq.max(*done);
         raise(&self.latest_done, seq);
@@ -189,7 +186,7 @@ impl Progress {
     #[inline]
     pub(crate) fn stream_seen(&self, ctx: ContextId, stream: StreamId, seq: u64) {
         if self.outstanding.is_any() {
-            let apart = |stream| lock(&self.waits).apart.contains(&stream);
+            let apart = |stream| self.waits.lock().apart.contains(&stream);
             self.outstanding.learned(Known::Stream(ctx, stream), seq, apart);
         }
     }
@@ -201,14 +198,14 @@ impl Progress {
 
     /// Whether nothing is left to do in a context.
     pub(crate) fn is_context_idle(&self, ctx: ContextId) -> bool {
-        let done = lock(&self.waits).contexts.get(&ctx).copied().unwrap_or(0);
+        let done = self.waits.lock().contexts.get(&ctx).copied().unwrap_or(0);
         self.nothing_since(done)
     }
 
     /// Whether nothing is left to do in a stream.
     pub(crate) fn is_stream_idle(&self, ctx: ContextId, stream: StreamId) -> bool {
         let (done, apart) = {
-            let waits = lock(&self.waits);
+            let waits = self.waits.lock();
             (waits.of(ctx, stream), waits.apart.contains(&stream))
         };
         if stream == LEGACY {
@@ -224,7 +221,7 @@ impl Progress {
     }
 
     fn shard(&self, event: ObjectId) -> MutexGuard<'_, FxHashMap<ObjectId, Event>> {
-        lock(&self.events[spread(event.0) % SHARDS])
+        self.events[spread(event.0) % SHARDS].lock()
     }
 
     /// Whether nothing is left to do in a stream, for who asks where it mostly has work: that is
@@ -344,7 +341,7 @@ impl Progress {
         if known.done > known.recorded.max(unnamed) {
             return true;
         }
-        unnamed < known.recorded && lock(&self.waits).of(known.ctx, known.stream) > known.recorded
+        unnamed < known.recorded && self.waits.lock().of(known.ctx, known.stream) > known.recorded
     }
 }
 

@@ -9,12 +9,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 use outboard_wire::Reader;
 use outboard_wire::request::{MAX_ANSWER, Request};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::copies::under_way::Copies;
 use crate::link::{Answers, RequestThreads};
@@ -99,7 +100,7 @@ impl Requests {
     }
 
     fn contexts(&self) -> MutexGuard<'_, HashSet<ContextId>> {
-        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.contexts.lock()
     }
 
     /// Whether something of the program's may have such a request be made.
@@ -137,9 +138,7 @@ impl Requests {
         let expected = self.is_expected(request.kind, request.ctx);
         let key = if expected { (request.kind, request.ctx) } else { REFUSED };
         let asked = if expected { asked } else { Asked { kind: 0, body: Vec::new(), ..asked } };
-        let queue = Arc::clone(
-            self.queues.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default(),
-        );
+        let queue = Arc::clone(self.queues.lock().entry(key).or_default());
         if !add(&queue, asked) {
             return;
         }
@@ -169,7 +168,7 @@ impl Requests {
     /// A context has ended. Its requests that wait are still served.
     pub(crate) fn end(&self, ctx: ContextId) {
         self.contexts().remove(&ctx);
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, of), _| *of != ctx);
+        self.queues.lock().retain(|(_, of), _| *of != ctx);
     }
 
     fn do_one(&self, asked: &Asked) {
@@ -204,14 +203,14 @@ impl Requests {
 
 /// Adds a request. Returns whether a thread has to be found for the queue.
 fn add(queue: &Queue, asked: Asked) -> bool {
-    let mut line = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut line = queue.lock();
     line.waiting.push_back(asked);
     !std::mem::replace(&mut line.busy, true)
 }
 
 /// The next request. After `None`, the calling thread is done with the queue.
 fn next(queue: &Queue) -> Option<Asked> {
-    let mut line = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut line = queue.lock();
     let next = line.waiting.pop_front();
     line.busy = next.is_some();
     next
@@ -248,7 +247,7 @@ mod tests {
             }
             let number = body.get().unwrap_or(u8::MAX);
             assert_ne!(number, 13, "on purpose");
-            let _ = self.0.lock().unwrap().send((ctx.0, number));
+            let _ = self.0.lock().send((ctx.0, number));
             Some(Ok(Vec::new()))
         }
     }
@@ -289,7 +288,7 @@ mod tests {
         }
         requests.end(ContextId(71));
         assert_eq!(
-            requests.queues.lock().unwrap().len(),
+            requests.queues.lock().len(),
             2,
             "those of the other context, and what is refused"
         );
@@ -319,6 +318,6 @@ mod tests {
         let after = std::fs::read_dir("/proc/self/task").unwrap().count();
         // Other tests of this process may start some at the same time.
         assert!(after < before + 100, "{before} threads became {after}");
-        assert_eq!(requests.queues.lock().unwrap().len(), 1);
+        assert_eq!(requests.queues.lock().len(), 1);
     }
 }

@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_front::backend::{ContextId, DeviceId, DevicePtr, ObjectId, StreamId};
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
 /// Bytes by which a pool may hold more than the program's allocations ever were at once.
@@ -143,7 +143,7 @@ impl Kept {
 
 impl Reuse {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn done(&self, state: &State) {
@@ -294,7 +294,7 @@ impl Reuse {
     }
 
     fn owed(&self) -> MutexGuard<'_, Vec<Owed>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owed.lock()
     }
 
     /// Sets how much a pool holds on to.

@@ -5,9 +5,8 @@
 //! next: events further on in the order of their records, by the step from the pair that it asked
 //! for before.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use outboard_wire::ObjectId;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::progress::Progress;
@@ -43,7 +42,7 @@ pub(crate) struct Question {
 
 impl Times {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// An event has been made that takes times.

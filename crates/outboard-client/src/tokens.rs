@@ -8,11 +8,11 @@
 //! whatever process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{Result, Token};
 pub(crate) use outboard_wire::token::TokenKind as Kind;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
@@ -81,7 +81,7 @@ impl Descriptors {
 
 impl Descriptors {
     fn given(&self) -> MutexGuard<'_, Vec<(OwnedFd, Number)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -13,12 +13,13 @@ mod addresses;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, DeviceId, DevicePtr};
 use outboard_wire::handshake::arena::Arena as Terms;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
 use addresses::Addresses;
@@ -208,7 +209,7 @@ impl Arena {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Bytes that an allocation takes of a shared block; `None` if it has blocks of its own.

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
@@ -284,7 +284,7 @@ impl Session {
     }
 
     fn tell(&self, change: Change) {
-        self.server.lock().unwrap().change(change);
+        self.server.lock().change(change);
     }
 
     fn allocate(&self, ctx: ContextId, bytes: u64) -> Option<DevicePtr> {
@@ -292,7 +292,7 @@ impl Session {
             Taken::Memory(address) => Some(address),
             Taken::Nothing => None,
             Taken::Block(block) => {
-                let mapped = self.server.lock().unwrap().map(block);
+                let mapped = self.server.lock().map(block);
                 if !mapped {
                     self.arena.refused(block);
                     return None;
@@ -345,10 +345,10 @@ fn any_block_may_be_refused() {
     let mut reached = 0;
     for refused in 0.. {
         let session = Session::new();
-        session.server.lock().unwrap().refuses_after = Some(refused);
+        session.server.lock().refuses_after = Some(refused);
         let lacked = session.run(&steps);
         session.arena.give_all(|change| session.tell(change));
-        let server = session.server.lock().unwrap();
+        let server = session.server.lock();
         assert!(server.blocks.is_empty() && server.parts.is_empty(), "block {refused}");
         if server.refuses_after.is_some() {
             break;
@@ -373,7 +373,7 @@ proptest! {
         let session = Session::new();
         session.run(&steps);
         let kept = session.arena.kept_beside(A) + session.arena.kept_beside(B);
-        prop_assert_eq!(kept, session.server.lock().unwrap().mapped);
+        prop_assert_eq!(kept, session.server.lock().mapped);
         prop_assert!(session.allocate(A, Server::MEMORY).is_some());
     }
 
@@ -383,13 +383,13 @@ proptest! {
     #[test]
     fn a_worker_may_be_killed_at_any_step(steps in steps(), killed_after in 0usize..200) {
         let session = Session::new();
-        session.server.lock().unwrap().killed_after = Some(killed_after);
+        session.server.lock().killed_after = Some(killed_after);
         session.run(&steps);
         let kept = session.arena.kept_beside(A) + session.arena.kept_beside(B);
         session.arena.give_all(|change| session.tell(change));
         prop_assert_eq!(session.arena.kept_beside(A) + session.arena.kept_beside(B), 0);
         prop_assert!(kept <= Server::MEMORY);
-        let killed = session.server.lock().unwrap().killed_after == Some(0);
+        let killed = session.server.lock().killed_after == Some(0);
         prop_assert!(!killed || session.allocate(A, Server::MEMORY).is_none());
     }
 
@@ -403,7 +403,7 @@ proptest! {
             }
         });
         session.arena.give_all(|change| session.tell(change));
-        let server = session.server.lock().unwrap();
+        let server = session.server.lock();
         prop_assert!(server.mapped == 0 && server.blocks.is_empty() && server.parts.is_empty());
         drop(server);
         prop_assert!(session.allocate(B, Server::MEMORY).is_some());

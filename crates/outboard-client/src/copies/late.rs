@@ -3,12 +3,13 @@
 //! memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 use outboard_wire::Reader;
 use outboard_wire::request::SEND;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::link::{Expectation, Later};
 use crate::outstanding::Queued;
@@ -28,7 +29,7 @@ struct Late {
 
 impl LateCopies {
     fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Late>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes in a copy; the command that announces it must follow.

@@ -1,10 +1,11 @@
 //! Large copies under way: what their bytes must wait for, and who must wait for their bytes.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use outboard_front::backend::{ContextId, HostPtr, StreamId};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::link::bulk::Place;
 use crate::link::{Before, StagedTicket, Ticket};
@@ -61,10 +62,6 @@ pub(crate) struct Earlier {
 pub(crate) struct Aside {
     bytes: Box<[u8]>,
     place: Place,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Aside {
@@ -139,7 +136,7 @@ impl Copy {
 
     /// Whether its bytes are aside, or come there.
     fn is_aside(&self) -> bool {
-        self.aside.as_ref().is_some_and(|aside| lock(aside).is_some())
+        self.aside.as_ref().is_some_and(|aside| aside.lock().is_some())
     }
 
     fn is_over(&self) -> bool {
@@ -151,7 +148,7 @@ impl Copy {
         // A cancelled or lost one has ended too; who asks next is told why.
         let came = self.transfer.wait();
         let Some(aside) = &self.aside else { return };
-        let mut aside = lock(aside);
+        let mut aside = aside.lock();
         if let Some(Aside { bytes, place }) = aside.take()
             && came
         {
@@ -164,7 +161,7 @@ impl Copy {
 
 impl Copies {
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     /// A copy to `host` goes on in the background, in this order. Its command's number is to be

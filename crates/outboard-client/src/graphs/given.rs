@@ -3,10 +3,11 @@
 
 use core::ffi::c_void;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use outboard_abi::CUhostFn;
 use outboard_front::backend::{HostCall, Result};
+use parking_lot::Mutex;
 
 use super::host_box::HostBox;
 
@@ -50,10 +51,6 @@ struct Known {
 #[derive(Debug, Default)]
 pub(super) struct Numbers(Arc<Mutex<Known>>);
 
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Numbers {
     /// The number of a function of the program, called with this argument.
     pub(super) fn call(&self, function: u64, data: u64) -> Result<Arc<Given>> {
@@ -75,7 +72,7 @@ impl Numbers {
     }
 
     fn number(&self, key: Key, thing: impl FnOnce() -> Thing) -> Arc<Given> {
-        let mut known = lock(&self.0);
+        let mut known = self.0.lock();
         let old = known.numbers.get(&key).and_then(|number| known.given.get(number)?.upgrade());
         // One that is just going gets another number: its own goes with it.
         old.unwrap_or_else(|| {
@@ -91,7 +88,7 @@ impl Numbers {
     /// How many are known.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        let known = lock(&self.0);
+        let known = self.0.lock();
         assert_eq!(known.given.len(), known.numbers.len());
         known.given.len()
     }
@@ -109,7 +106,7 @@ impl Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        let mut known = lock(&self.of);
+        let mut known = self.of.lock();
         known.given.remove(&self.number);
         if known.numbers.get(&self.key) == Some(&self.number) {
             known.numbers.remove(&self.key);

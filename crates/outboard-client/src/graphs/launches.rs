@@ -7,9 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use outboard_front::backend::{ContextId, HostPtr, StreamId};
+use parking_lot::Mutex;
 
 use super::given::{Given, Thing};
 use crate::outstanding::{Outstanding, Queued, Work};
@@ -48,10 +49,6 @@ pub(super) struct Launches {
     outstanding: Arc<Outstanding>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Launches {
     pub(super) fn new(outstanding: Arc<Outstanding>) -> Launches {
         Launches { all: Arc::default(), outstanding }
@@ -64,7 +61,7 @@ impl Launches {
             (*number, (Arc::clone(given), times.saturating_mul(given.share().max(1))))
         });
         let under_way = UnderWay { work: Arc::clone(queued.work()), left: left.collect() };
-        let mut all = lock(&self.all);
+        let mut all = self.all.lock();
         all.last += 1;
         let number = all.last;
         all.launches.insert(number, under_way);
@@ -72,7 +69,7 @@ impl Launches {
     }
 
     pub(super) fn are_any(&self) -> bool {
-        !lock(&self.all).launches.is_empty()
+        !self.all.lock().launches.is_empty()
     }
 
     /// Does something with a thing that the oldest launch which may still ask for so much of it
@@ -85,7 +82,7 @@ impl Launches {
         act: impl FnOnce(&Thing) -> Option<T>,
     ) -> Option<T> {
         let (work, given) = {
-            let mut all = lock(&self.all);
+            let mut all = self.all.lock();
             all.launches.values_mut().filter(|launch| !launch.work.is_over()).find_map(|launch| {
                 let (given, left) = launch.left.get_mut(&number)?;
                 if !is_it(&given.thing) || *left < amount {
@@ -104,7 +101,7 @@ impl Launches {
     pub(super) fn gone(&self, range: &Range<HostPtr>) {
         let mut meant = Vec::new();
         {
-            let mut all = lock(&self.all);
+            let mut all = self.all.lock();
             for launch in all.launches.values_mut() {
                 let before = launch.left.len();
                 launch.left.retain(|_, (given, _)| match &given.thing {
@@ -133,6 +130,6 @@ impl Launch {
 impl Drop for Launch {
     fn drop(&mut self) {
         // What it held may be the last of its kind: that goes without the lock.
-        let _gone = lock(&self.of).launches.remove(&self.number);
+        let _gone = self.of.lock().launches.remove(&self.number);
     }
 }

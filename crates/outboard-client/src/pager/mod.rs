@@ -24,14 +24,15 @@ mod tests;
 mod tracking;
 mod work;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 use outboard_transport::reserved::Reserved;
 use outboard_wire::window::Window;
+use parking_lot::{Mutex, MutexGuard};
 
 use fault::Service;
 use inner::Inner;
@@ -112,7 +113,7 @@ impl Pager {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     fn store(&self) -> Result<&dyn Store> {

@@ -3,9 +3,9 @@
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use outboard_wire::UnifiedPtr;
+use parking_lot::Mutex;
 
 /// First address, the one behind the last, and whose it is.
 type Range<T> = (UnifiedPtr, UnifiedPtr, &'static T);
@@ -57,7 +57,7 @@ impl<T> Table<T> {
         owner: &'static T,
         ranges: impl IntoIterator<Item = (UnifiedPtr, UnifiedPtr)>,
     ) {
-        let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.replacing.lock();
         // SAFETY: null, or a list that only this method frees, which one thread is in.
         let others = unsafe { self.current.load(Ordering::SeqCst).as_ref() }.into_iter().flatten();
         let others = others.filter(|(_, _, other)| !std::ptr::eq(*other, owner)).copied();

@@ -7,11 +7,11 @@ mod quiet;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, HostPtr, Result};
 use outboard_transport::reserved::mappings;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::*;
 
@@ -42,7 +42,7 @@ struct Device {
 impl Device {
     /// Calls for the part of each page, with where it is among the bytes.
     fn each(&self, address: u64, bytes: usize, mut call: impl FnMut(Range<usize>, &mut [u8])) {
-        let mut pages = self.bytes.lock().unwrap();
+        let mut pages = self.bytes.lock();
         let mut index = 0;
         while index < bytes {
             let at = address + index as u64;
@@ -119,7 +119,7 @@ impl Store for &'static Device {
 }
 
 fn turn() -> MutexGuard<'static, ()> {
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = TURN.lock();
     PAGER.connect(Box::new(&DEVICE));
     turn
 }

@@ -1,7 +1,6 @@
 //! Managed memory: allocations, and variables of modules.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, DevicePtr, ObjectId, Result, StreamId, UnifiedPtr};
@@ -22,7 +21,7 @@ impl Remote {
         module: ObjectId,
         range: Range<UnifiedPtr>,
     ) -> Result<()> {
-        let mut variables = self.variables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut variables = self.variables.lock();
         let of_module = variables.entry(module).or_default();
         if !of_module.contains(&range) {
             self.pager.add_variable(ctx, range.clone())?;
@@ -33,7 +32,7 @@ impl Remote {
 
     /// A module is about to be unloaded.
     pub(super) fn end_variables(&self, module: ObjectId) {
-        let gone = self.variables.lock().unwrap_or_else(PoisonError::into_inner).remove(&module);
+        let gone = self.variables.lock().remove(&module);
         for range in gone.unwrap_or_default() {
             self.pager.remove(
                 &(range.start.previous_multiple_of(PAGE)..range.end.next_multiple_of(PAGE)),
@@ -127,7 +126,7 @@ impl Remote {
 
 impl Remote {
     pub(super) fn managed_alloc(&'static self, ctx: ContextId, bytes: u64) -> Result<UnifiedPtr> {
-        let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slabs = self.slabs.lock();
         if bytes > SMALL {
             let bytes =
                 bytes.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
@@ -151,7 +150,7 @@ impl Remote {
         // Work that is queued may use it.
         let waited =
             self.waited(Done::Context(ctx), || self.call(ctx, &msg::ContextSynchronize {}, |_| ()));
-        let mut slabs = self.slabs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slabs = self.slabs.lock();
         match slabs.free(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? {
             Freed::Block(address, range) => {
                 self.pager.remove(&range, false);

@@ -29,12 +29,13 @@ mod generated {
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::AtomicPtr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{
     ContextId, DeviceId, Faults, ObjectId, Result, ServerId, UnifiedPtr,
 };
+use parking_lot::Mutex;
 
 use crate::host::HostMemory;
 use crate::pager::Pager;

@@ -13,13 +13,13 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, HostPtr, Result, StreamId};
 use outboard_front::profile;
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
+use parking_lot::Mutex;
 
 use super::Remote;
 
@@ -66,7 +66,7 @@ struct Own(Cell<Option<usize>>);
 impl Drop for Own {
     fn drop(&mut self) {
         if let Some(number) = self.0.get() {
-            FREE.lock().unwrap_or_else(PoisonError::into_inner)[number] = true;
+            FREE.lock()[number] = true;
         }
     }
 }
@@ -79,7 +79,7 @@ thread_local! {
 fn own() -> Option<usize> {
     let number = OWN.try_with(|own| {
         if own.0.get().is_none() {
-            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = FREE.lock();
             let number = free.iter().position(|free| *free)?;
             free[number] = false;
             own.0.set(Some(number));
@@ -156,11 +156,7 @@ impl Seen {
         if self.waits.fetch_add(1, Ordering::Relaxed) < FIRST {
             return;
         }
-        let _one = match self.making.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(_one) = self.making.try_lock() else { return };
         if self.base.load(Ordering::Acquire) != NONE {
             return;
         }

@@ -6,7 +6,7 @@ mod open;
 mod output;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use outboard_abi::CUresult;
@@ -16,6 +16,7 @@ use outboard_wire::handshake::Local;
 use outboard_wire::messages as msg;
 use outboard_wire::window::Window;
 use outboard_wire::{Reader, Writer};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::arena::Arena;
 use crate::copies::late::LateCopies;
@@ -336,7 +337,7 @@ impl Session {
 
     /// Held while the pieces of an image are on their way.
     pub(crate) fn upload(&self) -> MutexGuard<'_, ()> {
-        self.upload.lock().unwrap_or_else(PoisonError::into_inner)
+        self.upload.lock()
     }
 
     /// What became of images.

@@ -130,7 +130,7 @@ fn connect(
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());
     let images = ImageCounters::default();
-    let (upload, reuse, started) = (Mutex::new(()), Reuse::default(), Instant::now());
+    let (upload, reuse, started) = (Default::default(), Reuse::default(), Instant::now());
     let session = Session {
         link,
         pending,

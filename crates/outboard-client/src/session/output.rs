@@ -1,7 +1,8 @@
 //! What kernels print, which comes out where the program's own output does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 unsafe extern "C" {
     static stdout: *mut libc::FILE;
@@ -35,7 +36,7 @@ const PIECE: usize = 64;
 static HAS_UNPRINTED: AtomicBool = AtomicBool::new(false);
 
 fn unprinted() -> MutexGuard<'static, Vec<(Output, Vec<u8>)>> {
-    UNPRINTED.lock().unwrap_or_else(PoisonError::into_inner)
+    UNPRINTED.lock()
 }
 
 impl Output {
@@ -136,7 +137,7 @@ mod tests {
     /// lost, and all of it is in order.
     #[test]
     fn output_stays_whole_and_in_order() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         const LINES: usize = 8_000;
         // SAFETY: a new file.
         let output = Output(unsafe { libc::tmpfile() });
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_printed_fills_no_memory() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         // SAFETY: a new file.
         let output = Output(unsafe { libc::tmpfile() });
         assert!(!output.0.is_null(), "there is a file for the test");

@@ -1,7 +1,6 @@
 //! Page-locked memory that kernels are given.
 
 use std::ops::Range;
-use std::sync::PoisonError;
 
 use outboard_front::backend::{ContextId, HostPtr, Result, UnifiedPtr};
 use outboard_wire::messages as msg;
@@ -48,7 +47,7 @@ impl Remote {
         if found.is_some_and(|(_, pinned)| pinned.mapped.is_some()) {
             return Ok(true);
         }
-        let _one_at_a_time = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.mapping.lock();
         let Some((base, pinned)) =
             self.host.find(address).filter(|(_, pinned)| pinned.mapped.is_none())
         else {

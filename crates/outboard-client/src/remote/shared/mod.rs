@@ -6,8 +6,6 @@ mod copies;
 mod mapped;
 mod mover;
 
-use std::sync::PoisonError;
-
 use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
 use super::Remote;
@@ -76,7 +74,7 @@ impl Remote {
             self.unmap_host(range.start, true);
         }
         self.pager.remove_context(ctx);
-        self.slabs.lock().unwrap_or_else(PoisonError::into_inner).forget(ctx);
+        self.slabs.lock().forget(ctx);
     }
 
     /// How much of a range the program and the device both use.

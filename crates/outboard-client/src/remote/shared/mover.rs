@@ -1,7 +1,5 @@
 //! What the pager moves its bytes with.
 
-use std::sync::PoisonError;
-
 use outboard_abi::CUresult;
 use outboard_front::backend::{
     ContextId, CopyMode, HostPtr, ObjectId, Result, StreamId, UnifiedPtr,
@@ -35,7 +33,7 @@ impl Remote {
         let (stream, event) = (own_stream(ctx), own_event(ctx));
         // A context's name is never used again, so that neither is this.
         // Who finds it here names it in the next command: it must be made by then.
-        let mut ready = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.moving.lock();
         if ready.insert(ctx) {
             self.session()?
                 .post(ctx, &msg::StreamCreate { stream, flags: NON_BLOCKING, priority: 0 })?;
