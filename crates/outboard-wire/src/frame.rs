@@ -92,6 +92,9 @@ impl CommandHeader {
     }
 
     /// Reads a header and checks its length against [`MAX_FRAME`].
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLong`] for a payload above [`MAX_FRAME`].
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Result<CommandHeader, DecodeError> {
         let mut reader = Reader::new(bytes);
         let header = CommandHeader {
@@ -125,6 +128,10 @@ impl ReplyHeader {
     }
 
     /// Reads a header and checks its kind, and its length against [`MAX_FRAME`].
+    ///
+    /// # Errors
+    /// [`DecodeError::Invalid`] for a kind that does not exist, [`DecodeError::TooLong`] for a
+    /// payload above [`MAX_FRAME`].
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Result<ReplyHeader, DecodeError> {
         let mut reader = Reader::new(bytes);
         let header = ReplyHeader {

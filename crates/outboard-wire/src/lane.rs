@@ -73,6 +73,10 @@ impl LaneHeader {
     }
 
     /// Reads a header and checks its kind and length.
+    ///
+    /// # Errors
+    /// [`DecodeError::Invalid`] for a kind that does not exist, [`DecodeError::TooLong`] for more
+    /// bytes than a frame of its kind may have.
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Result<LaneHeader, DecodeError> {
         let mut reader = Reader::new(bytes);
         let kind = match reader.u32()? {

@@ -4,6 +4,7 @@
 //! as memory. A connection starts with a [`handshake`]; after it, a command connection carries
 //! [`frame`]s, whose payloads are written and read with [`codec`].
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod arrays;
 pub mod boxes;
@@ -18,6 +19,7 @@ pub mod jit;
 pub mod lane;
 pub mod launch;
 pub mod limits;
+/// The messages of the driver API from client to worker, and their answers.
 #[path = "generated/messages.rs"]
 pub mod messages;
 pub mod names;

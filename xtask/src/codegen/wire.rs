@@ -176,7 +176,7 @@ impl Messages {
             let _ = writeln!(out, "{} => \"{}\",", m.number, m.name);
         }
         out.push_str("_ => return None,\n})\n}\n\n");
-        out.push_str("/// Decodes a message and encodes it again: what arrives whole must come out the same.\npub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {\nlet mut reader = Reader::new(bytes);\nlet mut writer = Writer::new();\nmatch op {\n");
+        out.push_str("/// Decodes the payload of message number `op` and encodes it again. `None` if there is no such message.\n///\n/// # Errors\n/// [`DecodeError`] if the payload is not exactly one such message.\npub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {\nlet mut reader = Reader::new(bytes);\nlet mut writer = Writer::new();\nmatch op {\n");
         for m in &self.0 {
             let _ = writeln!(
                 out,

@@ -61,6 +61,10 @@ pub trait Encode {
 /// A value that can be read from the wire; it may borrow from the message.
 pub trait Decode<'a>: Sized {
     /// Reads the value.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes left are too few for the value, or have a length, a text or a
+    /// number that it cannot have.
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError>;
 }
 
@@ -185,6 +189,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Succeeds if everything has been read.
+    ///
+    /// # Errors
+    /// [`DecodeError::Trailing`] with the number of bytes left.
     #[inline]
     pub fn finish(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
@@ -195,12 +202,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a value.
+    ///
+    /// # Errors
+    /// As [`Decode::decode`] of the type.
     #[inline]
     pub fn get<T: Decode<'a>>(&mut self) -> Result<T, DecodeError> {
         T::decode(self)
     }
 
     /// Reads `count` bytes that have no length before them.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if fewer bytes are left.
     #[inline]
     pub fn fixed(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         if count > self.rest.len() {
@@ -212,6 +225,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads an array of bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if fewer than `N` bytes are left.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let Some((head, tail)) = self.rest.split_first_chunk::<N>() else {
@@ -222,6 +238,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a length and that many bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if the length or the bytes are not all there.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let count = self.u32()? as usize;
@@ -229,6 +248,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a length and that many bytes, at most `limit`.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLong`] for a length above `limit`, otherwise as [`Reader::bytes`].
     pub fn bytes_up_to(&mut self, limit: usize) -> Result<&'a [u8], DecodeError> {
         let count = self.u32()? as usize;
         if count > limit {
@@ -238,6 +260,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string of at most [`limits::MAX_STRING`] bytes.
+    ///
+    /// # Errors
+    /// As [`Reader::bytes_up_to`], and [`DecodeError::Utf8`].
     pub fn str(&mut self) -> Result<&'a str, DecodeError> {
         let bytes = self.bytes_up_to(limits::MAX_STRING)?;
         core::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)
@@ -245,6 +270,10 @@ impl<'a> Reader<'a> {
 
     /// Reads the count of a sequence whose elements take at least `element` bytes each, so that no
     /// allocation is made for elements that cannot be there.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLong`] above [`limits::MAX_ITEMS`], [`DecodeError::Short`] if fewer bytes
+    /// are left than so many elements take.
     pub fn count(&mut self, element: usize) -> Result<usize, DecodeError> {
         let count = self.u32()? as usize;
         if count > limits::MAX_ITEMS {
@@ -277,6 +306,9 @@ macro_rules! record {
 }
 
 /// Decodes one value that takes all of `bytes`.
+///
+/// # Errors
+/// As [`Decode::decode`] of the type, and [`DecodeError::Trailing`].
 pub fn decode_all<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
     let mut reader = Reader::new(bytes);
     let value = T::decode(&mut reader)?;

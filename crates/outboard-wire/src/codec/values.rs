@@ -16,6 +16,9 @@ macro_rules! numbers {
         impl<'a> Reader<'a> {
             $(
                 #[doc = concat!("Reads a `", stringify!($type), "`.")]
+                ///
+                /// # Errors
+                /// [`DecodeError::Short`] if fewer bytes are left than the number has.
                 #[inline]
                 pub fn $type(&mut self) -> Result<$type, DecodeError> {
                     Ok($type::from_le_bytes(self.array()?))

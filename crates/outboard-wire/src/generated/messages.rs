@@ -7788,7 +7788,10 @@ pub fn name(op: u16) -> Option<&'static str> {
     })
 }
 
-/// Decodes a message and encodes it again: what arrives whole must come out the same.
+/// Decodes the payload of message number `op` and encodes it again. `None` if there is no such message.
+///
+/// # Errors
+/// [`DecodeError`] if the payload is not exactly one such message.
 pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
     let mut reader = Reader::new(bytes);
     let mut writer = Writer::new();

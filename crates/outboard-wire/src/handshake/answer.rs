@@ -95,6 +95,10 @@ impl Welcome {
 impl Answer {
     /// Reads the body that follows `preamble`, on a client of version `own`. Sentences in it are
     /// [`plain`]. A refusal is understood from a server of any version.
+    ///
+    /// # Errors
+    /// [`HandshakeError::ClientTooOld`] or [`HandshakeError::ServerTooOld`] if the versions differ
+    /// (a refusal is read all the same); a [`DecodeError`] for a malformed body.
     pub fn decode(
         preamble: &Preamble,
         body: &[u8],

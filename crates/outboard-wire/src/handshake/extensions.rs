@@ -29,6 +29,9 @@ impl Extensions {
     }
 
     /// The part of a kind, if it is there. What a newer version has appended to it is skipped.
+    ///
+    /// # Errors
+    /// As [`Decode::decode`] of the type, if the part is there and malformed.
     pub fn get<T: for<'a> Decode<'a>>(&self, kind: Kind) -> Result<Option<T>, DecodeError> {
         self.part(kind).map(|bytes| T::decode(&mut Reader::new(bytes))).transpose()
     }

@@ -120,6 +120,10 @@ impl Hello {
 
     /// Reads the body that follows `preamble`, on a server of version `own`. Fields that a newer
     /// minor version has appended are skipped.
+    ///
+    /// # Errors
+    /// [`HandshakeError::ClientTooOld`] or [`HandshakeError::ServerTooOld`] if the versions differ;
+    /// a [`DecodeError`] for a malformed body.
     pub fn decode(preamble: &Preamble, body: &[u8], own: Version) -> Result<Hello, HandshakeError> {
         check_versions(preamble.version, own)?;
         let mut reader = Reader::new(body);

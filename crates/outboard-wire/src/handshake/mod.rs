@@ -111,6 +111,10 @@ impl core::fmt::Display for Version {
 
 /// Whether a client and a server of these versions understand each other; the error names the older
 /// side.
+///
+/// # Errors
+/// [`HandshakeError::ClientTooOld`] or [`HandshakeError::ServerTooOld`] if the major versions
+/// differ.
 pub fn check_versions(client: Version, server: Version) -> Result<(), HandshakeError> {
     match client.major.cmp(&server.major) {
         core::cmp::Ordering::Equal => Ok(()),
@@ -124,6 +128,10 @@ impl Preamble {
     pub const SIZE: usize = 16;
 
     /// Reads a preamble; `limit` is the largest body accepted.
+    ///
+    /// # Errors
+    /// [`HandshakeError::NotOutboard`] without our magic bytes, [`HandshakeError::TooLong`] for a
+    /// body above `limit`.
     pub fn decode(bytes: &[u8; Self::SIZE], limit: usize) -> Result<Preamble, HandshakeError> {
         let mut reader = Reader::new(bytes);
         if reader.array::<8>()? != MAGIC {
