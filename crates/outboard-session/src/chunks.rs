@@ -66,6 +66,10 @@ const MOST: u64 = 1 << 24;
 
 impl Cut {
     /// Cuts `len` bytes into chunks of `chunk` bytes, the last one shorter.
+    ///
+    /// # Errors
+    /// [`ChunkError::Cut`] if `chunk` is outside of
+    /// [`CHUNK_BYTES`](outboard_wire::limits::CHUNK_BYTES) or there would be too many chunks.
     pub fn new(len: u64, chunk: u32) -> Result<Cut, ChunkError> {
         let fits = outboard_wire::limits::CHUNK_BYTES.contains(&(chunk as usize));
         let count = if fits { len.div_ceil(u64::from(chunk)) } else { u64::MAX };
@@ -137,6 +141,10 @@ impl Expected {
     }
 
     /// A chunk of `len` bytes begins to come: where its bytes belong in the transfer.
+    ///
+    /// # Errors
+    /// [`ChunkError`] if the chunk is not granted, has another length than its index gives it, or
+    /// came before.
     pub fn begin(&mut self, index: u32, len: u32) -> Result<u64, ChunkError> {
         if index >= self.granted {
             return Err(ChunkError::NotGranted { index, granted: self.granted });

@@ -82,6 +82,9 @@ impl Outgoing {
     ///
     /// `flags` is as in [`flags`]; `ctx` names the context current in the calling thread, 0 for
     /// none. A payload that is too long, or whose `encode` panics, leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the payload does not fit into a frame.
     #[inline]
     pub fn push(
         &mut self,
@@ -156,12 +159,18 @@ impl Outgoing {
     }
 
     /// The worker has taken over the commands up to `taken` ([`Incoming::taken`]).
+    ///
+    /// # Errors
+    /// [`ProtocolError::Acknowledged`] if so many commands were never sent.
     pub fn acknowledged(&mut self, taken: u64) -> Result<(), ProtocolError> {
         self.window.acknowledge(taken)
     }
 
     /// After a cut, with a worker that has taken over the commands up to `taken`: all later ones
     /// are pending again. Batches taken before must have been returned.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Acknowledged`] if so many commands were never sent.
     pub fn resume(&mut self, taken: u64) -> Result<(), ProtocolError> {
         self.window.resume(taken)
     }
@@ -223,6 +232,9 @@ impl Incoming {
     ///
     /// Its bytes then are to be received elsewhere than in the buffer; there is no event before all
     /// of them [have come](Self::came_elsewhere).
+    ///
+    /// # Errors
+    /// [`ProtocolError`] if the header is malformed or out of sequence.
     pub fn open(&mut self, answers: u64, len: usize) -> Result<bool, ProtocolError> {
         let Ok(head) = <[u8; Self::HEAD]>::try_from(self.buffer.unread()) else {
             return Ok(false);
@@ -277,6 +289,9 @@ impl Incoming {
     }
 
     /// The next event, if its bytes are all there.
+    ///
+    /// # Errors
+    /// [`ProtocolError`] if the header is malformed or out of sequence. The session cannot go on.
     pub fn next_event(&mut self) -> Result<Option<Event<'_>>, ProtocolError> {
         if self.open.is_some() {
             return Ok(None);
@@ -317,6 +332,9 @@ impl<T> PendingCalls<T> {
     }
 
     /// A reply to command `answers` came: whom it belongs to.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Unasked`] if no call waits for an answer to that command.
     pub fn complete(&mut self, answers: u64) -> Result<T, ProtocolError> {
         self.calls.remove(&answers).ok_or(ProtocolError::Unasked { answers })
     }

@@ -10,6 +10,7 @@
 //!   it again after the connection was cut ([`client::Outgoing::resume`]), and nothing is lost or
 //!   done twice.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod buffer;
 pub mod chunks;

@@ -96,6 +96,9 @@ impl Incoming {
     }
 
     /// The next command in order, if its bytes are all there.
+    ///
+    /// # Errors
+    /// [`ProtocolError`] if the header is malformed or out of sequence. The session cannot go on.
     pub fn next_command(&mut self) -> Result<Option<Command<'_>>, ProtocolError> {
         loop {
             let Some(head) = self.buffer.unread().first_chunk() else { return Ok(None) };
@@ -147,6 +150,9 @@ impl Outgoing {
     }
 
     /// Answers command `answers`; `taken` is the last command taken over ([`Incoming::taken`]).
+    ///
+    /// # Errors
+    /// [`TooLong`] if the answer does not fit into a frame.
     pub fn reply(
         &mut self,
         answers: u64,
@@ -163,6 +169,9 @@ impl Outgoing {
     }
 
     /// Says something that no command asked for.
+    ///
+    /// # Errors
+    /// [`TooLong`] if the notice does not fit into a frame.
     pub fn notice(
         &mut self,
         code: u16,
@@ -216,12 +225,18 @@ impl Outgoing {
     }
 
     /// The client has received the frames up to `received` ([`Incoming::acknowledged`]).
+    ///
+    /// # Errors
+    /// [`ProtocolError::Acknowledged`] if so many frames were never sent.
     pub fn acknowledged(&mut self, received: u64) -> Result<(), ProtocolError> {
         self.window.acknowledge(received)
     }
 
     /// After a cut, with a client that has received the frames up to `received`: all later ones are
     /// pending again.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Acknowledged`] if so many frames were never sent.
     pub fn resume(&mut self, received: u64) -> Result<(), ProtocolError> {
         self.window.resume(received)
     }
