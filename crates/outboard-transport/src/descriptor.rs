@@ -109,6 +109,9 @@ pub(crate) fn wait_for(
 
 /// As [`Stream::abandon`](crate::Stream::abandon), for a stream's descriptor of which only the
 /// number is known. Negative numbers are none.
+///
+/// # Errors
+/// The system's error if it has no further descriptor to give.
 pub fn abandon(descriptor: RawFd) -> io::Result<()> {
     if descriptor < 0 {
         return Ok(());

@@ -10,6 +10,10 @@ use crate::{Interest, Stream, block};
 /// Reads the next header, waiting for it without a limit: a lane may be quiet for hours.
 /// `keep_looking` is asked before each time the thread would block; while it says yes, it looks
 /// again instead.
+///
+/// # Errors
+/// [`io::ErrorKind::UnexpectedEof`] at the end of the stream, [`io::ErrorKind::InvalidData`] for a
+/// malformed header, or the stream's error.
 pub fn read_header(
     stream: &dyn Stream,
     keep_looking: impl FnMut() -> bool,
@@ -19,6 +23,9 @@ pub fn read_header(
 
 /// The same with how many frames the other side has received: the low half of the number. Once a
 /// header has begun, nothing may come for at most `silence`.
+///
+/// # Errors
+/// As [`read_header`], and [`io::ErrorKind::TimedOut`] after `silence`.
 pub fn read_numbered(
     stream: &dyn Stream,
     silence: Option<Duration>,
@@ -48,11 +55,17 @@ pub fn read_numbered(
 }
 
 /// Writes a header and the bytes that belong to it, straight from where they are.
+///
+/// # Errors
+/// The stream's error. Part of the frame may have been written then.
 pub fn write_frame(stream: &dyn Stream, header: &LaneHeader, body: &[u8]) -> io::Result<()> {
     write_numbered(stream, header, 0, body)
 }
 
 /// The same from a side that has received so many frames.
+///
+/// # Errors
+/// As [`write_frame`].
 pub fn write_numbered(
     stream: &dyn Stream,
     header: &LaneHeader,

@@ -4,6 +4,7 @@
 //! A [`Transport`] makes [`Stream`]s. A stream never blocks in `read` and `write`; [`Stream::wait`]
 //! does, so that the caller decides how long to spin before it. The [`conformance`] suite states
 //! what every transport owes its callers.
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod address;
 mod any;
@@ -47,18 +48,30 @@ pub trait Transport: Send + Sync + fmt::Debug {
     fn name(&self) -> &'static str;
 
     /// Connects to a server, or gives up after `timeout`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`], or why the server cannot be reached.
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>>;
 
     /// Waits for clients.
+    ///
+    /// # Errors
+    /// The system's error, such as [`io::ErrorKind::AddrInUse`].
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
 }
 
 /// The server's end of a transport.
 pub trait Listener: Send + Sync + fmt::Debug {
     /// The next client; blocks.
+    ///
+    /// # Errors
+    /// The system's error. Later clients may be accepted all the same.
     fn accept(&self) -> io::Result<Arc<dyn Stream>>;
 
     /// Where clients reach it: what to pass to [`Transport::connect`].
+    ///
+    /// # Errors
+    /// The system's error if it does not know the socket's address.
     fn address(&self) -> io::Result<String>;
 }
 
@@ -70,14 +83,24 @@ pub trait Stream: Send + Sync + fmt::Debug {
     /// Reads what is there, at most `buffer.len()` bytes. `Ok(0)` is the end: the peer has shut
     /// down or is gone. [`io::ErrorKind::WouldBlock`] if nothing is there yet. Never raises a
     /// signal.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`], or why the connection was lost.
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Writes as much of the buffers as fits, in order, and returns the number of bytes.
     /// [`io::ErrorKind::WouldBlock`] if nothing fits now. Never raises a signal.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`], or why the connection was lost.
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Blocks until the stream is ready for one of `interest`, it has failed, the waker is woken,
     /// or `timeout` (none: forever) has passed.
+    ///
+    /// # Errors
+    /// The system's error if it cannot wait. A lost connection is no error here: `read` and `write`
+    /// report it.
     fn wait(
         &self,
         interest: Interest,
@@ -87,15 +110,24 @@ pub trait Stream: Send + Sync + fmt::Debug {
 
     /// Ends both directions, for every process that shares the stream. Blocked and later calls
     /// return.
+    ///
+    /// # Errors
+    /// The system's error, which leaves the stream open.
     fn shutdown(&self) -> io::Result<()>;
 
     /// Lets go of the connection in this process only, without ending it for another that shares
     /// it: what a forked child does, so that the peer sees its parent's end. Only calls that are
     /// safe in a signal handler are made. Afterwards the stream only fails.
+    ///
+    /// # Errors
+    /// The system's error if it has no further descriptor to give.
     fn abandon(&self) -> io::Result<()>;
 
     /// Fails if the peer has been silent for so long, while it should have answered, that it must
     /// be gone. Meant to be asked every few seconds by those who wait.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] for a silent peer, or the system's error.
     fn check_peer(&self) -> io::Result<()> {
         Ok(())
     }
@@ -184,6 +216,9 @@ pub struct Capabilities {
 }
 
 /// Writes all of `bytes`, waiting as needed.
+///
+/// # Errors
+/// The stream's error. Some bytes may have been written then.
 pub fn write_all(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(&[IoSlice::new(bytes)]) {
@@ -198,11 +233,17 @@ pub fn write_all(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Fills `buffer`, waiting as needed; the end before that is [`io::ErrorKind::UnexpectedEof`].
+///
+/// # Errors
+/// [`io::ErrorKind::UnexpectedEof`] if the stream ends before, or the stream's error.
 pub fn read_exact(stream: &dyn Stream, buffer: &mut [u8]) -> io::Result<()> {
     read_exact_unless_silent(stream, buffer, None)
 }
 
 /// The same; [`io::ErrorKind::TimedOut`] if nothing comes for so long.
+///
+/// # Errors
+/// As [`read_exact`], and [`io::ErrorKind::TimedOut`].
 pub fn read_exact_unless_silent(
     stream: &dyn Stream,
     mut buffer: &mut [u8],
@@ -222,6 +263,9 @@ pub fn read_exact_unless_silent(
 }
 
 /// Like [`read_exact`], but fails with [`io::ErrorKind::TimedOut`] when `deadline` has passed.
+///
+/// # Errors
+/// As [`read_exact`], and [`io::ErrorKind::TimedOut`].
 pub fn read_exact_until(
     stream: &dyn Stream,
     mut buffer: &mut [u8],

@@ -34,6 +34,10 @@ impl Memory {
 
     /// Moves a session to shared memory: the client's side. `socket` is a Unix socket to the
     /// worker.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::FileTooLarge`] under a
+    /// limit on file sizes that is too low, or the system's error.
     pub fn move_to(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Memory)> {
         let memory = Memory::create()?;
         let stream =
@@ -43,6 +47,10 @@ impl Memory {
 
     /// Takes up a client's memory: the worker's side, which is to [confirm](shm::confirm) once it
     /// is ready.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::InvalidData`] if what the
+    /// client shares is not such memory, or the system's error.
     pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Memory)> {
         let (stream, files) = shm::take_up(socket, deadline)?;
         let Ok([staging, pinned]) = <[OwnedFd; 2]>::try_from(files) else {

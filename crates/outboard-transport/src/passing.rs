@@ -19,6 +19,10 @@ pub const MOST: usize = 8;
 
 /// Sends a short message with descriptors. It fits into the socket's empty buffer, so this does not
 /// wait.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for more descriptors than a message carries,
+/// [`io::ErrorKind::WriteZero`] if only a part was sent, or the system's error.
 pub fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -40,6 +44,10 @@ pub fn send(
 }
 
 /// Receives a message of that length with its descriptors, before the deadline.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::UnexpectedEof`] if the peer has
+/// gone, or the system's error.
 pub fn receive(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],

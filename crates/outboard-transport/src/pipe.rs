@@ -37,12 +37,18 @@ struct PipeStream {
 const BACKLOG: usize = 64;
 
 /// Two connected streams.
+///
+/// # Errors
+/// The system's error if it has no further descriptors to give.
 pub fn pair() -> io::Result<(Arc<dyn Stream>, Arc<dyn Stream>)> {
     let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     Ok((from_descriptor(a)?, from_descriptor(b)?))
 }
 
 /// Makes a stream of a connected Unix socket.
+///
+/// # Errors
+/// The system's error if the descriptor cannot be made non-blocking.
 pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
     Ok(Arc::new(PipeStream { socket: Socket::new(fd)? }))
 }

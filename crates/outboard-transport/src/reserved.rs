@@ -31,6 +31,9 @@ impl Reserved {
     }
 
     /// Reserves whole pages at which nothing is.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if something is mapped there, or the system's error.
     pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
         let mut state = self.state();
         reserve(&range, MapFlags::FIXED_NOREPLACE)?;
@@ -45,6 +48,10 @@ impl Reserved {
 
     /// Takes whole pages: reserved ones, or others at which nothing is. Until they are given back,
     /// the caller may map there what it likes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for an empty range, [`io::ErrorKind::AlreadyExists`] if a
+    /// part is taken or something is mapped there, or the system's error.
     pub fn take(&self, range: Range<u64>) -> io::Result<()> {
         let mut state = self.state();
         if range.start >= range.end {

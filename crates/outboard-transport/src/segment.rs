@@ -30,6 +30,9 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 /// A file in memory whose size cannot change any more. It closes on exec.
+///
+/// # Errors
+/// [`io::ErrorKind::FileTooLarge`] if `ulimit -f` is lower, or the system's error.
 pub fn create_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
     // Beyond the limit the system would end the process, which is not ours.
     if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
@@ -46,6 +49,10 @@ pub fn create_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
 
 /// The size of a file that another process has made, if that cannot change any more and is not
 /// larger than `most`.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if the file is of another kind, can change its size, is empty or
+/// is larger than `most`.
 pub fn check_file(file: BorrowedFd<'_>, most: u64) -> io::Result<u64> {
     let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
     let seals = fcntl_get_seals(file)
@@ -61,11 +68,17 @@ pub fn check_file(file: BorrowedFd<'_>, most: u64) -> io::Result<u64> {
 
 impl Segment {
     /// Makes one, filled with zeros. `name` is for people who look at the process's files.
+    ///
+    /// # Errors
+    /// As [`create_file`], or the system's error if it cannot be mapped.
     pub fn create(name: &str, bytes: usize) -> io::Result<Segment> {
         Segment::map(create_file(name, bytes as u64)?, bytes)
     }
 
     /// Takes one that another process has made, if it is sealed and not larger than `most`.
+    ///
+    /// # Errors
+    /// As [`check_file`], or the system's error if it cannot be mapped.
     pub fn accept(file: OwnedFd, most: usize) -> io::Result<Segment> {
         let bytes = check_file(file.as_fd(), most as u64)?;
         Segment::map(file, bytes as usize)

@@ -106,6 +106,9 @@ impl Transport for Tcp {
 }
 
 /// Makes a stream of a connected TCP socket, as one that another process has accepted.
+///
+/// # Errors
+/// The system's error if the socket takes no such options.
 pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
     sockopt::set_tcp_nodelay(&fd, true)?;
     sockopt::set_socket_keepalive(&fd, true)?;
@@ -123,6 +126,10 @@ pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
 }
 
 /// The numeric addresses of a server. A name without any is `NotFound`.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] if it is no address, [`io::ErrorKind::NotFound`] for an unknown
+/// name, or the system's error.
 pub fn resolve(address: &str) -> io::Result<impl Iterator<Item = SocketAddr> + use<>> {
     let address: Address =
         address.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;

@@ -59,6 +59,9 @@ pub fn user(socket: impl AsFd) -> Option<u32> {
 }
 
 /// Makes a stream of a connected Unix socket, as one that another process has accepted.
+///
+/// # Errors
+/// The system's error if the descriptor cannot be made non-blocking.
 pub fn from_descriptor(fd: OwnedFd) -> io::Result<Arc<dyn Stream>> {
     Ok(Arc::new(UnixConnection { socket: Socket::new(fd)? }))
 }

@@ -13,6 +13,9 @@ pub struct Waker {
 
 impl Waker {
     /// A waker with no wake-up pending.
+    ///
+    /// # Errors
+    /// The system's error if it has no further descriptor to give.
     pub fn new() -> io::Result<Waker> {
         Ok(Waker { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }

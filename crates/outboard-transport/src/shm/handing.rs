@@ -47,6 +47,9 @@ pub(super) fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<Shm
 
 /// Moves to memory that both sides share: offers it, with further files, over a connected Unix
 /// socket, and waits until the peer has [taken it up](take_up) and [said so](confirm).
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] after the deadline, or the system's error.
 pub fn move_to(
     socket: OwnedFd,
     files: &[BorrowedFd<'_>],
@@ -59,6 +62,10 @@ pub fn move_to(
 
 /// Takes up the offer of the process at the other end of a connected Unix socket: the stream, and
 /// the further files.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::InvalidData`] if the offer is
+/// malformed, or the system's error.
 pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream>, Vec<OwnedFd>)> {
     let invalid = |reason| io::Error::new(io::ErrorKind::InvalidData, reason);
     let mut offer = [0; OFFER.len()];
@@ -93,6 +100,9 @@ pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream
 }
 
 /// Tells the one who offered that the offer has been taken up.
+///
+/// # Errors
+/// [`io::ErrorKind::NotConnected`] if the stream has been abandoned, or the socket's error.
 pub fn confirm(stream: &dyn Stream) -> io::Result<()> {
     let socket = stream.descriptor().ok_or(io::ErrorKind::NotConnected)?;
     passing::send(socket, &[1], &[])
@@ -104,12 +114,19 @@ const MOST_PASSED_OVER: usize = 64;
 
 /// Hands a file to the process at the other end of a stream of this kind, which [takes](take_file)
 /// it by its number. Does not wait.
+///
+/// # Errors
+/// [`io::ErrorKind::Unsupported`] for a stream of another kind, or the socket's error.
 pub fn give_file(stream: &dyn Stream, number: u64, file: BorrowedFd<'_>) -> io::Result<()> {
     passing::send(socket_beside(stream)?, &number.to_le_bytes(), &[file])
 }
 
 /// Takes the file that the other process has handed over with this number, and lets go of those
 /// before it. Does not wait.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] if it is not among the next files, or the socket's error,
+/// [`io::ErrorKind::TimedOut`] if it has not come.
 pub fn take_file(stream: &dyn Stream, number: u64) -> io::Result<OwnedFd> {
     let socket = socket_beside(stream)?;
     for _ in 0..=MOST_PASSED_OVER {

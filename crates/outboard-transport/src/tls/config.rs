@@ -107,6 +107,10 @@ pub fn provider() -> CryptoProvider {
 }
 
 /// Settings of a client that believes the anchor, and shows a certificate of its own if it has one.
+///
+/// # Errors
+/// [`SetupError`] if no authority's certificate can be read, or the own certificate and key do not
+/// fit.
 pub fn client_config(
     anchor: Anchor,
     own: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
@@ -137,6 +141,9 @@ pub fn client_config(
 
 /// Settings of a server with this certificate, which asks clients for theirs if there is a verifier
 /// for them.
+///
+/// # Errors
+/// [`SetupError`] if certificate and key do not fit.
 pub fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,

@@ -28,6 +28,10 @@ pub const FIRST_BYTE: u8 = 0x16;
 
 /// Shakes hands as the client, and sends `first` along with its last words. `host` is the server's
 /// name or address, which a certificate of an authority must carry.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] if `host` is no server's name, [`io::ErrorKind::TimedOut`] after
+/// the deadline, or why the handshake failed.
 pub fn connect(
     below: Arc<dyn Stream>,
     config: Arc<ClientConfig>,
@@ -43,6 +47,9 @@ pub fn connect(
 }
 
 /// Shakes hands as the server.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] after the deadline, or why the handshake failed.
 pub fn accept(
     below: Arc<dyn Stream>,
     config: Arc<ServerConfig>,

@@ -139,6 +139,10 @@ impl TlsStream {
 
     /// Waits for the peer to say that it sends no more, and gives the stream below back, on which
     /// nothing was read beyond that.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::InvalidData`] if the peer
+    /// sends more, or the stream's error.
     pub fn leave(self: &Arc<Self>, deadline: Instant) -> io::Result<Arc<dyn Stream>> {
         let not_expected =
             || io::Error::new(io::ErrorKind::InvalidData, "more came than was to come");
