@@ -84,11 +84,18 @@ pub struct Engine {
 
 impl Engine {
     /// Reserves memory and starts the threads.
+    ///
+    /// # Errors
+    /// [`EngineError`] if addresses cannot be reserved, threads cannot be started, or Cranelift has
+    /// no code generator for the processor.
     pub fn new(config: &EngineConfig) -> Result<Arc<Engine>, EngineError> {
         Engine::several(config, 1).map(|mut engines| engines.remove(0))
     }
 
     /// So many engines, whose kernels all reach what is mapped into reservations.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
     pub fn several(config: &EngineConfig, count: usize) -> Result<Vec<Arc<Engine>>, EngineError> {
         let memory = Memory::several(count, config.arena_bytes, config.addresses)
             .map_err(|source| EngineError::Reserve { bytes: config.arena_bytes, source })?;
@@ -136,11 +143,18 @@ impl Engine {
 
     /// Compiles modules that together form one program: what one declares `.extern` another may
     /// define.
+    ///
+    /// # Errors
+    /// [`LoadError`], such as an instruction without an implementation or a symbol that no module
+    /// defines.
     pub fn load(&self, modules: &[&ir::Module]) -> Result<Arc<Program>, LoadError> {
         self.load_with(modules, &[])
     }
 
     /// As [`Engine::load`], with addresses for variables that no module defines.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
     pub fn load_with(
         &self,
         modules: &[&ir::Module],
@@ -151,6 +165,9 @@ impl Engine {
 
     /// Runs a grid and returns when it has ended. The calling thread takes part in the work.
     /// Several threads may launch at once; the pool works on their grids in turn.
+    ///
+    /// # Errors
+    /// The [`Fault`] that ended the grid, or why it cannot be launched.
     pub fn launch(&self, kernel: &Arc<Kernel>, launch: &Launch<'_>) -> Result<(), Fault> {
         let grid = Grid::new(&self.core, kernel, launch)
             .map_err(|kind| Fault { kernel: kernel.name.clone(), ..Fault::from(kind) })?;

@@ -16,6 +16,7 @@
 //! A fault (a bad address, a failed `assert`, a trap) ends the launch with a [`Fault`] that says
 //! where it happened. Faults travel as return values of the compiled functions: there are no signal
 //! handlers, and nothing unwinds through compiled code.
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod codegen;
 mod engine;

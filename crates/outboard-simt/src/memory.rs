@@ -102,6 +102,9 @@ impl Memory {
 
     /// Allocates `bytes` (at least one) at a multiple of `align` (a power of two; at least 512 is
     /// used) and returns the address.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if no such range of device memory is free.
     pub fn alloc(&self, bytes: u64, align: u64) -> Result<u64, OutOfMemory> {
         let addr = self.device.lock().alloc(bytes, align)?;
         self.mark(addr, bytes, 1);
@@ -109,6 +112,9 @@ impl Memory {
     }
 
     /// Allocates `bytes` at exactly `addr` (a multiple of 512), where that range is free.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if a part of the range is not free.
     pub fn alloc_at(&self, addr: u64, bytes: u64) -> Result<u64, OutOfMemory> {
         let addr = self.device.lock().alloc_at(addr, bytes)?;
         self.mark(addr, bytes, 1);

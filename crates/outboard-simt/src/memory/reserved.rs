@@ -30,11 +30,17 @@ pub(super) fn share(base: u64, bytes: u64) -> Option<OwnedFd> {
 }
 
 /// A file of `bytes` of zeros that takes memory only where it is written.
+///
+/// # Errors
+/// The system's error if it has no descriptor or no file of that size to give.
 pub fn memory_file(bytes: u64) -> std::io::Result<OwnedFd> {
     named_file("outboard-memory", bytes)
 }
 
 /// As [`memory_file`], under a name that the system shows.
+///
+/// # Errors
+/// As [`memory_file`].
 pub fn named_file(name: &str, bytes: u64) -> std::io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC)?;
     ftruncate(&file, bytes)?;
@@ -66,6 +72,9 @@ pub(super) fn punch(file: &OwnedFd, offset: u64, bytes: u64) {
 impl Memory {
     /// Reserves `bytes` (whole pages) of addresses at a multiple of `align`, at `hint` if that is
     /// free.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if no such range of addresses is free.
     pub fn reserve(&self, bytes: u64, align: u64, hint: u64) -> Result<u64, OutOfMemory> {
         let mut reserved = self.arena.reserved.lock();
         if hint != 0
@@ -97,6 +106,9 @@ impl Memory {
 
     /// Maps whole pages of a file into a reservation, for all engines. Nobody may use them before
     /// [`Memory::open`]. `false` outside of reservations.
+    ///
+    /// # Errors
+    /// The system's error if it does not map the file.
     pub fn map(
         &self,
         address: u64,
@@ -187,6 +199,9 @@ impl Memory {
 
     /// Allocates device memory that has no address for kernels but those at which it is mapped, and
     /// returns its place in [`Memory::file`].
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if so many bytes of device memory are not free.
     pub fn alloc_physical(&self, bytes: u64) -> Result<u64, OutOfMemory> {
         Ok(self.device.lock().alloc(bytes, PAGE)? - self.base)
     }
@@ -202,6 +217,9 @@ impl Memory {
     }
 
     /// Counts memory that lies elsewhere as device memory.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] if so many bytes of device memory are not free.
     pub fn charge(&self, bytes: u64) -> Result<(), OutOfMemory> {
         let mut device = self.device.lock();
         if bytes > device.total - device.used {

@@ -19,6 +19,10 @@ impl Memory {
     ///
     /// # Safety
     /// Nothing uses device memory until it has been restored.
+    ///
+    /// # Errors
+    /// The system's error if the contents cannot be written to a file in memory; the allocations
+    /// keep them then.
     pub unsafe fn save(&self) -> io::Result<Saved> {
         let file = File::from(memfd_create("outboard-saved-memory", MemfdFlags::CLOEXEC)?);
         let ranges: Vec<(u64, u64)> =
@@ -41,6 +45,10 @@ impl Memory {
     ///
     /// # Safety
     /// It was taken from this memory, which nothing has used since.
+    ///
+    /// # Errors
+    /// The system's error if the contents cannot be read back; those of later allocations are lost
+    /// then.
     pub unsafe fn restore(&self, saved: &Saved) -> io::Result<()> {
         let mut at = 0;
         for (address, bytes) in &saved.ranges {
