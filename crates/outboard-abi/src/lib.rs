@@ -1,7 +1,9 @@
 //! C types of cuda.h and nvml.h 13.0: names, sizes, values. No logic.
 //!
 //! Everything is extracted from the headers by `cargo xtask facts`; enums are newtypes over their C
-//! integer, since a program may pass any value.
+//! integer, since a program may pass any value. Generated items have no docs of their own: NVIDIA's
+//! manuals of the driver API and of NVML describe them under the same names.
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 #[rustfmt::skip]
 mod generated;

@@ -1,5 +1,5 @@
 //! Loads a CUDA driver library into a table of functions, and describes its devices.
-
+#![warn(missing_docs, clippy::missing_errors_doc)]
 // Each driver call is unsafe. What makes it sound is that handles and addresses were looked up,
 // which the callers of `call!` see to.
 #![allow(clippy::macro_metavars_in_unsafe)]
@@ -58,6 +58,10 @@ impl Library {
     ///
     /// # Safety
     /// The file is a CUDA driver library, whose initialisers this runs.
+    ///
+    /// # Errors
+    /// [`LoadError::Load`] if the loader does not load the file, [`LoadError::NotADriver`] or
+    /// [`LoadError::Lacks`] if functions are missing.
     pub unsafe fn load(path: &Path) -> Result<Library, LoadError> {
         // SAFETY: by the contract above.
         let library = unsafe { libloading::Library::new(path) }
@@ -78,6 +82,9 @@ impl Library {
 }
 
 /// `Err` for what is not `CUDA_SUCCESS`.
+///
+/// # Errors
+/// `status` itself.
 pub fn check(status: CUresult) -> Result<(), CUresult> {
     if status == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(status) }
 }

@@ -15,6 +15,9 @@ const ATTRIBUTES: std::ops::Range<u32> = 1..200;
 const PRIORITIES: (i32, i32) = (0, -5);
 
 /// Initialises the library and describes its devices. `name` is what to call the library.
+///
+/// # Errors
+/// [`LoadError::Call`] with the first function of the library that failed.
 pub fn platform(table: &Table, name: &str) -> Result<Platform, LoadError> {
     let done = |function, outcome: Result<(), CUresult>| {
         outcome.map_err(|error| LoadError::Call { function, error })

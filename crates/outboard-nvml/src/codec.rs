@@ -65,6 +65,10 @@ pub fn encode(function: &Function, given: &[Given<'_>], writer: &mut Writer) {
 }
 
 /// Reads the arguments of one call and works out how much memory each needs.
+///
+/// # Errors
+/// [`DecodeError`] if the bytes are not arguments of this function, or one needs more than
+/// [`LARGEST`] bytes.
 pub fn decode<'a>(function: &Function, bytes: &'a [u8]) -> Result<Vec<Argument<'a>>, DecodeError> {
     let mut reader = Reader::new(bytes);
     let mut arguments = Vec::with_capacity(function.params.len());

@@ -29,6 +29,9 @@ record!(Gauges { memory_free, memory_used, utilisation, temperature, milliwatts 
 
 /// How the device at this position does. `ask` calls a function with the arguments, encoded; what
 /// it returns are the results, if the function had any.
+///
+/// # Errors
+/// The error of `ask`.
 pub fn gauges<E>(
     device: u32,
     mut ask: impl FnMut(&'static Function, &[u8]) -> Result<Option<Vec<u8>>, E>,

@@ -4,6 +4,7 @@
 //! calls the function of that name with memory of its own and sends back what was written. Neither
 //! needs code for any one function.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod codec;
 mod description;
