@@ -38,11 +38,17 @@ struct Entry {
 /// A session as it stands on the board.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
+    /// Process id of the worker.
     pub worker: u32,
+    /// Process id of the client, on its own machine.
     pub process: u32,
+    /// The client's machine, by a number that only tells machines apart; see [`Process`].
     pub machine: u64,
+    /// One bit for each device with a context, the lowest for ordinal 0.
     pub contexts: u64,
+    /// Bytes of memory that the session uses, by the device's ordinal.
     pub used: Vec<u64>,
+    /// Bytes of memory that the program has allocated and not freed, by the device's ordinal.
     pub held: Vec<u64>,
 }
 
@@ -67,6 +73,9 @@ pub struct Board {
 
 impl Board {
     /// Makes one with room for so many sessions. The descriptor is for the workers.
+    ///
+    /// # Errors
+    /// The system's error if it has no memory, descriptor or mapping to give.
     pub fn create(sessions: usize) -> io::Result<(Board, OwnedFd)> {
         let memory =
             memfd_create("outboard-board", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -83,6 +92,10 @@ impl Board {
 
     /// Goes on with the board of an earlier supervisor, which a worker has kept. The layout must be
     /// known to be the same.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if the file is not a board for so many sessions, or the
+    /// system's error.
     pub fn take_over(memory: OwnedFd, sessions: usize) -> io::Result<(Board, OwnedFd)> {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let bytes = (sessions.max(1) * size_of::<Entry>()) as u64;
@@ -227,6 +240,9 @@ impl Board {
 static BOARD: OnceLock<Board> = OnceLock::new();
 
 /// Joins the supervisor's board, on behalf of a client's process.
+///
+/// # Errors
+/// The system's error if the board cannot be mapped.
 pub fn join(memory: BorrowedFd<'_>, client: Process) -> io::Result<()> {
     let mut board = Board::attach(memory)?;
     board.enter(client);
@@ -236,6 +252,9 @@ pub fn join(memory: BorrowedFd<'_>, client: Process) -> io::Result<()> {
 }
 
 /// Has this process see the supervisor's board, and not stand on it.
+///
+/// # Errors
+/// The system's error if the board cannot be mapped.
 pub fn look_on(memory: BorrowedFd<'_>) -> io::Result<()> {
     let _ = BOARD.set(Board::attach(memory)?);
     Ok(())

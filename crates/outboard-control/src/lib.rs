@@ -3,6 +3,7 @@
 //! The [`messages`] between them, the [`board`] that all workers of a server share, the [`meter`]
 //! of one session, and what both know a session by. It loads no driver, so a supervisor that
 //! depends on this crate and not on `outboard-driver` cannot either.
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod board;
 pub mod identity;

@@ -52,7 +52,9 @@ pub enum Way {
 /// To or from the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
+    /// To the device.
     In,
+    /// From the device.
     Out,
 }
 
@@ -60,6 +62,7 @@ pub enum Direction {
 /// place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
+    /// Its client is connected.
     Serving,
     /// It waits for its client to come back.
     Disconnected,
@@ -70,9 +73,13 @@ pub enum State {
 /// How commands travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
+    /// TCP without encryption.
     Tcp,
+    /// Memory shared with a client on this machine.
     Shm,
+    /// TLS 1.3 over TCP.
     Tls,
+    /// A Unix socket, or another stream without a name of its own.
     Other,
 }
 
@@ -122,6 +129,9 @@ pub fn page() -> &'static Page {
 }
 
 /// Takes the page that the supervisor has sent.
+///
+/// # Errors
+/// The system's error if the page cannot be mapped.
 pub fn join(memory: BorrowedFd<'_>) -> io::Result<()> {
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping, wherever there is room.
@@ -273,6 +283,9 @@ pub struct Meter {
 
 impl Meter {
     /// Makes a page for a worker.
+    ///
+    /// # Errors
+    /// The system's error if it has no memory, descriptor or mapping to give.
     pub fn create() -> io::Result<Meter> {
         let memory =
             memfd_create("outboard-meter", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -288,6 +301,9 @@ impl Meter {
     }
 
     /// Goes on with a page that a worker has kept. The layout must be known to be the same.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if the file is not a meter, or the system's error.
     pub fn take_over(memory: OwnedFd) -> io::Result<Meter> {
         let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         // A worker gone wrong could have kept something else.
@@ -301,6 +317,9 @@ impl Meter {
     }
 
     /// Maps a page that has been made before.
+    ///
+    /// # Errors
+    /// The system's error if the page cannot be mapped.
     pub fn attach(memory: OwnedFd) -> io::Result<Meter> {
         // SAFETY: a new mapping, wherever there is room.
         let address = unsafe {

@@ -12,17 +12,22 @@ pub struct Span {
     pub id: u64,
     /// What it is part of.
     pub parent: u64,
+    /// What was done, such as the message's name.
     pub name: String,
-    /// Nanoseconds since 1970.
+    /// Start, in nanoseconds since 1970.
     pub begun: u64,
+    /// End, in nanoseconds since 1970.
     pub ended: u64,
+    /// Names and values, as OpenTelemetry has them.
     pub attributes: Vec<(String, Value)>,
 }
 
 /// What is said of a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
+    /// A string attribute.
     Text(String),
+    /// An integer attribute.
     Number(u64),
 }
 

@@ -13,42 +13,73 @@ use outboard_wire::{Decode, DecodeError, Encode, Reader, Writer};
 /// Supervisor to worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToWorker {
-    /// Serve the client whose connection comes along.
+    /// Serve the client whose connection is attached.
     Start(Box<Start>),
-    /// The connection that comes along is one more lane of a session that ends with its connections; if `secure`, it is encrypted.
-    Lane { secure: bool },
-    /// The board comes along; it follows the start.
+    /// The attached connection is a further lane of a session that cannot resume.
+    Lane {
+        /// Whether the connection is encrypted.
+        secure: bool,
+    },
+    /// The board is attached. Sent after `start`.
     Board,
-    /// The answer to a request: what was asked for, perhaps with a descriptor; none if it is not there or was not taken.
-    Answer { request: u64, payload: Option<Vec<u8>> },
-    /// The session, which has sent no command yet, goes on through memory that the connection that comes along brings.
+    /// The answer to a request of the worker; a descriptor may be attached.
+    Answer {
+        /// The number that the worker gave the request.
+        request: u64,
+        /// What was requested; none if it does not exist or the supervisor refuses.
+        payload: Option<Vec<u8>>,
+    },
+    /// The session, which has sent no command yet, moves to shared memory: the attached socket carries its files.
     Memory,
-    /// Get ready for a client that comes later; the start follows then.
+    /// Prepare for a client that comes later; `start` follows then.
     Warm(Warm),
-    /// There will be no client: be ready to say how the devices do. The board comes along.
+    /// There will be no client: answer `look` with the devices' gauges. The board is attached.
     Watch(Watch),
-    /// How do the devices do now?
+    /// Answer with the current gauges of the devices.
     Look,
-    /// The session's commands go on over the connection that comes along.
-    GoOn { secure: bool, point: Point },
-    /// The connection that comes along is one more lane of a session that outlives its connections, or takes the place of one.
-    ResumableLane { secure: bool, point: Point },
-    /// The socket that comes along is where the next supervisor will connect, should this one go. So many seconds the worker waits for it, or as
-    /// long as its client is there.
-    Home { outlive: Option<u64> },
-    /// The descriptor that comes along is for the next supervisor.
-    Keep { tag: u8 },
-    /// The session's meter comes along; it follows the board.
+    /// The session resumes: its commands travel over the attached connection.
+    GoOn {
+        /// Whether the connection is encrypted.
+        secure: bool,
+        /// The client's attempt, and how many frames it has received.
+        point: Point,
+    },
+    /// The attached connection is a further lane of a session that can resume, or replaces one.
+    ResumableLane {
+        /// Whether the connection is encrypted.
+        secure: bool,
+        /// Which lane it is, the client's attempt, and how many of its frames it has received.
+        point: Point,
+    },
+    /// The next supervisor will connect to the attached socket if this one ends.
+    Home {
+        /// Seconds for which the worker waits for it; none: as long as its client is connected.
+        outlive: Option<u64>,
+    },
+    /// Keep the attached descriptor for the next supervisor.
+    Keep {
+        /// Which descriptor it is: a tag of [kept].
+        tag: u8,
+    },
+    /// The session's meter is attached. Sent after the board.
     Meter,
-    /// The session is to end now; the client is told this.
-    End { sentence: String },
-    /// Spans are wanted from now on, as parts of this one; or no longer.
-    Trace { on: bool, root: u64 },
-    /// Take up no command, if none is at hand: the driver is to be suspended.
+    /// End the session now.
+    End {
+        /// The reason that the client is told.
+        sentence: String,
+    },
+    /// Start or stop sending spans.
+    Trace {
+        /// Whether to start.
+        on: bool,
+        /// The span that becomes the parent of the session's outermost spans.
+        root: u64,
+    },
+    /// Execute no further command if the session is idle: the supervisor wants to suspend the driver.
     Suspend,
-    /// The driver goes on, or was not suspended.
+    /// The driver runs again, or was not suspended.
     Resume,
-    /// Another session needs memory: the client is to give back what it only keeps.
+    /// Another session needs memory: have the client give back blocks that it keeps without using them.
     Wanted,
     /// Something that a supervisor of another release says.
     Unknown(u8),
@@ -149,40 +180,101 @@ impl<'a> Decode<'a> for ToWorker {
 /// Worker to supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToSupervisor {
-    /// The client has been welcomed and is the worker's from now on.
+    /// The client has been welcomed and belongs to the worker from now on.
     Welcomed,
-    /// The client cannot be served.
-    Failed { code: RefusalCode, sentence: String },
-    /// Keep this, and the descriptor that comes along, for other sessions that show the token.
-    Share { request: u64, token: u128, kind: u8, payload: Vec<u8> },
-    /// Do so no longer.
-    Unshare { token: u128 },
-    /// What has that token?
-    Find { request: u64, token: u128, kind: u8 },
-    /// The worker is warm; this is what a welcome would tell of the platform, or nothing if that is too long for a message, and which contexts it
-    /// holds, and the window to which its driver keeps, if it does.
-    Ready { snapshot: Vec<u8>, contexts: Vec<ContextMemory>, window: Option<Window> },
-    /// How the devices do.
+    /// The worker cannot serve the client.
+    Failed {
+        /// The kind of reason.
+        code: RefusalCode,
+        /// The reason.
+        sentence: String,
+    },
+    /// Keep the payload and the attached descriptor for other sessions that present the token.
+    Share {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The token.
+        token: u128,
+        /// What is shared, as `outboard_wire::token` numbers it.
+        kind: u8,
+        /// One of the payloads below.
+        payload: Vec<u8>,
+    },
+    /// Forget a shared token.
+    Unshare {
+        /// The token.
+        token: u128,
+    },
+    /// Look up a token. The answer brings its payload and its descriptor.
+    Find {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The token.
+        token: u128,
+        /// The kind that the token must have.
+        kind: u8,
+    },
+    /// The worker is warm.
+    Ready {
+        /// The platform as a welcome describes it; empty if it is too long for a message.
+        snapshot: Vec<u8>,
+        /// The contexts that the worker holds.
+        contexts: Vec<ContextMemory>,
+        /// The window in which its driver places everything, if it keeps to one.
+        window: Option<Window>,
+    },
+    /// The answer to `look`: each device with its gauges.
     Gauges(Vec<Gauge>),
-    /// The worker's supervisor has gone, it has a session, and it takes whoever connected for the next supervisor. What was kept and what is shared
-    /// follows.
+    /// First message to the next supervisor: the worker has a session. The kept descriptors and the shared tokens follow.
     Orphan,
-    /// The descriptor that comes along was kept.
-    Kept { tag: u8 },
-    /// That was all; from here on it is as with any worker.
+    /// The attached descriptor was kept.
+    Kept {
+        /// Which descriptor it is: a tag of [kept].
+        tag: u8,
+    },
+    /// The next supervisor has received everything that was kept; the worker is like any other from now on.
     Told,
-    /// What took how long; how many spans there was no room for since the last time; whether no more come.
-    Spans { spans: Vec<Span>, dropped: u64, last: bool },
-    /// Whether no command is taken up from now on.
-    Quiet { quiet: bool },
-    /// The client of a suspended session has something to do.
+    /// Spans of a traced session.
+    Spans {
+        /// Those that have ended since the last message.
+        spans: Vec<Span>,
+        /// How many spans were dropped since then, for lack of room.
+        dropped: u64,
+        /// Whether these are the last ones.
+        last: bool,
+    },
+    /// The answer to `suspend`.
+    Quiet {
+        /// Whether the worker executes no command from now on; `false` if the session is not idle.
+        quiet: bool,
+    },
+    /// The client of a suspended session has sent a command.
     Wake,
-    /// Room, please, for so many bytes of a device in all; the driver has refused it, perhaps.
-    Room { request: u64, device: u32, bytes: u64, failed: bool },
-    /// No more than that is needed of a device.
-    Holds { device: u32, bytes: u64 },
-    /// The driver has no room on a device: others are to give back what they only keep. Answered with something if any other session has memory there.
-    Scarce { request: u64, device: u32 },
+    /// Grant the session device memory. The answer says whether it may have it.
+    Room {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The device's ordinal.
+        device: u32,
+        /// Bytes that the session wants to have in all.
+        bytes: u64,
+        /// Whether the driver had no memory for it.
+        failed: bool,
+    },
+    /// The session needs less device memory than it was granted.
+    Holds {
+        /// The device's ordinal.
+        device: u32,
+        /// Bytes that it still needs in all.
+        bytes: u64,
+    },
+    /// The driver has no memory left on a device: have other sessions give back blocks that they keep without using them. The answer has a payload if any other session has memory there.
+    Scarce {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The device's ordinal.
+        device: u32,
+    },
     /// Something that a worker of another release says.
     Unknown(u8),
 }
@@ -316,11 +408,11 @@ impl<'a> Decode<'a> for ToSupervisor {
 pub struct ContextMemory {
     /// Its device.
     pub ordinal: u32,
-    /// Bytes of the device that nobody has, ...
+    /// Bytes of the device's memory that are free.
     pub free: u64,
-    /// ... and all of them.
+    /// Bytes of the device's memory.
     pub total: u64,
-    /// Those that the context takes, if they were measured.
+    /// Bytes that the context takes, if they were measured.
     pub size: Option<u64>,
 }
 
@@ -344,18 +436,18 @@ impl<'a> Decode<'a> for ContextMemory {
     }
 }
 
-/// A device, and how it does.
+/// A device and its gauges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gauge {
     /// Its ordinal.
     pub ordinal: u32,
-    /// What its driver calls it.
+    /// Its name, from its driver.
     pub name: String,
     /// Its UUID, as NVML writes it.
     pub uuid: String,
     /// Bytes of its memory.
     pub memory: u64,
-    /// What NVML says of it now.
+    /// What NVML reports now.
     pub now: Gauges,
 }
 
@@ -381,12 +473,12 @@ impl<'a> Decode<'a> for Gauge {
     }
 }
 
-/// How long a session is kept that has lost its connection.
+/// How long a session that has lost its connection is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grace {
-    /// If nothing is heard of the client any more.
+    /// After the client has fallen silent.
     pub silent: std::time::Duration,
-    /// If the connection was closed, as it is when the client's process was killed.
+    /// After the connection was closed, as by the end of the client's process.
     pub closed: std::time::Duration,
 }
 
@@ -435,9 +527,10 @@ impl std::fmt::Debug for Secure {
     }
 }
 
-/// An allocation in a block of memory, whose descriptor comes along.
+/// An allocation in a block of memory, whose descriptor is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedBlock {
+    /// Bytes of the allocation.
     pub bytes: u64,
     /// Bytes from the block's beginning to the allocation's.
     pub offset: u64,
@@ -491,6 +584,7 @@ impl<'a> Decode<'a> for SharedEvent {
 pub struct SharedMemory {
     /// The driver's handle.
     pub handle: [u8; 64],
+    /// Bytes of the allocation.
     pub bytes: u64,
 }
 
@@ -507,11 +601,12 @@ impl<'a> Decode<'a> for SharedMemory {
     }
 }
 
-/// Physical memory, whose descriptor comes along.
+/// Physical memory, whose descriptor is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedPhysical {
+    /// Bytes of the memory.
     pub bytes: u64,
-    /// Device, handle types, compression and usage that it was created with.
+    /// Device, handle types, compression and usage with which it was created.
     pub kind: [u32; 4],
 }
 
@@ -528,9 +623,10 @@ impl<'a> Decode<'a> for SharedPhysical {
     }
 }
 
-/// A memory pool, whose descriptor comes along.
+/// A memory pool, whose descriptor is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedPool {
+    /// The ordinal of its device.
     pub device: u32,
 }
 
@@ -549,8 +645,9 @@ impl<'a> Decode<'a> for SharedPool {
 /// An allocation of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedPooled {
-    /// What the driver exports of it.
+    /// The driver's export data.
     pub data: [u8; 64],
+    /// Bytes of the allocation.
     pub bytes: u64,
 }
 
@@ -567,40 +664,40 @@ impl<'a> Decode<'a> for SharedPooled {
     }
 }
 
-/// What a worker is to do.
+/// The client and the session that a worker serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The session's number.
     pub session: u64,
-    /// What a lane shows to join.
+    /// The key that a lane must present to join the session.
     pub key: u128,
-    /// How many bulk lanes to suggest to the client.
+    /// How many lanes the welcome suggests to the client.
     pub lanes: u32,
-    /// Only the welcome is wanted.
+    /// Whether the client wants the welcome only.
     pub probe: bool,
     /// Indices of the devices that the client wants to see, in order; empty for all.
     pub devices: Vec<u32>,
-    /// Who the client is, in its own words.
+    /// The name that the client gives itself.
     pub client: String,
-    /// The client's process, by its own account.
+    /// The client's process, as the client says.
     pub process: Process,
-    /// Whose session it is, and what it may have.
+    /// The owner and the limits of the session.
     pub identity: Identity,
-    /// With what its connections are encrypted, if they are.
+    /// The certificate of its connections, if they are encrypted.
     pub secure: Option<Secure>,
-    /// Memory is lent: the supervisor is asked for it, and may suspend the session.
+    /// Whether the supervisor grants device memory (`room`) and may suspend the session.
     pub lends: bool,
-    /// Its client may ask NVML's questions, and nothing of a device.
+    /// Whether the client may send queries of NVML only.
     pub only_questions: bool,
-    /// The supervisor's process, so that a worker can tell that it is gone.
+    /// The supervisor's process id, by which the worker notices that it has ended.
     pub supervisor: u32,
-    /// What the client is told of the socket for clients on this machine.
+    /// The socket for clients on this machine, for the welcome.
     pub local: Option<Local>,
-    /// What the platform is known to be, for a session that needs no more than that: no driver is started for it.
+    /// The platform, for a session that needs no driver: the worker starts none.
     pub platform: Option<Vec<u8>>,
-    /// How long the session is kept without a connection, if its client can take it up again.
+    /// How long the session is kept without a connection, if its client can resume it.
     pub grace: Option<Grace>,
-    /// Where the client accepts addresses. A worker that was made ready for another window, or none, does not tell of this one.
+    /// The window that the client accepts. A worker that was warmed for another window, or for none, does not offer it.
     pub window: Option<Window>,
 }
 
@@ -648,16 +745,16 @@ impl<'a> Decode<'a> for Start {
     }
 }
 
-/// What a worker is to have ready before it has a client.
+/// What a worker prepares before it has a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warm {
-    /// Ordinals of the devices whose primary context it is to hold.
+    /// Ordinals of the devices whose primary context it makes.
     pub contexts: Vec<u32>,
-    /// Whether it is to measure how large they are.
+    /// Whether it measures how much memory the contexts take.
     pub measure: bool,
     /// The supervisor's process.
     pub supervisor: u32,
-    /// Where its driver is to place what it places.
+    /// The window in which its driver places everything.
     pub window: Window,
 }
 
@@ -681,12 +778,12 @@ impl<'a> Decode<'a> for Warm {
     }
 }
 
-/// What a worker is to be that looks at the devices for the supervisor.
+/// How a worker observes the devices for the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     /// The supervisor's process.
     pub supervisor: u32,
-    /// What the platform is known to be: then no driver is started.
+    /// The platform, if it is known: the worker then starts no driver.
     pub platform: Option<Vec<u8>>,
 }
 

@@ -18,11 +18,17 @@ use rustix::net::{
 pub const LONGEST: usize = 128 << 10;
 
 /// The two ends. Both close on exec and block.
+///
+/// # Errors
+/// The system's error if it has no further descriptors to give.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Sends a message, and perhaps a descriptor with it. Doesn't wait for a receiver that is behind.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] if the receiver is behind, or the system's error.
 pub fn send(
     to: BorrowedFd<'_>,
     message: &impl Encode,
@@ -50,6 +56,9 @@ pub fn has_gone(error: &io::Error) -> bool {
 }
 
 /// As [`send`], but waits for a receiver that is behind, not longer than `patience`.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] if the receiver is still behind, or the system's error.
 pub fn send_patiently(
     to: BorrowedFd<'_>,
     message: &impl Encode,
@@ -82,6 +91,10 @@ pub fn send_patiently(
 
 /// Receives the next message; `None` when the other end is closed. Waits unless the socket is
 /// non-blocking.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] for a malformed message, [`io::ErrorKind::WouldBlock`] if there
+/// is none yet, or the system's error.
 pub fn receive<T: for<'a> Decode<'a>>(
     from: BorrowedFd<'_>,
 ) -> io::Result<Option<(T, Option<OwnedFd>)>> {

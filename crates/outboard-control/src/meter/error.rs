@@ -16,6 +16,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The context can no longer be used.
     Broken,
+    /// Any other error.
     Other,
 }
 
