@@ -5,7 +5,12 @@
 pub enum Error {
     /// Memory that the image claims to occupy cannot be read.
     #[error("{len} bytes at {addr:#x} cannot be read")]
-    Unreadable { addr: u64, len: usize },
+    Unreadable {
+        /// Address of the first byte.
+        addr: u64,
+        /// Number of bytes.
+        len: usize,
+    },
     /// Neither a fat binary nor ELF nor PTX.
     #[error("this is no program image: neither a fat binary nor ELF nor PTX")]
     NotAnImage,
@@ -17,7 +22,14 @@ pub enum Error {
     Damaged(&'static str),
     /// A size beyond what any real image has.
     #[error("{what} of {size} bytes is larger than the limit of {limit} bytes")]
-    TooLarge { what: &'static str, size: u64, limit: u64 },
+    TooLarge {
+        /// Which part of the image.
+        what: &'static str,
+        /// Its size in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// Compressed contents do not decompress.
     #[error("the {0} data in the image does not decompress")]
     Compression(&'static str),

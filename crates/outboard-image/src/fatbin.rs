@@ -37,17 +37,22 @@ pub(crate) fn container_length(header: &[u8; HEADER]) -> Result<u64, Error> {
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
+    /// PTX text.
     Ptx,
     /// Machine code.
     Elf,
     /// Intermediate code for link-time optimisation.
     Lto,
+    /// A kind that Outboard does not know, by its number in the header.
     Other(u16),
 }
 
+/// How an entry's payload is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
+    /// One LZ4 block, without a frame.
     Lz4,
+    /// Zstandard frames.
     Zstd,
 }
 
@@ -65,9 +70,11 @@ pub enum Specificity {
 /// One program of a container.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
+    /// The language of the program.
     pub kind: Kind,
     /// Architecture as a number, 90 for sm_90.
     pub sm: u32,
+    /// Which devices of that architecture can run it.
     pub specificity: Specificity,
     /// Version of the PTX language, or of the ELF layout.
     pub version: (u16, u16),
@@ -75,6 +82,7 @@ pub struct Entry<'a> {
     pub flags: u64,
     /// File name given when the container was built, for humans.
     pub name: Option<&'a str>,
+    /// `None` for a plain payload.
     pub compression: Option<Compression>,
     /// As stored: compressed, or plain with padding.
     pub payload: &'a [u8],

@@ -10,6 +10,7 @@ use crate::{Error, elf, ptx};
 /// A kernel as a launch needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
+    /// The symbol, mangled if the compiler mangles it.
     pub name: String,
     /// In order of declaration.
     pub params: Vec<Param>,

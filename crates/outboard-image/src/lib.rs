@@ -16,6 +16,7 @@
 //! # Ok::<(), outboard_image::Error>(())
 //! ```
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod compress;
 mod elf;

@@ -14,6 +14,7 @@ pub const MAX_IMAGE: u64 = 1 << 32;
 /// Most containers of one relocatable link.
 const MAX_CONTAINERS: u64 = 1 << 16;
 
+/// What the bytes of an image are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// One fat binary container or several.
@@ -27,6 +28,7 @@ pub enum Format {
 /// A stretch of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
+    /// Address of the first byte.
     pub addr: u64,
     /// Bytes. For PTX text without the terminating NUL.
     pub len: u64,
@@ -35,6 +37,7 @@ pub struct Extent {
 /// An image found in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
+    /// How to read the image.
     pub format: Format,
     /// The image, where it lies: the container of a fat binary, an ELF file or a PTX text.
     pub image: Extent,
