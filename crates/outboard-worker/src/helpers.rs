@@ -1,9 +1,11 @@
 //! Threads that wait for the device, so that the dispatcher need not.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::bounds::Kind;
 
@@ -34,10 +36,6 @@ struct Idle {
     started: u64,
 }
 
-fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Helpers {
     pub(crate) fn new() -> Helpers {
         Helpers { idle: Arc::default(), busy: Arc::default(), patience: PATIENCE }
@@ -63,7 +61,7 @@ impl Helpers {
             drop(busy);
         });
         let number = loop {
-            let mut idle = lock(&self.idle);
+            let mut idle = self.idle.lock();
             let Some((_, thread)) = idle.threads.pop() else {
                 idle.started += 1;
                 break idle.started;
@@ -115,7 +113,7 @@ impl Helper {
     fn work(self, first: Job) {
         first();
         loop {
-            lock(&self.idle).threads.push((self.number, self.sender.clone()));
+            self.idle.lock().threads.push((self.number, self.sender.clone()));
             match self.next() {
                 Some(job) => job(),
                 None => return,
@@ -130,7 +128,7 @@ impl Helper {
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        let mut idle = lock(&self.idle);
+        let mut idle = self.idle.lock();
         if let Some(place) = idle.threads.iter().position(|(number, _)| *number == self.number) {
             idle.threads.remove(place);
             return None;
@@ -173,7 +171,7 @@ mod tests {
             assert!(started.elapsed() < Duration::from_secs(60), "threads go on");
             std::thread::yield_now();
         }
-        assert!(lock(&helpers.idle).threads.is_empty());
+        assert!(helpers.idle.lock().threads.is_empty());
         at_once(&helpers, 20);
     }
 
@@ -181,7 +179,7 @@ mod tests {
     fn an_idle_thread_is_used_again() {
         let helpers = Helpers { patience: Duration::from_secs(3600), ..Helpers::new() };
         let first = at_once(&helpers, 1);
-        while lock(&helpers.idle).threads.is_empty() {
+        while helpers.idle.lock().threads.is_empty() {
             std::thread::yield_now();
         }
         assert_eq!(at_once(&helpers, 1), first);

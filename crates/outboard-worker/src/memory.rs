@@ -1,12 +1,13 @@
 //! What the session has allocated, and page-locked memory for copies.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use outboard_abi::{CUevent_flags, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_wire::boxes::{Extent, Layout};
 use outboard_wire::{ContextId, DevicePtr};
+use parking_lot::Mutex;
 
 use super::bounds::Kind;
 use super::objects::Handle;
@@ -135,8 +136,8 @@ impl Slots {
         self.lock().remove(&ctx);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ContextId, Vec<usize>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<ContextId, Vec<usize>>> {
+        self.0.lock()
     }
 }
 

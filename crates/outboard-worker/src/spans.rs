@@ -5,12 +5,13 @@
 //! and counted: nothing waits here.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_control::messages::{self, LONGEST, ToSupervisor};
 use outboard_control::trace::{Span, Value, unix_now};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Whether spans are wanted.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -40,7 +41,7 @@ const MOST: usize = 16 << 10;
 const BATCH: usize = 256;
 
 fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.lock()
 }
 
 /// Whether spans are wanted.
@@ -70,7 +71,8 @@ pub(super) fn finish() {
 
 fn run() {
     loop {
-        let state = CHANGED.wait_timeout(state(), EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = state();
+        CHANGED.wait_for(&mut state, EVERY);
         let mut ended = !on();
         let mut state = send(state, ended);
         // It may be wanted again meanwhile.

@@ -8,7 +8,7 @@ mod offer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outboard_abi::{CUdevice_attribute as A, CUmemAccess_flags, CUmemAccessDesc, CUresult};
@@ -16,6 +16,7 @@ use outboard_driver::{Table, call};
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::handshake::arena::Arena as Terms;
 use outboard_wire::{ContextId, DevicePtr};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::Worker;
 use super::answer::Outcome;
@@ -90,7 +91,7 @@ struct Leaving(Arc<(Mutex<Vec<Range<u64>>>, Condvar)>);
 
 impl Leaving {
     fn all(&self) -> MutexGuard<'_, Vec<Range<u64>>> {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock()
     }
 
     fn begin(&self, range: Range<u64>) {
@@ -107,9 +108,9 @@ impl Leaving {
         let meets = |all: &mut Vec<Range<u64>>| {
             all.iter().any(|other| other.start < range.end && range.start < other.end)
         };
-        let waited = self.0.1.wait_timeout_while(self.all(), PATIENCE, meets);
-        let (_all, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(()) }
+        let mut all = self.all();
+        self.0.1.wait_while_for(&mut all, meets, PATIENCE);
+        if meets(&mut all) { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(()) }
     }
 }
 

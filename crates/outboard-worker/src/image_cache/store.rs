@@ -4,9 +4,11 @@ use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::part::Part;
 
@@ -70,7 +72,7 @@ impl Store {
     pub(super) fn add(&self, name: String, image: Arc<Part>) {
         let bytes = taken(image.len() as u64);
         {
-            let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.shared.state.lock();
             if state.off || bytes > self.limit || state.waiting.saturating_add(bytes) > MOST_WAITING
             {
                 return;
@@ -78,7 +80,7 @@ impl Store {
             state.waiting += bytes;
             state.images += 1;
         }
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             *thread = self.start().inspect_err(|error| self.shared.turn_off(error)).ok();
         }
@@ -90,9 +92,9 @@ impl Store {
 
     /// Waits until nothing waits to be written.
     pub(super) fn flush(&self, patience: Duration) {
-        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.shared.state.lock();
         // Whether it came to that or not, nobody waits longer.
-        let _ = self.shared.idle.wait_timeout_while(state, patience, |state| state.images > 0);
+        self.shared.idle.wait_while_for(&mut state, |state| state.images > 0, patience);
     }
 
     fn start(&self) -> io::Result<Sender<Job>> {
@@ -113,7 +115,7 @@ impl Store {
 
 impl Shared {
     fn done(&self, bytes: u64) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.waiting -= bytes;
         state.images -= 1;
         if state.images == 0 {
@@ -122,12 +124,12 @@ impl Shared {
     }
 
     fn turn_off(&self, error: &io::Error) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).off = true;
+        self.state.lock().off = true;
         tracing::warn!(%error, "the image cache cannot be written; this session's images are not kept");
     }
 
     fn is_off(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).off
+        self.state.lock().off
     }
 }
 

@@ -6,11 +6,12 @@
 //! handler and what the client is told of that must agree: see [`Connection::take`].
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_transport::Stream;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use outboard_control::messages::Grace;
 use outboard_control::meter;
@@ -151,9 +152,9 @@ impl Connection {
 
     /// Waits until somebody has said that connection `epoch` is lost, but not for long.
     pub(super) fn wait_for_loss(&self, epoch: u64, patience: Duration) {
-        let state = self.state();
-        let known = |state: &mut State| state.ends.is_none() && state.epoch == epoch;
-        drop(self.changed.wait_timeout_while(state, patience, known));
+        let mut state = self.state();
+        let unknown = |state: &mut State| state.ends.is_none() && state.epoch == epoch;
+        self.changed.wait_while_for(&mut state, unknown, patience);
     }
 
     /// Connection `epoch` is lost.
@@ -198,11 +199,7 @@ impl Connection {
                 _ if now >= until => return Next::NotYet,
                 ends => {
                     let end = ends.map_or(until, |ends| until.min(ends));
-                    state = self
-                        .changed
-                        .wait_timeout(state, end - now)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0;
+                    self.changed.wait_for(&mut state, end - now);
                 }
             }
         }
@@ -210,7 +207,7 @@ impl Connection {
 
     /// Whoever replaces the connection holds this.
     pub(super) fn replacing(&self) -> MutexGuard<'_, ()> {
-        self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replacing.lock()
     }
 
     /// Begins to replace the connection for the client's attempt of that number: ends the old one.
@@ -246,6 +243,6 @@ impl Connection {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

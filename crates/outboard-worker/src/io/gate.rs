@@ -4,9 +4,8 @@
 //! Otherwise the supervisor may have it closed, and then the next command waits until the
 //! supervisor has had the driver resumed.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
 use outboard_control::meter;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -36,7 +35,7 @@ impl Gate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Commands have come. If the gate is closed, says so by `wake`, and waits.
@@ -46,7 +45,7 @@ impl Gate {
             *state = State::Awaited;
             wake();
             while state.is_closed() {
-                state = self.opened.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.opened.wait(&mut state);
             }
         }
         *state = State::Busy;

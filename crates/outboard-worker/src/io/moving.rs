@@ -6,12 +6,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_transport::{
     Interest, Memory, PEER_CHECK, Readiness, Stream, Waker, shm, tcp, unix, write_all,
 };
+use parking_lot::Mutex;
 
 /// How long a client may take to bring its memory.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -49,8 +50,7 @@ impl Moving {
         write_all(&*stream, welcome)?;
         drop(stream);
         let (stream, memory) = take_up(socket)?;
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((Arc::clone(&stream), memory));
+        *self.place.lock() = Some((Arc::clone(&stream), memory));
         self.waker.wake();
         // Only now does the client let go of its first connection.
         shm::confirm(&*stream)
@@ -74,9 +74,7 @@ impl Moving {
             let Ok(ready) = first.wait(Interest::READ, Some(&self.waker), Some(PEER_CHECK)) else {
                 return Ok((first, None));
             };
-            if let Some((stream, memory)) =
-                self.place.lock().unwrap_or_else(PoisonError::into_inner).take()
-            {
+            if let Some((stream, memory)) = self.place.lock().take() {
                 return Ok((stream, Some(memory)));
             }
             if ready.read || ready.hangup {

@@ -4,8 +4,10 @@
 //! pays for them by moving that point, and waits until it is not too far ahead: so threads wait in
 //! the order in which they came, whatever lane they are of.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Bytes that have waited to be allowed may come at once, as far as they would have fitted into
 /// this time.
@@ -27,7 +29,7 @@ pub(crate) struct Pace {
 impl Way {
     /// Pays for so much time; how long to wait for it now.
     fn pay(&self, now: Instant, cost: Duration) -> Duration {
-        let mut paid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid = self.0.lock();
         let begin = (*paid).max(now.checked_sub(BURST).unwrap_or(now));
         *paid = begin.checked_add(cost).unwrap_or(begin);
         begin.saturating_duration_since(now)

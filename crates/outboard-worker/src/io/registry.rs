@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::gate::Gate;
 use outboard_control::messages::{self, ToSupervisor};
+use parking_lot::{Mutex, MutexGuard};
 
 /// How long the supervisor may take to answer: it does nothing that waits.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -238,7 +239,7 @@ impl Registry {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.waiting.lock()
     }
 }
 

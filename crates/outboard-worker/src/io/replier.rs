@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
@@ -14,6 +14,7 @@ use outboard_transport::{Interest, Memory, PEER_CHECK, Readiness, Stream, shm};
 use outboard_wire::notice::{FAILURE, Failure, REQUEST};
 use outboard_wire::request::Request;
 use outboard_wire::{ContextId, Encode, Writer};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::connection::{Connection, Current, End};
 use super::{Asked, Bulk, Registry};
@@ -293,7 +294,7 @@ impl Replier {
     /// otherwise.
     pub(super) fn beat(&self) {
         let quiet = match self.replies.write.try_lock() {
-            Ok(writing) if !writing.lost && !self.pending() => {
+            Some(writing) if !writing.lost && !self.pending() => {
                 let stream = &writing.current.stream;
                 // A client that is not there to hear it gets no more of it.
                 !stream.is_unanswered()
@@ -312,11 +313,11 @@ impl Replier {
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
-        self.replies.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replies.outgoing.lock()
     }
 
     fn write_lock(&self) -> MutexGuard<'_, Writing> {
-        self.replies.write.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replies.write.lock()
     }
 }
 

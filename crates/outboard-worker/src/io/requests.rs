@@ -5,11 +5,12 @@
 //! of the client's program.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
+use parking_lot::{Condvar, Mutex};
 
 /// How long a thread that waits for an answer stays awake.
 const SPIN: Duration = Duration::from_micros(50);
@@ -46,14 +47,10 @@ pub struct Asked {
     place: Arc<Place>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Requests {
     /// A new request, whose answer has at most `most` bytes.
     pub(super) fn open(&self, most: usize) -> Asked {
-        let mut table = lock(&self.0);
+        let mut table = self.0.lock();
         table.last += 1;
         let (number, place) = (table.last, Arc::new(Place::default()));
         table.open.insert(number, Open { most, place: Arc::clone(&place) });
@@ -62,18 +59,18 @@ impl Requests {
 
     /// Whether an answer of `len` bytes may come.
     pub(super) fn expects(&self, number: u64, len: usize) -> bool {
-        lock(&self.0).open.get(&number).is_some_and(|open| len <= open.most)
+        self.0.lock().open.get(&number).is_some_and(|open| len <= open.most)
     }
 
     /// An answer of `len` bytes has come: whose it is. `None` if the client broke the rules.
     pub(super) fn answered(&self, number: u64, len: usize) -> Option<Open> {
-        lock(&self.0).open.remove(&number).filter(|open| len <= open.most)
+        self.0.lock().open.remove(&number).filter(|open| len <= open.most)
     }
 }
 
 impl Open {
     pub(super) fn deliver(self, status: u32, body: Vec<u8>) {
-        *lock(&self.place.answer) = Some((status, body));
+        *self.place.answer.lock() = Some((status, body));
         self.place.there.store(true, Ordering::Release);
         self.place.changed.notify_all();
     }
@@ -90,14 +87,12 @@ impl Asked {
         while !self.place.there.load(Ordering::Acquire) && start.elapsed() < SPIN {
             std::thread::yield_now();
         }
-        let mut answer = lock(&self.place.answer);
+        let mut answer = self.place.answer.lock();
         loop {
             match answer.take() {
                 Some((0, body)) => return Ok(body),
                 Some((status, _)) => return Err(CUresult(status)),
-                None => {
-                    answer = self.place.changed.wait(answer).unwrap_or_else(PoisonError::into_inner)
-                }
+                None => self.place.changed.wait(&mut answer),
             }
         }
     }

@@ -6,11 +6,12 @@
 //! memory from one that moves. Those that have come to their turn get memory in that order.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use outboard_driver::Table;
 use outboard_wire::limits::{DOWNLOADS, WINDOW};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::memory::{BLOCK, Pool};
 use super::watch::Watcher;
@@ -61,7 +62,7 @@ pub(super) struct Counted(Arc<Account>);
 
 impl Account {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A further context's pool.

@@ -7,13 +7,14 @@
 //! stream goes on. So a client that does not read or send holds up its own streams and nothing
 //! else, and a stream that stands still for another reason holds no memory.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use outboard_abi::CUresult;
 use outboard_driver::call;
 use outboard_session::chunks::Cut;
 use outboard_session::groups::Groups;
+use parking_lot::Mutex;
 
 use super::account::{Share, Ticket};
 use super::incoming::{Emptying, In, Reached};
@@ -80,7 +81,7 @@ struct Say {
 
 impl Say {
     fn say(&self, result: Result<Box<dyn Moving>, ()>) {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(result);
+        self.started.lock().get_or_insert(result);
         self.later.watcher.nudge();
     }
 }
@@ -163,7 +164,7 @@ impl Later {
 }
 
 fn take(ask: &Mutex<Option<Reached>>) -> Option<Reached> {
-    ask.lock().unwrap_or_else(PoisonError::into_inner).take()
+    ask.lock().take()
 }
 
 impl Copied for Later {
@@ -215,7 +216,7 @@ impl Watched for Waiting {
             }
             Phase::Asked(_) => self.begin(),
             Phase::Starting(started) => {
-                let result = started.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let result = started.lock().take();
                 match result {
                     None => Step::ForDevice,
                     Some(Ok(moving)) => {

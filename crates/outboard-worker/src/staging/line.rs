@@ -4,11 +4,12 @@
 //! call, of two operations: the stream writes how far it has come, and waits until that many are
 //! done.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use outboard_abi::{CUctx_st, CUresult, CUstream_st};
 use outboard_driver::{Table, call};
+use parking_lot::Mutex;
 
 use super::Place;
 use super::memory::{Piece, View};
@@ -56,7 +57,7 @@ impl Line {
 
     /// Has the stream stand still, behind all that is in it, until the copy is done.
     pub(super) fn queue(self: &Arc<Line>, place: &Place<'_>) -> Result<Turn, CUresult> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let number = last.wrapping_add(1);
         let view = self.view();
         let come = Operation::Write(view.device_flag(COME_TO), number);

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use outboard_abi::{CUresult, CUstream, CUstream_flags};
 use outboard_driver::{Table, call};
@@ -16,6 +16,7 @@ use outboard_session::groups::{FLAGS, Groups};
 use outboard_session::ranges::Ranges;
 use outboard_wire::DevicePtr;
 use outboard_wire::limits::WINDOW;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::Place;
@@ -73,7 +74,7 @@ impl Block {
     }
 
     fn free(&self) -> MutexGuard<'_, Ranges> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock()
     }
 
     fn piece(self: &Arc<Block>, bytes: usize) -> Option<Piece> {
@@ -355,7 +356,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What makes the first block on another thread, unless it is there or being made.
@@ -372,7 +373,7 @@ impl Pool {
     fn when_warm(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         while state.warming {
-            state = self.warmed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.warmed.wait(&mut state);
         }
         state
     }

@@ -6,7 +6,7 @@
 //! may do to the memory meanwhile harms no more than its own bytes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
@@ -14,6 +14,7 @@ use outboard_session::chunks::Cut;
 use outboard_session::groups::{BLOCK, BROKE_OFF, FLAGS, Flag, Groups, NOT_QUEUED};
 use outboard_transport::Memory;
 use outboard_wire::{ContextId, DevicePtr};
+use parking_lot::Mutex;
 
 use super::memory::{REGISTER, View};
 use super::watch::{Step, Watched, What};
@@ -34,7 +35,7 @@ impl SharedStaging {
         block: usize,
     ) -> Result<DevicePtr, CUresult> {
         // Held while one is registered: who needs the same block needs to wait in any case.
-        let mut blocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.0.lock();
         if let Some((_, device)) = blocks.get(&block) {
             return Ok(*device);
         }
@@ -65,7 +66,7 @@ impl SharedStaging {
 
     /// A context is about to go, and what it registered with it.
     pub(crate) fn forget(&self, ctx: ContextId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (owner, _)| *owner != ctx);
+        self.0.lock().retain(|_, (owner, _)| *owner != ctx);
     }
 }
 
