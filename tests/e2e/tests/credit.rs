@@ -1,17 +1,16 @@
 //! Memory that a program frees and allocates again: no round trip, and nobody lacks it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use outboard_e2e::{Driver, Folder, Program, Server};
 use outboard_test_support::skip;
+use parking_lot::{Mutex, MutexGuard};
 
 /// What is free of a GPU is everybody's: one test at a time. The software device has as much memory
 /// for each session.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
-    (Driver::chosen() == Driver::Nvidia)
-        .then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    (Driver::chosen() == Driver::Nvidia).then(|| TURN.lock())
 }
 
 /// A server of the device under test.

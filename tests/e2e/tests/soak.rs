@@ -11,10 +11,10 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use outboard_e2e::{Driver, History, PATIENCE, Program, Running, Server, is_alive, within};
+use parking_lot::RwLock;
 
 /// Without `OUTBOARD_SOAK_SECONDS`.
 const SHORT: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ impl Tally {
         let mut round = 0;
         while !self.over.load(Ordering::Relaxed) {
             {
-                let _stir = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+                let _stir = self.calm.read();
                 what(round);
             }
             round += 1;
@@ -178,7 +178,7 @@ fn nothing_grows_while_programs_come_and_go() {
         let started = Instant::now();
         while started.elapsed() < time && !tally.over.load(Ordering::Relaxed) {
             std::thread::sleep(time / LOOKS);
-            let _calm = tally.calm.write().unwrap_or_else(PoisonError::into_inner);
+            let _calm = tally.calm.write();
             // Those who stay, and one that waits for a client.
             assert!(
                 within(PATIENCE, || server.workers().len() == steady.len() + 1),

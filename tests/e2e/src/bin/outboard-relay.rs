@@ -7,8 +7,10 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// Most bytes that one direction holds.
 const HELD: usize = 512 << 20;
@@ -36,21 +38,21 @@ impl Way {
         let mut piece = vec![0; PIECE];
         while let Ok(count @ 1..) = from.read(&mut piece) {
             let due = Instant::now() + delay;
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.held.lock();
             while held.bytes > HELD {
-                held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+                self.changed.wait(&mut held);
             }
             held.pieces.push_back((due, piece[..count].to_vec()));
             held.bytes += count;
             drop(held);
             self.changed.notify_all();
         }
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.held.lock().ended = true;
         self.changed.notify_all();
     }
 
     fn next(&self) -> Option<(Instant, Vec<u8>)> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         loop {
             if let Some(piece) = held.pieces.pop_front() {
                 held.bytes -= piece.1.len();
@@ -60,7 +62,7 @@ impl Way {
             if held.ended {
                 return None;
             }
-            held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut held);
         }
     }
 
