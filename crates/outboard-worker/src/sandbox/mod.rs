@@ -15,6 +15,7 @@
 //! Where the system lacks a layer the worker says so in the log and goes on, unless it is to be
 //! [`Mode::Strict`].
 
+mod accounts;
 mod calls;
 mod files;
 mod user;

@@ -1,13 +1,16 @@
 //! The user that workers run as.
 
-use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
-use nix::unistd::{self, Gid, Uid};
-use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::process::{Gid, Uid, geteuid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+
+use super::accounts;
 
 /// A user, its group and the further groups it is in, by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,29 +24,26 @@ impl User {
     /// The user of this name or number, as the system knows it. `Err` says why it will not do, in a
     /// sentence.
     pub fn named(text: &str) -> Result<User, String> {
-        if !Uid::effective().is_root() {
+        if !geteuid().is_root() {
             return Err(
                 "only a server that root starts can give its workers another user".to_owned()
             );
         }
         let found = match text.parse() {
-            Ok(id) => unistd::User::from_uid(Uid::from_raw(id)),
-            Err(_) => unistd::User::from_name(text),
+            Ok(id) => accounts::by_number(id),
+            Err(_) => accounts::by_name(text),
         };
         let found = found
             .map_err(|error| format!("the users of this machine cannot be looked up: {error}"))?;
         let user = found.ok_or_else(|| {
             format!("this machine has no user `{text}`; `useradd --system --no-create-home {text}` makes one")
         })?;
-        if user.uid.is_root() {
+        if user.id == 0 {
             return Err("workers are to be kept from root's rights: name another user".to_owned());
         }
-        let name = CString::new(user.name)
-            .map_err(|_| format!("the name of user `{text}` makes no sense"))?;
-        let groups = unistd::getgrouplist(&name, user.gid)
+        let groups = accounts::groups(&user)
             .map_err(|error| format!("the groups of user `{text}` cannot be looked up: {error}"))?;
-        let groups = groups.into_iter().map(Gid::as_raw).collect();
-        Ok(User { id: user.uid.as_raw(), group: user.gid.as_raw(), groups })
+        Ok(User { id: user.id, group: user.group, groups })
     }
 
     /// Makes a folder of this user's own, or finds it so.
@@ -69,9 +69,9 @@ impl User {
     pub(super) fn take_on(&self) -> io::Result<()> {
         let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
         let (id, group) = (Uid::from_raw(self.id), Gid::from_raw(self.group));
-        unistd::setgroups(&groups)?;
-        unistd::setresgid(group, group, group)?;
-        unistd::setresuid(id, id, id)?;
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(id, id, id)?;
         // A process that has changed its user may not look at itself otherwise, which drivers do.
         rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
         Ok(())
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn root_is_no_user_for_workers_and_strangers_are_named() {
         assert!(User::named("root").is_err() && User::named("0").is_err());
-        if Uid::effective().is_root() {
+        if geteuid().is_root() {
             let error = User::named("nobody-of-that-name").unwrap_err();
             assert!(error.contains("nobody-of-that-name") && error.contains("useradd"), "{error}");
             let nobody = User::named("nobody").expect("every system has it");
