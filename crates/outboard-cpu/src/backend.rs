@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
     Backend, CheckpointStep, ContextId, CopyMode, DeviceId, DevicePtr, Faults, Fill, HostPtr,
-    Image, JitLog, Launch, ObjectId, Rect, Result, StreamId,
+    Image, JitLog, Launch, ObjectId, Rect, Result, Statistics, StreamId,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -442,7 +442,7 @@ impl Backend for Cpu {
             .try_for_each(|id| self.event_record(ctx, id, stream, 0))
     }
 
-    fn statistics(&self) -> Vec<(&'static str, String)> {
-        vec![("launches", self.launches.load(Ordering::Relaxed).to_string())]
+    fn statistics(&self) -> Statistics {
+        Statistics::SoftwareDevice { launches: self.launches.load(Ordering::Relaxed) }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{CheckpointStep, ContextId, DeviceId, Faults, Result};
+use outboard_front::backend::{CheckpointStep, ContextId, DeviceId, Faults, Result, Statistics};
 use outboard_wire::messages as msg;
 use outboard_wire::platform::Platform;
 
@@ -90,15 +90,8 @@ impl Remote {
         })
     }
 
-    pub(super) fn statistics(&self) -> Vec<(&'static str, String)> {
-        let Some(session) = self.opened() else { return Vec::new() };
-        let mut all = session.statistics();
-        let moved = self.pager.moved();
-        all.extend([
-            ("page_faults", moved.faults.to_string()),
-            ("page_bytes_to_device", moved.pushed.to_string()),
-            ("page_bytes_from_device", moved.fetched.to_string()),
-        ]);
-        all
+    pub(super) fn statistics(&self) -> Statistics {
+        let Some(session) = self.opened() else { return Statistics::Unused {} };
+        Statistics::Connection(Box::new(session.statistics(&self.pager.moved())))
     }
 }

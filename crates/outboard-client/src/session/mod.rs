@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, DevicePtr, HostCall, Result, StreamId};
-use outboard_front::profile;
+use outboard_front::profile::{self, Connection};
 use outboard_wire::handshake::Local;
 use outboard_wire::messages as msg;
 use outboard_wire::window::Window;
@@ -25,6 +25,7 @@ use crate::graphs::{GraphHosts, Launch};
 use crate::host_calls::HostFunctions;
 use crate::kernels::KnownKernels;
 use crate::link::{Expectation, Link, LinkError, Reply};
+use crate::pager::Moved;
 use crate::progress::Progress;
 use crate::requests::Requests;
 use crate::reuse::{Block, Reuse};
@@ -370,30 +371,29 @@ impl Session {
         self.window
     }
 
-    /// Counters as JSON values, by name.
-    pub(crate) fn statistics(&self) -> Vec<(&'static str, String)> {
+    /// What the profile says of the connection; `moved` are pages.
+    pub(crate) fn statistics(&self, moved: &Moved) -> Connection {
         let stats = self.link.stats();
-        let odd = |c: char| c.is_control() || matches!(c, '"' | '\\');
-        let text = |text: &str| format!("\"{}\"", text.replace(odd, "'"));
-        vec![
-            ("server", text(&self.server)),
-            ("device", text(&self.device)),
-            (
-                "window",
-                self.window.map_or_else(|| "null".to_owned(), |window| text(&window.to_string())),
-            ),
-            ("transport", text(self.link.peer().0)),
-            ("posted", stats.posted.to_string()),
-            ("waited", stats.calls.to_string()),
-            ("sends", stats.sends.to_string()),
-            ("bytes_to_device", (stats.sent + stats.bulk_sent).to_string()),
-            ("bytes_from_device", (stats.received + stats.bulk_received).to_string()),
-            ("images_known", self.images.known.load(Ordering::Relaxed).to_string()),
-            ("images_sent", self.images.sent.load(Ordering::Relaxed).to_string()),
-            ("image_bytes_sent", self.images.bytes.load(Ordering::Relaxed).to_string()),
-            ("seconds_waiting", format!("{:.6}", stats.waited.as_secs_f64())),
-            ("seconds", format!("{:.6}", self.started.elapsed().as_secs_f64())),
-        ]
+        let images = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Connection {
+            server: self.server.clone(),
+            device: self.device.clone(),
+            window: self.window.map(|window| window.to_string()),
+            transport: self.link.peer().0.to_owned(),
+            posted: stats.posted,
+            waited: stats.calls,
+            sends: stats.sends,
+            bytes_to_device: stats.sent + stats.bulk_sent,
+            bytes_from_device: stats.received + stats.bulk_received,
+            images_known: images(&self.images.known),
+            images_sent: images(&self.images.sent),
+            image_bytes_sent: images(&self.images.bytes),
+            seconds_waiting: stats.waited.as_secs_f64(),
+            seconds: self.started.elapsed().as_secs_f64(),
+            page_faults: moved.faults,
+            page_bytes_to_device: moved.pushed,
+            page_bytes_from_device: moved.fetched,
+        }
     }
 }
 

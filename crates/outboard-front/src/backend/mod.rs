@@ -30,6 +30,7 @@ pub use outboard_wire::types::{JitLog, JitOptions};
 pub use crate::checkpoint::CheckpointStep;
 pub use crate::generated::backend::*;
 pub use crate::host_call::HostCall;
+pub use crate::profile::Statistics;
 pub use copy::{BoxCopy, Extent, Layout, Memory, Side};
 pub use graph::{Instantiated, Updated};
 pub use green::{Share, Split, SplitRequest};

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{
     ArrayDescriptor, DeviceId, Instantiated, MemoryKind, ObjectId, ReferenceSetting, Result,
-    SparseProperties, Split, Updated,
+    SparseProperties, Split, Statistics, Updated,
 };
 use crate::generated::recorder::METHODS;
 
@@ -169,6 +169,7 @@ answers! {
     ReferenceSetting => ReferenceSetting::Array(ObjectId::NONE, 0);
     SparseProperties => SparseProperties::default();
     Split => Split::default();
+    Statistics => Statistics::Unused {};
     Updated => Updated { status: CUresult::CUDA_SUCCESS, result: 0, node: 0, from: 0 };
 }
 

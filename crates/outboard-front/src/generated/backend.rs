@@ -6,8 +6,8 @@ use crate::backend::{
     ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Faults, Fill,
     HostCall, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind,
     MemoryOperation, ObjectId, PartChange, PoolKind, Rect, ReferenceSetting, Resource, Result,
-    Sampler, Share, SparseProperties, Split, SplitRequest, StreamId, TiledMap, Token, UnifiedPtr,
-    Updated, View,
+    Sampler, Share, SparseProperties, Split, SplitRequest, Statistics, StreamId, TiledMap, Token,
+    UnifiedPtr, Updated, View,
 };
 use outboard_abi::CUresult;
 use outboard_wire::device_id::DeviceId;
@@ -93,9 +93,9 @@ pub trait Backend:
         stream: StreamId,
         mode: CopyMode,
     ) -> Result<()>;
-    /// What the profile says of the connection, as pairs of a name and a value of JSON.
-    fn statistics(&'static self) -> Vec<(&'static str, String)> {
-        Vec::new()
+    /// What the back end tells the profile of itself.
+    fn statistics(&'static self) -> Statistics {
+        Statistics::Unused {}
     }
     /// Makes a context on `device` (an index into [`Platform::devices`]); the primary one for `primary`. Call.
     fn context_open(

@@ -8,7 +8,8 @@ use crate::backend::{
     Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind,
     MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting,
     References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
-    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View,
+    VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -247,7 +248,7 @@ impl Backend for Recorder {
         self.outcome("copy_to_host", format_args!("ctx: {ctx:?}, dst: {dst:?}, src: {src:?}, bytes: {bytes:?}, stream: {stream:?}, mode: {mode:?}"))
     }
 
-    fn statistics(&'static self) -> Vec<(&'static str, String)> {
+    fn statistics(&'static self) -> Statistics {
         self.answer("statistics", format_args!(""))
     }
 

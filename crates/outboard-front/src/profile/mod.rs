@@ -9,6 +9,7 @@
 //! handed on when its thread ends, counts and all.
 
 mod block;
+mod statistics;
 mod write;
 
 use std::cell::Cell;
@@ -21,6 +22,7 @@ use outboard_abi::CUresult;
 use crate::generated::symbols::SYMBOLS;
 
 use block::{Block, add};
+pub use statistics::{Connection, Statistics};
 pub(crate) use write::write;
 
 /// Whether anybody wants a profile: found out by the first call.

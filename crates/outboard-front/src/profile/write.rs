@@ -1,13 +1,14 @@
 //! The file in which a process leaves its profile.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use outboard_abi::CUresult;
+use serde::Serialize;
 
 use super::block::{self, Sum};
-use super::{BACKGROUND, FUNCTIONS, lived, name};
+use super::{BACKGROUND, FUNCTIONS, Statistics, lived, name};
 
 /// The file that is asked for. Set to nothing is not set.
 pub(super) fn path() -> Option<OsString> {
@@ -18,19 +19,76 @@ pub(super) fn path() -> Option<OsString> {
 /// Name, how often, with which error.
 type Refused = (String, u64, CUresult);
 
-/// Writes the profile, if one is asked for. `gather` gives what the backend counts of its
-/// connection, as JSON values, and what was refused.
-pub(crate) fn write(gather: impl FnOnce() -> (Vec<(&'static str, String)>, Vec<Refused>)) {
-    if let Some(path) = path() {
-        let (link, refused) = gather();
-        // There is nobody to tell if it cannot be written.
-        let _ = std::fs::write(with_process(&path, std::process::id()), json(&link, refused));
+/// What a process leaves.
+#[derive(Debug, Serialize)]
+struct Profile {
+    process: u32,
+    program: String,
+    entered: u64,
+    local: u64,
+    /// Seconds from its first call to its end.
+    lived: f64,
+    #[serde(flatten)]
+    backend: Statistics,
+    functions: BTreeMap<&'static str, Function>,
+    errors: BTreeMap<String, Errors>,
+}
+
+/// What was counted of one function.
+#[derive(Debug, Serialize)]
+struct Function {
+    calls: u64,
+    local: u64,
+    posted: u64,
+    waited: u64,
+    round_trips: u64,
+    bytes_to_device: u64,
+    bytes_from_device: u64,
+    seconds_waiting: f64,
+    longest_wait: f64,
+    shortest_answer: f64,
+}
+
+/// How often something failed, and with which error the last time.
+#[derive(Debug, Serialize)]
+struct Errors {
+    count: u64,
+    last: u64,
+}
+
+impl From<&Sum> for Function {
+    fn from(sum: &Sum) -> Function {
+        let seconds = |nanoseconds| nanoseconds as f64 / 1e9;
+        Function {
+            calls: sum.calls,
+            // Nobody calls what happens in the background.
+            local: sum.calls.saturating_sub(sum.posted + sum.waited),
+            posted: sum.posted,
+            waited: sum.waited,
+            round_trips: sum.round_trips,
+            bytes_to_device: sum.to_device,
+            bytes_from_device: sum.from_device,
+            seconds_waiting: seconds(sum.nanoseconds),
+            longest_wait: seconds(sum.longest),
+            shortest_answer: seconds(sum.shortest),
+        }
     }
 }
 
-/// The profile of this process. `link` is what the backend counts of its connection, as JSON
-/// values.
-fn json(link: &[(&'static str, String)], refused: Vec<Refused>) -> String {
+/// Writes the profile, if one is asked for. `gather` gives what the back end has counted, and what
+/// was refused.
+pub(crate) fn write(gather: impl FnOnce() -> (Statistics, Vec<Refused>)) {
+    if let Some(path) = path() {
+        let (backend, refused) = gather();
+        let Ok(mut json) = serde_json::to_vec(&profile(backend, refused)) else { return };
+        json.push(b'\n');
+        // There is nobody to tell if it cannot be written.
+        let _ = std::fs::write(with_process(&path, std::process::id()), json);
+    }
+}
+
+/// The profile of this process.
+fn profile(backend: Statistics, refused: Vec<Refused>) -> Profile {
     let all: Vec<(&str, Sum)> = (0..FUNCTIONS)
         .map(|function| (name(function), block::sum(function)))
         .filter(|(_, sum)| {
@@ -39,66 +97,27 @@ fn json(link: &[(&'static str, String)], refused: Vec<Refused>) -> String {
         .collect();
     let total = |of: fn(&Sum) -> u64| all.iter().map(|(_, sum)| of(sum)).sum::<u64>();
     let entered = total(|sum| sum.calls);
-    let local = entered - total(|sum| sum.posted + sum.waited);
     let program = std::env::current_exe().ok();
-    let program =
-        program.as_deref().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy();
-    let mut json =
-        format!("{{\"process\": {}, \"program\": {}", std::process::id(), quoted(&program));
-    let _ = write!(
-        json,
-        ", \"entered\": {entered}, \"local\": {local}, \"lived\": {:.6}",
-        lived().as_secs_f64()
-    );
-    for (name, value) in link {
-        let _ = write!(json, ", \"{name}\": {value}");
+    let program = program.as_deref().and_then(|path| path.file_name()).unwrap_or_default();
+    let failed = all.iter().filter(|(_, sum)| sum.errors > 0).map(|(name, sum)| {
+        ((*name).to_owned(), Errors { count: sum.errors, last: sum.last_error })
+    });
+    let refused = refused
+        .into_iter()
+        .map(|(name, count, last)| (name, Errors { count, last: u64::from(last.0) }));
+    Profile {
+        process: std::process::id(),
+        program: program.to_string_lossy().into_owned(),
+        entered,
+        local: entered - total(|sum| sum.posted + sum.waited),
+        lived: lived().as_secs_f64(),
+        backend,
+        errors: failed.chain(refused).collect(),
+        functions: all.iter().map(|(name, sum)| (*name, Function::from(sum))).collect(),
     }
-    json.push_str(", \"functions\": {");
-    for (index, (name, sum)) in all.iter().enumerate() {
-        let comma = if index == 0 { "" } else { ", " };
-        // Nobody calls what happens in the background.
-        let local = sum.calls.saturating_sub(sum.posted + sum.waited);
-        let _ = write!(
-            json,
-            "{comma}\"{name}\": {{\"calls\": {}, \"local\": {local}, \"posted\": {}, \"waited\": {}, \"round_trips\": {}, \
-             \"bytes_to_device\": {}, \"bytes_from_device\": {}, \"seconds_waiting\": {:.9}, \"longest_wait\": {:.9}, \"shortest_answer\": {:.9}}}",
-            sum.calls,
-            sum.posted,
-            sum.waited,
-            sum.round_trips,
-            sum.to_device,
-            sum.from_device,
-            sum.nanoseconds as f64 / 1e9,
-            sum.longest as f64 / 1e9,
-            sum.shortest as f64 / 1e9,
-        );
-    }
-    json.push_str("}, \"errors\": {");
-    let failed = all.iter().filter(|(_, sum)| sum.errors > 0);
-    let failed = failed.map(|(name, sum)| ((*name).to_owned(), sum.errors, sum.last_error));
-    let refused = refused.into_iter().map(|(name, count, last)| (name, count, u64::from(last.0)));
-    for (index, (name, count, last)) in failed.chain(refused).enumerate() {
-        let comma = if index == 0 { "" } else { ", " };
-        let _ = write!(json, "{comma}\"{name}\": {{\"count\": {count}, \"last\": {last}}}");
-    }
-    json.push_str("}}\n");
-    json
 }
 
 const _: () = assert!(BACKGROUND < FUNCTIONS);
-
-/// A string of JSON.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            letter if letter.is_control() => quoted.push(' '),
-            letter => quoted.push(letter),
-        }
-    }
-    quoted + "\""
-}
 
 /// The name of the file, with the number of the process for each `%p`.
 fn with_process(path: &OsStr, process: u32) -> OsString {
@@ -118,7 +137,10 @@ fn with_process(path: &OsStr, process: u32) -> OsString {
 
 #[cfg(test)]
 mod tests {
-    use super::{quoted, with_process};
+    use outboard_abi::CUresult;
+    use serde_json::{Value, json};
+
+    use super::{Statistics, profile, with_process};
 
     #[test]
     fn the_process_is_put_into_the_name() {
@@ -127,8 +149,25 @@ mod tests {
         assert_eq!(with_process("plain".as_ref(), 12), "plain");
     }
 
+    /// The profile as its readers get it.
+    fn read(backend: Statistics) -> Value {
+        let refused = vec![("a \"table\"".to_owned(), 3, CUresult::CUDA_ERROR_NOT_SUPPORTED)];
+        serde_json::to_value(profile(backend, refused)).expect("it has names for keys")
+    }
+
     #[test]
-    fn names_of_programs_are_quoted() {
-        assert_eq!(quoted("a\"b\\c\n"), r#""a\"b\\c ""#);
+    fn what_a_back_end_says_stands_beside_what_is_counted_here() {
+        let one = read(Statistics::SoftwareDevice { launches: 5 });
+        assert_eq!((&one["launches"], &one["process"]), (&json!(5), &json!(std::process::id())));
+        assert_eq!(one["errors"]["a \"table\""], json!({"count": 3, "last": 801}));
+        let several = read(Statistics::Several {
+            servers: vec![Statistics::Unused {}, Statistics::SoftwareDevice { launches: 1 }],
+        });
+        assert_eq!(several["servers"], json!([{}, {"launches": 1}]));
+        let unused = read(Statistics::Unused {});
+        let mut names: Vec<&String> = unused.as_object().expect("a map").keys().collect();
+        names.sort();
+        let own = ["entered", "errors", "functions", "lived", "local", "process", "program"];
+        assert_eq!(names, own);
     }
 }

@@ -17,7 +17,7 @@ use outboard_abi::CUresult;
 use outboard_wire::platform::{Platform, merged};
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, Faults, Result, ServerId};
+use crate::backend::{Backend, ContextId, Faults, Result, ServerId, Statistics};
 use crate::logs::because;
 use crate::thread;
 
@@ -148,17 +148,11 @@ impl<S: Member> Several<S> {
     }
 
     /// What each server says of its connection.
-    fn statistics(&'static self) -> Vec<(&'static str, String)> {
+    fn statistics(&'static self) -> Statistics {
         if self.all().count() == 1 {
             return self.first.statistics();
         }
-        let one = |server: &'static S| {
-            let values = server.statistics();
-            let values: Vec<String> =
-                values.iter().map(|(name, value)| format!("\"{name}\": {value}")).collect();
-            format!("{{{}}}", values.join(", "))
-        };
-        vec![("servers", format!("[{}]", self.all().map(one).collect::<Vec<_>>().join(", ")))]
+        Statistics::Several { servers: self.all().map(|server| server.statistics()).collect() }
     }
 }
 

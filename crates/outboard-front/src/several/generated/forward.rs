@@ -9,7 +9,8 @@ use crate::backend::{
     Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind,
     MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting,
     References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
-    StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View, VirtualMemory,
+    Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View,
+    VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -112,7 +113,7 @@ impl<S: Member> Backend for Several<S> {
     }
 
     #[inline]
-    fn statistics(&'static self) -> Vec<(&'static str, String)> {
+    fn statistics(&'static self) -> Statistics {
         self.statistics()
     }
 
