@@ -391,7 +391,7 @@ impl Worker {
         let Some((place, _)) = self.chains.held.place else { return };
         // A kernel's first launch may take memory.
         self.shown = false;
-        let ctx = std::mem::replace(&mut self.ctx, place.ctx);
+        let ctx = self.contexts.turn_to(place.ctx);
         let failed = match self.enter() {
             Ok(_) => self.chains.make(self.table),
             Err(error) => {
@@ -403,7 +403,7 @@ impl Worker {
         for error in failed {
             self.report(Launch::OP, error);
         }
-        self.ctx = ctx;
+        self.contexts.turn_to(ctx);
     }
 }
 

@@ -55,8 +55,7 @@ impl Fuzzed {
 
 impl Drop for Fuzzed {
     fn drop(&mut self) {
-        let contexts: Vec<ContextId> = self.worker.objects.contexts.keys().copied().collect();
-        for ctx in contexts {
+        for ctx in self.worker.contexts.names() {
             self.take(ContextClose::OP, ctx.0, &[], false);
         }
         self.worker.closed();

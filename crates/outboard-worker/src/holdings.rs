@@ -119,7 +119,7 @@ impl Worker {
     fn settle(&mut self) {
         let until = std::time::Instant::now() + PATIENCE;
         while std::time::Instant::now() < until {
-            if self.waits.is_quiet(self.table, self.ctx) {
+            if self.waits.is_quiet(self.table, self.contexts.here()) {
                 // Ends at once, and has the driver look after what was freed.
                 let _ = call!(self.table, cuCtxSynchronize());
                 return;
@@ -144,7 +144,7 @@ impl Worker {
         }
         for settle in [false, true] {
             let before = self.held_elsewhere(device);
-            if before == 0 || (settle && self.ctx == ContextId::NONE) {
+            if before == 0 || (settle && self.contexts.here() == ContextId::NONE) {
                 break;
             }
             if settle {

@@ -36,7 +36,14 @@ impl Worker {
     ) -> Result<Box<HostFunction>, CUresult> {
         let replier = self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
-        Ok(Box::new(HostFunction { number, ctx: self.ctx, always, replier, output, copies }))
+        Ok(Box::new(HostFunction {
+            number,
+            ctx: self.contexts.here(),
+            always,
+            replier,
+            output,
+            copies,
+        }))
     }
 }
 

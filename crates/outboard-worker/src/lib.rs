@@ -13,6 +13,7 @@ mod boxes;
 mod budget;
 mod chains;
 mod commands;
+mod contexts;
 mod copies;
 mod counted;
 #[cfg(feature = "fuzzing")]
@@ -43,6 +44,8 @@ mod part;
 mod partitions;
 mod portion;
 mod prepared;
+#[cfg(test)]
+mod recorded;
 pub mod sandbox;
 mod shares;
 mod space;
@@ -70,6 +73,7 @@ use outboard_wire::{ContextId, DevicePtr, Encode, Writer};
 use crate::image_cache::owners_folder;
 use answer::{Incoming, Outcome};
 use chains::Chains;
+use contexts::{Context, Contexts};
 use copies::Copies;
 use graphs::Graphs;
 use helpers::Helpers;
@@ -79,7 +83,7 @@ use management::Management;
 use mapped::Mapped;
 use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
-use objects::{Context, Objects};
+use objects::Objects;
 use outboard_control::meter::{self, Class};
 use output::{Output, Printed};
 use partitions::Partitions;
@@ -103,6 +107,7 @@ pub struct Worker {
     table: &'static Table,
     platform: Platform,
     kept: Kept,
+    contexts: Contexts,
     objects: Objects,
     allocations: Allocations,
     space: Space,
@@ -148,12 +153,6 @@ pub struct Worker {
     /// Pools that the client has ended while there was memory in them, with the ordinals of their
     /// devices.
     ended_pools: Vec<(objects::Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
-    /// The client's name for the context that is current on the dispatcher's thread; 0 for none.
-    current: ContextId,
-    /// That context, if the name is not 0.
-    entered: Option<Context>,
-    /// The context of the command at hand.
-    ctx: ContextId,
     /// Whether anything that came after it is at hand, too.
     more: bool,
     /// Whether what others are shown of the session is what the last command has left.
@@ -198,6 +197,7 @@ impl Worker {
             table,
             platform,
             kept,
+            contexts: Contexts::default(),
             objects: Objects::new(),
             allocations: Allocations::default(),
             space,
@@ -232,9 +232,6 @@ impl Worker {
             prints: false,
             budget,
             ended_pools: Vec::new(),
-            current: ContextId::NONE,
-            entered: None,
-            ctx: ContextId::NONE,
             more: false,
             shown: false,
             replier: None,
@@ -245,15 +242,14 @@ impl Worker {
     /// Brings what stands of this session on the board up to date.
     fn show(&self) {
         let Some(board) = outboard_control::board::get() else { return };
-        let contexts = self.objects.contexts.values();
-        let contexts = contexts
+        let contexts = self
+            .contexts
+            .all()
             .fold(0, |mask, context| mask | 1_u64.checked_shl(context.device as u32).unwrap_or(0));
         board.show_contexts(contexts);
         meter::page().set_contexts(contexts);
         self.show_held(board);
-        if let Some(context) =
-            self.objects.contexts.get(&self.current).filter(|_| self.shows_memory)
-        {
+        if let Some(context) = self.contexts.current().filter(|_| self.shows_memory) {
             let (mut free, mut total) = (0, 0);
             if call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total)).is_ok() {
                 board.show_used(context.device as u32, total.saturating_sub(free) as u64);
@@ -262,17 +258,9 @@ impl Worker {
     }
 
     /// Makes the command's context current.
+    #[inline]
     fn enter(&mut self) -> Result<Context, CUresult> {
-        if let Some(context) = self.entered
-            && self.current == self.ctx
-            && self.ctx != ContextId::NONE
-        {
-            return Ok(context);
-        }
-        let context = self.objects.context(self.ctx)?;
-        call!(self.table, cuCtxSetCurrent(objects::current(&context)))?;
-        (self.current, self.entered) = (self.ctx, Some(context));
-        Ok(context)
+        self.contexts.enter(self.table)
     }
 
     /// What the client must know before the answer to a wait: what kernels have printed, which
@@ -332,7 +320,8 @@ impl Handler for Worker {
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {
-        (self.ctx, self.more, self.shown) = (command.ctx, command.more, false);
+        self.contexts.turn_to(command.ctx);
+        (self.more, self.shown) = (command.more, false);
         let class = self.classes.get(usize::from(command.op)).copied().unwrap_or(Class::Other);
         meter::page().command(class);
         if self.replier.is_none() {
@@ -370,7 +359,7 @@ impl Worker {
             "a posted command failed"
         );
         if let Some(replier) = &self.replier {
-            replier.failed(self.ctx, error);
+            replier.failed(self.contexts.here(), error);
         }
     }
 

@@ -11,8 +11,8 @@ use outboard_abi::{CUlinkState, CUresult};
 use outboard_driver::{Table, call};
 use outboard_wire::jit::{JitLog, JitOptions};
 
+use super::contexts::{Context, current};
 use super::jit::{self, Options};
-use super::objects::{Context, current};
 use super::part::Part;
 
 /// Bytes of what was linked that travel in one answer.

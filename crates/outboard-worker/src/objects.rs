@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use outboard_abi::{CUcontext, CUevent, CUfunction, CUmodule, CUresult, CUstream};
+use outboard_abi::{CUevent, CUfunction, CUmodule, CUresult, CUstream};
 use outboard_wire::{ContextId, ObjectId, StreamId};
 use rustc_hash::FxHashMap;
 
@@ -36,16 +36,6 @@ impl<T> Copy for Handle<T> {}
 
 // SAFETY: a handle is a name; driver calls on it are thread-safe.
 unsafe impl<T> Send for Handle<T> {}
-
-/// A context that the client has opened.
-#[derive(Clone, Copy)]
-pub(crate) struct Context {
-    pub(crate) real: Handle<outboard_abi::CUctx_st>,
-    pub(crate) device: i32,
-    pub(crate) primary: bool,
-    /// It is a green one, with the session's part of the device.
-    pub(crate) green: Option<Handle<outboard_abi::CUgreenCtx_st>>,
-}
 
 /// Objects of one kind, by the client's names. A client that chose them so that they collide would
 /// slow itself down.
@@ -99,7 +89,6 @@ impl<T: Clone> Named<T> {
 
 /// Everything that a client has named.
 pub(crate) struct Objects {
-    pub(crate) contexts: FxHashMap<ContextId, Context>,
     pub(crate) streams: Named<Handle<outboard_abi::CUstream_st>>,
     pub(crate) events: Named<Handle<outboard_abi::CUevent_st>>,
     pub(crate) modules: Named<Module>,
@@ -128,7 +117,6 @@ pub(crate) struct Array {
 impl Objects {
     pub(crate) fn new() -> Objects {
         Objects {
-            contexts: FxHashMap::default(),
             streams: Named::new(Kind::Stream),
             events: Named::new(Kind::Event),
             modules: Named::new(Kind::Module),
@@ -157,10 +145,6 @@ impl Objects {
         self.surface_references.forget(ctx);
     }
 
-    pub(crate) fn context(&self, ctx: ContextId) -> Result<Context, CUresult> {
-        self.contexts.get(&ctx).copied().ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
-    }
-
     /// The stream of that name; 0 is the legacy default stream.
     pub(crate) fn stream(&self, stream: StreamId) -> Result<CUstream, CUresult> {
         match stream.object() {
@@ -180,9 +164,4 @@ impl Objects {
     pub(crate) fn function(&self, name: ObjectId) -> Result<CUfunction, CUresult> {
         self.functions.get(name).map(|(function, _)| function.get())
     }
-}
-
-/// A context handle to make current on any thread.
-pub(crate) fn current(context: &Context) -> CUcontext {
-    context.real.get()
 }

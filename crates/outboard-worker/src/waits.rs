@@ -18,8 +18,9 @@ use outboard_wire::messages::Call;
 
 use super::answer::{Answer, Outcome};
 use super::bounds::Kind;
+use super::contexts::{Context, current};
 use super::mapped::Mapped;
-use super::objects::{Context, Handle, current};
+use super::objects::Handle;
 use super::output::Printed;
 use super::{Again, Worker, spans};
 pub(super) use asked::Wait;
@@ -226,7 +227,7 @@ impl Worker {
             Wait::Stream(stream) => (Some(vec![Part::Stream(stream)]), None),
             Wait::Event(event) => (Some(vec![Part::Event(event)]), None),
             Wait::Context => {
-                let (parts, done) = self.waits.context(self.ctx);
+                let (parts, done) = self.waits.context(self.contexts.here());
                 (parts, Some(done))
             }
         };
@@ -241,7 +242,7 @@ impl Worker {
         let until = since + self.waits.patience.window();
         let parts = parts.unwrap_or_default();
         let watched = Watched {
-            ctx: self.ctx,
+            ctx: self.contexts.here(),
             context,
             wait,
             parts,
@@ -276,7 +277,7 @@ impl Worker {
                     continue;
                 }
             }
-            self.ctx = watched.ctx;
+            self.contexts.turn_to(watched.ctx);
             let mut outcome = self.enter().map(drop);
             let Some(watched) = self.waits.watched.get_mut(index) else { break };
             while outcome.is_ok()

@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::Worker;
 use super::answer::Outcome;
 use super::commands::vmm::{location, memory_kind};
-use super::objects::current;
+use super::contexts::current;
 use super::shares::Thing;
 use super::space::Mapping;
 use offer::{CLOSED, DIVIDED, OPEN, has};
@@ -149,8 +149,8 @@ impl Worker {
             self.hold(device, bytes, |worker| worker.place_block(device, address, bytes))?;
         self.space
             .add_mapping(address, Mapping { bytes, charge: Some(Arc::new(charge)), failure: None });
-        self.arena.blocks.insert(address, Placed { ctx: self.ctx, bytes });
-        self.allocations.insert(address, bytes, self.ctx);
+        self.arena.blocks.insert(address, Placed { ctx: self.contexts.here(), bytes });
+        self.allocations.insert(address, bytes, self.contexts.here());
         self.expect_copies(bytes);
         Ok(())
     }
@@ -171,7 +171,13 @@ impl Worker {
         // It is there as long as it is mapped.
         let released = call!(table, cuMemRelease(handle));
         mapped.and(released)?;
-        let peers = self.arena.peers.get(&self.ctx).into_iter().flat_map(BTreeMap::values).copied();
+        let peers = self
+            .arena
+            .peers
+            .get(&self.contexts.here())
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .copied();
         let devices: BTreeSet<u32> = peers.chain([device]).collect();
         let opened = self
             .set_block_access(address, bytes, devices, true)
@@ -210,7 +216,7 @@ impl Worker {
     pub(super) fn part_block(&mut self, address: DevicePtr, bytes: u64, open: bool) -> Outcome {
         let (base, _) =
             self.arena.block_of(address, bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if !self.arena.is_block(base, self.ctx) {
+        if !self.arena.is_block(base, self.contexts.here()) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if !open && self.arena.shared.remove(&address) {
@@ -235,7 +241,9 @@ impl Worker {
 
     /// Unmaps a block of the context at hand, once no work can use it any more.
     pub(super) fn unmap_block(&mut self, address: DevicePtr, bytes: u64) -> Outcome {
-        if !self.arena.is_block(address, self.ctx) || self.space.whole(address, bytes)?.len() != 1 {
+        if !self.arena.is_block(address, self.contexts.here())
+            || self.space.whole(address, bytes)?.len() != 1
+        {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let Some(gone) = self.forget_block(address) else {
@@ -248,7 +256,7 @@ impl Worker {
         // Another thread of the client has queued work meanwhile. The driver does not wait for it.
         let (table, leaving, range) =
             (self.table, self.arena.leaving.clone(), address.0..address.0 + bytes);
-        let contexts: Vec<_> = self.objects.contexts.values().copied().collect();
+        let contexts: Vec<_> = self.contexts.all().copied().collect();
         leaving.begin(range.clone());
         self.helpers.run(move || {
             for context in contexts {
@@ -263,25 +271,26 @@ impl Worker {
 
     /// Whether nothing is left to do in any context.
     fn all_quiet(&mut self) -> bool {
-        let here = self.ctx;
-        let contexts: Vec<ContextId> = self.objects.contexts.keys().copied().collect();
-        let quiet = contexts.into_iter().all(|ctx| {
-            self.ctx = ctx;
+        let here = self.contexts.here();
+        let quiet = self.contexts.names().into_iter().all(|ctx| {
+            self.contexts.turn_to(ctx);
             self.enter().is_ok() && self.waits.is_quiet(self.table, ctx)
         });
-        self.ctx = here;
+        self.contexts.turn_to(here);
         quiet
     }
 
     /// The blocks of the context at hand, which is about to end.
     pub(super) fn blocks_end(&mut self) -> Vec<Gone> {
-        self.arena.peers.remove(&self.ctx);
+        self.arena.peers.remove(&self.contexts.here());
         for accessors in self.arena.peers.values_mut() {
-            accessors.remove(&self.ctx);
+            accessors.remove(&self.contexts.here());
         }
         let all = self.arena.blocks.iter();
-        let blocks: Vec<DevicePtr> =
-            all.filter(|(_, block)| block.ctx == self.ctx).map(|(base, _)| *base).collect();
+        let blocks: Vec<DevicePtr> = all
+            .filter(|(_, block)| block.ctx == self.contexts.here())
+            .map(|(base, _)| *base)
+            .collect();
         blocks.into_iter().filter_map(|address| self.forget_block(address)).collect()
     }
 
@@ -289,7 +298,7 @@ impl Worker {
     pub(super) fn peer_opens(&mut self, peer: ContextId) -> Outcome {
         let device = self.device_here()?;
         self.set_peer_access(peer, device, true)?;
-        self.arena.peers.entry(peer).or_default().insert(self.ctx, device);
+        self.arena.peers.entry(peer).or_default().insert(self.contexts.here(), device);
         Ok(())
     }
 
@@ -297,7 +306,7 @@ impl Worker {
     pub(super) fn peer_closes(&mut self, peer: ContextId) -> Outcome {
         let device = self.device_here()?;
         let Some(accessors) = self.arena.peers.get_mut(&peer) else { return Ok(()) };
-        accessors.remove(&self.ctx);
+        accessors.remove(&self.contexts.here());
         // Another context of the same device may use it still.
         if accessors.values().any(|other| *other == device) {
             return Ok(());

@@ -61,10 +61,10 @@ impl Worker {
             call!(worker.table, cuArray3DCreate_v2(&raw mut array, &raw const wanted))?;
             Ok(array)
         })?;
-        self.budget.keep(self.ctx, What::Array(m.array), charge);
+        self.budget.keep(self.contexts.here(), What::Array(m.array), charge);
         self.objects.arrays.insert(
             m.array,
-            self.ctx,
+            self.contexts.here(),
             Array { handle: Handle::new(array), whole: true },
         );
         describe(self.table, array)
@@ -74,7 +74,7 @@ impl Worker {
     fn name_part(&mut self, name: ObjectId, part: CUarray) -> Result<ArrayDescriptor, CUresult> {
         self.objects.arrays.insert(
             name,
-            self.ctx,
+            self.contexts.here(),
             Array { handle: Handle::new(part), whole: false },
         );
         describe(self.table, part)
@@ -164,7 +164,7 @@ impl ArrayCommands for Worker {
     fn array_destroy(&mut self, m: ArrayDestroy, answer: Answer<ArrayDestroy>) {
         let removed =
             self.enter().and_then(|context| Ok((context, self.objects.arrays.remove(m.array)?)));
-        let charge = self.budget.release(self.ctx, What::Array(m.array));
+        let charge = self.budget.release(self.contexts.here(), What::Array(m.array));
         match removed {
             Ok((_, array)) if !array.whole => answer.ok(&ArrayDestroyReply {}),
             // As freeing memory, it may wait for the device.
@@ -218,8 +218,8 @@ impl ArrayCommands for Worker {
                     )?;
                     Ok(mipmap)
                 })?;
-            self.budget.keep(self.ctx, What::Mipmap(m.mipmap), charge);
-            self.objects.mipmaps.insert(m.mipmap, self.ctx, Handle::new(mipmap));
+            self.budget.keep(self.contexts.here(), What::Mipmap(m.mipmap), charge);
+            self.objects.mipmaps.insert(m.mipmap, self.contexts.here(), Handle::new(mipmap));
             Ok(MipmapCreateReply {})
         });
         answer.result(outcome);
@@ -228,7 +228,7 @@ impl ArrayCommands for Worker {
     fn mipmap_destroy(&mut self, m: MipmapDestroy, answer: Answer<MipmapDestroy>) {
         let removed =
             self.enter().and_then(|context| Ok((context, self.objects.mipmaps.remove(m.mipmap)?)));
-        let charge = self.budget.release(self.ctx, What::Mipmap(m.mipmap));
+        let charge = self.budget.release(self.contexts.here(), What::Mipmap(m.mipmap));
         match removed {
             Ok((context, mipmap)) => self.on_helper(
                 context,

@@ -67,7 +67,7 @@ impl Worker {
         }
         // Not from the message itself: a driver may wait for the stream before it has read rows of
         // pageable memory.
-        let slot = self.parcels.pack(self.table, &self.slots, self.ctx, m.data)?;
+        let slot = self.parcels.pack(self.table, &self.slots, self.contexts.here(), m.data)?;
         let src = Placed::host(HostPtr::of(slot.pointer()), m.extent);
         boxes::copy(self.table, &dst, &src, m.extent, stream)?;
         self.parcels.sent(self.table, slot, stream)
@@ -97,7 +97,7 @@ impl Worker {
         let src = self.placed(m.src, m.extent)?;
         let bytes = m.extent.bytes().filter(|bytes| *bytes <= Slots::BYTES as u64);
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? as usize;
-        let slot = self.slots.take(self.table, self.ctx)?;
+        let slot = self.slots.take(self.table, self.contexts.here())?;
         let dst = Placed::host(HostPtr::of(slot.pointer()), m.extent);
         boxes::copy(self.table, &dst, &src, m.extent, stream)?;
         Ok((slot, bytes, Handle::new(stream)))

@@ -2,13 +2,12 @@
 
 use outboard_abi::{CUcontext, CUresult};
 use outboard_driver::call;
+use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
-use outboard_wire::{ContextId, DevicePtr};
 
 use super::{Context, Handle, Wait, Worker, current};
 use crate::answer::Answer;
 use crate::arena::Gone;
-use crate::bounds::Kind;
 use crate::budget::{Charge, What};
 use crate::generated::dispatch::ContextCommands;
 use crate::opened::Place;
@@ -27,10 +26,7 @@ struct Left {
 
 impl Worker {
     fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
-        if self.ctx == ContextId::NONE || self.objects.contexts.contains_key(&self.ctx) {
-            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
-        }
-        Kind::Context.room(self.objects.contexts.len())?;
+        self.contexts.check_new()?;
         let device = message.device.ordinal() as i32;
         if !self.platform.devices.iter().any(|offered| offered.id == message.device) {
             return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
@@ -54,11 +50,8 @@ impl Worker {
             let mut popped = core::ptr::null_mut();
             call!(self.table, cuCtxPopCurrent_v2(&raw mut popped))?;
         }
-        self.current = ContextId::NONE;
-        self.objects.contexts.insert(
-            self.ctx,
-            Context { real: Handle::new(real), device, primary: message.primary, green: None },
-        );
+        let (real, primary) = (Handle::new(real), message.primary);
+        self.contexts.add(Context { real, device, primary, green: None });
         Ok(())
     }
 
@@ -81,28 +74,26 @@ impl Worker {
                 let _ = call!(self.table, cuDevicePrimaryCtxRelease_v2(device));
             }
         })?;
-        self.current = ContextId::NONE;
-        let context = Context {
+        self.contexts.add(Context {
             real: green.real,
             device,
             primary: message.primary,
             green: Some(green.context),
-        };
-        self.objects.contexts.insert(self.ctx, context);
+        });
         Ok(())
     }
 
     /// Forgets a context, and gives what its memory counts for until it is gone.
     fn close(&mut self) -> Result<(Context, Left, Vec<Charge>), CUresult> {
-        let context = self.objects.context(self.ctx)?;
+        let ctx = self.contexts.here();
+        let context = self.contexts.get(ctx)?;
         // The driver frees what a context has with it, but for what is another one's as well.
         let blocks = self.blocks_end();
         let memory = if context.green.is_some() && !context.primary {
-            self.allocations.of(self.ctx)
+            self.allocations.of(ctx)
         } else {
             Vec::new()
         };
-        let ctx = self.ctx;
         let opened = self
             .opened
             .extract_if(|_, opened| opened.ctx == ctx)
@@ -110,27 +101,24 @@ impl Worker {
             .collect();
         let left = Left { memory, blocks, opened };
         self.stop_looking();
-        self.waits.forget(self.ctx);
-        self.order.forget(self.table, self.ctx);
-        self.chains.end_context(self.table, self.ctx);
-        self.objects.contexts.remove(&self.ctx);
-        self.objects.forget(self.ctx);
+        self.waits.forget(ctx);
+        self.order.forget(self.table, ctx);
+        self.chains.end_context(self.table, ctx);
+        self.contexts.remove();
+        self.objects.forget(ctx);
         self.layouts.retain(|module| self.objects.modules.get(module).is_ok());
-        self.textures.retain(|(ctx, _)| *ctx != self.ctx);
-        self.surfaces.retain(|(ctx, _)| *ctx != self.ctx);
-        self.allocations.forget(self.ctx);
-        self.parcels.forget(self.ctx);
-        self.mapped.forget(self.ctx);
-        self.slots.forget(self.ctx);
-        if let Some(pool) = self.pools.remove(&self.ctx) {
+        self.textures.retain(|(of, _)| *of != ctx);
+        self.surfaces.retain(|(of, _)| *of != ctx);
+        self.allocations.forget(ctx);
+        self.parcels.forget(ctx);
+        self.mapped.forget(ctx);
+        self.slots.forget(ctx);
+        if let Some(pool) = self.pools.remove(&ctx) {
             pool.close(self.table);
         }
-        self.shared_staging.forget(self.ctx);
-        if self.current == self.ctx {
-            self.current = ContextId::NONE;
-            call!(self.table, cuCtxSetCurrent(core::ptr::null_mut()))?;
-        }
-        Ok((context, left, self.budget.release_all(self.ctx)))
+        self.shared_staging.forget(ctx);
+        self.contexts.leave(self.table)?;
+        Ok((context, left, self.budget.release_all(ctx)))
     }
 
     /// Ends a context on a helper, and then has `finish` answer.
@@ -182,7 +170,7 @@ impl Worker {
         let context = self.enter()?;
         let device = context.device as u32;
         let bytes = self.limit_bytes(device, m.limit, m.value);
-        self.chains.forget_context(self.table, self.ctx);
+        self.chains.forget_context(self.table, self.contexts.here());
         let set = |worker: &mut Worker| {
             call!(
                 worker.table,
@@ -190,7 +178,7 @@ impl Worker {
             )
         };
         let ((), charge) = self.hold(device, bytes, set)?;
-        self.budget.keep(self.ctx, What::Limit(m.limit), charge);
+        self.budget.keep(self.contexts.here(), What::Limit(m.limit), charge);
         Ok(())
     }
 }
@@ -210,7 +198,8 @@ impl ContextCommands for Worker {
     fn context_leave(&mut self, _: ContextLeave, answer: Answer<ContextLeave>) {
         let holds_much = self.device_here().is_ok_and(|device| self.held(device) >= MUCH);
         // What kernels print is fetched when their work is done.
-        let is_quiet = self.enter().is_ok() && self.waits.is_quiet(self.table, self.ctx);
+        let is_quiet =
+            self.enter().is_ok() && self.waits.is_quiet(self.table, self.contexts.here());
         if holds_much || self.prints || !is_quiet {
             self.end_context(answer, |answer, outcome| {
                 answer.result(outcome.map(|()| ContextLeaveReply {}))

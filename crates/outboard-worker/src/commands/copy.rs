@@ -25,9 +25,10 @@ impl Worker {
         if bytes < LARGE {
             return;
         }
-        let Ok(context) = self.objects.context(self.ctx) else { return };
+        let Ok(context) = self.contexts.get(self.contexts.here()) else { return };
         if let Some(memory) = self.replier.as_ref().and_then(Replier::memory).cloned() {
-            let (shared, table, ctx) = (self.shared_staging.clone(), self.table, self.ctx);
+            let (shared, table, ctx) =
+                (self.shared_staging.clone(), self.table, self.contexts.here());
             if !std::mem::replace(&mut self.shared_warm, true) {
                 self.helpers.run(move || {
                     if call!(table, cuCtxSetCurrent(current(&context))).is_ok() {
@@ -37,7 +38,10 @@ impl Worker {
             }
             return;
         }
-        let pool = self.pools.entry(self.ctx).or_insert_with(|| staging::Pool::new(&self.staging));
+        let pool = self
+            .pools
+            .entry(self.contexts.here())
+            .or_insert_with(|| staging::Pool::new(&self.staging));
         let Some(warming) = pool.warming() else { return };
         let table = self.table;
         self.helpers.run(move || {
@@ -49,10 +53,13 @@ impl Worker {
 
     /// Where a large copy of the command's context runs, in `stream`.
     pub(super) fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
-        let context = self.objects.context(self.ctx)?;
-        let pool = self.pools.entry(self.ctx).or_insert_with(|| staging::Pool::new(&self.staging));
+        let context = self.contexts.get(self.contexts.here())?;
+        let pool = self
+            .pools
+            .entry(self.contexts.here())
+            .or_insert_with(|| staging::Pool::new(&self.staging));
         let replier = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        let (ctx, watcher) = (self.ctx, &self.watcher);
+        let (ctx, watcher) = (self.contexts.here(), &self.watcher);
         Ok(staging::Place {
             table: self.table,
             context: current(&context),
@@ -122,7 +129,7 @@ impl Worker {
     fn asking(&self, transfer: u64) -> Result<impl Fn() + Clone + Send + use<>, CUresult> {
         let (replier, copies) =
             (self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?, self.copies.clone());
-        let ctx = self.ctx;
+        let ctx = self.contexts.here();
         Ok(move || {
             // What the device copied to the same memory before is sent after it has come.
             copies.tell(&replier);
@@ -189,7 +196,7 @@ impl Worker {
         let staged = staging::Staged { cut, at: m.at, to_device: m.to_device };
         let stream = self.stream(m.stream);
         let target = stream.and_then(|_| self.target(m.device, m.extent, m.from, m.bytes));
-        let (ctx, shared) = (self.ctx, self.shared_staging.clone());
+        let (ctx, shared) = (self.contexts.here(), self.shared_staging.clone());
         let place = self.place(stream.unwrap_or(core::ptr::null_mut()))?;
         staging::copy_staged(&place, &shared, &memory, ctx, &staged, target)?;
         let direction = if m.to_device { Direction::In } else { Direction::Out };
@@ -224,7 +231,7 @@ impl Worker {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         self.allocations.check(message.src, u64::from(message.bytes))?;
-        let slot = self.slots.take(self.table, self.ctx)?;
+        let slot = self.slots.take(self.table, self.contexts.here())?;
         call!(
             self.table,
             cuMemcpyDtoHAsync_v2(

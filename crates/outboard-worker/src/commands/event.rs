@@ -16,7 +16,7 @@ impl EventCommands for Worker {
         self.objects.events.check_new(m.event)?;
         let mut event = core::ptr::null_mut();
         call!(self.table, cuEventCreate(&raw mut event, m.flags))?;
-        self.objects.events.insert(m.event, self.ctx, Handle::new(event));
+        self.objects.events.insert(m.event, self.contexts.here(), Handle::new(event));
         Ok(())
     }
 

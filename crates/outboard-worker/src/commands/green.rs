@@ -2,8 +2,8 @@
 
 use outboard_abi::{CUdevResource, CUdevResourceType, CUevent, CUgreenCtx_st, CUresult};
 use outboard_driver::call;
+use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
-use outboard_wire::{ContextId, ObjectId};
 
 use super::{Handle, Worker, current};
 use crate::answer::{Answer, Outcome};
@@ -35,7 +35,7 @@ impl Worker {
     /// A green context with all that the session has of a device. Only what it tells of itself can
     /// be split further, unlike what it was made of.
     fn stand_in(&mut self, device: i32) -> Result<Handle<CUgreenCtx_st>, CUresult> {
-        let open = self.objects.contexts.values().find(|context| context.device == device);
+        let open = self.contexts.all().find(|context| context.device == device);
         if let Some(green) = open.and_then(|context| context.green) {
             return Ok(green);
         }
@@ -127,7 +127,7 @@ impl Worker {
             return Err(error);
         }
         let green = Green { context: Handle::new(green), real: Handle::new(real) };
-        self.objects.greens.insert(m.green, self.ctx, green);
+        self.objects.greens.insert(m.green, self.contexts.here(), green);
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl GreenCommands for Worker {
     fn green_close(&mut self, m: GreenClose, answer: Answer<GreenClose>) {
         // Its streams end with it.
         self.stop_looking();
-        self.waits.lose_track(self.ctx);
+        self.waits.lose_track(self.contexts.here());
         match self
             .enter()
             .and_then(|context| self.objects.greens.remove(m.green).map(|green| (context, green)))
@@ -194,11 +194,11 @@ impl GreenCommands for Worker {
         let green = self.objects.greens.get(m.green)?;
         self.objects.streams.check_new(m.stream)?;
         // Streams of all kinds come about in a green context that is current.
-        self.current = ContextId::NONE;
+        self.contexts.lose_current();
         call!(self.table, cuCtxSetCurrent(green.real.get()))?;
         let mut stream = core::ptr::null_mut();
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;
-        self.objects.streams.insert(m.stream, self.ctx, Handle::new(stream));
+        self.objects.streams.insert(m.stream, self.contexts.here(), Handle::new(stream));
         Ok(())
     }
 

@@ -91,7 +91,7 @@ impl Worker {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
         let (payload, descriptor) = self.find_payload(Kind::Memory, m.token)?;
-        let (token, ctx) = (number(m.token), self.ctx);
+        let (token, ctx) = (number(m.token), self.contexts.here());
         // However often it is opened, it is there once.
         let known =
             self.opened.iter_mut().find(|(_, opened)| (opened.token, opened.ctx) == (token, ctx));
@@ -122,8 +122,8 @@ impl Worker {
             }
         };
         self.opened.insert(address, Opened { token, ctx, times: 1, place });
-        self.budget.keep(self.ctx, What::At(address), charge);
-        self.allocations.insert(address, bytes, self.ctx);
+        self.budget.keep(self.contexts.here(), What::At(address), charge);
+        self.allocations.insert(address, bytes, self.contexts.here());
         Ok(OpenMemoryReply { address, bytes })
     }
 
@@ -172,7 +172,7 @@ impl Worker {
         let handle = CUipcEventHandle { reserved: chars(handle) };
         let mut event = core::ptr::null_mut();
         call!(self.table, cuIpcOpenEventHandle(&raw mut event, handle))?;
-        self.objects.events.insert(m.event, self.ctx, Handle::new(event));
+        self.objects.events.insert(m.event, self.contexts.here(), Handle::new(event));
         Ok(())
     }
 
@@ -277,8 +277,8 @@ impl Worker {
             )?;
             Ok(DevicePtr(address))
         })?;
-        self.budget.keep(self.ctx, What::At(address), charge);
-        self.allocations.insert(address, bytes, self.ctx);
+        self.budget.keep(self.contexts.here(), What::At(address), charge);
+        self.allocations.insert(address, bytes, self.contexts.here());
         Ok(OpenPooledReply { address, bytes })
     }
 }
@@ -308,7 +308,8 @@ impl IpcCommands for Worker {
             last = self.opened.remove(&m.address).map(|opened| opened.place);
             let _ = self.allocations.remove(m.address);
         }
-        let charge = last.and_then(|_| self.budget.release(self.ctx, What::At(m.address)));
+        let charge =
+            last.and_then(|_| self.budget.release(self.contexts.here(), What::At(m.address)));
         self.on_helper(
             context,
             answer,

@@ -96,7 +96,7 @@ impl LaunchCommands for Worker {
 
     fn launch(&mut self, m: Launch<'_>) -> Outcome {
         let is_plain = m.attributes.is_empty() && !m.cooperative;
-        let place = Place { ctx: self.ctx, stream: m.stream };
+        let place = Place { ctx: self.contexts.here(), stream: m.stream };
         if !is_plain || !self.chains.goes_on_in(place) {
             self.make_launches();
         }

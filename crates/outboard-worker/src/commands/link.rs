@@ -22,7 +22,7 @@ impl Worker {
         self.objects.links.retain(|link| !link.has_failed());
         self.objects.links.check_new(name)?;
         let link = Arc::new(Link::start(self.table, context)?);
-        self.objects.links.insert(name, self.ctx, link.clone());
+        self.objects.links.insert(name, self.contexts.here(), link.clone());
         Ok(link)
     }
 }

@@ -10,9 +10,9 @@ use outboard_wire::{DevicePtr, ObjectId, StreamId, UnifiedPtr};
 use super::{Handle, Wait, Worker};
 use crate::answer::{Answer, Outcome};
 use crate::budget::What;
+use crate::contexts::Context;
 use crate::generated::dispatch::ManagedCommands;
 use crate::mapped::{self, Mapped};
-use crate::objects::Context;
 
 /// `CU_MEM_ATTACH_GLOBAL`.
 const ATTACH_GLOBAL: u32 = 1;
@@ -37,8 +37,8 @@ impl Worker {
             }
             Ok(DevicePtr(address))
         })?;
-        self.budget.keep(self.ctx, What::At(address), charge);
-        self.allocations.insert(address, bytes, self.ctx);
+        self.budget.keep(self.contexts.here(), What::At(address), charge);
+        self.allocations.insert(address, bytes, self.contexts.here());
         Ok(address.unified())
     }
 
@@ -46,8 +46,8 @@ impl Worker {
         self.enter()?;
         let more = self.mapped.more(m.address.0, m.bytes)?;
         let pinned = self.hold_pinned(more)?;
-        self.mapped.open(self.table, self.ctx, (m.address.0, m.bytes), pinned)?;
-        self.allocations.insert(m.address.device(), m.bytes, self.ctx);
+        self.mapped.open(self.table, self.contexts.here(), (m.address.0, m.bytes), pinned)?;
+        self.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
         Ok(())
     }
 
@@ -55,8 +55,14 @@ impl Worker {
         self.enter()?;
         let memory = self.replier.as_ref().and_then(|replier| replier.memory().cloned());
         let memory = memory.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        self.mapped.share(self.table, self.ctx, (m.address.0, m.bytes), &memory, m.offset)?;
-        self.allocations.insert(m.address.device(), m.bytes, self.ctx);
+        self.mapped.share(
+            self.table,
+            self.contexts.here(),
+            (m.address.0, m.bytes),
+            &memory,
+            m.offset,
+        )?;
+        self.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
         Ok(())
     }
 
@@ -67,12 +73,12 @@ impl Worker {
         let file = file.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         self.mapped.share_file(
             self.table,
-            self.ctx,
+            self.contexts.here(),
             (m.address.0, m.bytes),
             file.as_fd(),
             m.offset,
         )?;
-        self.allocations.insert(m.address.device(), m.bytes, self.ctx);
+        self.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
         Ok(())
     }
 
@@ -173,7 +179,7 @@ impl ManagedCommands for Worker {
         self.close_mapped(m.address, m.bytes)?;
         // If another thread of the client has queued work meanwhile, the pages are kept until
         // memory is closed again.
-        if self.waits.is_quiet(self.table, self.ctx) {
+        if self.waits.is_quiet(self.table, self.contexts.here()) {
             mapped::unmap(self.table, &self.mapped.take_unused());
         }
         Ok(())

@@ -19,8 +19,8 @@ impl Worker {
             call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
             Ok(DevicePtr(address))
         })?;
-        self.budget.keep(self.ctx, What::At(address), charge);
-        self.allocations.insert(address, bytes, self.ctx);
+        self.budget.keep(self.contexts.here(), What::At(address), charge);
+        self.allocations.insert(address, bytes, self.contexts.here());
         self.expect_copies(bytes);
         Ok(address)
     }
@@ -36,7 +36,7 @@ impl Worker {
         self.unshare_freed(address);
         let context = self.enter()?;
         self.forget_allocation(address)?;
-        Ok((context, self.budget.release(self.ctx, What::At(address))))
+        Ok((context, self.budget.release(self.contexts.here(), What::At(address))))
     }
 
     fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<DevicePtr, CUresult> {
@@ -52,7 +52,7 @@ impl Worker {
             let _ = call!(worker.table, cuMemFreeAsync(address.0, stream));
         };
         let address = self.hold_pooled(device, message.bytes, allocate, undo)?;
-        self.allocations.insert(address, message.bytes, self.ctx);
+        self.allocations.insert(address, message.bytes, self.contexts.here());
         self.expect_copies(message.bytes);
         Ok(address)
     }
@@ -73,16 +73,17 @@ impl MemoryCommands for Worker {
         let address = message.address;
         match self.forget_freed(address) {
             // The driver waits for all work that may use it.
-            Ok((context, charge)) if !self.waits.is_quiet(self.table, self.ctx) => self.on_helper(
-                context,
-                answer,
-                move |table| {
-                    let outcome = call!(table, cuMemFree_v2(address.0));
-                    drop(charge);
-                    outcome
-                },
-                |answer, outcome| answer.result(outcome.map(|()| MemoryFreeReply {})),
-            ),
+            Ok((context, charge)) if !self.waits.is_quiet(self.table, self.contexts.here()) => self
+                .on_helper(
+                    context,
+                    answer,
+                    move |table| {
+                        let outcome = call!(table, cuMemFree_v2(address.0));
+                        drop(charge);
+                        outcome
+                    },
+                    |answer, outcome| answer.result(outcome.map(|()| MemoryFreeReply {})),
+                ),
             Ok((_, charge)) => {
                 let outcome = call!(self.table, cuMemFree_v2(address.0));
                 drop(charge);
@@ -95,7 +96,7 @@ impl MemoryCommands for Worker {
     fn memory_free_idle(&mut self, message: MemoryFreeIdle) -> Outcome {
         let address = message.address;
         let (context, charge) = self.forget_freed(address)?;
-        if self.waits.is_quiet(self.table, self.ctx) {
+        if self.waits.is_quiet(self.table, self.contexts.here()) {
             return call!(self.table, cuMemFree_v2(address.0));
         }
         // Another thread of the client has queued work meanwhile.
@@ -131,7 +132,7 @@ impl MemoryCommands for Worker {
         self.forget_allocation(message.address)?;
         self.unshare_freed(message.address);
         // Of another session's pool; what comes out of pools here counts with them.
-        let _charge = self.budget.release(self.ctx, What::At(message.address));
+        let _charge = self.budget.release(self.contexts.here(), What::At(message.address));
         call!(self.table, cuMemFreeAsync(message.address.0, stream))
     }
 }

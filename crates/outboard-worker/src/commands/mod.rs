@@ -30,7 +30,8 @@ use outboard_wire::messages::Call;
 
 use super::Worker;
 use super::answer::Answer;
-use super::objects::{Context, Handle, current};
+use super::contexts::{Context, current};
+use super::objects::Handle;
 use super::output::Printed;
 use super::waits::Wait;
 
@@ -76,9 +77,9 @@ impl Worker {
         let context = self.enter()?;
         let stream = self.objects.stream(name)?;
         if context.green.is_some() {
-            self.order.queue(self.table, self.ctx, name)?;
+            self.order.queue(self.table, self.contexts.here(), name)?;
         }
-        self.waits.used(self.table, self.ctx, stream);
+        self.waits.used(self.table, self.contexts.here(), stream);
         Ok(stream)
     }
 
@@ -87,7 +88,7 @@ impl Worker {
         let context = self.enter()?;
         // The default stream is only as far as those that it waits for.
         if name == StreamId::LEGACY && context.green.is_some() {
-            self.order.queue(self.table, self.ctx, name)?;
+            self.order.queue(self.table, self.contexts.here(), name)?;
         }
         self.objects.stream(name)
     }

@@ -34,7 +34,7 @@ impl Worker {
         self.stop_looking();
         let loaded = self.load_counted(module, context.device as u32, parts, options);
         if let Ok(handle) = loaded.outcome {
-            self.objects.modules.insert(module, self.ctx, handle);
+            self.objects.modules.insert(module, self.contexts.here(), handle);
             self.tell_kernels(module, handle.handle());
             if Layouts::are_needed(self.table) {
                 self.layouts.learn(module, parts, sm);
@@ -70,7 +70,9 @@ impl Worker {
             && taken > 0
         {
             match self.hold(device, taken, |_| Ok(())) {
-                Ok(((), charge)) => self.budget.keep(self.ctx, What::Module(name), charge),
+                Ok(((), charge)) => {
+                    self.budget.keep(self.contexts.here(), What::Module(name), charge)
+                }
                 Err(error) => {
                     let _ = module.unload(self.table);
                     loaded.outcome = Err(error);
@@ -111,7 +113,7 @@ impl Worker {
         self.objects.functions.check_new(function)?;
         let found = modules::function(self.table, self.objects.module(module)?, name)?;
         self.hold_local(found)?;
-        self.objects.functions.insert(function, self.ctx, (Handle::new(found), module));
+        self.objects.functions.insert(function, self.contexts.here(), (Handle::new(found), module));
         Ok(found)
     }
 
@@ -126,22 +128,22 @@ impl Worker {
         let attribute = outboard_abi::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
         call!(self.table, cuFuncGetAttribute(&raw mut local, attribute, function))?;
         let bytes = self.stack_bytes(device, u64::try_from(local).unwrap_or(0));
-        let before = self.budget.kept(self.ctx, What::Local);
+        let before = self.budget.kept(self.contexts.here(), What::Local);
         if bytes <= before {
             return Ok(());
         }
-        let known = self.budget.release(self.ctx, What::Local);
+        let known = self.budget.release(self.contexts.here(), What::Local);
         drop(known);
         match self.hold(device, bytes, |_| Ok(())) {
             Ok(((), charge)) => {
-                self.budget.keep(self.ctx, What::Local, charge);
+                self.budget.keep(self.contexts.here(), What::Local, charge);
                 Ok(())
             }
             Err(error) => {
                 if before > 0
                     && let Ok(((), charge)) = self.hold(device, before, |_| Ok(()))
                 {
-                    self.budget.keep(self.ctx, What::Local, charge);
+                    self.budget.keep(self.contexts.here(), What::Local, charge);
                 }
                 Err(error)
             }
@@ -175,7 +177,7 @@ impl Worker {
         self.objects.references.retain(|(_, of)| *of != module);
         self.objects.surface_references.retain(|(_, of)| *of != module);
         self.layouts.retain(|other| other != module);
-        let charge = self.budget.release(self.ctx, What::Module(module));
+        let charge = self.budget.release(self.contexts.here(), What::Module(module));
         let unload = move |table: &Table| {
             let outcome = unloaded.unload(table);
             drop(charge);
@@ -249,7 +251,7 @@ impl ModuleCommands for Worker {
 
     fn module_unload_idle(&mut self, m: ModuleUnloadIdle) -> Outcome {
         let (context, unload) = self.forget_module(m.module)?;
-        if self.waits.is_quiet(self.table, self.ctx) {
+        if self.waits.is_quiet(self.table, self.contexts.here()) {
             return unload(self.table);
         }
         // Another thread of the client has queued work meanwhile.
@@ -290,7 +292,7 @@ impl ModuleCommands for Worker {
         if let Ok((address, bytes, _)) = outcome
             && self.allocations.check(address, bytes).is_err()
         {
-            self.allocations.insert(address, bytes, self.ctx);
+            self.allocations.insert(address, bytes, self.contexts.here());
         }
         answer.result(outcome.map(|(address, bytes, managed)| ModuleGlobalReply {
             address,

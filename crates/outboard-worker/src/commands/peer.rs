@@ -18,14 +18,14 @@ const MOST_OPERATIONS: usize = 256;
 impl Worker {
     fn enable(&mut self, peer: ContextId) -> Outcome {
         self.enter()?;
-        let context = self.objects.context(peer)?;
+        let context = self.contexts.get(peer)?;
         call!(self.table, cuCtxEnablePeerAccess(current(&context), 0))?;
         self.peer_opens(peer)
     }
 
     fn disable(&mut self, peer: ContextId) -> Outcome {
         self.enter()?;
-        let context = self.objects.context(peer)?;
+        let context = self.contexts.get(peer)?;
         call!(self.table, cuCtxDisablePeerAccess(current(&context)))?;
         self.peer_closes(peer)
     }

@@ -101,7 +101,7 @@ impl Worker {
             let _ = call!(worker.table, cuMemFreeAsync(address.0, stream));
         };
         let address = self.hold_pooled(device, m.bytes, allocate, undo)?;
-        self.allocations.insert(address, m.bytes, self.ctx);
+        self.allocations.insert(address, m.bytes, self.contexts.here());
         Ok(address)
     }
 }

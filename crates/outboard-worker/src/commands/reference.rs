@@ -33,7 +33,11 @@ impl Worker {
         self.objects.references.check_new(name)?;
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuTexRefCreate(&raw mut reference))?;
-        self.objects.references.insert(name, self.ctx, (Handle::new(reference), ObjectId::NONE));
+        self.objects.references.insert(
+            name,
+            self.contexts.here(),
+            (Handle::new(reference), ObjectId::NONE),
+        );
         Ok(())
     }
 
@@ -56,7 +60,11 @@ impl Worker {
             (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuModuleGetTexRef(&raw mut reference, module, name.as_ptr()))?;
-        self.objects.references.insert(m.reference, self.ctx, (Handle::new(reference), m.module));
+        self.objects.references.insert(
+            m.reference,
+            self.contexts.here(),
+            (Handle::new(reference), m.module),
+        );
         Ok(())
     }
 
@@ -194,7 +202,7 @@ impl Worker {
         call!(self.table, cuModuleGetSurfRef(&raw mut reference, module, name.as_ptr()))?;
         self.objects.surface_references.insert(
             m.reference,
-            self.ctx,
+            self.contexts.here(),
             (Handle::new(reference), m.module),
         );
         Ok(())

@@ -26,12 +26,12 @@ impl StreamCommands for Worker {
         self.objects.streams.check_new(m.stream)?;
         let mut stream = core::ptr::null_mut();
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;
-        self.objects.streams.insert(m.stream, self.ctx, Handle::new(stream));
+        self.objects.streams.insert(m.stream, self.contexts.here(), Handle::new(stream));
         if m.priority != 0 {
-            self.chains.set_apart(self.table, self.ctx, StreamId::created(m.stream));
+            self.chains.set_apart(self.table, self.contexts.here(), StreamId::created(m.stream));
         }
         if context.green.is_some() && m.flags & NON_BLOCKING == 0 {
-            self.order.opened(self.ctx, StreamId::created(m.stream), stream);
+            self.order.opened(self.contexts.here(), StreamId::created(m.stream), stream);
         }
         Ok(())
     }
@@ -39,10 +39,10 @@ impl StreamCommands for Worker {
     fn stream_destroy(&mut self, m: StreamDestroy) -> Outcome {
         self.enter()?;
         let (stream, name) = (self.objects.streams.remove(m.stream)?, StreamId::created(m.stream));
-        self.order.ending(self.table, self.ctx, name)?;
-        self.waits.ending(self.table, self.ctx, stream.get());
-        self.chains.forget_stream(self.table, self.ctx, name);
-        if let Some(pool) = self.pools.get(&self.ctx) {
+        self.order.ending(self.table, self.contexts.here(), name)?;
+        self.waits.ending(self.table, self.contexts.here(), stream.get());
+        self.chains.forget_stream(self.table, self.contexts.here(), name);
+        if let Some(pool) = self.pools.get(&self.contexts.here()) {
             pool.leave_stream(self.table, stream.get());
         }
         call!(self.table, cuStreamDestroy_v2(stream.get()))
@@ -104,7 +104,7 @@ impl StreamCommands for Worker {
         let outcome = self.stream(m.stream).and_then(|stream| {
             let id = stream_attribute(m.attribute)?;
             let value = launch::attribute(m.attribute, m.value).value;
-            self.chains.set_apart(self.table, self.ctx, m.stream);
+            self.chains.set_apart(self.table, self.contexts.here(), m.stream);
             call!(self.table, cuStreamSetAttribute(stream, id, &raw const value))
         });
         answer.result(outcome.map(|()| StreamSetAttributeReply {}));
@@ -127,7 +127,7 @@ impl StreamCommands for Worker {
         answer: Answer<StreamCopyAttributes>,
     ) {
         let streams = self.stream(m.dst).and_then(|dst| Ok((dst, self.objects.stream(m.src)?)));
-        self.chains.set_apart(self.table, self.ctx, m.dst);
+        self.chains.set_apart(self.table, self.contexts.here(), m.dst);
         let outcome =
             streams.and_then(|(dst, src)| call!(self.table, cuStreamCopyAttributes(dst, src)));
         answer.result(outcome.map(|()| StreamCopyAttributesReply {}));

@@ -77,7 +77,7 @@ impl Worker {
             self.table,
             cuTexObjectCreate(&raw mut texture, &raw const resource, &raw const sampler, view)
         )?;
-        self.textures.insert((self.ctx, texture));
+        self.textures.insert((self.contexts.here(), texture));
         Ok(texture)
     }
 
@@ -87,7 +87,7 @@ impl Worker {
         let resource = self.resource(&m.resource)?;
         let mut surface = 0;
         call!(self.table, cuSurfObjectCreate(&raw mut surface, &raw const resource))?;
-        self.surfaces.insert((self.ctx, surface));
+        self.surfaces.insert((self.contexts.here(), surface));
         Ok(surface)
     }
 }
@@ -132,7 +132,7 @@ impl TextureCommands for Worker {
     fn texture_destroy(&mut self, m: TextureDestroy) -> Outcome {
         self.enter()?;
         // Drivers follow such values without asking.
-        if !self.textures.remove(&(self.ctx, m.texture)) {
+        if !self.textures.remove(&(self.contexts.here(), m.texture)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         call!(self.table, cuTexObjectDestroy(m.texture))
@@ -145,7 +145,7 @@ impl TextureCommands for Worker {
 
     fn surface_destroy(&mut self, m: SurfaceDestroy) -> Outcome {
         self.enter()?;
-        if !self.surfaces.remove(&(self.ctx, m.surface)) {
+        if !self.surfaces.remove(&(self.contexts.here(), m.surface)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         call!(self.table, cuSurfObjectDestroy(m.surface))

@@ -170,14 +170,17 @@ impl Worker {
 
     /// For a host node.
     pub(super) fn host_call_part(&self, node: &HostNode) -> Result<Arc<HostPart>, CUresult> {
-        self.host_part(self.ctx, Task::Call(node.function))
+        self.host_part(self.contexts.here(), Task::Call(node.function))
     }
 
     /// For a copy of an executable that has no need of the client any more. All of them share one.
     pub(super) fn idle_part(&self, exec: ObjectId) -> Result<Arc<HostPart>, CUresult> {
         let parts = self.graphs.execs.get(&exec).map(|exec| &exec.host);
         let known = parts.and_then(|parts| parts.iter().find(|part| part.is_idle()));
-        known.map_or_else(|| self.host_part(self.ctx, Task::Nothing), |part| Ok(Arc::clone(part)))
+        known.map_or_else(
+            || self.host_part(self.contexts.here(), Task::Nothing),
+            |part| Ok(Arc::clone(part)),
+        )
     }
 
     /// For a copy of `bytes` from or to the client's memory, through memory of its own.
@@ -187,7 +190,10 @@ impl Worker {
         read: Option<u64>,
         write: Option<u64>,
     ) -> Result<Arc<HostPart>, CUresult> {
-        self.host_part(self.ctx, Task::Exchange { memory: Arc::clone(memory), read, write })
+        self.host_part(
+            self.contexts.here(),
+            Task::Exchange { memory: Arc::clone(memory), read, write },
+        )
     }
 
     /// Memory for a copy of `bytes`, in the current context.

@@ -9,7 +9,7 @@ use outboard_wire::ObjectId;
 
 use super::host::HostPart;
 use crate::Worker;
-use crate::objects::{Context, current};
+use crate::contexts::{Context, current};
 
 /// So many parts, or parts with so many bytes of page-locked memory, are let go at once.
 const PARTS: usize = 64;
@@ -52,7 +52,7 @@ impl Worker {
     /// Lets them go when all launches are done. An executable may have been launched in a stream of
     /// any context, whichever is at hand.
     pub(crate) fn let_go(&mut self, parts: Vec<Arc<HostPart>>) {
-        let contexts: Vec<Context> = self.objects.contexts.values().copied().collect();
+        let contexts: Vec<Context> = self.contexts.all().copied().collect();
         let table = self.table;
         self.helpers.run_in_turn(move || {
             for context in &contexts {

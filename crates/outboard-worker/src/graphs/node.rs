@@ -126,7 +126,7 @@ impl Worker {
             NodeParams::Allocate(params),
             (Built::one(node), counted),
         )?;
-        self.allocations.insert(address, bytes, self.ctx);
+        self.allocations.insert(address, bytes, self.contexts.here());
         self.graphs.memory.entry(address).or_default().insert(graph);
         self.graphs.has_allocated = true;
         Ok(address)

@@ -14,8 +14,8 @@ use outboard_wire::{ContextId, UnifiedPtr};
 use super::host::Memory;
 use crate::Worker;
 use crate::answer::Outcome;
+use crate::contexts::current;
 use crate::launch::{Shape, with_node};
-use crate::objects::current;
 
 pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
@@ -39,7 +39,7 @@ impl Worker {
     }
 
     pub(super) fn context_of(&self, ctx: ContextId) -> Result<CUcontext, CUresult> {
-        self.objects.context(ctx).map(|context| current(&context))
+        self.contexts.get(ctx).map(|context| current(&context))
     }
 
     pub(super) fn fill(
