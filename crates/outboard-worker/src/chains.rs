@@ -109,6 +109,8 @@ struct Chain {
 #[derive(Default)]
 pub(super) struct Chains {
     off: bool,
+    /// Whether anything that came after the command at hand is at hand, too.
+    more: bool,
     held: Held,
     counts: FxHashMap<(Place, u64), u32>,
     made: FxHashMap<(Place, u64), Chain>,
@@ -125,6 +127,12 @@ impl Chains {
             off: std::env::var_os(VARIABLE).is_some_and(|value| value == "off"),
             ..Chains::default()
         }
+    }
+
+    /// A command is about to be carried out; `more`: others are at hand that came after it.
+    #[inline]
+    pub(super) fn begin(&mut self, more: bool) {
+        self.more = more;
     }
 
     /// Whether nothing is held back.
@@ -374,7 +382,7 @@ impl Worker {
         shape: Shape,
         params: &[u8],
     ) -> Result<(), CUresult> {
-        let is_alone = !self.more && self.chains.is_empty();
+        let is_alone = !self.chains.more && self.chains.is_empty();
         if is_alone || !self.chains.may_hold(place) {
             return launch_plain(self.table, function, &shape, stream, params);
         }
@@ -390,7 +398,7 @@ impl Worker {
     pub(super) fn make_launches(&mut self) {
         let Some((place, _)) = self.chains.held.place else { return };
         // A kernel's first launch may take memory.
-        self.shown = false;
+        self.shown.change();
         let ctx = self.contexts.turn_to(place.ctx);
         let failed = match self.enter() {
             Ok(_) => self.chains.make(self.table),
@@ -401,7 +409,7 @@ impl Worker {
             }
         };
         for error in failed {
-            self.report(Launch::OP, error);
+            self.client.report(place.ctx, Launch::OP, error);
         }
         self.contexts.turn_to(ctx);
     }

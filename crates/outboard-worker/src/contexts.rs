@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::answer::Outcome;
 use super::bounds::Kind;
 use super::objects::Handle;
+use super::warm::Kept;
 
 /// A context that the client has opened.
 #[derive(Clone, Copy)]
@@ -28,6 +29,8 @@ pub(crate) fn current(context: &Context) -> CUcontext {
 /// The contexts of a session, by the client's names.
 #[derive(Default)]
 pub(crate) struct Contexts {
+    /// Those made ahead.
+    kept: Kept,
     open: FxHashMap<ContextId, Context>,
     /// The context of the command at hand.
     here: ContextId,
@@ -38,6 +41,26 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
+    /// None, but for what was made ahead.
+    pub(crate) fn new(kept: Kept) -> Contexts {
+        Contexts { kept, ..Contexts::default() }
+    }
+
+    /// The primary context of a device, if it was made ahead and nobody has opened it yet.
+    pub(crate) fn take_kept(
+        &mut self,
+        table: &Table,
+        device: i32,
+        flags: u32,
+    ) -> Option<Handle<outboard_abi::CUctx_st>> {
+        self.kept.take(table, device, flags)
+    }
+
+    /// Nobody will open what was made ahead.
+    pub(crate) fn give_back_kept(&mut self, table: &Table) {
+        self.kept.give_back(table, |_| false);
+    }
+
     /// The context of the command at hand.
     #[inline]
     pub(crate) fn here(&self) -> ContextId {

@@ -10,6 +10,7 @@ use super::Worker;
 use super::answer::Outcome;
 use super::bounds::Kind;
 use super::budget::{Charge, Looker, Pinned, taken};
+use super::io::Registry;
 use super::objects::Handle;
 
 type Pool = Handle<outboard_abi::CUmemPoolHandle_st>;
@@ -90,10 +91,10 @@ impl Worker {
     /// Writes on the board what the session holds, if that has changed.
     pub(super) fn show_held(&self, board: &outboard_control::board::Board) {
         if self.budget.has_changed(Looker::Board) {
-            for device in &self.platform.devices {
-                let held = self.held(device.id.ordinal());
-                board.show_held(device.id.ordinal(), held);
-                outboard_control::meter::page().set_held(device.id.ordinal() as usize, held);
+            for device in self.offered.ordinals() {
+                let held = self.held(device);
+                board.show_held(device, held);
+                outboard_control::meter::page().set_held(device as usize, held);
             }
         }
     }
@@ -164,14 +165,14 @@ impl Worker {
 
     /// Whether sessions lend each other their memory.
     fn lends(&self) -> bool {
-        self.replier.as_ref().is_some_and(|replier| replier.registry().lends())
+        self.client.registry().is_some_and(Registry::lends)
     }
 
     /// Asks for room for so many more bytes of a device, if memory is lent. `failed`: the driver
     /// has just refused them.
     fn ask_for_room(&mut self, device: u32, more: u64, failed: bool) -> Outcome {
         let full = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        let registry = self.replier.as_ref().map(|replier| replier.registry());
+        let registry = self.client.registry();
         let Some((registry, granted)) =
             registry.and_then(|registry| Some((registry, registry.granted(device)?)))
         else {
@@ -187,17 +188,17 @@ impl Worker {
 
     /// Tells the supervisor of memory that is not needed any more.
     pub(super) fn give_back_grants(&mut self) {
-        let Some(replier) = self
-            .replier
-            .as_ref()
-            .filter(|_| self.lends() && self.budget.has_changed(Looker::Grants))
+        let Some(registry) = self
+            .client
+            .registry()
+            .filter(|registry| registry.lends() && self.budget.has_changed(Looker::Grants))
         else {
             return;
         };
-        for (device, granted) in replier.registry().all_granted() {
+        for (device, granted) in registry.all_granted() {
             let held = self.held(device).checked_next_multiple_of(STEP).unwrap_or(u64::MAX);
             if held < granted {
-                replier.registry().holds(device, held);
+                registry.holds(device, held);
             }
         }
     }
@@ -230,7 +231,7 @@ impl Worker {
         allocate: &mut impl FnMut(&mut Worker) -> Result<T, CUresult>,
     ) -> Result<T, CUresult> {
         let mut outcome = Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        let registry = self.replier.as_ref().map(|replier| replier.registry());
+        let registry = self.client.registry();
         if !registry.is_some_and(|registry| registry.scarce(device).unwrap_or(false)) {
             return outcome;
         }
@@ -347,10 +348,7 @@ impl Worker {
     /// has.
     pub(super) fn stack_bytes(&self, device: u32, each: u64) -> u64 {
         use outboard_abi::CUdevice_attribute as A;
-        let known = self.platform.devices.iter().find(|known| known.id.ordinal() == device);
-        let attribute = |attribute: A| {
-            known.and_then(|device| device.attribute(attribute.0)).unwrap_or(0).max(0) as u64
-        };
+        let attribute = |attribute: A| self.offered.attribute(device, attribute).max(0) as u64;
         let threads = attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
             * attribute(A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
         each.saturating_sub(USUAL_STACK).saturating_mul(threads)

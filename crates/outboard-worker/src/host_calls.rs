@@ -2,7 +2,6 @@
 //! and asks the client to call it.
 
 use core::ffi::c_void;
-use std::sync::Arc;
 
 use outboard_abi::{CUresult, CUstream};
 use outboard_driver::{Table, call};
@@ -11,9 +10,8 @@ use outboard_wire::{ContextId, Writer};
 
 use super::Worker;
 use super::answer::Outcome;
-use super::copies::Copies;
-use super::io::Replier;
-use super::output::{Output, Printed};
+use super::client::Teller;
+use super::output::Printed;
 
 /// What stands for a function of the client's program.
 pub(crate) struct HostFunction {
@@ -22,9 +20,7 @@ pub(crate) struct HostFunction {
     ctx: ContextId,
     /// Called after an error too.
     always: bool,
-    replier: Replier,
-    output: Arc<Output>,
-    copies: Copies,
+    teller: Teller,
 }
 
 impl Worker {
@@ -34,16 +30,8 @@ impl Worker {
         number: u64,
         always: bool,
     ) -> Result<Box<HostFunction>, CUresult> {
-        let replier = self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
-        Ok(Box::new(HostFunction {
-            number,
-            ctx: self.contexts.here(),
-            always,
-            replier,
-            output,
-            copies,
-        }))
+        let teller = self.client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        Ok(Box::new(HostFunction { number, ctx: self.contexts.here(), always, teller }))
     }
 }
 
@@ -65,7 +53,7 @@ impl HostFunction {
 
     /// The function cannot be queued: the client hears of it, so that what is always done is.
     pub(crate) fn fail(&self, error: CUresult) -> Outcome {
-        let _ = self.replier.order(HOST_CALL, self.ctx, &self.body(error));
+        let _ = self.teller.replier().order(HOST_CALL, self.ctx, &self.body(error));
         Err(error)
     }
 
@@ -78,9 +66,9 @@ impl HostFunction {
 
     /// The stream has come to it. What the device did before is told first.
     pub(crate) fn run(&self, status: CUresult) {
-        self.output.forward(&self.replier, Printed::Perhaps);
-        self.copies.tell(&self.replier);
-        if let Ok(asked) = self.replier.request(HOST_CALL, self.ctx, &self.body(status), 0) {
+        self.teller.tell(Printed::Perhaps);
+        if let Ok(asked) = self.teller.replier().request(HOST_CALL, self.ctx, &self.body(status), 0)
+        {
             // Whatever came of it, the stream goes on.
             let _ = asked.wait();
         }

@@ -12,6 +12,7 @@ mod bounds;
 mod boxes;
 mod budget;
 mod chains;
+mod client;
 mod commands;
 mod contexts;
 mod copies;
@@ -37,6 +38,7 @@ mod memory;
 mod modules;
 mod objects;
 mod offer;
+mod offered;
 mod opened;
 mod order;
 mod output;
@@ -48,6 +50,7 @@ mod prepared;
 mod recorded;
 pub mod sandbox;
 mod shares;
+mod shown;
 mod space;
 mod spans;
 mod staging;
@@ -67,14 +70,13 @@ use outboard_driver::{Table, call};
 use outboard_transport::SpinLimits;
 use outboard_wire::handshake::Refusal;
 use outboard_wire::messages::{Launch, Message};
-use outboard_wire::platform::Platform;
-use outboard_wire::{ContextId, DevicePtr, Encode, Writer};
+use outboard_wire::{ContextId, DevicePtr};
 
 use crate::image_cache::owners_folder;
 use answer::{Incoming, Outcome};
 use chains::Chains;
+use client::Client;
 use contexts::{Context, Contexts};
-use copies::Copies;
 use graphs::Graphs;
 use helpers::Helpers;
 use images::Images;
@@ -84,15 +86,14 @@ use mapped::Mapped;
 use memory::{Allocations, Parcels, Slots};
 use modules::Upload;
 use objects::Objects;
+use offered::Offered;
 use outboard_control::meter::{self, Class};
-use output::{Output, Printed};
 use partitions::Partitions;
-use portion::Portion;
 use shares::Shared;
+use shown::Shown;
 use space::Space;
 use staging::{Pool, SharedStaging, Watcher};
 use waits::Waits;
-use warm::Kept;
 
 pub use counted::Counted;
 #[cfg(feature = "fuzzing")]
@@ -105,8 +106,9 @@ pub use prepared::{Prepared, Setup};
 /// The worker's state: one client's session with the driver library.
 pub struct Worker {
     table: &'static Table,
-    platform: Platform,
-    kept: Kept,
+    offered: Offered,
+    client: Client,
+    shown: Shown,
     contexts: Contexts,
     objects: Objects,
     allocations: Allocations,
@@ -124,7 +126,6 @@ pub struct Worker {
     shared_staging: SharedStaging,
     /// Whether shared staging memory has been made known to the device ahead.
     shared_warm: bool,
-    copies: Copies,
     /// Values of texture and surface objects, each with its context.
     textures: HashSet<(ContextId, u64)>,
     surfaces: HashSet<(ContextId, u64)>,
@@ -132,8 +133,6 @@ pub struct Worker {
     images: Images,
     layouts: Layouts,
     partitions: Partitions,
-    /// The parts of devices that the session may use, by ordinal, if it may not use all of them.
-    portions: HashMap<i32, Portion>,
     /// What these lack.
     order: order::Order,
     helpers: Helpers,
@@ -141,10 +140,6 @@ pub struct Worker {
     chains: Chains,
     watcher: Arc<Watcher>,
     graphs: Graphs,
-    output: Arc<Output>,
-    management: Management,
-    /// Memory in use is asked of the driver library and shown on the board: no NVML knows it.
-    shows_memory: bool,
     /// Whether memory has been allocated in a stream's order.
     stream_ordered: bool,
     /// Whether any kernel may print.
@@ -153,12 +148,6 @@ pub struct Worker {
     /// Pools that the client has ended while there was memory in them, with the ordinals of their
     /// devices.
     ended_pools: Vec<(objects::Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
-    /// Whether anything that came after it is at hand, too.
-    more: bool,
-    /// Whether what others are shown of the session is what the last command has left.
-    shown: bool,
-    replier: Option<Replier>,
-    classes: &'static [Class],
 }
 
 impl Worker {
@@ -195,9 +184,10 @@ impl Worker {
         management.use_library(setup.nvml);
         Ok(Worker {
             table,
-            platform,
-            kept,
-            contexts: Contexts::default(),
+            offered: Offered::new(platform, management),
+            client: Client::new(output),
+            shown: Shown::new(shows_memory),
+            contexts: Contexts::new(kept),
             objects: Objects::new(),
             allocations: Allocations::default(),
             space,
@@ -211,31 +201,22 @@ impl Worker {
             pools: HashMap::new(),
             shared_staging: SharedStaging::default(),
             shared_warm: false,
-            copies: Copies::default(),
             textures: HashSet::new(),
             surfaces: HashSet::new(),
             upload: Upload::default(),
             images: Images::new(cache),
             layouts: Layouts::default(),
-            partitions: Partitions::default(),
-            portions,
+            partitions: Partitions::new(portions),
             order: order::Order::default(),
             watcher: Watcher::new(helpers.clone()),
             helpers,
             waits: Waits::new(SpinLimits::from_env()),
             chains,
             graphs: Graphs::default(),
-            output: Arc::new(output),
-            management,
-            shows_memory,
             stream_ordered: false,
             prints: false,
             budget,
             ended_pools: Vec::new(),
-            more: false,
-            shown: false,
-            replier: None,
-            classes: Class::table(),
         })
     }
 
@@ -249,7 +230,7 @@ impl Worker {
         board.show_contexts(contexts);
         meter::page().set_contexts(contexts);
         self.show_held(board);
-        if let Some(context) = self.contexts.current().filter(|_| self.shows_memory) {
+        if let Some(context) = self.contexts.current().filter(|_| self.shown.asks_for_memory()) {
             let (mut free, mut total) = (0, 0);
             if call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total)).is_ok() {
                 board.show_used(context.device as u32, total.saturating_sub(free) as u64);
@@ -262,29 +243,11 @@ impl Worker {
     fn enter(&mut self) -> Result<Context, CUresult> {
         self.contexts.enter(self.table)
     }
-
-    /// What the client must know before the answer to a wait: what kernels have printed, which
-    /// copies the device has done.
-    fn tell(&self, printed: Printed) {
-        if let Some(replier) = &self.replier {
-            self.output.forward(replier, printed);
-            self.copies.tell(replier);
-        }
-    }
-
-    /// Of that, only the copies: for questions that do not wait.
-    fn copies_told(&self) {
-        if let Some(replier) = &self.replier {
-            self.copies.tell(replier);
-        }
-    }
 }
 
 impl Handler for Worker {
     fn snapshot(&mut self) -> Vec<u8> {
-        let mut writer = Writer::new();
-        self.platform.encode(&mut writer);
-        writer.into_vec()
+        self.offered.encoded()
     }
 
     fn arena(&self) -> Option<outboard_wire::handshake::arena::Arena> {
@@ -294,7 +257,7 @@ impl Handler for Worker {
     fn answering(&mut self) {
         // Who has an answer may ask NVML next, over another connection.
         self.show();
-        self.shown = true;
+        self.shown.update();
     }
 
     fn drained(&mut self) {
@@ -302,7 +265,7 @@ impl Handler for Worker {
         // The last of the commands was answered, mostly, and what was shown then is true still; but
         // helpers may have freed memory.
         match outboard_control::board::get() {
-            Some(board) if self.shown => self.show_held(board),
+            Some(board) if self.shown.is_true() => self.show_held(board),
             _ => self.show(),
         }
     }
@@ -321,12 +284,9 @@ impl Handler for Worker {
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {
         self.contexts.turn_to(command.ctx);
-        (self.more, self.shown) = (command.more, false);
-        let class = self.classes.get(usize::from(command.op)).copied().unwrap_or(Class::Other);
-        meter::page().command(class);
-        if self.replier.is_none() {
-            self.replier = Some(replier.clone());
-        }
+        self.chains.begin(command.more);
+        let class = self.shown.begin(command.op);
+        self.client.meet(replier);
         if command.op != Launch::OP && !self.chains.is_empty() {
             self.make_launches();
         }
@@ -345,24 +305,12 @@ impl Handler for Worker {
             Err(error) => return self.violated(&error),
         };
         if let Err(error) = outcome {
-            self.report(command.op, error);
+            self.client.report(self.contexts.here(), command.op, error);
         }
     }
 }
 
 impl Worker {
-    /// Tells the client that a posted command has failed, in the context at hand.
-    fn report(&self, op: u16, error: CUresult) {
-        tracing::debug!(
-            message = outboard_wire::messages::name(op),
-            error = error.0,
-            "a posted command failed"
-        );
-        if let Some(replier) = &self.replier {
-            replier.failed(self.contexts.here(), error);
-        }
-    }
-
     /// Ends the session: what a client of ours would never send has come.
     fn violated(&self, what: &dyn std::fmt::Display) {
         tracing::warn!(reason = %what, "the client broke the protocol; the session ends");

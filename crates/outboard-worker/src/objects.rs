@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::bounds::Kind;
 use super::links::Link;
 use super::modules::Module;
-use super::partitions::Green;
+use super::portion::Green;
 
 /// A driver's handle. It is only ever handed back to the driver, from whichever thread has the
 /// context current.

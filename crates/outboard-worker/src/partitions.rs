@@ -3,41 +3,62 @@
 use std::collections::{HashMap, HashSet};
 
 use outboard_abi::{CUdevResource, CUresult};
+use outboard_driver::{Table, call};
 use outboard_wire::ObjectId;
 
 use super::objects::Handle;
+use super::portion::Portion;
 
 /// A resource on the wire.
 pub(crate) type Bytes = [u8; size_of::<CUdevResource>()];
 
-/// More groups than any device has multiprocessors.
-pub(crate) const MOST_GROUPS: u32 = 4096;
 /// Resources that a session may have been handed out, and descriptors that it may have made: CUDA
 /// has no call that ends one.
 const MOST: usize = 1 << 16;
-
-/// A green context, and the context that it is for calls that take one.
-#[derive(Clone, Copy)]
-pub(crate) struct Green {
-    pub(crate) context: Handle<outboard_abi::CUgreenCtx_st>,
-    pub(crate) real: Handle<outboard_abi::CUctx_st>,
-}
 
 /// What a session knows of resources. Their bytes hold what the driver makes of them, addresses
 /// perhaps: so only bytes that the driver has written ever go back to it.
 #[derive(Default)]
 pub(crate) struct Partitions {
+    /// The parts of devices that the session may use, by ordinal, if it may not use all of them.
+    portions: HashMap<i32, Portion>,
     handed_out: HashSet<Bytes>,
     descriptions: HashMap<ObjectId, Handle<outboard_abi::CUdevResourceDesc_st>>,
 }
 
-/// A resource for the driver to fill.
-pub(crate) fn empty() -> CUdevResource {
-    // SAFETY: plain numbers, for which zeros are a value.
-    unsafe { core::mem::zeroed() }
-}
-
 impl Partitions {
+    pub(crate) fn new(portions: HashMap<i32, Portion>) -> Partitions {
+        Partitions { portions, ..Partitions::default() }
+    }
+
+    /// Whether the session may use only a part of the device.
+    pub(crate) fn has_portion(&self, device: i32) -> bool {
+        self.portions.contains_key(&device)
+    }
+
+    /// The part of a device that the session may use, if that is not all of it.
+    pub(crate) fn portion(&self, device: i32) -> Option<Portion> {
+        self.portions.get(&device).copied()
+    }
+
+    /// A green context with all that the session may use of a device.
+    pub(crate) fn stand_in(
+        &mut self,
+        table: &Table,
+        device: i32,
+    ) -> Result<Handle<outboard_abi::CUgreenCtx_st>, CUresult> {
+        let portion = self.portions.get_mut(&device).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+        if let Some(green) = portion.stand_in {
+            return Ok(green);
+        }
+        let mut primary = core::ptr::null_mut();
+        call!(table, cuDevicePrimaryCtxRetain(&raw mut primary, device))?;
+        let green = portion.open(table, device).inspect_err(|_| {
+            let _ = call!(table, cuDevicePrimaryCtxRelease_v2(device));
+        })?;
+        Ok(*portion.stand_in.insert(green.context))
+    }
+
     /// The bytes of what the driver has made.
     pub(crate) fn hand_out(&mut self, resource: &CUdevResource) -> Result<Bytes, CUresult> {
         // SAFETY: it was zeroed before the driver filled it, so that every byte is written.
@@ -89,6 +110,7 @@ impl Partitions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::portion::empty;
 
     #[test]
     fn only_the_drivers_bytes_go_back_to_it() {

@@ -5,10 +5,24 @@ use outboard_abi::{CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx_st, C
 use outboard_driver::{Table, call};
 
 use super::objects::Handle;
-use super::partitions::{self, Green};
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`.
 const DEFAULT_STREAM: u32 = 1;
+
+/// More groups than any device has multiprocessors.
+pub(crate) const MOST_GROUPS: u32 = 4096;
+/// A green context, and the context that it is for calls that take one.
+#[derive(Clone, Copy)]
+pub(crate) struct Green {
+    pub(crate) context: Handle<outboard_abi::CUgreenCtx_st>,
+    pub(crate) real: Handle<outboard_abi::CUctx_st>,
+}
+
+/// A resource for the driver to fill.
+pub(crate) fn empty() -> CUdevResource {
+    // SAFETY: plain numbers, for which zeros are a value.
+    unsafe { core::mem::zeroed() }
+}
 
 /// Multiprocessors of one device.
 #[derive(Clone, Copy)]
@@ -28,8 +42,8 @@ fn count(resource: &CUdevResource) -> u32 {
 fn split(table: &Table, whole: &CUdevResource, least: u32) -> Result<Vec<CUdevResource>, CUresult> {
     let (none, mut groups) = (core::ptr::null_mut(), 0);
     call!(table, cuDevSmResourceSplitByCount(none, &raw mut groups, whole, none, 0, least))?;
-    groups = groups.clamp(1, partitions::MOST_GROUPS);
-    let mut found: Vec<CUdevResource> = (0..groups).map(|_| partitions::empty()).collect();
+    groups = groups.clamp(1, MOST_GROUPS);
+    let mut found: Vec<CUdevResource> = (0..groups).map(|_| empty()).collect();
     call!(
         table,
         cuDevSmResourceSplitByCount(found.as_mut_ptr(), &raw mut groups, whole, none, 0, least)
@@ -45,7 +59,7 @@ fn split(table: &Table, whole: &CUdevResource, least: u32) -> Result<Vec<CUdevRe
 /// Cuts off `percent` of a device: rather less than more, but never less than the device can.
 /// `seat` spreads sessions over it.
 pub(super) fn cut(table: &Table, device: i32, percent: u8, seat: u64) -> Result<Portion, CUresult> {
-    let mut whole = partitions::empty();
+    let mut whole = empty();
     let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
     call!(table, cuDeviceGetDevResource(device, &raw mut whole, kind))?;
     let allowed = (count(&whole) * u32::from(percent) / 100).max(1);

@@ -112,7 +112,7 @@ fn draw() -> Result<u128, CUresult> {
 
 impl Worker {
     fn registry(&self) -> Result<&super::io::Registry, CUresult> {
-        Ok(self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?.registry())
+        self.client.registry().ok_or(CUresult::CUDA_ERROR_UNKNOWN)
     }
 
     /// Shares a thing of the session's, whose token stays the same while it lasts.

@@ -323,7 +323,7 @@ impl Worker {
             if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
         let (kind, begun) = (watched.wait.name(), watched.since);
         let time = begun.elapsed();
-        self.tell(match outcome {
+        self.client.tell(match outcome {
             Ok(()) if !self.prints => Printed::Hardly,
             Ok(()) => Printed::after(time),
             Err(_) => Printed::Perhaps,
@@ -348,8 +348,7 @@ impl Worker {
 
     fn hand_over(&self, watched: Watched) {
         let Watched { context, wait, parts, passed, since, finish, .. } = watched;
-        let (table, output, copies, replier) =
-            (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
+        let (table, teller) = (self.table, self.client.teller().cloned());
         self.helpers.run_in_turn(move || {
             let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| {
                 if !passed {
@@ -358,9 +357,8 @@ impl Worker {
                 parts.iter().try_for_each(|part| part.block(table))
             });
             drop(parts);
-            if let Some(replier) = &replier {
-                output.forward(replier, Printed::Perhaps);
-                copies.tell(replier);
+            if let Some(teller) = teller {
+                teller.tell(Printed::Perhaps);
             }
             // Who has the answer may look at the meter next.
             waited(wait.name(), since, since.elapsed());

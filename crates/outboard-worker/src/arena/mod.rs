@@ -157,8 +157,7 @@ impl Worker {
 
     fn place_block(&self, device: u32, address: DevicePtr, bytes: u64) -> Outcome {
         let table = self.table;
-        let known = self.platform.devices.iter().find(|known| known.id.ordinal() == device);
-        let direct = known.is_some_and(|device| {
+        let direct = self.offered.device(device).is_some_and(|device| {
             has(device, A::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
         });
         // The software device shares memory in another way, which takes no descriptor for each

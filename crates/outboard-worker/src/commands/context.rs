@@ -27,16 +27,16 @@ struct Left {
 impl Worker {
     fn open(&mut self, message: &ContextOpen) -> Result<(), CUresult> {
         self.contexts.check_new()?;
-        let device = message.device.ordinal() as i32;
-        if !self.platform.devices.iter().any(|offered| offered.id == message.device) {
-            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-        }
-        if let Some(portion) = self.portions.get(&device).copied() {
+        let device = self.offered.ordinal(message.device)? as i32;
+        if let Some(portion) = self.partitions.portion(device) {
             return self.open_portion(message, device, portion);
         }
         let mut real: CUcontext = core::ptr::null_mut();
-        let ahead =
-            if message.primary { self.kept.take(self.table, device, message.flags) } else { None };
+        let ahead = if message.primary {
+            self.contexts.take_kept(self.table, device, message.flags)
+        } else {
+            None
+        };
         if let Some(ahead) = ahead {
             real = ahead.get();
         } else if message.primary {
@@ -45,7 +45,7 @@ impl Worker {
             call!(self.table, cuDevicePrimaryCtxRetain(&raw mut real, device))?;
         } else {
             // Who makes contexts of its own has no use for the primary one.
-            self.kept.give_back(self.table, |_| false);
+            self.contexts.give_back_kept(self.table);
             call!(self.table, cuCtxCreate_v2(&raw mut real, message.flags, device))?;
             let mut popped = core::ptr::null_mut();
             call!(self.table, cuCtxPopCurrent_v2(&raw mut popped))?;
@@ -64,7 +64,7 @@ impl Worker {
         device: i32,
         portion: Portion,
     ) -> Result<(), CUresult> {
-        if message.primary && self.kept.take(self.table, device, message.flags).is_none() {
+        if message.primary && self.contexts.take_kept(self.table, device, message.flags).is_none() {
             let _ = call!(self.table, cuDevicePrimaryCtxSetFlags_v2(device, message.flags));
             let mut primary: CUcontext = core::ptr::null_mut();
             call!(self.table, cuDevicePrimaryCtxRetain(&raw mut primary, device))?;

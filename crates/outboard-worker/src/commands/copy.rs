@@ -26,7 +26,7 @@ impl Worker {
             return;
         }
         let Ok(context) = self.contexts.get(self.contexts.here()) else { return };
-        if let Some(memory) = self.replier.as_ref().and_then(Replier::memory).cloned() {
+        if let Some(memory) = self.client.replier().and_then(Replier::memory).cloned() {
             let (shared, table, ctx) =
                 (self.shared_staging.clone(), self.table, self.contexts.here());
             if !std::mem::replace(&mut self.shared_warm, true) {
@@ -58,7 +58,7 @@ impl Worker {
             .pools
             .entry(self.contexts.here())
             .or_insert_with(|| staging::Pool::new(&self.staging));
-        let replier = self.replier.as_ref().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        let replier = self.client.replier().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let (ctx, watcher) = (self.contexts.here(), &self.watcher);
         Ok(staging::Place {
             table: self.table,
@@ -127,13 +127,12 @@ impl Worker {
 
     /// What asks the client for the bytes of a transfer.
     fn asking(&self, transfer: u64) -> Result<impl Fn() + Clone + Send + use<>, CUresult> {
-        let (replier, copies) =
-            (self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?, self.copies.clone());
+        let teller = self.client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let ctx = self.contexts.here();
         Ok(move || {
             // What the device copied to the same memory before is sent after it has come.
-            copies.tell(&replier);
-            let _ = replier.order(SEND, ctx, &transfer.to_le_bytes());
+            teller.tell_copies();
+            let _ = teller.replier().order(SEND, ctx, &transfer.to_le_bytes());
         })
     }
 
@@ -150,13 +149,13 @@ impl Worker {
             |worker| {
                 // A program that only copies never waits for anything else: what is to be told of
                 // would pile up.
-                worker.copies_told();
+                worker.client.tell_copies();
                 target(worker)
             },
             |place, cut, target| staging::copy_out(place, transfer, cut, target),
             |worker, _| worker.cancel(transfer),
         )?;
-        self.copies.add(transfer, &out);
+        self.client.expect(transfer, &out);
         Ok(())
     }
 
@@ -191,7 +190,7 @@ impl Worker {
     /// Starts a copy through memory that the client shares.
     fn start_staged(&mut self, m: &CopyStaged) -> Outcome {
         let cut = Cut::new(m.bytes, m.chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let memory = self.replier.as_ref().and_then(Replier::memory).cloned();
+        let memory = self.client.replier().and_then(Replier::memory).cloned();
         let memory = memory.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let staged = staging::Staged { cut, at: m.at, to_device: m.to_device };
         let stream = self.stream(m.stream);
@@ -206,7 +205,7 @@ impl Worker {
 
     /// Throws away the bytes of a copy to the device that cannot be done.
     pub(super) fn discard(&self, transfer: u64, cut: Cut) {
-        if let Some(replier) = &self.replier
+        if let Some(replier) = self.client.replier()
             && let Err(error) = replier.bulk().discard(transfer, cut)
         {
             self.violated(&error);
@@ -215,7 +214,7 @@ impl Worker {
 
     /// Tells the client that a copy to the host brings nothing.
     pub(super) fn cancel(&self, transfer: u64) {
-        if let Some(replier) = &self.replier {
+        if let Some(replier) = self.client.replier() {
             replier.bulk().cancel(transfer, 0);
         }
     }

@@ -51,7 +51,7 @@ impl EventCommands for Worker {
     fn event_query(&mut self, m: EventQuery, answer: Answer<EventQuery>) {
         let event = self.enter().and_then(|_| self.objects.event(m.event));
         let outcome = event.and_then(|event| call!(self.table, cuEventQuery(event)));
-        self.copies_told();
+        self.client.tell_copies();
         answer.result(outcome.map(|()| EventQueryReply {}));
     }
 

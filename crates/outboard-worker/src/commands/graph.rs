@@ -139,14 +139,8 @@ impl GraphCommands for Worker {
     }
 
     fn graph_allocate(&mut self, m: GraphAllocate, answer: Answer<GraphAllocate>) {
-        let known = |worker: &Worker| {
-            worker.platform.devices.iter().any(|device| device.id == m.params.device)
-        };
-        let outcome = if known(self) {
-            self.enter().map(drop)
-        } else {
-            Err(CUresult::CUDA_ERROR_INVALID_DEVICE)
-        };
+        let known = self.offered.ordinal(m.params.device);
+        let outcome = known.and_then(|_| self.enter().map(drop));
         let outcome =
             outcome.and_then(|()| self.add_allocation(m.graph, m.node, m.dependencies, m.params));
         answer.result(outcome.map(|address| GraphAllocateReply { address }));

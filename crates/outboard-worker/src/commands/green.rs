@@ -8,15 +8,16 @@ use outboard_wire::messages::*;
 use super::{Handle, Worker, current};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::GreenCommands;
-use crate::partitions::{self, Bytes, Green};
+use crate::partitions::Bytes;
+use crate::portion::{self, Green, MOST_GROUPS};
 
 const MULTIPROCESSORS: u32 = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM.0;
 
 impl Worker {
     fn device_share(&mut self, m: &DeviceResource) -> Result<Bytes, CUresult> {
-        let device = self.device_of(m.device)?;
-        let mut resource = partitions::empty();
-        if m.kind == MULTIPROCESSORS && self.portions.contains_key(&device) {
+        let device = self.offered.ordinal(m.device)? as i32;
+        let mut resource = portion::empty();
+        if m.kind == MULTIPROCESSORS && self.partitions.has_portion(device) {
             // To the session, it is the device.
             let green = self.stand_in(device)?;
             call!(
@@ -39,22 +40,13 @@ impl Worker {
         if let Some(green) = open.and_then(|context| context.green) {
             return Ok(green);
         }
-        let portion = self.portions.get_mut(&device).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
-        if let Some(green) = portion.stand_in {
-            return Ok(green);
-        }
         // Whoever asks before there is a context will make one of what is told.
-        let mut primary = core::ptr::null_mut();
-        call!(self.table, cuDevicePrimaryCtxRetain(&raw mut primary, device))?;
-        let green = portion.open(self.table, device).inspect_err(|_| {
-            let _ = call!(self.table, cuDevicePrimaryCtxRelease_v2(device));
-        })?;
-        Ok(*portion.stand_in.insert(green.context))
+        self.partitions.stand_in(self.table, device)
     }
 
     fn context_share(&mut self, m: &ContextResource) -> Result<Bytes, CUresult> {
         let context = self.enter()?;
-        let (mut resource, kind) = (partitions::empty(), CUdevResourceType(m.kind));
+        let (mut resource, kind) = (portion::empty(), CUdevResourceType(m.kind));
         match m.green {
             ObjectId::NONE => {
                 call!(self.table, cuCtxGetDevResource(current(&context), &raw mut resource, kind))?
@@ -73,10 +65,10 @@ impl Worker {
     fn split(&mut self, m: &ResourceSplit) -> Result<ResourceSplitReply, CUresult> {
         let input = self.partitions.check(&m.input)?;
         let is_trial = m.groups == u32::MAX;
-        let mut count = if is_trial { 0 } else { m.groups.min(partitions::MOST_GROUPS) };
-        let mut groups: Vec<CUdevResource> = (0..count).map(|_| partitions::empty()).collect();
+        let mut count = if is_trial { 0 } else { m.groups.min(MOST_GROUPS) };
+        let mut groups: Vec<CUdevResource> = (0..count).map(|_| portion::empty()).collect();
         let result = if is_trial { core::ptr::null_mut() } else { groups.as_mut_ptr() };
-        let mut left = partitions::empty();
+        let mut left = portion::empty();
         let remaining = if m.remaining { &raw mut left } else { core::ptr::null_mut() };
         call!(
             self.table,

@@ -203,7 +203,7 @@ impl Worker {
         let (SharedPhysical { bytes, kind }, fd) = self.find_shared(Kind::Physical, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let [device, handle_types, compression, usage] = kind;
-        self.offered(DeviceId::new(device))?;
+        self.location(DeviceId::new(device))?;
         // It counts for both: it is there until both have let go of it.
         let held = self.hold(device, bytes, |worker| {
             let mut handle = 0;
@@ -242,7 +242,7 @@ impl Worker {
         self.objects.pools.check_new(m.pool)?;
         let (SharedPool { device }, fd) = self.find_shared(Kind::Pool, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        self.offered(DeviceId::new(device))?;
+        self.location(DeviceId::new(device))?;
         let mut pool = core::ptr::null_mut();
         let given = fd.as_raw_fd() as usize as *mut c_void;
         call!(self.table, cuMemPoolImportFromShareableHandle(&raw mut pool, given, DESCRIPTOR, 0))?;

@@ -22,7 +22,7 @@ const MOST_READ: usize = 1 << 20;
 impl Worker {
     fn alloc_managed(&mut self, bytes: u64) -> Result<UnifiedPtr, CUresult> {
         let device = self.device_here()?;
-        let several = self.platform.devices.len() > 1;
+        let several = self.offered.has_several();
         let (address, charge) = self.hold(device, bytes, |worker| {
             let mut address = 0;
             if several {
@@ -53,7 +53,7 @@ impl Worker {
 
     fn share_mapped(&mut self, m: &MappedShare) -> Result<(), CUresult> {
         self.enter()?;
-        let memory = self.replier.as_ref().and_then(|replier| replier.memory().cloned());
+        let memory = self.client.replier().and_then(|replier| replier.memory().cloned());
         let memory = memory.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         self.mapped.share(
             self.table,
@@ -68,7 +68,7 @@ impl Worker {
 
     fn map_file(&mut self, m: &MappedFile) -> Result<(), CUresult> {
         // Whatever else becomes of the command, the file does not stay for the next one.
-        let file = self.replier.as_ref().and_then(|replier| replier.take_file(m.number).ok());
+        let file = self.client.replier().and_then(|replier| replier.take_file(m.number).ok());
         self.enter()?;
         let file = file.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         self.mapped.share_file(
@@ -122,7 +122,7 @@ impl Worker {
             return self.wait_and_read(wait, answer, finish);
         }
         let outcome = wait.query(self.table);
-        self.copies_told();
+        self.client.tell_copies();
         finish(answer, outcome, Some(&self.mapped));
     }
 }

@@ -46,14 +46,12 @@ impl Worker {
     ) where
         M: Call + 'static,
     {
-        let (table, output, copies, replier) =
-            (self.table, self.output.clone(), self.copies.clone(), self.replier.clone());
+        let (table, teller) = (self.table, self.client.teller().cloned());
         self.helpers.run_in_turn(move || {
             let outcome =
                 call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| work(table));
-            if let Some(replier) = &replier {
-                output.forward(replier, Printed::Perhaps);
-                copies.tell(replier);
+            if let Some(teller) = teller {
+                teller.tell(Printed::Perhaps);
             }
             finish(answer, outcome);
         });

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use outboard_abi::{CUdevice_attribute as A, CUfunction, CUmodule, CUresult};
+use outboard_abi::{CUfunction, CUmodule, CUresult};
 use outboard_driver::{Table, call};
 use outboard_image::{may_print, takes_at_least, takes_at_most};
 use outboard_wire::ObjectId;
@@ -27,7 +27,7 @@ impl Worker {
     ) -> Result<modules::Loaded, CUresult> {
         let context = self.enter()?;
         self.objects.modules.check_new(module)?;
-        let sm = self.architecture(context.device);
+        let sm = self.offered.architecture(context.device as u32);
         self.prints =
             self.prints || !matches!(parts, [part] if !may_print(part.borrow().bytes(), sm));
         // To compile may take seconds, which other threads' waits shall not.
@@ -60,7 +60,7 @@ impl Worker {
         let mut loaded = modules::load(self.table, parts, options);
         let most = parts.iter().map(|part| takes_at_most(part.borrow().bytes()));
         let most = most.fold(0, |sum: u64, part| sum.saturating_add(part.unwrap_or(u64::MAX)));
-        let sm = self.architecture(device as i32);
+        let sm = self.offered.architecture(device);
         let least = parts
             .iter()
             .map(|part| takes_at_least(part.borrow().bytes(), sm))
@@ -93,7 +93,7 @@ impl Worker {
     fn tell_kernels(&self, name: ObjectId, module: CUmodule) {
         let known = self.table.cuModuleEnumerateFunctions.is_some()
             && self.table.cuFuncGetParamInfo.is_some();
-        if let Some(replier) = self.replier.as_ref().filter(|_| known)
+        if let Some(replier) = self.client.replier().filter(|_| known)
             && let Ok(kernels) = modules::described(self.table, module)
         {
             // Too long for a notice, it is asked for.
@@ -148,19 +148,6 @@ impl Worker {
                 Err(error)
             }
         }
-    }
-
-    /// The architecture of a device, such as 90.
-    fn architecture(&self, ordinal: i32) -> u32 {
-        let device =
-            self.platform.devices.iter().find(|device| device.id.ordinal() as i32 == ordinal);
-        let value =
-            |attribute: A| device.and_then(|device| device.attribute(attribute.0)).unwrap_or(0);
-        let (major, minor) = (
-            A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-            A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-        );
-        (value(major) * 10 + value(minor)) as u32
     }
 }
 

@@ -8,7 +8,7 @@ use crate::generated::dispatch::NvmlCommands;
 
 impl NvmlCommands for Worker {
     fn nvml_query(&mut self, message: NvmlQuery<'_>, answer: Answer<NvmlQuery<'static>>) {
-        match self.management.answer(&self.platform, message.function, message.arguments) {
+        match self.offered.nvml(message.function, message.arguments) {
             Ok((status, results)) => {
                 answer.ok(&NvmlQueryReply { status: status.0, results: &results })
             }
@@ -17,8 +17,6 @@ impl NvmlCommands for Worker {
     }
 
     fn nvml_processes(&mut self, message: NvmlProcesses, answer: Answer<NvmlProcesses>) {
-        answer.ok(&NvmlProcessesReply {
-            processes: self.management.processes(&self.platform, message.device),
-        });
+        answer.ok(&NvmlProcessesReply { processes: self.offered.processes(message.device) });
     }
 }

@@ -31,7 +31,7 @@ impl Worker {
     }
 
     fn way(&self, src: DeviceId, dst: DeviceId) -> Result<(c_int, c_int), CUresult> {
-        Ok((self.device_of(src)?, self.device_of(dst)?))
+        Ok((self.offered.ordinal(src)? as i32, self.offered.ordinal(dst)? as i32))
     }
 
     fn attribute_of_way(&self, m: &PeerAttribute) -> Result<i32, CUresult> {

@@ -41,7 +41,7 @@ impl Worker {
         // SAFETY: a plain structure of numbers and a pointer, all of which may be zero.
         let mut props: CUmemPoolProps = unsafe { std::mem::zeroed() };
         props.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        props.location = self.offered(m.device)?;
+        props.location = self.location(m.device)?;
         props.handleTypes = posix(m.handle_types)?;
         props.maxSize = m.max_bytes as usize;
         props.usage = u16::try_from(m.usage).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -71,7 +71,7 @@ impl Worker {
         let mut desc = Vec::with_capacity(m.access.len());
         for (device, flags) in &m.access {
             desc.push(CUmemAccessDesc {
-                location: self.offered(*device)?,
+                location: self.location(*device)?,
                 flags: CUmemAccess_flags(*flags),
             });
         }
@@ -80,7 +80,7 @@ impl Worker {
 
     fn access(&self, m: &PoolAccess) -> Result<u32, CUresult> {
         let (pool, _) = self.objects.pools.get(m.pool)?;
-        let (mut flags, mut place) = (CUmemAccess_flags(0), self.offered(m.device)?);
+        let (mut flags, mut place) = (CUmemAccess_flags(0), self.location(m.device)?);
         call!(self.table, cuMemPoolGetAccess(&raw mut flags, pool.get(), &raw mut place))?;
         Ok(flags.0)
     }
@@ -109,7 +109,7 @@ impl Worker {
 impl PoolCommands for Worker {
     fn pool_default(&mut self, m: PoolDefault) -> Outcome {
         self.objects.pools.check_new(m.pool)?;
-        self.offered(m.device)?;
+        self.location(m.device)?;
         let mut pool = core::ptr::null_mut();
         call!(self.table, cuDeviceGetDefaultMemPool(&raw mut pool, m.device.ordinal() as i32))?;
         self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device.ordinal()));

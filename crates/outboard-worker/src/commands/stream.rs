@@ -62,7 +62,7 @@ impl StreamCommands for Worker {
     fn stream_query(&mut self, m: StreamQuery, answer: Answer<StreamQuery>) {
         let stream = self.stream_so_far(m.stream);
         let outcome = stream.and_then(|stream| call!(self.table, cuStreamQuery(stream)));
-        self.copies_told();
+        self.client.tell_copies();
         answer.result(outcome.map(|()| StreamQueryReply {}));
     }
 

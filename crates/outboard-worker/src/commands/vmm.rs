@@ -21,11 +21,8 @@ const MOST_DEVICES: usize = 64;
 
 impl Worker {
     /// A device of the server that this session may use.
-    pub(super) fn offered(&self, device: DeviceId) -> Result<CUmemLocation, CUresult> {
-        if self.platform.devices.iter().all(|offered| offered.id != device) {
-            return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);
-        }
-        Ok(location(device))
+    pub(super) fn location(&self, device: DeviceId) -> Result<CUmemLocation, CUresult> {
+        self.offered.ordinal(device).map(|_| location(device))
     }
 
     fn memory_kind(
@@ -35,7 +32,7 @@ impl Worker {
         compression: u32,
         usage: u32,
     ) -> Result<CUmemAllocationProp, CUresult> {
-        let mut prop = memory_kind(self.offered(device)?, posix(handle_types)?.0, false);
+        let mut prop = memory_kind(self.location(device)?, posix(handle_types)?.0, false);
         prop.allocFlags.compressionType =
             u8::try_from(compression).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         prop.allocFlags.usage =
@@ -110,7 +107,7 @@ impl Worker {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             desc.push(CUmemAccessDesc {
-                location: self.offered(*device)?,
+                location: self.location(*device)?,
                 flags: CUmemAccess_flags(*flags),
             });
         }

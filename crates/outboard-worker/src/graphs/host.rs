@@ -12,9 +12,8 @@ use outboard_wire::{ContextId, HostPtr, ObjectId, Writer};
 
 use crate::Worker;
 use crate::budget::Pinned;
-use crate::copies::Copies;
-use crate::io::Replier;
-use crate::output::{Output, Printed};
+use crate::client::Teller;
+use crate::output::Printed;
 
 /// Most page-locked memory for one copy of a graph.
 const MOST: u64 = 4 << 30;
@@ -55,9 +54,7 @@ enum Task {
 pub(crate) struct HostPart {
     ctx: ContextId,
     task: Task,
-    replier: Replier,
-    output: Arc<Output>,
-    copies: Copies,
+    teller: Teller,
 }
 
 impl HostPart {
@@ -82,14 +79,15 @@ impl HostPart {
 
     fn run(&self) {
         // What the device did before must be there for the client.
-        self.output.forward(&self.replier, Printed::Perhaps);
-        self.copies.tell(&self.replier);
+        self.teller.tell(Printed::Perhaps);
         match &self.task {
             Task::Nothing => {}
             Task::Call(number) => {
                 let mut body = Writer::new();
                 body.u64(*number);
-                if let Ok(asked) = self.replier.request(GRAPH_CALL, self.ctx, body.as_slice(), 0) {
+                if let Ok(asked) =
+                    self.teller.replier().request(GRAPH_CALL, self.ctx, body.as_slice(), 0)
+                {
                     let _ = asked.wait();
                 }
             }
@@ -113,7 +111,8 @@ impl HostPart {
             body.u64(number);
             body.u64(at);
             body.u32(len as u32);
-            let asked = self.replier.request(GRAPH_READ, self.ctx, body.as_slice(), len).ok()?;
+            let asked =
+                self.teller.replier().request(GRAPH_READ, self.ctx, body.as_slice(), len).ok()?;
             let bytes = asked.wait().ok().filter(|bytes| bytes.len() == len)?;
             // SAFETY: the piece lies in the memory, which only the node at hand uses while its
             // graph stands here.
@@ -136,7 +135,9 @@ impl HostPart {
             body.fixed(unsafe {
                 std::slice::from_raw_parts((memory.address as *const u8).add(at as usize), len)
             });
-            let Ok(asked) = self.replier.request(GRAPH_WRITE, self.ctx, body.as_slice(), 0) else {
+            let Ok(asked) =
+                self.teller.replier().request(GRAPH_WRITE, self.ctx, body.as_slice(), 0)
+            else {
                 return;
             };
             if asked.wait().is_err() {
@@ -163,9 +164,8 @@ unsafe extern "C" fn run(data: *mut c_void) {
 
 impl Worker {
     fn host_part(&self, ctx: ContextId, task: Task) -> Result<Arc<HostPart>, CUresult> {
-        let replier = self.replier.clone().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
-        Ok(Arc::new(HostPart { ctx, task, replier, output, copies }))
+        let teller = self.client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        Ok(Arc::new(HostPart { ctx, task, teller }))
     }
 
     /// For a host node.
