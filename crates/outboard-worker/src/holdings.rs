@@ -120,7 +120,7 @@ impl Worker {
     fn settle(&mut self) {
         let until = std::time::Instant::now() + PATIENCE;
         while std::time::Instant::now() < until {
-            if self.waits.is_quiet(self.table, self.contexts.here()) {
+            if self.streams.waits.is_quiet(self.table, self.contexts.here()) {
                 // Ends at once, and has the driver look after what was freed.
                 let _ = call!(self.table, cuCtxSynchronize());
                 return;

@@ -11,7 +11,7 @@ use outboard_driver::{Table, call};
 use outboard_wire::launch::{PLAIN_ATTRIBUTES, event_of, names_event};
 use outboard_wire::messages::TensorMapTiled;
 
-use super::objects::Objects;
+use super::streams::Streams;
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `_SIZE`: keys in a list of pointers.
 const BUFFER_POINTER: usize = 1;
@@ -31,7 +31,7 @@ pub(super) struct Extras<'a> {
     pub(super) attributes: &'a [(u32, [u8; 64])],
     pub(super) cooperative: bool,
     /// What the attributes may name.
-    pub(super) objects: &'a Objects,
+    pub(super) streams: &'a Streams,
 }
 
 /// The driver's structure for a launch with attributes.
@@ -49,7 +49,7 @@ impl Config {
     ) -> Result<Config, CUresult> {
         let mut list = Vec::with_capacity(extras.attributes.len() + 1);
         for (id, value) in extras.attributes {
-            list.push(attribute(*id, translated(*id, *value, extras.objects)?));
+            list.push(attribute(*id, translated(*id, *value, extras.streams)?));
         }
         if extras.cooperative {
             let mut value = [0; 64];
@@ -154,9 +154,9 @@ pub(super) fn with_node<T>(
 }
 
 /// The value of a client's attribute with the driver's handles in place of names.
-fn translated(id: u32, mut value: [u8; 64], objects: &Objects) -> Result<[u8; 64], CUresult> {
+fn translated(id: u32, mut value: [u8; 64], streams: &Streams) -> Result<[u8; 64], CUresult> {
     if names_event(id) {
-        let event = objects.event(event_of(&value))? as u64;
+        let event = streams.event(event_of(&value))? as u64;
         value[..8].copy_from_slice(&event.to_ne_bytes());
     } else if !PLAIN_ATTRIBUTES.contains(&id) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -54,6 +54,7 @@ mod shown;
 mod space;
 mod spans;
 mod staging;
+mod streams;
 pub mod suspend;
 mod waits;
 mod warm;
@@ -93,6 +94,7 @@ use shares::Shared;
 use shown::Shown;
 use space::Space;
 use staging::{Pool, SharedStaging, Watcher};
+use streams::Streams;
 use waits::Waits;
 
 pub use counted::Counted;
@@ -133,10 +135,8 @@ pub struct Worker {
     images: Images,
     layouts: Layouts,
     partitions: Partitions,
-    /// What these lack.
-    order: order::Order,
     helpers: Helpers,
-    waits: Waits,
+    streams: Streams,
     chains: Chains,
     watcher: Arc<Watcher>,
     graphs: Graphs,
@@ -207,10 +207,9 @@ impl Worker {
             images: Images::new(cache),
             layouts: Layouts::default(),
             partitions: Partitions::new(portions),
-            order: order::Order::default(),
             watcher: Watcher::new(helpers.clone()),
             helpers,
-            waits: Waits::new(SpinLimits::from_env()),
+            streams: Streams::new(Waits::new(SpinLimits::from_env())),
             chains,
             graphs: Graphs::default(),
             stream_ordered: false,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use outboard_abi::{CUevent, CUfunction, CUmodule, CUresult, CUstream};
-use outboard_wire::{ContextId, ObjectId, StreamId};
+use outboard_abi::{CUfunction, CUmodule, CUresult};
+use outboard_wire::{ContextId, ObjectId};
 use rustc_hash::FxHashMap;
 
 use super::bounds::Kind;
@@ -89,8 +89,6 @@ impl<T: Clone> Named<T> {
 
 /// Everything that a client has named.
 pub(crate) struct Objects {
-    pub(crate) streams: Named<Handle<outboard_abi::CUstream_st>>,
-    pub(crate) events: Named<Handle<outboard_abi::CUevent_st>>,
     pub(crate) modules: Named<Module>,
     /// A pool and the ordinal of its device; of no context.
     pub(crate) pools: Named<(Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
@@ -117,8 +115,6 @@ pub(crate) struct Array {
 impl Objects {
     pub(crate) fn new() -> Objects {
         Objects {
-            streams: Named::new(Kind::Stream),
-            events: Named::new(Kind::Event),
             modules: Named::new(Kind::Module),
             pools: Named::new(Kind::Pool),
             functions: Named::new(Kind::Function),
@@ -133,8 +129,6 @@ impl Objects {
 
     /// Forgets all that a context had.
     pub(crate) fn forget(&mut self, ctx: ContextId) {
-        self.streams.forget(ctx);
-        self.events.forget(ctx);
         self.modules.forget(ctx);
         self.functions.forget(ctx);
         self.greens.forget(ctx);
@@ -143,18 +137,6 @@ impl Objects {
         self.mipmaps.forget(ctx);
         self.references.forget(ctx);
         self.surface_references.forget(ctx);
-    }
-
-    /// The stream of that name; 0 is the legacy default stream.
-    pub(crate) fn stream(&self, stream: StreamId) -> Result<CUstream, CUresult> {
-        match stream.object() {
-            None => Ok(core::ptr::null_mut()),
-            Some(name) => self.streams.get(name).map(|stream| stream.get()),
-        }
-    }
-
-    pub(crate) fn event(&self, name: ObjectId) -> Result<CUevent, CUresult> {
-        self.events.get(name).map(|event| event.get())
     }
 
     pub(crate) fn module(&self, name: ObjectId) -> Result<CUmodule, CUresult> {

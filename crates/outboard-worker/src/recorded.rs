@@ -36,7 +36,15 @@ macro_rules! functions {
     };
 }
 
-functions!(find: cuCtxSetCurrent);
+functions!(find:
+    cuCtxSetCurrent
+    cuEventCreate
+    cuEventDestroy_v2
+    cuEventRecord
+    cuStreamIsCapturing
+    cuStreamQuery
+    cuStreamWaitEvent
+);
 
 /// The driver.
 pub(crate) fn table() -> &'static Table {

@@ -219,7 +219,7 @@ impl Worker {
     ) where
         M: Call + 'static,
     {
-        let context = match self.waits.check_room().and_then(|()| self.enter()) {
+        let context = match self.streams.waits.check_room().and_then(|()| self.enter()) {
             Ok(context) => context,
             Err(error) => return answer.error(error),
         };
@@ -227,7 +227,7 @@ impl Worker {
             Wait::Stream(stream) => (Some(vec![Part::Stream(stream)]), None),
             Wait::Event(event) => (Some(vec![Part::Event(event)]), None),
             Wait::Context => {
-                let (parts, done) = self.waits.context(self.contexts.here());
+                let (parts, done) = self.streams.waits.context(self.contexts.here());
                 (parts, Some(done))
             }
         };
@@ -239,7 +239,7 @@ impl Worker {
         });
         let is_known = parts.is_some();
         let since = Instant::now();
-        let until = since + self.waits.patience.window();
+        let until = since + self.streams.waits.patience.window();
         let parts = parts.unwrap_or_default();
         let watched = Watched {
             ctx: self.contexts.here(),
@@ -253,7 +253,7 @@ impl Worker {
             finish,
         };
         if is_known {
-            self.waits.watched.push(watched);
+            self.streams.waits.watched.push(watched);
             self.look_after_waits();
         } else {
             self.hand_over(watched);
@@ -263,12 +263,12 @@ impl Worker {
     /// Looks whether waits are over; when to look again.
     #[inline]
     pub(super) fn look_after_waits(&mut self) -> Again {
-        if self.waits.watched.is_empty() { Again::Never } else { self.look() }
+        if self.streams.waits.watched.is_empty() { Again::Never } else { self.look() }
     }
 
     fn look(&mut self) -> Again {
         let (mut index, mut again) = (0, Again::Never);
-        while let Some(watched) = self.waits.watched.get(index) {
+        while let Some(watched) = self.streams.waits.watched.get(index) {
             if watched.is_slow() {
                 let due = watched.next.saturating_duration_since(Instant::now());
                 if !due.is_zero() {
@@ -279,7 +279,7 @@ impl Worker {
             }
             self.contexts.turn_to(watched.ctx);
             let mut outcome = self.enter().map(drop);
-            let Some(watched) = self.waits.watched.get_mut(index) else { break };
+            let Some(watched) = self.streams.waits.watched.get_mut(index) else { break };
             while outcome.is_ok()
                 && let Some(part) = watched.parts.last()
             {
@@ -293,7 +293,7 @@ impl Worker {
                 }
             }
             if outcome != Err(CUresult::CUDA_ERROR_NOT_READY) {
-                let watched = self.waits.watched.swap_remove(index);
+                let watched = self.streams.waits.watched.swap_remove(index);
                 self.is_over(watched, outcome);
                 continue;
             }
@@ -313,7 +313,7 @@ impl Worker {
 
     fn is_over(&mut self, watched: Watched, outcome: Outcome) {
         if watched.is_slow() {
-            self.waits.patience.waited(watched.since.elapsed());
+            self.streams.waits.patience.waited(watched.since.elapsed());
         }
         // Only a wait makes the driver print what kernels have printed and give back what pools
         // have freed, not a question; and of a context as a whole it has no question.
@@ -334,14 +334,14 @@ impl Worker {
 
     /// An event is about to be recorded anew, or destroyed.
     pub(super) fn leaves_event(&mut self, event: CUevent) {
-        if self.waits.leaves(self.table, event).is_err() {
+        if self.streams.waits.leaves(self.table, event).is_err() {
             self.stop_looking();
         }
     }
 
     /// Has helper threads wait for all that the dispatcher looks at.
     pub(super) fn stop_looking(&mut self) {
-        for watched in std::mem::take(&mut self.waits.watched) {
+        for watched in std::mem::take(&mut self.streams.waits.watched) {
             self.hand_over(watched);
         }
     }

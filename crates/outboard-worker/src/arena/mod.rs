@@ -273,7 +273,7 @@ impl Worker {
         let here = self.contexts.here();
         let quiet = self.contexts.names().into_iter().all(|ctx| {
             self.contexts.turn_to(ctx);
-            self.enter().is_ok() && self.waits.is_quiet(self.table, ctx)
+            self.enter().is_ok() && self.streams.waits.is_quiet(self.table, ctx)
         });
         self.contexts.turn_to(here);
         quiet

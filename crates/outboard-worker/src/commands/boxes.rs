@@ -92,7 +92,7 @@ impl Worker {
         &mut self,
         m: &CopyBoxOut,
     ) -> Result<(Slot, usize, Handle<outboard_abi::CUstream_st>), CUresult> {
-        self.waits.check_room()?;
+        self.streams.waits.check_room()?;
         let stream: CUstream = self.stream(m.stream)?;
         let src = self.placed(m.src, m.extent)?;
         let bytes = m.extent.bytes().filter(|bytes| *bytes <= Slots::BYTES as u64);

@@ -101,8 +101,7 @@ impl Worker {
             .collect();
         let left = Left { memory, blocks, opened };
         self.stop_looking();
-        self.waits.forget(ctx);
-        self.order.forget(self.table, ctx);
+        self.streams.forget(self.table, ctx);
         self.chains.end_context(self.table, ctx);
         self.contexts.remove();
         self.objects.forget(ctx);
@@ -199,7 +198,7 @@ impl ContextCommands for Worker {
         let holds_much = self.device_here().is_ok_and(|device| self.held(device) >= MUCH);
         // What kernels print is fetched when their work is done.
         let is_quiet =
-            self.enter().is_ok() && self.waits.is_quiet(self.table, self.contexts.here());
+            self.enter().is_ok() && self.streams.waits.is_quiet(self.table, self.contexts.here());
         if holds_much || self.prints || !is_quiet {
             self.end_context(answer, |answer, outcome| {
                 answer.result(outcome.map(|()| ContextLeaveReply {}))

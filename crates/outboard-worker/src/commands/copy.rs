@@ -224,7 +224,7 @@ impl Worker {
         &mut self,
         message: &CopyOut,
     ) -> Result<(Slot, Handle<outboard_abi::CUstream_st>), CUresult> {
-        self.waits.check_room()?;
+        self.streams.waits.check_room()?;
         let stream = self.stream(message.stream)?;
         if message.bytes as usize > Slots::BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

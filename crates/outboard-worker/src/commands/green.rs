@@ -132,7 +132,7 @@ impl Worker {
         self.enter()?;
         let green =
             if green == ObjectId::NONE { None } else { Some(self.objects.greens.get(green)?) };
-        Ok((green, self.objects.event(event)?))
+        Ok((green, self.streams.event(event)?))
     }
 }
 
@@ -165,7 +165,7 @@ impl GreenCommands for Worker {
     fn green_close(&mut self, m: GreenClose, answer: Answer<GreenClose>) {
         // Its streams end with it.
         self.stop_looking();
-        self.waits.lose_track(self.contexts.here());
+        self.streams.waits.lose_track(self.contexts.here());
         match self
             .enter()
             .and_then(|context| self.objects.greens.remove(m.green).map(|green| (context, green)))
@@ -184,13 +184,13 @@ impl GreenCommands for Worker {
     fn green_stream(&mut self, m: GreenStream) -> Outcome {
         self.enter()?;
         let green = self.objects.greens.get(m.green)?;
-        self.objects.streams.check_new(m.stream)?;
+        self.streams.check_new(m.stream)?;
         // Streams of all kinds come about in a green context that is current.
         self.contexts.lose_current();
         call!(self.table, cuCtxSetCurrent(green.real.get()))?;
         let mut stream = core::ptr::null_mut();
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;
-        self.objects.streams.insert(m.stream, self.contexts.here(), Handle::new(stream));
+        self.streams.add(self.contexts.here(), m.stream, stream);
         Ok(())
     }
 

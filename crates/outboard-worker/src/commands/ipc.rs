@@ -156,7 +156,7 @@ impl Worker {
 
     fn share_event_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
         self.enter()?;
-        let event = self.objects.event(name)?;
+        let event = self.streams.event(name)?;
         if let Some(known) = self.shared.get(Thing::Event(name)) {
             return Ok(token(known));
         }
@@ -167,12 +167,12 @@ impl Worker {
 
     fn open_event_of(&mut self, m: &OpenEvent) -> Outcome {
         self.enter()?;
-        self.objects.events.check_new(m.event)?;
+        self.streams.check_new_event(m.event)?;
         let (SharedEvent { handle }, _) = self.find_shared(Kind::Event, m.token)?;
         let handle = CUipcEventHandle { reserved: chars(handle) };
         let mut event = core::ptr::null_mut();
         call!(self.table, cuIpcOpenEventHandle(&raw mut event, handle))?;
-        self.objects.events.insert(m.event, self.contexts.here(), Handle::new(event));
+        self.streams.add_event(self.contexts.here(), m.event, event);
         Ok(())
     }
 

@@ -70,7 +70,7 @@ impl LaunchCommands for Worker {
         let outcome = function.and_then(|function| {
             let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
             let extras =
-                Extras { attributes: &m.attributes, cooperative: false, objects: &self.objects };
+                Extras { attributes: &m.attributes, cooperative: false, streams: &self.streams };
             let config = Config::new(&shape, core::ptr::null_mut(), &extras)?;
             let mut count = 0;
             if m.largest {
@@ -109,7 +109,7 @@ impl LaunchCommands for Worker {
         let extras = Extras {
             attributes: &m.attributes,
             cooperative: m.cooperative,
-            objects: &self.objects,
+            streams: &self.streams,
         };
         launch::launch(self.table, function, &shape, stream, m.params, &extras)
     }

@@ -96,7 +96,7 @@ impl Worker {
             1 => self.stream_so_far(StreamId(name)).map(|stream| Wait::Stream(Handle::new(stream))),
             2 => self
                 .enter()
-                .and_then(|_| self.objects.event(ObjectId(name)))
+                .and_then(|_| self.streams.event(ObjectId(name)))
                 .map(|event| Wait::Event(Handle::new(event))),
             _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
@@ -179,7 +179,7 @@ impl ManagedCommands for Worker {
         self.close_mapped(m.address, m.bytes)?;
         // If another thread of the client has queued work meanwhile, the pages are kept until
         // memory is closed again.
-        if self.waits.is_quiet(self.table, self.contexts.here()) {
+        if self.streams.waits.is_quiet(self.table, self.contexts.here()) {
             mapped::unmap(self.table, &self.mapped.take_unused());
         }
         Ok(())

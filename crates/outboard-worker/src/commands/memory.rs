@@ -73,8 +73,10 @@ impl MemoryCommands for Worker {
         let address = message.address;
         match self.forget_freed(address) {
             // The driver waits for all work that may use it.
-            Ok((context, charge)) if !self.waits.is_quiet(self.table, self.contexts.here()) => self
-                .on_helper(
+            Ok((context, charge))
+                if !self.streams.waits.is_quiet(self.table, self.contexts.here()) =>
+            {
+                self.on_helper(
                     context,
                     answer,
                     move |table| {
@@ -83,7 +85,8 @@ impl MemoryCommands for Worker {
                         outcome
                     },
                     |answer, outcome| answer.result(outcome.map(|()| MemoryFreeReply {})),
-                ),
+                )
+            }
             Ok((_, charge)) => {
                 let outcome = call!(self.table, cuMemFree_v2(address.0));
                 drop(charge);
@@ -96,7 +99,7 @@ impl MemoryCommands for Worker {
     fn memory_free_idle(&mut self, message: MemoryFreeIdle) -> Outcome {
         let address = message.address;
         let (context, charge) = self.forget_freed(address)?;
-        if self.waits.is_quiet(self.table, self.contexts.here()) {
+        if self.streams.waits.is_quiet(self.table, self.contexts.here()) {
             return call!(self.table, cuMemFree_v2(address.0));
         }
         // Another thread of the client has queued work meanwhile.

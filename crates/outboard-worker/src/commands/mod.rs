@@ -71,23 +71,15 @@ impl Worker {
     }
 
     /// The stream of that name, for work that is about to be queued in it.
+    #[inline]
     fn stream(&mut self, name: StreamId) -> Result<CUstream, CUresult> {
         let context = self.enter()?;
-        let stream = self.objects.stream(name)?;
-        if context.green.is_some() {
-            self.order.queue(self.table, self.contexts.here(), name)?;
-        }
-        self.waits.used(self.table, self.contexts.here(), stream);
-        Ok(stream)
+        self.streams.queue(self.table, (self.contexts.here(), &context), name)
     }
 
     /// The stream of that name, to see how far it is.
     fn stream_so_far(&mut self, name: StreamId) -> Result<CUstream, CUresult> {
         let context = self.enter()?;
-        // The default stream is only as far as those that it waits for.
-        if name == StreamId::LEGACY && context.green.is_some() {
-            self.order.queue(self.table, self.contexts.here(), name)?;
-        }
-        self.objects.stream(name)
+        self.streams.so_far(self.table, (self.contexts.here(), &context), name)
     }
 }

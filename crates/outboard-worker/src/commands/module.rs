@@ -238,7 +238,7 @@ impl ModuleCommands for Worker {
 
     fn module_unload_idle(&mut self, m: ModuleUnloadIdle) -> Outcome {
         let (context, unload) = self.forget_module(m.module)?;
-        if self.waits.is_quiet(self.table, self.contexts.here()) {
+        if self.streams.waits.is_quiet(self.table, self.contexts.here()) {
             return unload(self.table);
         }
         // Another thread of the client has queued work meanwhile.

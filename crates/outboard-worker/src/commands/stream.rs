@@ -23,29 +23,28 @@ const NON_BLOCKING: u32 = 1;
 impl StreamCommands for Worker {
     fn stream_create(&mut self, m: StreamCreate) -> Outcome {
         let context = self.enter()?;
-        self.objects.streams.check_new(m.stream)?;
+        self.streams.check_new(m.stream)?;
         let mut stream = core::ptr::null_mut();
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;
-        self.objects.streams.insert(m.stream, self.contexts.here(), Handle::new(stream));
+        self.streams.add(self.contexts.here(), m.stream, stream);
         if m.priority != 0 {
             self.chains.set_apart(self.table, self.contexts.here(), StreamId::created(m.stream));
         }
         if context.green.is_some() && m.flags & NON_BLOCKING == 0 {
-            self.order.opened(self.contexts.here(), StreamId::created(m.stream), stream);
+            self.streams.heeds_default(self.contexts.here(), m.stream, stream);
         }
         Ok(())
     }
 
     fn stream_destroy(&mut self, m: StreamDestroy) -> Outcome {
         self.enter()?;
-        let (stream, name) = (self.objects.streams.remove(m.stream)?, StreamId::created(m.stream));
-        self.order.ending(self.table, self.contexts.here(), name)?;
-        self.waits.ending(self.table, self.contexts.here(), stream.get());
-        self.chains.forget_stream(self.table, self.contexts.here(), name);
-        if let Some(pool) = self.pools.get(&self.contexts.here()) {
-            pool.leave_stream(self.table, stream.get());
+        let ctx = self.contexts.here();
+        let stream = self.streams.remove(self.table, ctx, m.stream)?;
+        self.chains.forget_stream(self.table, ctx, StreamId::created(m.stream));
+        if let Some(pool) = self.pools.get(&ctx) {
+            pool.leave_stream(self.table, stream);
         }
-        call!(self.table, cuStreamDestroy_v2(stream.get()))
+        call!(self.table, cuStreamDestroy_v2(stream))
     }
 
     fn stream_synchronize(&mut self, m: StreamSynchronize, answer: Answer<StreamSynchronize>) {
@@ -76,7 +75,7 @@ impl StreamCommands for Worker {
 
     fn stream_wait_event(&mut self, m: StreamWaitEvent) -> Outcome {
         let stream = self.stream(m.stream)?;
-        let event = self.objects.event(m.event)?;
+        let event = self.streams.event(m.event)?;
         call!(self.table, cuStreamWaitEvent(stream, event, m.flags))
     }
 
@@ -126,7 +125,7 @@ impl StreamCommands for Worker {
         m: StreamCopyAttributes,
         answer: Answer<StreamCopyAttributes>,
     ) {
-        let streams = self.stream(m.dst).and_then(|dst| Ok((dst, self.objects.stream(m.src)?)));
+        let streams = self.stream(m.dst).and_then(|dst| Ok((dst, self.streams.get(m.src)?)));
         self.chains.set_apart(self.table, self.contexts.here(), m.dst);
         let outcome =
             streams.and_then(|(dst, src)| call!(self.table, cuStreamCopyAttributes(dst, src)));

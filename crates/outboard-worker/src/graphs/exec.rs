@@ -36,11 +36,11 @@ impl Worker {
                 call!(table, cuGraphExecMemsetNodeSetParams(native, node, &raw const p, ctx))
             }
             NodeParams::EventRecord { event } => {
-                let event = self.objects.event(*event)?;
+                let event = self.streams.event(*event)?;
                 call!(table, cuGraphExecEventRecordNodeSetEvent(native, node, event))
             }
             NodeParams::EventWait { event } => {
-                let event = self.objects.event(*event)?;
+                let event = self.streams.event(*event)?;
                 call!(table, cuGraphExecEventWaitNodeSetEvent(native, node, event))
             }
             NodeParams::Batch(batch) => {

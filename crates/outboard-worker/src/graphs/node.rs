@@ -166,11 +166,11 @@ impl Worker {
                 return Ok(Built([node; 3], host));
             }
             NodeParams::EventRecord { event } => {
-                let event = self.objects.event(*event)?;
+                let event = self.streams.event(*event)?;
                 call!(table, cuGraphAddEventRecordNode(out, graph, before, count, event))?;
             }
             NodeParams::EventWait { event } => {
-                let event = self.objects.event(*event)?;
+                let event = self.streams.event(*event)?;
                 call!(table, cuGraphAddEventWaitNode(out, graph, before, count, event))?;
             }
             // Its address would have to be answered.
@@ -312,11 +312,11 @@ impl Worker {
                 call!(table, cuGraphMemsetNodeSetParams(node, &raw const p))?;
             }
             NodeParams::EventRecord { event } => {
-                let event = self.objects.event(*event)?;
+                let event = self.streams.event(*event)?;
                 call!(table, cuGraphEventRecordNodeSetEvent(node, event))?;
             }
             NodeParams::EventWait { event } => {
-                let event = self.objects.event(*event)?;
+                let event = self.streams.event(*event)?;
                 call!(table, cuGraphEventWaitNodeSetEvent(node, event))?;
             }
             NodeParams::Batch(batch) => {
