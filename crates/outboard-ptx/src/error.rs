@@ -12,11 +12,14 @@ pub struct Error {
     pub line: u32,
     /// The kernel or function that the line belongs to.
     pub function: Option<FunctionName>,
+    /// The reason.
     pub kind: ErrorKind,
 }
 
+/// A kernel or device function, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionName {
+    /// The symbol as the PTX text has it.
     pub name: String,
     /// A kernel (`.entry`) rather than a device function.
     pub is_kernel: bool,
@@ -33,15 +36,22 @@ pub enum ErrorKind {
     UnsupportedInstruction(String),
     /// Operands do not fit the instruction.
     #[error("instruction '{form}': {reason}")]
-    Operands { form: String, reason: String },
+    Operands {
+        /// The instruction with its modifiers.
+        form: String,
+        /// What does not fit.
+        reason: String,
+    },
     /// A directive or feature of the module that the device does not have.
     #[error("{0} is not supported by the software device")]
     UnsupportedFeature(String),
     /// `.version` is newer than what this parser knows.
     #[error("PTX version {0}.{1} is not supported; the newest supported one is 9.9")]
     UnsupportedVersion(u32, u32),
+    /// A symbol, register or label that nothing defines.
     #[error("'{0}' is not defined")]
     Undefined(String),
+    /// A symbol, register or label with two definitions in one scope.
     #[error("'{0}' is defined twice")]
     Redefined(String),
     /// A declaration that makes no sense.

@@ -4,6 +4,7 @@
 //! can compile without checking again. What the software device does not have is refused here, by
 //! name.
 #![forbid(unsafe_code)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod ast;
 mod error;
@@ -21,7 +22,6 @@ pub use types::{Space, Type};
 /// Parses and verifies a PTX module. A trailing NUL, as C strings have, is allowed.
 ///
 /// # Errors
-///
 /// The first thing that is wrong or not supported, with its line and function.
 pub fn parse(text: &str) -> Result<ir::Module, Error> {
     verify::verify(&parse::parse(text)?)

@@ -7,7 +7,9 @@ use std::fmt;
 /// The last group names formats that only conversions use; a register that holds one is declared
 /// `.b16` or `.b32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "a variant without docs is the PTX type of that name")]
 pub enum Type {
+    /// A predicate: one bit.
     Pred,
     B8,
     B16,
@@ -205,11 +207,17 @@ impl fmt::Display for Type {
 /// A state space. `Generic` is the space of an access that names none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
+    /// Any of the others; the address tells which.
     Generic,
+    /// Memory that all threads and other kernels access.
     Global,
+    /// Memory that kernels only read, at most 64 KiB of a module.
     Const,
+    /// Memory of a block.
     Shared,
+    /// Memory of a thread.
     Local,
+    /// Parameters and results of kernels and functions.
     Param,
 }
 

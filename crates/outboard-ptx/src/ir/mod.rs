@@ -65,12 +65,16 @@ pub struct Module {
     pub functions: Vec<Function>,
 }
 
+/// Which other modules see a variable or function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linkage {
     /// Neither `.visible` nor `.extern` nor `.weak`.
     Internal,
+    /// Other modules may refer to it.
     Visible,
+    /// As `Visible`, unless another module has a definition that is not weak.
     Weak,
+    /// A variable of which several modules have a copy; linked as one, the largest.
     Common,
     /// Declared here, defined in another module.
     Extern,
@@ -79,9 +83,11 @@ pub enum Linkage {
 /// A variable with static storage.
 #[derive(Clone, Debug)]
 pub struct Global {
+    /// The symbol; unique within its function or module only.
     pub name: String,
     /// `Global`, `Const` or `Shared`.
     pub space: Space,
+    /// `Internal` for variables of functions, unless they are `.extern`.
     pub linkage: Linkage,
     /// `.attribute(.managed)`: host code may use the variable too.
     pub managed: bool,
@@ -111,32 +117,42 @@ impl Global {
 /// `(target + addend) >> shift`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reloc {
+    /// Bytes from the start of the variable.
     pub offset: u64,
     /// 8 for whole 64-bit addresses, 4 in 32-bit modules, 1 for one byte cut out by a mask
     /// operator.
     pub bytes: u32,
+    /// Bits: 0 for whole addresses, 8 × n for byte n of an address.
     pub shift: u32,
+    /// What the address is that of.
     pub target: Symbol,
+    /// Bytes from there.
     pub addend: i64,
     /// `generic(sym)`: the generic address of the variable rather than the one in its own space.
     pub generic: bool,
 }
 
+/// What an initialiser may hold the address of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symbol {
+    /// A variable.
     Global(GlobalId),
+    /// A function, for indirect calls.
     Func(FuncId),
 }
 
 /// A kernel or a device function.
 #[derive(Clone, Debug)]
 pub struct Function {
+    /// The symbol as the PTX text has it.
     pub name: String,
+    /// Which other modules may call it.
     pub linkage: Linkage,
     /// Parameter and return layout; for a kernel the offsets are those of its parameter buffer.
     pub sig: Signature,
     /// `Some` for a kernel (`.entry`).
     pub entry: Option<Entry>,
+    /// `.noreturn`: calls never return.
     pub noreturn: bool,
     /// `None` for a declaration. Known system calls (`vprintf`, `malloc`, `free`, `__assertfail`)
     /// are declared so.
@@ -152,7 +168,9 @@ pub struct Entry {
     pub max_ntid: Option<[u32; 3]>,
     /// `.reqntid`, missing dimensions 1.
     pub req_ntid: Option<[u32; 3]>,
+    /// `.minnctapersm`, blocks.
     pub min_ncta_per_sm: Option<u32>,
+    /// `.maxnreg`, registers of a thread.
     pub max_nreg: Option<u32>,
     /// `.reqnctapercluster` or, lacking it, `.explicitcluster` with `.maxclusterrank`.
     pub req_cluster: Option<[u32; 3]>,
@@ -164,7 +182,9 @@ pub struct Entry {
 /// Where arguments lie in the argument area and results in the result area of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
+    /// Parameters, in order of declaration.
     pub params: Vec<Param>,
+    /// Results, in order of declaration; at most one from CUDA C++.
     pub rets: Vec<Param>,
     /// Bytes of the argument area (for a kernel: of the parameter buffer), the end of the last
     /// parameter.
@@ -173,13 +193,16 @@ pub struct Signature {
     pub rets_size: u32,
 }
 
+/// A parameter or a result, in its area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
+    /// The symbol by which the body refers to it.
     pub name: String,
     /// Element type.
     pub ty: Type,
     /// Bytes, the whole array for array parameters.
     pub size: u32,
+    /// Bytes, a power of two.
     pub align: u32,
     /// Bytes from the start of the area.
     pub offset: u32,
@@ -206,23 +229,31 @@ pub struct Body {
 /// A variable in the frame of one activation.
 #[derive(Clone, Debug)]
 pub struct Var {
+    /// The symbol by which the body refers to it.
     pub name: String,
     /// `Local` or `Param`.
     pub space: Space,
+    /// Bytes.
     pub size: u32,
+    /// Bytes, a power of two.
     pub align: u32,
     /// Bytes from the start of the frame.
     pub offset: u32,
 }
 
+/// Instructions that control enters at the first one only.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
+    /// In program order; may be empty.
     pub insts: Vec<Inst>,
 }
 
+/// An instruction.
 #[derive(Clone, Debug)]
 pub struct Inst {
+    /// Without one, every thread executes the operation.
     pub guard: Option<Guard>,
+    /// What it does.
     pub op: Op,
     /// Line in the PTX text, from 1.
     pub line: u32,
@@ -231,12 +262,16 @@ pub struct Inst {
 /// `@p` or `@!p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guard {
+    /// The predicate `p`.
     pub reg: Reg,
+    /// Whether the guard holds when the predicate is false.
     pub negated: bool,
 }
 
+/// A source operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
+    /// The value of a register.
     Reg(Reg),
     /// Bit pattern. For predicates 0 or 1.
     Imm(u64),
@@ -245,17 +280,22 @@ pub enum Operand {
 /// A predicate source operand, possibly negated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PredOperand {
+    /// A predicate register, or 0 or 1.
     pub value: Operand,
+    /// Whether the operand is the opposite of `value`.
     pub negated: bool,
 }
 
 /// `[base + offset]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
+    /// Where the offset counts from.
     pub base: Base,
+    /// Bytes.
     pub offset: i64,
 }
 
+/// Where the offset of an [`Address`] counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// Absolute address: the offset alone.
@@ -263,6 +303,7 @@ pub enum Base {
     /// A 64-bit register, or a 32-bit one (zero-extended) for `.shared`, `.local`, `.const` and
     /// `.param`.
     Reg(Reg),
+    /// A variable with static storage.
     Global(GlobalId),
     /// A variable in the frame.
     Var(VarId),

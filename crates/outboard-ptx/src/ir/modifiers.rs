@@ -1,4 +1,5 @@
 //! What instructions are modified by: operators, roundings, orders.
+#![expect(missing_docs, reason = "variants without docs are the PTX modifiers of those names")]
 
 use super::{PredOperand, Reg};
 
@@ -17,6 +18,7 @@ pub enum Round {
     NearestAway,
 }
 
+/// Integer operations with two sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntBinOp {
     Add,
@@ -36,6 +38,7 @@ pub enum IntBinOp {
     Xor,
 }
 
+/// Integer operations with one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntUnOp {
     Neg,
@@ -51,6 +54,7 @@ pub enum IntUnOp {
     Clz,
 }
 
+/// Floating-point operations with two sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FloatBinOp {
     Add,
@@ -66,6 +70,7 @@ pub enum FloatBinOp {
     Max,
 }
 
+/// Floating-point operations with one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FloatUnOp {
     Neg,
@@ -118,6 +123,7 @@ impl FloatMods {
     };
 }
 
+/// Which part of a product an integer multiplication gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MulMode {
     /// Low half.
@@ -128,6 +134,7 @@ pub enum MulMode {
     Wide,
 }
 
+/// Direction of a shift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShiftOp {
     /// Amounts of at least the width give 0.
@@ -166,6 +173,7 @@ pub enum CmpOp {
     Nan,
 }
 
+/// How `setp` combines a comparison with a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BoolOp {
     And,
@@ -173,6 +181,7 @@ pub enum BoolOp {
     Xor,
 }
 
+/// What `testp` tests a floating-point number for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TestpOp {
     Finite,
@@ -184,6 +193,7 @@ pub enum TestpOp {
     Subnormal,
 }
 
+/// How `prmt` selects bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrmtMode {
     /// The selector names a byte (and sign replication) for each result byte.
@@ -219,6 +229,7 @@ pub enum MemOrder {
     AcqRel,
 }
 
+/// The threads that see an access in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     Cta,
@@ -227,6 +238,7 @@ pub enum Scope {
     Sys,
 }
 
+/// What an atomic operation computes from memory and operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AtomOp {
     And,
@@ -244,6 +256,7 @@ pub enum AtomOp {
     Max,
 }
 
+/// Which lane `shfl` reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShflMode {
     Up,
@@ -252,6 +265,7 @@ pub enum ShflMode {
     Idx,
 }
 
+/// What `vote` computes of the predicates of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VoteMode {
     All,
@@ -261,6 +275,7 @@ pub enum VoteMode {
     Ballot,
 }
 
+/// What `redux` computes of the values of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduxOp {
     Add,
@@ -271,6 +286,7 @@ pub enum ReduxOp {
     Xor,
 }
 
+/// What a barrier computes of the predicates of its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarRed {
     And,
@@ -279,6 +295,7 @@ pub enum BarRed {
     Popc,
 }
 
+/// What a thread does at a barrier of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarOp {
     /// Waits for all threads of the barrier.

@@ -1,4 +1,8 @@
 //! The operations.
+#![expect(
+    missing_docs,
+    reason = "fields without docs are operands and modifiers of the PTX instruction"
+)]
 
 use super::modifiers::*;
 use super::parts::{CallArg, Callee, MbarrierOp};

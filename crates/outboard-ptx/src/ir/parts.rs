@@ -1,4 +1,5 @@
 //! What some operations are made of.
+#![expect(missing_docs, reason = "fields without docs are operands of the PTX instruction")]
 
 use super::{FuncId, Operand, Reg, Signature, VarId};
 
@@ -26,6 +27,7 @@ pub enum CallArg {
     Unused,
 }
 
+/// The operation of an `mbarrier` instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MbarrierOp {
     Init {

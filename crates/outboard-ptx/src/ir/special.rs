@@ -1,7 +1,12 @@
 //! Special registers.
+#![expect(
+    missing_docs,
+    reason = "variants without docs are the PTX special registers of those names"
+)]
 
 use crate::types::Type;
 
+/// A component of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dim {
     X,

@@ -3,13 +3,17 @@
 /// The shape of a texture or surface, as its coordinates address it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Geometry {
+    /// One dimension.
     D1,
+    /// Two dimensions.
     D2,
+    /// Three dimensions.
     D3,
     /// Layers of one dimension; the first coordinate is the layer, an integer.
     A1,
     /// Layers of two dimensions, likewise.
     A2,
+    /// Six square faces; three coordinates give a direction from the centre.
     Cube,
     /// Layers of cubemaps, likewise.
     ACube,
@@ -44,17 +48,25 @@ pub enum Fetch {
 /// What becomes of an access outside of a surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Boundary {
+    /// The launch fails.
     Trap,
+    /// The nearest element is accessed.
     Clamp,
+    /// A load gives 0, a store is dropped.
     Zero,
 }
 
 /// What `txq` and `suq` ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Query {
+    /// Elements in x.
     Width,
+    /// Elements in y.
     Height,
+    /// Elements in z.
     Depth,
+    /// Layers.
     ArraySize,
+    /// Mipmap levels.
     Levels,
 }
