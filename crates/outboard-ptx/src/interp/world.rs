@@ -9,17 +9,31 @@ pub enum Stop {
     /// `exit`; not a failure.
     #[error("the thread has exited")]
     Exit,
+    /// `trap`, at this line of the PTX text.
     #[error("trap in line {0}")]
     Trap(u32),
+    /// A bad access to memory.
     #[error("an access of {size} bytes at {addr:#x} is out of range or misaligned")]
-    Fault { addr: u64, size: u32 },
+    Fault {
+        /// Address of the first byte.
+        addr: u64,
+        /// Number of bytes.
+        size: u32,
+    },
+    /// The limit on instructions is reached.
     #[error("more instructions than allowed")]
     Steps,
+    /// The limit on nested calls is reached.
     #[error("calls are nested too deeply")]
     Depth,
     /// An operation among threads, or a call of a function without a body.
     #[error("line {line}: {what} cannot be interpreted for a single thread")]
-    NotScalar { line: u32, what: String },
+    NotScalar {
+        /// Line in the PTX text, from 1.
+        line: u32,
+        /// The operation or the function.
+        what: String,
+    },
 }
 
 /// Surroundings of the interpreted thread. All state spaces share one set of addresses.

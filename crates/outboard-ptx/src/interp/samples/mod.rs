@@ -28,6 +28,7 @@ pub enum Tolerance {
 /// Which inputs give a defined result within the tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
+    /// Any bit patterns.
     All,
     /// The second input is not zero (integer division).
     Divisor,
@@ -44,8 +45,11 @@ pub struct Sample {
     pub form: String,
     /// Types of the inputs, one to four.
     pub inputs: Vec<Type>,
+    /// Type of the result.
     pub output: Type,
+    /// How far results may be apart.
     pub tolerance: Tolerance,
+    /// Which inputs have a defined result.
     pub domain: Domain,
     /// Instructions with `{d}` for the result and `{a}`, `{b}`, `{c}`, `{e}` for the inputs.
     body: String,
