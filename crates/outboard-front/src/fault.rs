@@ -29,6 +29,9 @@ impl Fault {
     }
 
     /// `Err` with the sticky error, if any.
+    ///
+    /// # Errors
+    /// The sticky error.
     pub fn check(&self) -> Result<()> {
         match self.0.load(Ordering::Acquire) {
             0 => Ok(()),

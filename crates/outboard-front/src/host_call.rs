@@ -41,6 +41,9 @@ impl HostCall {
     ///
     /// # Safety
     /// The program gave the function and its data for this.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` without a function.
     pub unsafe fn plain(function: CUhostFn, data: *mut c_void) -> Result<HostCall> {
         let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         prepare();
@@ -51,6 +54,9 @@ impl HostCall {
     ///
     /// # Safety
     /// As of [`HostCall::plain`].
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` without a function.
     pub unsafe fn with_status(
         function: CUstreamCallback,
         stream: CUstream,

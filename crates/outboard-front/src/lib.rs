@@ -13,7 +13,7 @@
 //! - No entry point panics across the C border, writes to the program's output, or works in a
 //!   forked child.
 //! - Nothing here knows which backend it runs on.
-
+#![warn(missing_docs, clippy::missing_errors_doc)]
 // Entry points keep the names and the signatures of cuda.h, and have one shape: generic over the
 // driver library, whether they need it or not.
 #![allow(non_snake_case, clippy::extra_unused_type_parameters, clippy::too_many_arguments)]

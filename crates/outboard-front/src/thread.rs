@@ -9,6 +9,9 @@ const OWN_DOING: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// Starts a thread that takes none of the application's signals. Nobody joins it.
+///
+/// # Errors
+/// The system's error if it starts no thread.
 pub fn start(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let before = block_signals();
     // The new thread inherits the mask.

@@ -32,6 +32,9 @@ pub trait Member: Backend {
 
     /// Refuses servers that have answered and turn out to be one, with a device that is in the list
     /// twice.
+    ///
+    /// # Errors
+    /// The error that `cuInit` returns.
     fn check_apart(_servers: &[(&'static Self, &Platform)]) -> Result<()> {
         Ok(())
     }

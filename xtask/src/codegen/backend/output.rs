@@ -13,8 +13,9 @@ const PLAIN: &str = "backend";
 impl Backends {
     /// The traits.
     pub(crate) fn traits(&self) -> String {
-        let mut out =
-            format!("{HEADER}#![allow(unused_variables, clippy::too_many_arguments)]\n\n");
+        let mut out = format!(
+            "{HEADER}#![allow(unused_variables, clippy::too_many_arguments)]\n#![expect(clippy::missing_errors_doc, reason = \"`Backend` documents the errors of all methods\")]\n\n"
+        );
         let defaults = self
             .methods()
             .any(|method| method.default.as_ref().is_some_and(|body| body.contains("CUDA_")));
