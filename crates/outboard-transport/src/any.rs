@@ -1,4 +1,4 @@
-//! Whatever an address names.
+//! The transport that connects to an address of any kind.
 
 use std::io;
 use std::sync::Arc;

@@ -15,11 +15,11 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// To be called after what is waited for has changed under the mutex: wakes one of those that
-    /// sleep, and all that spin look again.
+    /// Call it after the condition has changed under the mutex: it wakes one sleeping thread, and
+    /// all spinning threads check the condition again.
     pub fn ring_one(&self) {
         self.rung.fetch_add(1, Ordering::Release);
-        // Who sleeps said so under the mutex, before the change.
+        // A thread that sleeps has counted itself under the mutex, before the change.
         if self.asleep.load(Ordering::Relaxed) != 0 {
             self.condvar.notify_one();
         }
@@ -33,8 +33,8 @@ impl Bell {
         }
     }
 
-    /// Waits until `ready` finds what it looks for under the mutex. Spins for up to `spin` each
-    /// time that it is in vain.
+    /// Waits until `ready`, called under the mutex, returns a value. Before each sleep it spins for
+    /// up to `spin`.
     pub fn wait<'a, T, R>(
         &self,
         mutex: &'a Mutex<T>,
@@ -52,7 +52,7 @@ impl Bell {
                 let before = self.rung.load(Ordering::Acquire);
                 drop(guard);
                 let start = Instant::now();
-                // In vain, the next look is the last before sleep.
+                // The time is up: the next check is the last one before sleep.
                 may_spin = loop {
                     if self.rung.load(Ordering::Acquire) != before {
                         break true;
@@ -73,8 +73,8 @@ impl Bell {
     }
 }
 
-/// A condition variable that knows whether anybody waits: with the standard library's, to tell
-/// nobody is a system call, too.
+/// A condition variable that counts its waiters: the standard library's makes a system call even if
+/// no thread waits.
 #[derive(Debug, Default)]
 pub struct Signal {
     /// Changed under the waiters' mutex.
@@ -83,9 +83,9 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// To be called after what is waited for has changed under the mutex: wakes one who waits.
+    /// Call it after the condition has changed under the mutex: it wakes one waiting thread.
     pub fn tell_one(&self) {
-        // Who waits said so under the mutex, before the change.
+        // A thread that waits has counted itself under the mutex, before the change.
         if self.waiters.load(Ordering::Relaxed) != 0 {
             self.condvar.notify_one();
         }
@@ -98,7 +98,7 @@ impl Signal {
         }
     }
 
-    /// Waits until it is told; sometimes it returns though it was not.
+    /// Waits for a wake-up; may also return without one.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
         let guard = self.condvar.wait(guard).unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,7 @@ impl Signal {
         guard
     }
 
-    /// The same, for so long at most. Whether the time was up.
+    /// The same, for at most that time; returns whether the time was up.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -119,7 +119,7 @@ impl Signal {
         (guard, waited.timed_out())
     }
 
-    /// The same, while `still` is true. Whether it was when the time was up.
+    /// The same, while `still` is true; returns whether it still was when the time was up.
     pub fn wait_timeout_while<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,

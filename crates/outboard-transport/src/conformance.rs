@@ -1,12 +1,12 @@
-//! What every transport owes its callers, as tests. [`conformance!`](crate::conformance!) makes one
-//! test of each function here:
+//! Tests of the properties that every transport must have. [`conformance!`](crate::conformance!)
+//! makes one test of each function here:
 //!
 //! ```text
 //! outboard_transport::conformance!(Tcp, "127.0.0.1:0");
 //! ```
 //!
-//! The functions panic where a transport falls short. Deadlines are generous: they only keep a
-//! broken transport from hanging the suite.
+//! The functions panic if the transport lacks the property. Deadlines are generous: they only keep
+//! a broken transport from hanging the suite.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;

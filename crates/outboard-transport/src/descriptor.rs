@@ -50,8 +50,8 @@ impl Socket {
         }
     }
 
-    /// Puts something harmless in the descriptor's place. Closing it would leave a number that
-    /// other code may be given next, and that this value would close again.
+    /// Replaces the descriptor by an event. If it were closed, the system could give its number to
+    /// other code, and this value would close that code's descriptor.
     pub(crate) fn abandon(&self) -> io::Result<()> {
         abandon(self.fd.as_raw_fd())
     }
@@ -66,8 +66,8 @@ impl Socket {
     }
 }
 
-/// Waits as a stream over this descriptor is to; also until `bell`, if there is one, can be read.
-/// Whether it can.
+/// Implements [`Stream::wait`](crate::Stream::wait) for a stream over this descriptor. Also ends
+/// when `bell`, if there is one, is readable, and returns whether it is.
 pub(crate) fn wait_for(
     fd: BorrowedFd<'_>,
     bell: Option<BorrowedFd<'_>>,
@@ -107,8 +107,8 @@ pub(crate) fn wait_for(
     Ok((ready, rung))
 }
 
-/// As [`Stream::abandon`](crate::Stream::abandon), for a stream's descriptor of which only the
-/// number is known. Negative numbers are none.
+/// As [`Stream::abandon`](crate::Stream::abandon), for a stream of which only the descriptor's
+/// number is known. Does nothing for a negative number.
 ///
 /// # Errors
 /// The system's error if it has no further descriptor to give.
@@ -125,8 +125,8 @@ pub fn abandon(descriptor: RawFd) -> io::Result<()> {
     }
 }
 
-/// The methods of [`Stream`](crate::Stream) that every stream over a socket has alike, for a type
-/// whose field `socket` it is.
+/// The methods of [`Stream`](crate::Stream) that are the same for every stream over a socket, for a
+/// type with the field `socket`.
 macro_rules! over_a_socket {
     () => {
         fn read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -161,7 +161,7 @@ macro_rules! over_a_socket {
 }
 pub(crate) use over_a_socket;
 
-/// Waits for one of the descriptors, at most until `deadline`; how many of them have something.
+/// Waits until one of the descriptors is ready, at most until `deadline`; returns how many are.
 pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<usize> {
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));

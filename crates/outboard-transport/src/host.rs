@@ -1,7 +1,7 @@
 //! Telling whether two processes run on one machine.
 
-/// The same number for all processes of a machine, in whatever container, until it starts again; 0
-/// if it cannot be told.
+/// A number that all processes of a machine compute alike, inside containers too, until the machine
+/// restarts; 0 if it cannot be determined.
 pub fn id() -> u64 {
     std::fs::read("/proc/sys/kernel/random/boot_id").map_or(0, |boot| hash(&boot))
 }

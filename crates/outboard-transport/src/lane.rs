@@ -7,9 +7,9 @@ use outboard_wire::lane::LaneHeader;
 
 use crate::{Interest, Stream, block};
 
-/// Reads the next header, waiting for it without a limit: a lane may be quiet for hours.
-/// `keep_looking` is asked before each time the thread would block; while it says yes, it looks
-/// again instead.
+/// Reads the next header, waiting for it without a limit: a lane may be quiet for hours. Before
+/// each time the thread would block, it calls `keep_looking`, and polls again while that returns
+/// `true`.
 ///
 /// # Errors
 /// [`io::ErrorKind::UnexpectedEof`] at the end of the stream, [`io::ErrorKind::InvalidData`] for a
@@ -21,8 +21,8 @@ pub fn read_header(
     Ok(read_numbered(stream, None, keep_looking)?.0)
 }
 
-/// The same with how many frames the other side has received: the low half of the number. Once a
-/// header has begun, nothing may come for at most `silence`.
+/// As [`read_header`]; also returns the low half of the number of frames that the other side has
+/// received. Once a header has begun, nothing may come for at most `silence`.
 ///
 /// # Errors
 /// As [`read_header`], and [`io::ErrorKind::TimedOut`] after `silence`.
@@ -62,7 +62,7 @@ pub fn write_frame(stream: &dyn Stream, header: &LaneHeader, body: &[u8]) -> io:
     write_numbered(stream, header, 0, body)
 }
 
-/// The same from a side that has received so many frames.
+/// As [`write_frame`], and tells the other side how many frames this side has received.
 ///
 /// # Errors
 /// As [`write_frame`].

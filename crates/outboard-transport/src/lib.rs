@@ -115,16 +115,16 @@ pub trait Stream: Send + Sync + fmt::Debug {
     /// The system's error, which leaves the stream open.
     fn shutdown(&self) -> io::Result<()>;
 
-    /// Lets go of the connection in this process only, without ending it for another that shares
-    /// it: what a forked child does, so that the peer sees its parent's end. Only calls that are
-    /// safe in a signal handler are made. Afterwards the stream only fails.
+    /// Closes the connection in this process only; another process that shares it keeps it. A
+    /// forked child calls this, so that the peer notices when the parent ends. Makes only calls
+    /// that are safe in a signal handler. Afterwards every method fails.
     ///
     /// # Errors
     /// The system's error if it has no further descriptor to give.
     fn abandon(&self) -> io::Result<()>;
 
-    /// Fails if the peer has been silent for so long, while it should have answered, that it must
-    /// be gone. Meant to be asked every few seconds by those who wait.
+    /// Fails if the peer has owed an answer for too long. A waiting thread should call it every few
+    /// seconds.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] for a silent peer, or the system's error.
@@ -132,19 +132,18 @@ pub trait Stream: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Whether bytes are under way that the peer's system has not acknowledged: only then can
-    /// [`check_peer`](Self::check_peer) tell anything.
+    /// Whether the peer's system has not acknowledged some bytes yet: only then can
+    /// [`check_peer`](Self::check_peer) fail.
     fn is_unanswered(&self) -> bool {
         false
     }
 
-    /// Why the stream has failed, if it has, and the system says so; asking takes it away.
+    /// Why the stream has failed, if the system says so; it says so once.
     fn error(&self) -> Option<io::Error> {
         None
     }
 
-    /// Whether much more can be written now for certain, if that is known without asking the
-    /// system.
+    /// Whether much more can certainly be written now; `None` if only a system call could tell.
     fn has_room(&self) -> bool {
         false
     }
@@ -211,7 +210,7 @@ pub struct Capabilities {
     pub shares_memory: bool,
     /// Several streams to one server carry more than one does.
     pub striping: bool,
-    /// To look for bytes that are not there takes nanoseconds: no system call.
+    /// A read that finds no bytes makes no system call and takes nanoseconds.
     pub quick: bool,
 }
 
@@ -240,7 +239,7 @@ pub fn read_exact(stream: &dyn Stream, buffer: &mut [u8]) -> io::Result<()> {
     read_exact_unless_silent(stream, buffer, None)
 }
 
-/// The same; [`io::ErrorKind::TimedOut`] if nothing comes for so long.
+/// As [`read_exact`]; [`io::ErrorKind::TimedOut`] if no byte arrives for the time `silence`.
 ///
 /// # Errors
 /// As [`read_exact`], and [`io::ErrorKind::TimedOut`].
@@ -288,11 +287,11 @@ pub fn read_exact_until(
     Ok(())
 }
 
-/// How often those who wait ask whether the peer is still there.
+/// How often a waiting thread calls [`Stream::check_peer`].
 pub const PEER_CHECK: Duration = Duration::from_secs(2);
 
-/// Waits in the middle of a frame, for so long or without a limit, and notices a peer whose machine
-/// has fallen silent.
+/// Waits in the middle of a frame, for at most `silence` if there is a limit, and notices a peer
+/// that no longer answers.
 pub(crate) fn block(
     stream: &dyn Stream,
     interest: Interest,

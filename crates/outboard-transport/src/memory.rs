@@ -45,8 +45,8 @@ impl Memory {
         Ok((stream, memory))
     }
 
-    /// Takes up a client's memory: the worker's side, which is to [confirm](shm::confirm) once it
-    /// is ready.
+    /// Maps the client's memory: the worker's side, which [confirms](shm::confirm) once it is
+    /// ready.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::InvalidData`] if what the

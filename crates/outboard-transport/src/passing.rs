@@ -69,7 +69,7 @@ pub fn receive(
         let descriptors: Vec<OwnedFd> = descriptors.collect();
         return match received.bytes {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            // What is left out for want of room, or of descriptors in this process, is lost.
+            // Descriptors beyond the room in the buffer, or beyond this process's limit, are lost.
             count if count == bytes.len() && !received.flags.intersects(ReturnFlags::CTRUNC) => {
                 Ok(descriptors)
             }

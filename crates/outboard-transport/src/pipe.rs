@@ -18,7 +18,7 @@ pub struct Pipe {
     servers: Arc<Mutex<Servers>>,
 }
 
-/// Where each server takes its clients.
+/// Sends the clients of each server, by its address.
 type Servers = HashMap<String, SyncSender<Arc<dyn Stream>>>;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What nobody guesses.
+//! Random bytes for keys and tokens.
 
 use std::io;
 

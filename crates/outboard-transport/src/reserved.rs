@@ -1,4 +1,4 @@
-//! Addresses that a process has reserved, so that nothing comes to lie there by itself.
+//! Addresses that a process has reserved, so that the system maps nothing else there.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -71,8 +71,8 @@ impl Reserved {
         Ok(())
     }
 
-    /// Gives back what was taken from this address on. What was mapped there goes, and the
-    /// addresses are as they were before.
+    /// Gives back the range that was taken from this address on. Unmaps what was mapped there; the
+    /// addresses are reserved or free again, as before.
     ///
     /// # Safety
     /// Nobody uses any more what was mapped there.
@@ -82,8 +82,8 @@ impl Reserved {
         let range = start..end;
         outside(&state.kept, &range).iter().for_each(unmap);
         for kept in overlap(&state.kept, &range) {
-            // If the system has no more mappings to give, the memory is lost, but nothing comes to
-            // lie there.
+            // If the system has no further mapping to give, the memory leaks, but the addresses
+            // stay occupied.
             let _ = reserve(&kept, MapFlags::FIXED);
         }
     }
@@ -119,7 +119,7 @@ fn outside(ranges: &BTreeMap<u64, u64>, range: &Range<u64>) -> Vec<Range<u64>> {
     parts
 }
 
-/// Puts nothing there that can be used.
+/// Maps inaccessible pages there.
 fn reserve(range: &Range<u64>, place: MapFlags) -> io::Result<()> {
     let (at, bytes) = (range.start as *mut c_void, (range.end - range.start) as usize);
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | place;

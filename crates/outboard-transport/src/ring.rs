@@ -1,8 +1,8 @@
 //! A ring of bytes in memory that two processes share: one writes, the other reads.
 //!
 //! Each side keeps its own position to itself and believes nothing that it reads of the other's: a
-//! position outside of what can be is an error. Who finds nothing to do may sleep; it says so in
-//! the ring first, and the other then wakes it. [`Side::sleep`] and [`Side::moved`] are the two
+//! position outside of what can be is an error. A side with nothing to do may sleep: it first says
+//! so in the ring, and the other side wakes it. [`Side::sleep`] and [`Side::moved`] are the two
 //! halves of that: each makes its store visible before it looks at the other's, so that at least
 //! one of them sees the other.
 
@@ -69,7 +69,7 @@ pub(crate) struct Side<M: Model> {
     position: M::Position,
     /// Threads that sleep until the other side moves.
     asleep: M::Count,
-    /// It will not go on: 0 or anything else.
+    /// Whether this side has ended: 0 if not.
     closed: M::Count,
 }
 
@@ -99,12 +99,12 @@ impl<M: Model> Side<M> {
         M::fence();
     }
 
-    /// The thread sleeps no more.
+    /// The thread is awake again.
     pub(crate) fn wake(&self) {
         self.asleep.sub(1);
     }
 
-    /// This side goes on to a position; whether a thread of the `other` side is to be woken.
+    /// Publishes this side's new position; returns whether to wake a thread of the `other` side.
     #[inline]
     pub(crate) fn moved(&self, position: u64, other: &Side<M>) -> bool {
         self.position.store(position, Ordering::Release);
@@ -112,7 +112,7 @@ impl<M: Model> Side<M> {
         other.asleep.load(Ordering::Relaxed) != 0
     }
 
-    /// Says that this side will not go on. Whoever sleeps for it is to be woken.
+    /// Publishes that this side has ended. The caller wakes the threads that sleep for it.
     pub(crate) fn close(&self) {
         self.closed.store(1, Ordering::Release);
     }
@@ -226,7 +226,7 @@ mod tests {
             }
         }
 
-        /// Says how far it is once it has read `unsaid` bytes since it last did.
+        /// Publishes its position each time it has read `unsaid` further bytes.
         fn read(&self, unsaid: u64) {
             let (mut position, mut said) = (0, 0);
             while position < SENT {

@@ -1,5 +1,5 @@
-//! Memory that two processes share: a file without a name whose size is sealed, so that neither can
-//! take pages away from under the other.
+//! Memory that two processes share: a file without a name whose size is sealed, so that neither
+//! process can remove pages that the other uses.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,8 +14,8 @@ use rustix::process::{Resource, getrlimit};
 /// Shared memory, mapped wherever there was room. Pages are taken from the system when they are
 /// first touched.
 ///
-/// The other process may change the bytes at any time: nothing that is read here is to be believed
-/// twice.
+/// The other process may change the bytes at any time: read each value once, and check the value
+/// that was read.
 #[derive(Debug)]
 pub struct Segment {
     memory: NonNull<u8>,
@@ -34,7 +34,7 @@ unsafe impl Sync for Segment {}
 /// # Errors
 /// [`io::ErrorKind::FileTooLarge`] if `ulimit -f` is lower, or the system's error.
 pub fn create_file(name: &str, bytes: u64) -> io::Result<OwnedFd> {
-    // Beyond the limit the system would end the process, which is not ours.
+    // Beyond the limit the system would kill the process, which belongs to the program's user.
     if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,

@@ -1,7 +1,7 @@
 //! Streams through memory that two processes of one machine share.
 //!
 //! The bytes go through two [rings](crate::ring), one each way. The Unix socket over which the
-//! memory was handed over stays open and idle: that the peer is gone shows there. A thread with
+//! memory was handed over stays open and idle; its end tells that the peer is gone. A thread with
 //! nothing to read, or no room to write, sleeps on an event that the peer signals only if someone
 //! sleeps.
 
@@ -28,8 +28,8 @@ pub use handing::{MOST_FILES, confirm, give_file, move_to, take_file, take_up};
 const RING: usize = 256 << 10;
 /// A writer that found no room is woken when there is this much.
 const ROOM: usize = RING / 4;
-/// A reader says how far it is when it has read so much since it last did: the writer then has its
-/// cache line to itself for most messages. What is not said is never what a writer sleeps for.
+/// A reader publishes its position after so many further bytes, so that for most messages the
+/// writer keeps its cache line. A sleeping writer never waits for a position that is not published.
 const UNSAID: usize = RING / 8;
 const _: () = assert!(UNSAID + ROOM <= RING);
 /// Where the bytes of the first ring begin. Before them is what the sides say of themselves.
@@ -61,7 +61,7 @@ struct ShmStream {
     back: Half,
     /// The peer was seen to be gone.
     gone: AtomicBool,
-    /// This process has let go of the stream; another goes on with it.
+    /// This process has abandoned the stream; another one uses it.
     abandoned: AtomicBool,
 }
 
@@ -114,12 +114,12 @@ impl ShmStream {
         }
     }
 
-    /// Whether the peer writes no more. Asked before a last look at what it has written.
+    /// Whether the peer has stopped writing. Check this first, then read once more.
     fn is_over(&self, side: &Side<Machine>) -> bool {
         side.is_closed() || self.gone.load(Ordering::Acquire)
     }
 
-    /// What does not block now, and what is a failure and so does not either.
+    /// Which calls would not block now; on a failed stream none blocks.
     fn look(&self, interest: Interest) -> Readiness {
         let mut ready = Readiness::default();
         if interest.read {
@@ -136,9 +136,8 @@ impl ShmStream {
         ready
     }
 
-    /// Uses up a signal, unless what it tells of is `there`: other threads may sleep for that, and
-    /// one of them may be the one to act on it. So a signal stays as long as a socket would be
-    /// readable.
+    /// Clears the event unless its condition (`there`) still holds: other threads may wait for the
+    /// same condition. The event thus stays readable as long as a socket would.
     fn use_up(signal: &Waker, there: impl Fn() -> bool) {
         if there() {
             return;
@@ -150,7 +149,7 @@ impl ShmStream {
         }
     }
 
-    /// Ends both directions: nobody is to go on.
+    /// Ends both directions.
     fn close(&self) {
         for half in [&self.out, &self.back] {
             let sides = self.sides(half.ring);
@@ -175,7 +174,7 @@ impl Stream for ShmStream {
             if !self.is_over(&sides.writer) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            // What it wrote before is there now.
+            // All bytes that the peer wrote before its end are visible now.
             filled = sides.filled(*position, RING)?;
         }
         let count = filled.min(buffer.len());
@@ -198,7 +197,7 @@ impl Stream for ShmStream {
                 return Ok(count);
             }
             half.said.store(*position, Ordering::Relaxed);
-            // A writer that is not woken yet sees to it that a later read finds it asleep.
+            // A writer that is not woken now is still counted as asleep when a later read checks.
             if sides.reader.moved(*position, &sides.writer) && RING - (filled - count) >= ROOM {
                 half.theirs.wake();
             }

@@ -1,4 +1,4 @@
-//! Looking again and again for a while before blocking.
+//! Spinning: polling for a while before blocking.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ pub struct Spin {
     end: Option<Instant>,
 }
 
-/// Between two looks that offer the processor to others, which takes as long as a look at a socket,
-/// so many are made where a look costs nanoseconds, and so many where it is a system call: together
+/// How many polls to make before offering the processor to other threads, which takes as long as
+/// polling a socket: where a poll costs nanoseconds, and where it is a system call. Either takes
 /// two or three microseconds.
 const QUICK_TURNS: u32 = 64;
 const TURNS: u32 = 4;
@@ -26,7 +26,7 @@ impl Spin {
         Spin::when(stream.capabilities().quick, budget)
     }
 
-    /// The same where it is known whether a look costs next to nothing.
+    /// The same where the caller knows whether a poll costs nanoseconds.
     pub fn when(quick: bool, budget: Duration) -> Spin {
         Spin { budget, quick, turns: 0, end: None }
     }
@@ -36,8 +36,8 @@ impl Spin {
         self.end = None;
     }
 
-    /// Whether to look once more. The processor is offered to others now and then: the one who
-    /// waits for it may be the peer itself.
+    /// Whether to poll once more. Now and then it offers the processor to other threads: the peer
+    /// itself may be waiting for it.
     pub fn again(&mut self) -> bool {
         if self.budget.is_zero() {
             return false;
@@ -53,16 +53,16 @@ impl Spin {
     }
 }
 
-/// For how long to spin before blocking, found by what waits have taken.
+/// For how long to spin before blocking, learned from earlier waits.
 ///
-/// A thread that sleeps is woken late: in 5 µs on a busy processor, in 50 or more on one that has
-/// gone to sleep itself. So a wait that just missed the time makes the next ones spin for twice as
-/// long as it took; one that took longer than spinning is ever worth brings them back to the least.
+/// Waking a thread takes 5 µs on a busy processor, 50 µs or more on one that sleeps itself. If a
+/// wait ends shortly after the spinning, the next waits spin for twice as long as it took; if it
+/// takes longer than spinning is ever worth, they spin for the least time again.
 #[derive(Debug)]
 pub struct Patience {
     least: u64,
     most: u64,
-    /// What holds now. All in nanoseconds.
+    /// The present values, in nanoseconds.
     window: AtomicU64,
 }
 
@@ -80,8 +80,7 @@ impl Patience {
         Duration::from_nanos(self.window.load(Ordering::Relaxed))
     }
 
-    /// A wait is over, after so long. It suffices to tell of those that were longer than the
-    /// window.
+    /// A wait has ended after that time. Waits within the present window need not be reported.
     #[inline]
     pub fn waited(&self, time: Duration) {
         let time = nanoseconds(time);
@@ -97,14 +96,14 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What spinning may cost at most, as the environment says (`OUTBOARD_SPIN_US`) or by what the
-/// machine is: [`least`](SpinLimits::least) for any wait, [`most`](SpinLimits::most) for waits that
-/// experience shows to end within it.
+/// The limits of spinning, from the environment (`OUTBOARD_SPIN_US`) or by the machine's
+/// processors: [`least`](SpinLimits::least) for any wait, [`most`](SpinLimits::most) for waits that
+/// have ended within it before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpinLimits {
-    /// Spinning for so long beats blocking whatever is waited for.
+    /// Spinning for this long beats blocking in every wait.
     pub least: Duration,
-    /// Beyond this, what a late wake-up costs is a few hundredths of the wait.
+    /// Beyond this, a late wake-up costs a few hundredths of the wait.
     pub most: Duration,
 }
 
@@ -112,7 +111,7 @@ impl SpinLimits {
     const LEAST: Duration = Duration::from_micros(50);
     const MOST: Duration = Duration::from_millis(10);
     const LANE: Duration = Duration::from_millis(1);
-    /// With fewer processors, whoever spins for long keeps somebody from working.
+    /// With fewer processors, a spinning thread takes the processor from one that works.
     const ENOUGH_PROCESSORS: usize = 4;
 
     /// As the environment says, or the machine.
@@ -132,8 +131,8 @@ impl SpinLimits {
         SpinLimits { least: SpinLimits::LEAST.min(most), most }
     }
 
-    /// How long those spin that only serve others: the threads of a lane, for the next chunk, of
-    /// which there are many, and those that run functions of the program.
+    /// How long threads spin that no call of the program waits for: the many threads of lanes, for
+    /// the next chunk, and those that run host callbacks.
     pub fn lane(self) -> Duration {
         self.most.min(SpinLimits::LANE)
     }

@@ -27,22 +27,22 @@ struct TcpConnection {
     peer: String,
 }
 
-/// A peer that does not answer for so long is taken for gone, unless this process says otherwise.
+/// The time without an answer after which a peer counts as gone, unless this process sets another.
 pub const USUAL_KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Seconds after which a silent peer is gone.
 static KEEPALIVE: AtomicU32 = AtomicU32::new(USUAL_KEEPALIVE.as_secs() as u32);
 
-/// The environment variable that says so, in seconds.
+/// The environment variable that sets that time, in seconds.
 pub const KEEPALIVE_VARIABLE: &str = "OUTBOARD_KEEPALIVE";
 
-/// From now on, this process's connections take a peer for gone that has not answered for so long:
-/// at least 3 seconds, at most an hour.
+/// Sets the time without an answer after which this process's connections count a peer as gone: at
+/// least 3 seconds, at most an hour.
 pub fn set_keepalive(time: Duration) {
     KEEPALIVE.store(time.as_secs().clamp(3, 3600) as u32, Ordering::Relaxed);
 }
 
-/// After how long a peer that does not answer is taken for gone.
+/// The time without an answer after which a peer counts as gone.
 pub fn keepalive() -> Duration {
     Duration::from_secs(KEEPALIVE.load(Ordering::Relaxed).into())
 }
@@ -55,8 +55,8 @@ pub fn keepalive_from_env() {
     }
 }
 
-/// How idle connections are probed: after a first time, then at an interval, so often. Together it
-/// is the time.
+/// How idle connections are probed: after how many seconds first, then at which interval, how many
+/// times. Together they make up that time.
 fn probes() -> (Duration, Duration, u32) {
     let seconds = KEEPALIVE.load(Ordering::Relaxed);
     let interval = (seconds / 5).max(1);
@@ -65,9 +65,9 @@ fn probes() -> (Duration, Duration, u32) {
     (Duration::from_secs(after.into()), Duration::from_secs(interval.into()), count)
 }
 
-/// Bytes under way that were sent again this often without any answer mean that the peer is gone.
-/// Each attempt waits twice as long as the one before, the first 200 ms in a local network: six of
-/// them take 12.6 seconds, and somebody looks every two.
+/// Retransmissions without an answer after which a peer counts as gone. Each waits twice as long as
+/// the one before, the first 200 ms in a local network: six of them take 12.6 seconds, and waiting
+/// threads check every two.
 fn retransmissions() -> u8 {
     let milliseconds = u64::from(KEEPALIVE.load(Ordering::Relaxed)) * 1000;
     (1..15).take_while(|count| 200 * ((1 << count) - 1) < milliseconds).last().unwrap_or(3).max(3)
@@ -155,10 +155,10 @@ impl Listener for TcpServer {
 impl Stream for TcpConnection {
     over_a_socket!();
 
-    /// Keepalive probes are not sent while bytes are under way, and `TCP_USER_TIMEOUT` would also
-    /// end a connection whose living peer just doesn't read for a while, as a worker does whose
-    /// device is busy. So this looks at the kernel's count of unanswered retransmissions and window
-    /// probes, which a living peer's kernel resets.
+    /// The kernel sends no keepalive probes while bytes are unacknowledged, and `TCP_USER_TIMEOUT`
+    /// would also end a connection to a living peer that does not read for a while, such as a
+    /// worker whose device is busy. This reads the kernel's count of unanswered retransmissions and
+    /// window probes instead, which a living peer's kernel resets.
     fn check_peer(&self) -> io::Result<()> {
         let info = tcp_info(self.socket.fd())?;
         if info.tcpi_retransmits.max(info.tcpi_probes) >= retransmissions() {

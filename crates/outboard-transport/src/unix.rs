@@ -29,7 +29,7 @@ struct UnixConnection {
     socket: Socket,
 }
 
-/// How long a client waits before it tries again at a server that has too many clients connecting.
+/// How long a client waits before it connects again to a server whose queue of clients is full.
 const AGAIN: Duration = Duration::from_millis(2);
 
 /// Connects to a socket at a path.

@@ -1,5 +1,5 @@
-//! How memory for a stream comes from one process to the other: over a connected Unix socket, which
-//! stays the stream's.
+//! How one process hands the memory of a stream to the other: over a connected Unix socket, which
+//! the stream keeps.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,10 +13,11 @@ use crate::{Stream, Waker, passing};
 
 /// Descriptors of a stream: the rings and four events.
 const DESCRIPTORS: usize = 5;
-/// What the message says that brings the memory, so that a later version can bring something else.
+/// The bytes of the message that carries the memory. A later version that offers something else
+/// will send others.
 pub(super) const OFFER: [u8; 16] = *b"OUTBOARD-RINGS-2";
 
-/// What else two processes may hand each other with the rings.
+/// The most files that may be offered beside the rings.
 pub const MOST_FILES: usize = passing::MOST - DESCRIPTORS;
 /// Offers shared memory for a stream over a connected Unix socket, with further files. The stream
 /// can be used at once.
@@ -45,8 +46,8 @@ pub(super) fn offer(socket: OwnedFd, files: &[BorrowedFd<'_>]) -> io::Result<Shm
     ShmStream::start(socket, segment, out, back)
 }
 
-/// Moves to memory that both sides share: offers it, with further files, over a connected Unix
-/// socket, and waits until the peer has [taken it up](take_up) and [said so](confirm).
+/// Moves to shared memory: offers it, with further files, over a connected Unix socket, and waits
+/// until the peer has [mapped](take_up) and [confirmed](confirm) it.
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] after the deadline, or the system's error.
@@ -60,8 +61,8 @@ pub fn move_to(
     Ok(Arc::new(stream))
 }
 
-/// Takes up the offer of the process at the other end of a connected Unix socket: the stream, and
-/// the further files.
+/// Accepts the offer of the process at the other end of a connected Unix socket; returns the stream
+/// and the further files.
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::InvalidData`] if the offer is
@@ -99,7 +100,7 @@ pub fn take_up(socket: OwnedFd, deadline: Instant) -> io::Result<(Arc<dyn Stream
     Ok((Arc::new(ShmStream::start(socket, segment, out, back)?), files.collect()))
 }
 
-/// Tells the one who offered that the offer has been taken up.
+/// Confirms the offer to the process that made it.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotConnected`] if the stream has been abandoned, or the socket's error.
@@ -108,8 +109,8 @@ pub fn confirm(stream: &dyn Stream) -> io::Result<()> {
     passing::send(socket, &[1], &[])
 }
 
-/// Files that came before the one that is looked for, at most: those of commands that have failed
-/// before they took theirs.
+/// The most files to skip before the wanted one: those of commands that failed before they took
+/// their file.
 const MOST_PASSED_OVER: usize = 64;
 
 /// Hands a file to the process at the other end of a stream of this kind, which [takes](take_file)
@@ -121,8 +122,8 @@ pub fn give_file(stream: &dyn Stream, number: u64, file: BorrowedFd<'_>) -> io::
     passing::send(socket_beside(stream)?, &number.to_le_bytes(), &[file])
 }
 
-/// Takes the file that the other process has handed over with this number, and lets go of those
-/// before it. Does not wait.
+/// Takes the file that the other process has handed over with this number and closes those before
+/// it. Does not wait.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`] if it is not among the next files, or the socket's error,

@@ -1,4 +1,4 @@
-//! Whom the two sides believe, and how they encrypt.
+//! Trust and encryption: certificates, fingerprints and the settings of rustls.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,12 +19,12 @@ use subtle::ConstantTimeEq;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// Whom a client takes for its server.
+/// Which server a client trusts.
 #[derive(Debug, Clone)]
 pub enum Anchor {
-    /// Who has the key of this very certificate, whatever name and dates are in it.
+    /// The holder of this certificate's key, whatever name and dates the certificate has.
     Pinned(Fingerprint),
-    /// Who has a certificate for the server's name from one of these authorities.
+    /// The holder of a certificate for the server's name from one of these authorities.
     Authorities(Vec<CertificateDer<'static>>),
 }
 
@@ -94,7 +94,7 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// The algorithms. AES with keys of 128 bits comes first: nobody breaks it either, and it is faster
+/// The algorithms. AES with keys of 128 bits comes first: it is as secure in practice and faster
 /// than with 256.
 pub fn provider() -> CryptoProvider {
     let mut provider = suites::default_provider();
@@ -106,7 +106,7 @@ pub fn provider() -> CryptoProvider {
     provider
 }
 
-/// Settings of a client that believes the anchor, and shows a certificate of its own if it has one.
+/// Settings of a client that trusts the anchor and presents its own certificate if it has one.
 ///
 /// # Errors
 /// [`SetupError`] if no authority's certificate can be read, or the own certificate and key do not
@@ -139,8 +139,8 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// Settings of a server with this certificate, which asks clients for theirs if there is a verifier
-/// for them.
+/// Settings of a server with this certificate, which requests certificates of clients if there is a
+/// verifier for them.
 ///
 /// # Errors
 /// [`SetupError`] if certificate and key do not fit.
@@ -156,7 +156,8 @@ pub fn server_config(
         None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_single_cert(chain, key)?;
-    // Nothing comes unasked behind the handshake, and nobody comes back without showing who it is.
+    // The server sends nothing after the handshake that resumes a session later: every client
+    // authenticates anew.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     Ok(config)
@@ -221,7 +222,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// A keyed hash of `what`, which only those with the key can make.
+/// A keyed hash (HMAC) of `what`.
 pub fn tag(key: u128, what: &[u8]) -> [u8; 32] {
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key.to_le_bytes());
     let mut bytes = [0; 32];

@@ -1,7 +1,7 @@
-//! TLS 1.3 over another stream, by rustls: no record of it is made here.
+//! TLS 1.3 over another stream, by rustls, which makes all records.
 //!
-//! [`connect`] and [`accept`] shake hands and make a [`Stream`] of what they are given. Whom a
-//! client believes is its [`Anchor`]'s matter.
+//! [`connect`] and [`accept`] shake hands and make a [`Stream`] of what they are given. The
+//! [`Anchor`] says which server a client trusts.
 
 mod config;
 mod record;
@@ -26,8 +26,8 @@ use record::Side;
 /// The first byte that a TLS client sends: the type of a record with a handshake message.
 pub const FIRST_BYTE: u8 = 0x16;
 
-/// Shakes hands as the client, and sends `first` along with its last words. `host` is the server's
-/// name or address, which a certificate of an authority must carry.
+/// Makes the handshake as the client, and sends `first` with its last message. `host` is the
+/// server's name or address, which a certificate of an authority must carry.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`] if `host` is no server's name, [`io::ErrorKind::TimedOut`] after
@@ -46,7 +46,7 @@ pub fn connect(
     TlsStream::shake_hands(below, Side::Client(connection), first, deadline)
 }
 
-/// Shakes hands as the server.
+/// Makes the handshake as the server.
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] after the deadline, or why the handshake failed.

@@ -23,7 +23,7 @@ pub(super) struct Records {
     incoming: Vec<u8>,
     start: usize,
     end: usize,
-    /// What was decrypted and found no room, from `plain_at` on.
+    /// Decrypted bytes that did not fit into the reader's buffer, from `plain_at` on.
     plain: Vec<u8>,
     plain_at: usize,
     /// Records that rustls made by itself, to go out before all others.
@@ -32,7 +32,7 @@ pub(super) struct Records {
     ended: bool,
 }
 
-/// What a step has come to.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Something was done; there may be more.
@@ -50,12 +50,12 @@ const MOST_ROOM: usize = 512 << 10;
 /// Plaintext that is encrypted for one write.
 const BATCH: usize = 16 * RECORD;
 
-/// What rustls says, as an error of a stream.
+/// An error of rustls as an error of a stream.
 pub(super) fn failure(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Where decrypted bytes go: to whoever reads, as far as there is room.
+/// Where decrypted bytes go: first into the reader's buffer, then into `rest`.
 struct Place<'a> {
     room: &'a mut [u8],
     filled: &'a mut usize,
@@ -65,7 +65,7 @@ struct Place<'a> {
 impl Place<'_> {
     fn put(&mut self, bytes: &[u8]) {
         let free = &mut self.room[*self.filled..];
-        // What has found no room once goes first.
+        // Bytes kept earlier come first.
         let count = if self.rest.is_empty() { bytes.len().min(free.len()) } else { 0 };
         free[..count].copy_from_slice(&bytes[..count]);
         *self.filled += count;
@@ -79,7 +79,8 @@ struct Sealing<'a> {
     to: &'a mut Sealed,
 }
 
-/// Does what rustls wants done. How many incoming bytes are used up, and what came of it.
+/// Does the next step that rustls asks for; returns how many incoming bytes it used up, and the
+/// result.
 fn handle<D>(
     status: UnbufferedStatus<'_, '_, D>,
     place: &mut Place<'_>,
@@ -206,7 +207,7 @@ impl Records {
         self.step(&mut [], &mut 0, None)
     }
 
-    /// What the peer has said, if it is nothing that TLS begins with.
+    /// The peer's first bytes, if TLS cannot begin with them.
     pub(super) fn in_the_clear(&self) -> Option<&[u8]> {
         let said = &self.incoming[self.start..self.end];
         // Types of records: 20 to 24.
@@ -228,7 +229,7 @@ impl Records {
         self.take_control(to);
     }
 
-    /// Fills `room` with what is here, decrypting no more than is needed; how much.
+    /// Fills `room` with bytes received so far, decrypting no more than needed; returns how many.
     pub(super) fn take(&mut self, room: &mut [u8]) -> io::Result<usize> {
         let mut filled = (self.plain.len() - self.plain_at).min(room.len());
         room[..filled].copy_from_slice(&self.plain[self.plain_at..self.plain_at + filled]);
@@ -245,7 +246,7 @@ impl Records {
         Ok(filled)
     }
 
-    /// Receives with `read`, into room for some records; how much.
+    /// Receives with `read` into room for some records; returns how many bytes.
     pub(super) fn receive(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
@@ -274,7 +275,7 @@ impl Records {
         self.ended || self.plain_at < self.plain.len() || whole()
     }
 
-    /// The peer has said, or shown, that no more comes.
+    /// The peer has ended the stream, by an alert or by closing the connection.
     pub(super) fn is_over(&self) -> bool {
         self.ended
     }
@@ -289,8 +290,8 @@ impl Records {
         self.start == self.end && self.plain_at == self.plain.len()
     }
 
-    /// Encrypts bytes of `buffers` from the first `skip` on, at most a batch and some more; how
-    /// many. What is decrypted on the way is kept.
+    /// Encrypts bytes of `buffers` after the first `skip`, at most little more than a batch;
+    /// returns how many. Keeps what rustls decrypts on the way.
     pub(super) fn seal(
         &mut self,
         buffers: &[IoSlice<'_>],
@@ -317,7 +318,7 @@ impl Records {
             let passed = skip.min(bytes.len());
             skip -= passed;
             bytes = &bytes[passed..];
-            // Short ones that are followed by others share a record with them.
+            // Short buffers share a record with the next ones.
             let last = index + 1 == buffers.len();
             if !gathered.is_empty() || (bytes.len() < RECORD && !last) {
                 let count = bytes.len().min(RECORD - gathered.len());
@@ -356,7 +357,7 @@ impl Records {
         }
     }
 
-    /// The record that tells the peer that no more comes.
+    /// The alert that ends the stream.
     pub(super) fn seal_the_end(&mut self, to: &mut Sealed) {
         self.take_control(to);
         let bytes = &mut self.incoming[self.start..self.end];

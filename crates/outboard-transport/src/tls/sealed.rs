@@ -1,4 +1,4 @@
-//! Records on their way out, and how much plaintext is in those that have left.
+//! Encrypted records to be written, and how much plaintext is in those that have been.
 
 /// Bytes of a record's header, the last two of which are the length of the rest.
 const HEADER: usize = 5;
@@ -15,7 +15,7 @@ pub(super) struct Sealed {
     written: usize,
     /// Ends of records that are not written whole, each with the plaintext in it.
     marks: std::collections::VecDeque<(usize, usize)>,
-    /// Plaintext in those that whoever wrote it has not been told of.
+    /// Bytes of plaintext in written records that no caller of `write` has been told of yet.
     pub(super) untold: usize,
 }
 
@@ -29,7 +29,8 @@ impl Sealed {
         &self.bytes[self.written..]
     }
 
-    /// So many more bytes were written; the plaintext of the records that are out now.
+    /// Notes that so many more bytes were written; returns the plaintext of the records that are
+    /// now complete.
     pub(super) fn advance(&mut self, count: usize) -> usize {
         self.written += count;
         let mut plain = 0;
@@ -47,14 +48,14 @@ impl Sealed {
         plain
     }
 
-    /// Puts a record behind what is there that has no plaintext of anybody's.
+    /// Appends a record without plaintext of a caller.
     pub(super) fn append(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.marks.push_back((self.bytes.len(), 0));
     }
 
-    /// Has `encrypt` write the records of so much plaintext behind what is there; again with more
-    /// room if it wants more.
+    /// Has `encrypt` append the records of so much plaintext; calls it again with more room if it
+    /// needs more.
     pub(super) fn seal<E>(
         &mut self,
         plain: usize,
@@ -67,8 +68,8 @@ impl Sealed {
         Ok(())
     }
 
-    /// Has `fill` write behind what is there, into at least `room` bytes; again with more if it
-    /// wants more.
+    /// Has `fill` append to at least `room` bytes of space; calls it again with more if it needs
+    /// more.
     fn extend<E>(
         &mut self,
         mut room: usize,
@@ -94,8 +95,8 @@ impl Sealed {
         }
     }
 
-    /// Notes where the records of so much plaintext end. What rustls puts in front of them counts
-    /// for the first.
+    /// Notes where the records of so much plaintext end. Records that rustls puts before them count
+    /// with the first.
     fn mark(&mut self, before: usize, count: usize, plain: usize) {
         self.untold += plain;
         let records = plain.div_ceil(RECORD);

@@ -1,8 +1,8 @@
 //! A stream over an encrypted one.
 //!
 //! One thread may read while another writes. rustls has one object for both directions, so that
-//! encrypting and decrypting take turns; receiving and sending do not. Whoever writes has `sealed`
-//! first, then `records`; no thread blocks while it has either.
+//! encrypting and decrypting take turns; receiving and sending do not. A writing thread locks
+//! `sealed` first, then `records`; no thread blocks while it holds either lock.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -25,8 +25,8 @@ pub struct TlsStream {
     sealed: Mutex<Sealed>,
     /// Threads that wait for something to read.
     waiting: AtomicU32,
-    /// Readable while something can be read that is not in the socket any more: for those who wait
-    /// there.
+    /// An event that is readable while received bytes wait in this process rather than in the
+    /// socket: threads that wait on the socket also wait on it.
     bell: OwnedFd,
     rings: AtomicBool,
 }
@@ -37,7 +37,7 @@ impl fmt::Debug for TlsStream {
     }
 }
 
-/// What a peer has said that does not speak TLS.
+/// The first bytes of a peer that does not speak TLS.
 #[derive(Debug, thiserror::Error)]
 #[error("the other side does not encrypt")]
 struct InTheClear(Vec<u8>);
@@ -48,7 +48,7 @@ impl InTheClear {
     }
 }
 
-/// What a peer has said that does not speak TLS, if a handshake has failed for that.
+/// The first bytes of a peer that does not speak TLS, if the handshake has failed because of them.
 pub fn in_the_clear(error: &io::Error) -> Option<&[u8]> {
     error.get_ref()?.downcast_ref().map(|InTheClear(said)| said.as_slice())
 }
@@ -137,8 +137,8 @@ impl TlsStream {
         }))
     }
 
-    /// Waits for the peer to say that it sends no more, and gives the stream below back, on which
-    /// nothing was read beyond that.
+    /// Waits until the peer ends the encrypted stream, and returns the stream below; nothing beyond
+    /// that end has been read from it.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] after the deadline, [`io::ErrorKind::InvalidData`] if the peer
@@ -163,7 +163,7 @@ impl TlsStream {
         }
     }
 
-    /// Says that no more comes, if nobody is about to write; the peer can do without.
+    /// Sends the alert that ends the stream, unless a thread is writing; the peer does not need it.
     pub(super) fn say_goodbye(&self) {
         if let (Ok(mut sealed), Ok(mut records)) = (self.sealed.try_lock(), self.records.try_lock())
             && sealed.is_empty()
@@ -174,7 +174,7 @@ impl TlsStream {
         }
     }
 
-    /// Tells those who wait at the socket of what is here instead, while there is anything.
+    /// Keeps the event readable while received bytes wait in this process.
     fn ring(&self, records: &Records) {
         if records.is_readable() {
             if self.waiting.load(Ordering::SeqCst) > 0 && !self.rings.swap(true, Ordering::SeqCst) {
@@ -186,7 +186,8 @@ impl TlsStream {
         }
     }
 
-    /// Writes what is encrypted, as far as it fits; the plaintext in the records that have gone.
+    /// Writes encrypted bytes as far as they fit; returns the plaintext of the records that are
+    /// complete.
     fn flush(&self, sealed: &mut Sealed) -> io::Result<usize> {
         let mut plain = 0;
         while !sealed.is_empty() {
@@ -213,8 +214,8 @@ impl Stream for TlsStream {
                 taken => break taken,
             }
             match records.receive(|room| self.below.read(room)) {
-                // A peer that is killed does not say goodbye, and one that is cut off cannot: to
-                // those above, whose frames have lengths, both are the end of the connection.
+                // A killed peer sends no closing alert, and one whose network fails cannot. Callers
+                // have frames with lengths, so that both may count as the end of the connection.
                 Ok(0) => records.end(),
                 Ok(_) => {}
                 Err(error) => break Err(error),
@@ -224,9 +225,9 @@ impl Stream for TlsStream {
         result
     }
 
-    /// Counts bytes only once the whole record they are in has gone: what was counted arrives
-    /// without a further call. What is encrypted and not counted is what the caller comes with
-    /// next.
+    /// Counts bytes only once their whole record is written: counted bytes arrive without a further
+    /// call. Bytes that are encrypted and not counted are the first ones that the caller passes
+    /// next time.
     fn write(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut sealed = lock(&self.sealed);
@@ -290,7 +291,7 @@ impl Stream for TlsStream {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // Whoever had the descriptor would have no keys.
+        // A process that received the descriptor would lack the keys.
         Capabilities { descriptor: false, shares_memory: false, ..self.below.capabilities() }
     }
 
