@@ -1,6 +1,8 @@
 //! The project's own commands: `cargo xtask <command>`.
 
 mod book;
+#[cfg(test)]
+mod circles;
 mod codegen;
 mod compatibility;
 mod counts;
