@@ -17,7 +17,6 @@ const LARGER: &[(&str, usize)] = &[
     ("outboard-bench", 9),
     ("outboard-client", 29),
     ("outboard-cpu", 27),
-    ("outboard-image", 12),
     ("outboard-ptx", 16),
     ("outboard-simt", 19),
     ("outboard-supervisor", 32),

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Most bytes that one compressed LZ4 byte can stand for.
 const LZ4_RATIO: u64 = 255;

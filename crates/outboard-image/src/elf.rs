@@ -1,8 +1,8 @@
 //! As much of ELF as cubins need: their length, and their sections.
 
+use crate::error::Error;
 use crate::locate::MAX_IMAGE;
-use crate::memory::{read, u16_at, u32_at, u64_at};
-use crate::{Error, Memory};
+use crate::memory::{Memory, read, u16_at, u32_at, u64_at};
 
 /// First four bytes of an ELF file.
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");

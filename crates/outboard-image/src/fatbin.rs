@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use crate::compress;
+use crate::error::Error;
 use crate::locate::{MAX_IMAGE, header_fields};
 use crate::memory::{u16_at, u32_at, u64_at};
-use crate::{Error, compress};
 
 /// First four bytes of a container.
 pub const MAGIC: u32 = 0xBA55_ED50;

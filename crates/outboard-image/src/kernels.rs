@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use crate::error::Error;
 use crate::fatbin::{Kind, entries};
 use crate::locate::{Format, format_of};
 use crate::memory::{u16_at, u32_at};
-use crate::{Error, elf, ptx};
+use crate::{elf, ptx};
 
 /// A kernel as a launch needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]

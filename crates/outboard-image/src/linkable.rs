@@ -1,8 +1,9 @@
 //! What a linker takes besides images: host objects with device code in them, archives of such, and
 //! what our own link makes.
 
-use crate::Error;
-use crate::elf::{self, sections};
+use crate::elf;
+use crate::elf::sections;
+use crate::error::Error;
 use crate::fatbin::{HEADER, container_length};
 
 /// Sections of a host object that hold containers: of whole programs, and of parts that are still

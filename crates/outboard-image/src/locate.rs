@@ -1,8 +1,9 @@
 //! What lies at a pointer that a program hands to the driver, and how long it is. No call carries a
 //! length.
 
-use crate::memory::{read, u16_at, u32_at, u64_at};
-use crate::{Error, Memory, elf, fatbin};
+use crate::error::Error;
+use crate::memory::{Memory, read, u16_at, u32_at, u64_at};
+use crate::{elf, fatbin};
 
 /// First four bytes of the structure that the CUDA runtime passes for an embedded fat binary.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43B1;

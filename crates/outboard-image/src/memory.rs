@@ -1,7 +1,7 @@
 //! Reading memory of unknown extent without unsafe code: who holds the pointer implements
 //! [`Memory`].
 
-use crate::Error;
+use crate::error::Error;
 
 /// Memory that can be read by address.
 ///
