@@ -17,7 +17,6 @@ const LAYERS: &[&[&str]] = &[
         "host_call",
         "integrity",
         "profile",
-        "ranges",
         "recent",
         "storage",
         "thread",

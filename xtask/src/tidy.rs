@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// The crates, lowest first: each may depend only on those before it.
 const LAYERS: &[&str] = &[
     "outboard-abi",
+    "outboard-ranges",
     "outboard-wire",
     "outboard-transport",
     "outboard-session",
@@ -28,8 +29,14 @@ const LAYERS: &[&str] = &[
 ];
 
 /// Crates that parse what strangers send, or hold the protocol: no unsafe code at all.
-const WITHOUT_UNSAFE: &[&str] =
-    &["outboard-wire", "outboard-session", "outboard-image", "outboard-nvml", "outboard-ptx"];
+const WITHOUT_UNSAFE: &[&str] = &[
+    "outboard-ranges",
+    "outboard-wire",
+    "outboard-session",
+    "outboard-image",
+    "outboard-nvml",
+    "outboard-ptx",
+];
 
 /// What belongs to one machine or one moment, not into the repository. Split, so that this file
 /// passes.

@@ -62,7 +62,6 @@ mod pool;
 pub mod proc_address;
 mod process;
 pub mod profile;
-mod ranges;
 mod recent;
 mod reference;
 mod refusals;

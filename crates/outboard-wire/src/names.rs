@@ -161,6 +161,16 @@ macro_rules! pointers {
             }
         }
 
+        impl outboard_ranges::Address for $name {
+            fn since(self, base: $name) -> u64 {
+                self.since(base)
+            }
+
+            fn saturating_add(self, bytes: u64) -> $name {
+                self.saturating_add(bytes)
+            }
+        }
+
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!(stringify!($name), "({:#x})"), self.0)

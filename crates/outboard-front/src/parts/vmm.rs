@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use outboard_abi::CUmemAllocationProp;
+use outboard_ranges::RangeMap;
+use outboard_wire::DevicePtr;
 use parking_lot::Mutex;
 
 use crate::backend::{DeviceId, MemoryKind, ObjectId};
 use crate::handles::{Kind, Table};
-use crate::ranges::Ranges;
 
 /// Physical memory.
 pub(crate) struct Physical {
@@ -50,8 +51,8 @@ pub(crate) struct Mapping {
 /// What address space is used for. Held while the backend changes it, so that both agree.
 pub(crate) struct Space {
     /// With a device of the server that has each.
-    pub(crate) reservations: Ranges<DeviceId>,
-    pub(crate) mappings: Ranges<Mapping>,
+    pub(crate) reservations: RangeMap<DevicePtr, DeviceId>,
+    pub(crate) mappings: RangeMap<DevicePtr, Mapping>,
 }
 
 /// Physical memory and address space of a process.
@@ -70,7 +71,7 @@ impl Vmm {
     pub(crate) const fn new() -> Vmm {
         Vmm {
             memory: Table::new(Kind::Memory),
-            space: Mutex::new(Space { reservations: Ranges::new(), mappings: Ranges::new() }),
+            space: Mutex::new(Space { reservations: RangeMap::new(), mappings: RangeMap::new() }),
             granularities: Mutex::new(Vec::new()),
             is_cut: AtomicBool::new(false),
         }
@@ -80,6 +81,6 @@ impl Vmm {
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         let space = self.space.lock();
-        self.memory.count() + space.reservations.count() + space.mappings.count()
+        self.memory.count() + space.reservations.len() + space.mappings.len()
     }
 }
