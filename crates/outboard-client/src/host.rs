@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, HostPtr, Result};
+use outboard_ranges::FreeRanges;
 use outboard_transport::Memory;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -42,7 +43,7 @@ pub(crate) struct HostMemory {
 struct State {
     tried: bool,
     /// Free parts of the arena.
-    free: BTreeMap<u64, u64>,
+    free: FreeRanges,
     pinned: BTreeMap<HostPtr, Pinned>,
 }
 
@@ -97,7 +98,7 @@ impl HostMemory {
             others: (AtomicU64::new(0), AtomicU64::new(0)),
             state: Mutex::new(State {
                 tried: false,
-                free: BTreeMap::new(),
+                free: FreeRanges::new(),
                 pinned: BTreeMap::new(),
             }),
         }
@@ -150,7 +151,7 @@ impl HostMemory {
             }
             Err(error) => {
                 if let Some(address) = place {
-                    state.give(address, pages);
+                    state.free.give(address, pages);
                 }
                 Err(out_of_memory(error))
             }
@@ -162,7 +163,7 @@ impl HostMemory {
         if !state.tried {
             state.tried = true;
             if let Some((base, span)) = reserve() {
-                state.free.insert(base, span);
+                state.free.give(base, span);
                 range.0.store(base, Ordering::Relaxed);
                 range.1.store(span, Ordering::Relaxed);
             }
@@ -211,7 +212,7 @@ impl HostMemory {
                 offset,
                 pages,
             );
-            state.give(address, pages);
+            state.free.give(address, pages);
             return Err(out_of_memory(error));
         }
         let pinned = Pinned { bytes: bytes as u64, registered: false, shared: true, mapped: None };
@@ -253,7 +254,7 @@ impl HostMemory {
         )
         .is_ok()
         {
-            state.give(at, pages);
+            state.free.give(at, pages);
         }
         Ok(())
     }
@@ -278,7 +279,7 @@ impl HostMemory {
         // SAFETY: nobody uses the memory any more; its addresses stay ours.
         unsafe { mmap_anonymous(memory.cast(), pages as usize, ProtFlags::empty(), flags) }
             .map_err(out_of_memory)?;
-        state.give(address, pages);
+        state.free.give(address, pages);
         Ok(())
     }
 
@@ -343,34 +344,10 @@ fn populate(memory: &Memory, offset: u64, bytes: u64) -> core::result::Result<()
 }
 
 impl State {
-    /// Takes free addresses.
+    /// Takes free addresses: the lowest, so that what is used of the shared file stays together.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         let align = if bytes >= LARGE { LARGE } else { PAGE };
-        let (start, len, at) = self.free.iter().find_map(|(start, len)| {
-            let at = start.next_multiple_of(align);
-            (at + bytes <= start + len).then_some((*start, *len, at))
-        })?;
-        self.free.remove(&start);
-        if at > start {
-            self.free.insert(start, at - start);
-        }
-        if at + bytes < start + len {
-            self.free.insert(at + bytes, start + len - at - bytes);
-        }
-        Some(at)
-    }
-
-    fn give(&mut self, mut address: u64, mut bytes: u64) {
-        if let Some((&before, &len)) = self.free.range(..address).next_back()
-            && before + len == address
-        {
-            self.free.remove(&before);
-            (address, bytes) = (before, bytes + len);
-        }
-        if let Some(len) = self.free.remove(&(address + bytes)) {
-            bytes += len;
-        }
-        self.free.insert(address, bytes);
+        self.free.take_lowest(bytes, align)
     }
 }
 
@@ -441,6 +418,6 @@ mod tests {
             HOST.free(again).unwrap();
             HOST.free(large).unwrap();
         }
-        assert_eq!(HOST.state().free.len(), 1, "free parts grow together");
+        assert_eq!(HOST.state().free.iter().count(), 1, "free parts grow together");
     }
 }

@@ -22,6 +22,7 @@ mod saved;
 pub use saved::Saved;
 
 use arena::Arena;
+use outboard_ranges::RangeMap;
 use parking_lot::{Mutex, RwLock};
 use region::Region;
 use reserved::Open;
@@ -65,7 +66,7 @@ pub struct Memory {
     open: RwLock<BTreeMap<u64, Open>>,
     /// Holds device memory, from its first address on.
     file: Option<OwnedFd>,
-    host: RwLock<BTreeMap<u64, u64>>,
+    host: RwLock<RangeMap<u64, ()>>,
     /// Counts changes of `host`, so that what was looked up can be kept until the next one.
     host_changes: AtomicU64,
 }
@@ -93,7 +94,7 @@ impl Memory {
             // The first granules stay free, so that base - 1 and base are never valid.
             device: Mutex::new(Region::new(base + (1 << 20), device_end, arena.total())),
             internal: Mutex::new(Region::new(device_end, end, arena.internal_span)),
-            host: RwLock::new(BTreeMap::new()),
+            host: RwLock::new(RangeMap::new()),
             host_changes: AtomicU64::new(0),
             base,
             arena: arena.clone(),
@@ -125,7 +126,7 @@ impl Memory {
     /// none.
     pub fn free(&self, addr: u64) -> Option<u64> {
         let mut device = self.device.lock();
-        let bytes = device.live.get(&addr)?.bytes;
+        let (bytes, ()) = device.live.get(addr)?;
         // Unmark before the range can be handed out again.
         self.mark(addr, bytes, 0);
         self.release_pages(addr, bytes);
@@ -176,8 +177,7 @@ impl Memory {
             return self.part_of(addr);
         }
         let device = self.device.lock();
-        let (&start, live) = device.live.range(..=addr).next_back()?;
-        (addr - start < live.bytes).then_some((start, live.bytes))
+        device.live.find(addr).map(|(start, bytes, ())| (start, bytes))
     }
 
     /// Whether all of `addr .. addr + len` lies in one live allocation, or in ranges that are
@@ -200,7 +200,7 @@ impl Memory {
     /// unregistered and no launch that began before that is running.
     pub unsafe fn register_host(&self, addr: u64, len: u64) {
         let mut host = self.host.write();
-        host.insert(addr, len);
+        host.insert(addr, len, ());
         self.host_changes.fetch_add(1, Ordering::Release);
     }
 
@@ -208,7 +208,7 @@ impl Memory {
     pub fn unregister_host(&self, addr: u64) -> Option<u64> {
         let mut host = self.host.write();
         self.host_changes.fetch_add(1, Ordering::Release);
-        host.remove(&addr)
+        host.remove(addr).map(|(len, ())| len)
     }
 
     /// Whether `addr .. addr + len` lies in one registered host range.
@@ -219,8 +219,7 @@ impl Memory {
     /// The registered host range that `addr` lies in: start and length.
     pub(crate) fn host_range(&self, addr: u64) -> Option<(u64, u64)> {
         let host = self.host.read();
-        let (&start, &bytes) = host.range(..=addr).next_back()?;
-        (addr - start < bytes).then_some((start, bytes))
+        host.find(addr).map(|(start, bytes, ())| (start, bytes))
     }
 
     /// Number of changes to the registered host ranges so far.
@@ -238,7 +237,7 @@ impl Memory {
     /// Frees what [`Memory::alloc_internal`] gave.
     pub(crate) fn free_internal(&self, addr: u64) {
         let mut internal = self.internal.lock();
-        let Some(bytes) = internal.live.get(&addr).map(|live| live.bytes) else { return };
+        let Some((bytes, ())) = internal.live.get(addr) else { return };
         self.mark(addr, bytes, 0);
         self.release_pages(addr, bytes);
         internal.free(addr);
@@ -419,7 +418,7 @@ mod tests {
                 region.free(addr);
             }
             prop_assert_eq!(region.used, 0);
-            prop_assert_eq!(region.free.len(), 1);
+            prop_assert_eq!(region.free.iter().count(), 1);
         }
     }
 }

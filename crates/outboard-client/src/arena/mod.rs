@@ -8,7 +8,6 @@
 //!
 //! A context has blocks of its own: they end with it.
 
-mod addresses;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_front::backend::{ContextId, DeviceId, DevicePtr};
+use outboard_ranges::FreeRanges;
 use outboard_wire::handshake::arena::Arena as Terms;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
-
-use addresses::Addresses;
 
 /// Allocations begin at multiples of this, as natively.
 const ALIGN: u64 = 512;
@@ -79,7 +77,7 @@ pub(crate) enum Taken {
 #[derive(Debug)]
 struct State {
     /// Addresses at which nothing is mapped or reserved.
-    addresses: Addresses,
+    addresses: FreeRanges,
     blocks: BTreeMap<DevicePtr, Held>,
     /// Bytes of allocations, as asked for.
     live: FxHashMap<DevicePtr, u64>,
@@ -125,7 +123,7 @@ struct Held {
 struct Owner {
     device: DeviceId,
     /// Of shared blocks.
-    parts: Addresses,
+    parts: FreeRanges,
     /// A shared block in which nothing is allocated, kept as it is for the next small allocation.
     spare: Option<(DevicePtr, u64)>,
     /// Blocks that are kept, by the time at which they became free.
@@ -194,7 +192,7 @@ impl Arena {
     /// An arena in which nothing is. Others say by `wanted` that the server wants back what is
     /// kept.
     pub(crate) fn new(terms: Terms, wanted: Arc<AtomicBool>) -> Arena {
-        let mut addresses = Addresses::new();
+        let mut addresses = FreeRanges::new();
         addresses.give(terms.address, terms.bytes);
         let (blocks, live, contexts, reserved, late) = Default::default();
         let state =
@@ -225,7 +223,7 @@ impl Arena {
 
     /// A context of a device has been opened.
     pub(crate) fn context_opened(&self, ctx: ContextId, device: DeviceId) {
-        let parts = Addresses::kept_apart(self.terms.granule);
+        let parts = FreeRanges::kept_apart(self.terms.granule);
         let (kept, fitting) = Default::default();
         self.state()
             .contexts

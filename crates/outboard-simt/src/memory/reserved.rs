@@ -90,7 +90,7 @@ impl Memory {
     /// `address`.
     pub fn unreserve(&self, address: u64) -> bool {
         let mut reserved = self.arena.reserved.lock();
-        let there = reserved.live.contains_key(&address);
+        let there = reserved.live.get(address).is_some();
         reserved.free(address);
         there
     }
@@ -98,10 +98,8 @@ impl Memory {
     /// Whether all of this lies in one reservation.
     pub fn is_reserved(&self, address: u64, bytes: u64) -> bool {
         let reserved = self.arena.reserved.lock();
-        let below = reserved.live.range(..=address).next_back();
-        below.is_some_and(|(start, live)| {
-            address - start < live.bytes && bytes <= live.bytes - (address - start)
-        })
+        let found = reserved.live.find(address);
+        found.is_some_and(|(start, len, ())| bytes <= len - (address - start))
     }
 
     /// Maps whole pages of a file into a reservation, for all engines. Nobody may use them before

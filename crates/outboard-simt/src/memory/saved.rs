@@ -26,7 +26,7 @@ impl Memory {
     pub unsafe fn save(&self) -> io::Result<Saved> {
         let file = File::from(memfd_create("outboard-saved-memory", MemfdFlags::CLOEXEC)?);
         let ranges: Vec<(u64, u64)> =
-            self.device.lock().live.iter().map(|(address, live)| (*address, live.bytes)).collect();
+            self.device.lock().live.iter().map(|(address, bytes, ())| (address, bytes)).collect();
         let mut at = 0;
         for (address, bytes) in &ranges {
             // SAFETY: a live allocation, which nothing writes to, as the caller says.

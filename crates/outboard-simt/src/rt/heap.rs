@@ -1,6 +1,7 @@
 //! The heap of `malloc` and `free` in kernels.
 
 use crate::{Limit, Memory};
+use outboard_ranges::FreeRanges;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
@@ -14,8 +15,9 @@ pub(crate) struct Heap {
 }
 
 struct State {
+    /// Bytes, by address.
     live: BTreeMap<u64, u64>,
-    free: BTreeMap<u64, u64>,
+    free: FreeRanges,
 }
 
 impl Heap {
@@ -29,19 +31,13 @@ impl Heap {
         if state.is_none() {
             let size = heap_bytes.max(ALIGN).next_multiple_of(ALIGN);
             let Ok(base) = memory.alloc_internal(size) else { return 0 };
-            *state = Some(State { live: BTreeMap::new(), free: BTreeMap::from([(base, size)]) });
+            let mut free = FreeRanges::new();
+            free.give(base, size);
+            *state = Some(State { live: BTreeMap::new(), free });
         }
         let Some(state) = state.as_mut() else { return 0 };
         let Some(size) = bytes.max(1).checked_next_multiple_of(ALIGN) else { return 0 };
-        let Some((start, len)) =
-            state.free.iter().find(|&(_, &len)| len >= size).map(|(&start, &len)| (start, len))
-        else {
-            return 0;
-        };
-        state.free.remove(&start);
-        if len > size {
-            state.free.insert(start + size, len - size);
-        }
+        let Some(start) = state.free.take(size, ALIGN) else { return 0 };
         state.live.insert(start, size);
         start
     }
@@ -51,17 +47,7 @@ impl Heap {
         let mut state = self.state.lock();
         let Some(state) = state.as_mut() else { return false };
         let Some(size) = state.live.remove(&addr) else { return false };
-        let (mut start, mut len) = (addr, size);
-        if let Some((&before, &before_len)) = state.free.range(..addr).next_back()
-            && before + before_len == addr
-        {
-            state.free.remove(&before);
-            (start, len) = (before, before_len + size);
-        }
-        if let Some(after) = state.free.remove(&(addr + size)) {
-            len += after;
-        }
-        state.free.insert(start, len);
+        state.free.give(addr, size);
         true
     }
 }
