@@ -1,10 +1,9 @@
 //! What graphs on the server need of this process while they run: functions of the program, and
 //! bytes of its memory.
 //!
-//! The worker knows functions and memory by numbers only: it can have called and read what the
-//! program put into graphs, and nothing else, and that only while a launch is under way. Graphs,
-//! executables and launches under way hold the numbers that they use; those that nobody holds are
-//! gone.
+//! The worker knows functions and memory by numbers only: it can request only what the program put
+//! into graphs, and only during a launch. Graphs, executables and running launches hold the numbers
+//! that they use; a number that none of them holds is forgotten.
 
 mod given;
 mod host_box;
@@ -36,7 +35,7 @@ type Need = (Arc<Given>, u64);
 /// thing and how often.
 type Held = HashMap<(ObjectId, u64), Vec<Need>>;
 
-/// What an executable that was made of a graph needs.
+/// The functions and memory that an executable uses.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(Held);
 

@@ -1,10 +1,10 @@
 //! Page-locked memory of the client.
 //!
-//! The device does not read it unless a kernel is given its address: until then plain pages do, and
-//! what matters is that the front knows them. Memory that is allocated here comes out of one range
-//! of addresses, so that a launch can tell by a comparison whether a parameter may be one of them.
-//! If the worker shares memory with this process, the range stands for a file that both have: what
-//! is allocated then is there for the device from the start, and a launch need not look for it.
+//! The device reads it only if a kernel is given its address: until then plain pages suffice, and
+//! only the front records them. All memory allocated here lies in one range of addresses, so that
+//! one comparison tells a launch whether a parameter may be such an address. If the worker shares
+//! memory with this process, both map the same file in that range: the device can read such memory
+//! from its allocation on, and a launch need not look for it.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ impl HostMemory {
             .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let mut state = self.state();
         self.reserve(&mut state, &self.arena);
-        // Where there is memory to share, the range is for that.
+        // If memory is shared with the worker, the range maps that memory.
         let place =
             if self.shared.1.load(Ordering::Relaxed) == 0 { state.take(pages) } else { None };
         let (at, flags) = match place {
@@ -205,7 +205,7 @@ impl HostMemory {
             Err(Errno::NOMEM)
         };
         if let Err(error) = made {
-            // What was made of it, the system takes back.
+            // The system takes back the pages that were used.
             let _ = fallocate(
                 memory.pinned(),
                 FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -309,7 +309,7 @@ impl HostMemory {
     pub(crate) fn set_mapped(&self, base: HostPtr, mapped: Option<ContextId>) {
         if let Some(pinned) = self.state().pinned.get_mut(&base) {
             pinned.mapped = mapped;
-            // Whoever maps registered memory anew does not find its file again.
+            // Registered memory that is mapped anew is not found by its file.
             pinned.shared &= mapped.is_some() || !pinned.registered;
         }
     }

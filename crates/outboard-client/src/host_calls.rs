@@ -141,7 +141,7 @@ impl Answerer for HostFunctions {
         };
         let (ctx, stream, seq) = queued.place();
         let called = queued.work().use_it(|| {
-            // The function can know that what is before it has ended.
+            // The function may rely on the end of the work before it.
             if seq < u64::MAX {
                 self.progress.stream_seen(ctx, stream, seq);
             }

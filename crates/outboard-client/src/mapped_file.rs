@@ -32,7 +32,7 @@ struct Mapping {
     offset: u64,
     device: (u32, u32),
     inode: u64,
-    /// What the file was called when it was mapped.
+    /// The file's path when it was mapped.
     name: String,
     /// The name of the first mapping in `/proc/self/map_files`.
     link: String,
@@ -72,7 +72,7 @@ impl Mapping {
             .chain(descriptors.map(|entry| entry.path()))
     }
 
-    /// Opens what has a name, if it is this file.
+    /// Opens the file at that path if it is still this file.
     fn open(&self, name: &Path) -> Option<OwnedFd> {
         let is_it = |found: rustix::fs::Stat| {
             (major(found.st_dev), minor(found.st_dev)) == self.device && found.st_ino == self.inode

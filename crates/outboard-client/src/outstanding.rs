@@ -1,11 +1,10 @@
-//! What was queued and may still use the program's memory or call its functions, until the program
-//! can know that it is done.
+//! Queued work that may still use the program's memory or call its functions, until the program can
+//! know that the work is done.
 //!
-//! CUDA lets a program free what queued work uses as soon as a wait has told it that the work has
-//! ended. A worker that keeps to the rules has no request left by then; from one that does not, no
-//! request for such work is answered any more. Work is over when a wait, a question or a function
-//! of the program has shown the end of something behind it in its stream, or behind a wait of
-//! another stream for an event of its own.
+//! CUDA lets a program free the memory of queued work once a wait has returned that proves the
+//! work's end. A correct worker has no request left by then; requests of a faulty one for such work
+//! are refused. Work has ended once a wait, a query or a host callback has proved the end of
+//! something later in its stream, or later in a stream that waited for an event of its stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -67,11 +66,12 @@ struct State {
     joins: Vec<Join>,
 }
 
-/// What has become known to be done: what a stream, or all of a context, had before a command.
+/// What a wait or a query has proved: what a stream, or all of a context, had before a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Known {
     Context(ContextId),
-    /// The legacy default stream stands for those that wait for it, too; `apart` says which do not.
+    /// The legacy default stream also represents the streams that wait for it; `apart` says which
+    /// do not.
     Stream(ContextId, StreamId),
 }
 
@@ -137,8 +137,8 @@ impl Outstanding {
         state.joins.push(Join { ctx, stream, seq, behind: of, until: recorded + 1 });
     }
 
-    /// What was queued before command `before` is done, as somebody who waited knows. When this
-    /// returns, nothing is done for it any more.
+    /// A wait has proved that everything queued before command `before` is done. When this returns,
+    /// nothing is done for it any more.
     pub(crate) fn learned(&self, known: Known, before: u64, apart: impl Fn(StreamId) -> bool) {
         if self.is_any() {
             for work in self.take(known, before, apart) {
@@ -233,7 +233,7 @@ impl Queued {
         self.work.is_over()
     }
 
-    /// Where it was queued, and by which command.
+    /// The stream, and the command that queued it.
     pub(crate) fn place(&self) -> (ContextId, StreamId, u64) {
         (self.work.ctx, self.work.stream, self.work.seq())
     }

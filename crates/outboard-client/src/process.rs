@@ -1,4 +1,4 @@
-//! What a server is told of this process.
+//! How this process describes itself to a server.
 
 use outboard_wire::handshake::Process;
 

@@ -1,10 +1,10 @@
-//! What the process knows to be done: waits that need not ask the server.
+//! Records which work is done, so that a wait for such work makes no round trip.
 //!
 //! Commands are numbered in the process's one order. A wait that succeeded as command *n* proves
 //! that everything queued before *n* in the stream (or context) is done; while nothing has been
-//! queued there since, the same wait has the same answer. What is kept errs to one side only: a
-//! stream is taken for busy when another one, or a command that names none, may have put work into
-//! it.
+//! queued there since, the same wait has the same answer. The record errs to one side only: a
+//! stream counts as busy if another stream, or a command that names no stream, may have put work
+//! into it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,13 +25,13 @@ const STREAM_SLOTS: usize = 32;
 const SLOTS: usize = 2 + STREAM_SLOTS;
 const SHARDS: usize = 16;
 
-/// What is known, by the numbers of commands.
+/// The record, by the numbers of commands.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// The last command that put work into a stream: streams share these.
     posted: [Slot; SLOTS],
-    /// The last command by which an event may have been recorded that nobody named: the launch of a
-    /// graph, say.
+    /// The last command that may have recorded an event without naming it: the launch of a graph,
+    /// say.
     recorded_unnamed: AtomicU64,
     /// How many such commands are being queued.
     recording_unnamed: AtomicU64,
@@ -126,8 +126,7 @@ impl Progress {
 
     /// Queues a command that may record events which it does not name; `post` returns its number.
     pub(crate) fn record_unnamed<E>(&self, post: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
-        // A wait behind the command must know of it, whether or not the command's number has been
-        // noted.
+        // A later wait must count the work even if the command's number has not been noted yet.
         self.recording_unnamed.fetch_add(1, Ordering::AcqRel);
         let posted = post();
         if let Ok(seq) = posted {
@@ -224,8 +223,8 @@ impl Progress {
         self.events[spread(event.0) % SHARDS].lock()
     }
 
-    /// Whether nothing is left to do in a stream, for who asks where it mostly has work: that is
-    /// found out by two looks.
+    /// Whether a stream is idle, for callers that mostly find it busy: that is found out by two
+    /// looks.
     #[inline]
     fn is_seldom_idle(&self, ctx: ContextId, stream: StreamId) -> bool {
         let done = self.latest_done.load(Ordering::Acquire);
@@ -244,7 +243,7 @@ impl Progress {
         post: impl FnOnce(bool) -> Result<u64, E>,
     ) -> Result<(), E> {
         let idle = self.is_seldom_idle(ctx, stream);
-        // Held while the command is queued, so that who has waited behind it finds it noted.
+        // Held while the command is queued, so that a thread that waits after it finds it noted.
         let mut events = self.shard(event);
         let seq = post(idle)?;
         let known = events.entry(event).or_insert(Event {

@@ -23,7 +23,7 @@ pub enum QueryError {
     /// No server is named and none is on this machine, or it has no device.
     #[error("there is no server with a device")]
     NoDevice,
-    /// The server cannot be reached or does not take this client.
+    /// The server cannot be reached or refuses this client.
     #[error("the server cannot be used")]
     Unusable,
     /// The connection is gone.

@@ -26,8 +26,8 @@ pub(crate) trait Answerer: Send + Sync {
     /// in a context.
     fn expects(&self, kind: u32, ctx: ContextId) -> bool;
 
-    /// Does a request and returns what it is answered with; `None` if its kind is another's. Runs
-    /// on a thread of ours, which it may block.
+    /// Executes a request and returns the answer; `None` if its kind is another's. Runs on a thread
+    /// of ours, which it may block.
     fn answer(&self, kind: u32, ctx: ContextId, body: &mut Reader<'_>) -> Option<Result<Vec<u8>>>;
 }
 
@@ -145,7 +145,7 @@ impl Requests {
         let (requests, own) = (Arc::clone(self), Arc::clone(&queue));
         let job = Box::new(move || requests.each(&own, |asked| requests.do_one(asked)));
         if self.threads.get().is_none_or(|threads| threads.run(job).is_err()) {
-            // There is no thread to be had: an error is better than a stream that stands still.
+            // There is no thread to be had: an error is better than a stream that never continues.
             self.each(&queue, |asked| {
                 self.reply(asked.number, Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY))
             });
@@ -176,7 +176,7 @@ impl Requests {
         self.copies.settle();
         let mut outcome = Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         for answerer in self.answerers.iter().filter(|_| asked.kind != 0) {
-            // A panic of ours must not end the thread: somebody waits for what comes after.
+            // A panic of ours must not end the thread: a thread waits for the work after it.
             let done = catch_unwind(AssertUnwindSafe(|| {
                 answerer.answer(asked.kind, asked.ctx, &mut Reader::new(&asked.body))
             }));

@@ -1,10 +1,10 @@
 //! Stream-ordered memory that the program has freed, kept for its next allocations of the same size
 //! in the same stream.
 //!
-//! The driver does the same: what is freed in a stream's order may be given out again in that order
-//! at once, and goes back to the system at a wait, as far as the pool's release threshold says so.
-//! Here neither the free nor the allocation that follows is the server's business. What must stay
-//! true is in decision 16: how much is kept never shows, but for a bounded amount of memory.
+//! The driver does the same: it may reuse memory freed in a stream for that stream's next
+//! allocation at once, and returns memory beyond the pool's release threshold to the system at a
+//! wait. Here the server learns neither of the free nor of the allocation after it. Decision 16 has
+//! the invariant: apart from a bounded amount of memory, programs cannot tell how much is kept.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,13 +36,13 @@ pub(crate) struct Block {
     bytes: u64,
 }
 
-/// What is kept of all pools.
+/// The kept memory of all pools.
 #[derive(Debug, Default)]
 pub(crate) struct Reuse {
     state: Mutex<State>,
     /// Whether a wait gives anything back.
     due: AtomicBool,
-    /// What the driver gives back to the system only at a wait, none of which has been made since.
+    /// Bytes that the driver returns to the system at the next wait, which has not happened yet.
     owed: Mutex<Vec<Owed>>,
     is_owed: AtomicBool,
 }
@@ -50,7 +50,8 @@ pub(crate) struct Reuse {
 /// What the driver gives back at a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owed {
-    /// What has been freed in a stream's order, once that stream has come to it.
+    /// Memory that has been freed in a stream's order, usable once that stream has reached the
+    /// free.
     Freed(ContextId, StreamId),
     /// What a pool no longer holds on to.
     Lowered,
@@ -135,7 +136,7 @@ impl Kept {
         }
     }
 
-    /// What may be kept over a wait: what the pool would hold on to itself.
+    /// How much may be kept over a wait: what the pool would hold on to itself.
     fn lasting(&self) -> u64 {
         self.threshold.saturating_sub(self.live)
     }
@@ -328,7 +329,7 @@ impl Reuse {
         any
     }
 
-    /// Gives back what is kept for a stream, which is about to end.
+    /// Gives back the memory kept for a stream that is about to be destroyed.
     pub(crate) fn give_stream(
         &self,
         ctx: ContextId,

@@ -11,7 +11,7 @@ use crate::target::Targets;
 
 impl Member for Remote {
     fn list() -> Vec<ServerId> {
-        // What is wrong with the list is said when the first server is asked for its devices.
+        // A mistake in the list is reported when the first server is asked for its devices.
         Targets::from_env()
             .map_or_else(|_| vec![ServerId::FIRST], |targets| targets.entries().to_vec())
     }

@@ -31,7 +31,7 @@ struct Block {
     taken: Option<Vec<bool>>,
 }
 
-/// What is to be done about an allocation that is freed.
+/// What the caller does with an allocation that is freed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
     /// The device's allocation is not needed any more: its address there, and the addresses that

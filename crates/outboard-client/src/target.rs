@@ -1,4 +1,4 @@
-//! Which servers and which of their devices a program is to use, as people write it.
+//! Parses a list of servers and their devices, as users write it.
 
 mod hosts;
 
@@ -237,7 +237,7 @@ mod tests {
             "localhost:9470"
         );
         assert_eq!(named(b"gpu1/1"), "gpu1/1".parse());
-        // What cannot be understood never means this machine.
+        // A list with a mistake never means this machine.
         assert_eq!(named(b""), Err(TargetError::Empty(String::new())));
         let error = named(b"gpu\xff1").unwrap_err();
         assert!(error.to_string().contains("`gpu\u{fffd}1` is not UTF-8"), "{error}");

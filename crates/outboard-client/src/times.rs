@@ -1,9 +1,9 @@
 //! Times between events.
 //!
 //! A program that measures records many pairs of events, waits once, and asks for the time of one
-//! pair after the other. So a question takes along the pairs that the program is likely to ask for
-//! next: events further on in the order of their records, by the step from the pair that it asked
-//! for before.
+//! pair after the other. A query therefore also asks for the pairs that the program is likely to
+//! ask for next: later events in the order of their records, by the step from the pair asked for
+//! before.
 
 use outboard_wire::ObjectId;
 use parking_lot::{Mutex, MutexGuard};
@@ -19,7 +19,7 @@ const LOOKED_AT: usize = 1 << 14;
 /// Start and end.
 type Pair = (ObjectId, ObjectId);
 
-/// What is known of times.
+/// Times that a server has returned.
 #[derive(Debug, Default)]
 pub(crate) struct Times(Mutex<Known>);
 
@@ -28,7 +28,7 @@ struct Known {
     /// Events that take times.
     timed: FxHashSet<ObjectId>,
     last: Option<Pair>,
-    /// What the last question has told, by the records that were meant.
+    /// The answers of the last query, by the records that it meant.
     told: FxHashMap<Pair, ((u64, u64), f32)>,
 }
 

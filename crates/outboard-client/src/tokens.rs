@@ -1,11 +1,10 @@
-//! What programs pass to each other in place of things of the server: handles of 64 bytes, and
+//! What programs pass to each other to share objects of the server: handles of 64 bytes, and
 //! descriptors.
 //!
-//! Either holds a token, a number that the server drew at random: who does not have it cannot name
-//! the thing. A descriptor is one end of a socket pair with the token waiting to be read. Whoever
-//! receives it looks at the token without taking it out. The process that exported it keeps the
-//! other end, and finds it hung up once the last copy of the descriptor has been closed, in
-//! whatever process.
+//! Either contains a token, a random number of the server: without it a process cannot name the
+//! object. A descriptor is one end of a socket pair in which the token waits to be read. A
+//! receiving process reads the token without consuming it. The exporting process keeps the other
+//! end and sees it hang up once the last copy of the descriptor, in any process, is closed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -70,7 +69,7 @@ impl Descriptors {
         Ok(theirs)
     }
 
-    /// The numbers of descriptors that nobody holds any more.
+    /// The numbers of descriptors whose last copy has been closed.
     pub(crate) fn closed(&self) -> Vec<Number> {
         self.given()
             .extract_if(.., |(ours, _)| is_hung_up(ours.as_fd()))

@@ -56,7 +56,7 @@ pub(crate) fn granted(
             let what = "window of addresses that was not accepted";
             Err(malformed(DecodeError::Invalid { what, value: window.range().start }))
         }
-        // Who accepts whatever comes is not told by a server of ours.
+        // A client that names no windows accepts any; Outboard's servers grant it none.
         (_, None) => Ok(None),
         (window, Some(_)) => Ok(window),
     }

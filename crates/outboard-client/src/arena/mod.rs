@@ -1,10 +1,11 @@
 //! Device memory at addresses that this process chooses: what `cuMemAlloc` gives.
 //!
-//! A server leaves a part of its session's window free of all that its driver places: the *arena*.
-//! It is cut here. Memory comes to lie there in *blocks*, each of which the server maps once and
-//! unmaps once; small allocations share a block. A block whose memory has been freed may stay, as
-//! *credit*: the next allocation of its size is made of it, and the server need not know. What is
-//! kept counts as the session's, so there is a bound to it, and who needs memory has it given back.
+//! In a part of the session's window the server's driver places nothing: the *arena*. This module
+//! assigns its addresses. Device memory lies there in *blocks*, each of which the server maps once
+//! and unmaps once; small allocations share a block. A block whose memory has been freed may stay
+//! mapped, as *credit*: the next allocation of its size uses it without a message to the server.
+//! Credit counts against the session's limit, so it is bounded, and the server has it given back
+//! when another session needs memory.
 //!
 //! A context has blocks of its own: they end with it.
 
@@ -24,8 +25,8 @@ use rustc_hash::FxHashMap;
 
 /// Allocations begin at multiples of this, as natively.
 const ALIGN: u64 = 512;
-/// Between allocations that the server is told of, so that it can tell one's end from the next
-/// one's beginning.
+/// The gap between allocations that the server is told of, so that it can tell the end of one from
+/// the start of the next.
 const GAP: u64 = 512;
 /// Bytes that are kept of a context at most.
 const MOST_KEPT: u64 = 128 << 20;
@@ -52,7 +53,7 @@ pub(crate) struct Block {
     pub(crate) bytes: u64,
 }
 
-/// What the server is to be told, in this order.
+/// What to tell the server, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A part of a block of this context is allocated.
@@ -270,8 +271,8 @@ impl Arena {
         Taken::Memory(address)
     }
 
-    /// The server has mapped a block that was wanted for an allocation of `bytes`, which lies at
-    /// its beginning.
+    /// The server has mapped a block for an allocation of `bytes`, which begins at the block's
+    /// start.
     pub(crate) fn mapped(
         &self,
         block: Block,
@@ -368,7 +369,7 @@ impl Arena {
         self.shrink(state, ctx, MOST_KEPT, tell);
     }
 
-    /// Gives back the oldest of what is kept of a context until it is at most `most` bytes.
+    /// Gives back the oldest credit of a context until at most `most` bytes are left.
     fn shrink(&self, state: &mut State, ctx: ContextId, most: u64, tell: &mut impl FnMut(Change)) {
         while let Some(owner) = state.contexts.get_mut(&ctx)
             && owner.bytes_kept > most

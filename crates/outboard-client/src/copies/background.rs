@@ -1,7 +1,7 @@
-//! Asynchronous copies through memory that the server's worker shares. Threads of this process go
-//! on with them while the program does ([`crate::link::staged`]); flags in that memory say how far
-//! the device is, so that who has waited for the stream knows, without a word of the worker's, for
-//! which bytes to wait still.
+//! Asynchronous copies through memory that the server's worker shares. Threads of this process
+//! continue them beside the program ([`crate::link::staged`]). Flags in that memory show the
+//! device's progress, so that a thread that has waited for the stream knows without a message from
+//! the worker for which bytes it still has to wait.
 
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ impl Session {
         if !to_device {
             let earlier = self.copies.earlier_downloads(&host, ctx, stream);
             if earlier.elsewhere || !earlier.on_lanes.is_empty() {
-                // What comes on lanes waits for what came before.
+                // On lanes, a copy waits for the copies before it.
                 return Ok(false);
             }
             behind = earlier.staged;

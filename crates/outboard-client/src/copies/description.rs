@@ -14,7 +14,7 @@ use crate::link::bulk::{Direction, Place};
 pub(crate) struct HostCopy {
     pub(crate) direction: Direction,
     pub(crate) device: Region,
-    /// What is copied: one row, or a box.
+    /// The shape of the copy: one row, or a box.
     pub(crate) extent: Extent,
     /// The first byte of the program's memory.
     pub(crate) host: HostPtr,
@@ -64,7 +64,7 @@ impl HostCopy {
         }
     }
 
-    /// Where its bytes are in the program's memory.
+    /// The address of its bytes in the program's memory.
     pub(super) fn place(&self) -> Place {
         let first = self.host.pointer::<u8>();
         match self.device_row() {

@@ -44,8 +44,8 @@ impl LateCopies {
         }
     }
 
-    /// Sends what nobody will ask for any more: the context has ended, and the memory must become
-    /// the program's own again.
+    /// Sends copies that the worker will not request any more: their context has ended, and the
+    /// memory must become the program's own again.
     pub(crate) fn end(&self, ctx: ContextId) {
         let ended: Vec<Late> = self
             .waiting()

@@ -69,8 +69,8 @@ impl Session {
     }
 
     /// Why a copy has failed whose bytes did not come or go: its own failure, or a fault, of which
-    /// the worker has told, or will before the stream's end. Without such word it is what became of
-    /// the bytes.
+    /// the worker has told, or will before the stream's end. Without such an error, it is the
+    /// outcome of the bytes' transfer.
     #[cold]
     fn cause(&self, ctx: ContextId, stream: StreamId, error: CUresult) -> CUresult {
         self.wait(ctx, &msg::StreamSynchronize { stream }).err().unwrap_or(error)
@@ -78,7 +78,7 @@ impl Session {
 
     /// Waits until no copy reads or writes these bytes of page-locked memory.
     pub(crate) fn finish_copies(&self, memory: *const u8, bytes: usize) {
-        // What is posted must be sent for its copies to end.
+        // Posted commands must be sent for their copies to end.
         profile::stalled(|| {
             let _ = self.link().flush();
             self.copies.wait_for_all(&range(memory, bytes as u64));
@@ -92,8 +92,8 @@ impl Session {
         self.graphs().gone(&range(memory, bytes as u64));
     }
 
-    /// Whether bytes of copies may be on their way of which only an answer tells that they are to
-    /// be waited for.
+    /// Whether bytes of copies may be on their way for which only an answer says that a wait must
+    /// include them.
     pub(crate) fn has_copies_to_be_told_of(&self) -> bool {
         self.copies.are_to_be_told_of()
     }

@@ -12,7 +12,7 @@ pub(super) enum Way {
     Inline,
     /// Through memory that the worker shares; this thread copies.
     Staged,
-    /// The same, while this thread goes on. What finds no room there goes on lanes.
+    /// The same, while this thread continues. Copies for which that memory has no room use lanes.
     Background,
     /// On connections of their own.
     Lanes,
@@ -29,8 +29,8 @@ pub(super) struct Facts {
     pub(super) mode: CopyMode,
     /// Whether the worker shares memory with this process.
     pub(super) shares_memory: bool,
-    /// Whether something that nobody may wait for writes the source before the stream comes to the
-    /// copy.
+    /// Whether work that the client must not wait for writes the source before the stream reaches
+    /// the copy.
     pub(super) is_written_before: bool,
 }
 

@@ -54,7 +54,7 @@ impl Session {
                 self.post_to(ctx, stream, &message)?;
                 under_way.push_back(staged);
             }
-            // A transfer that nobody runs copies nothing: an error leaves the program's memory
+            // A transfer that no thread runs copies nothing: an error leaves the program's memory
             // alone.
             let Some(staged) = under_way.pop_front() else { return Ok(()) };
             match direction {

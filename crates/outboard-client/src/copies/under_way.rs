@@ -1,4 +1,4 @@
-//! Large copies under way: what their bytes must wait for, and who must wait for their bytes.
+//! Large copies under way: what their bytes wait for, and which waits include their bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ struct Copy {
     transfer: Arc<Transfer>,
     /// The program may know that it is done.
     queued: Arc<Queued>,
-    /// What remains to be done when its bytes are here, of a copy that is put aside.
+    /// The last step of a postponed copy, once its bytes have arrived.
     aside: Option<Arc<Mutex<Option<Aside>>>>,
     /// Whether the worker has said that the device has done it.
     done: bool,
@@ -145,7 +145,7 @@ impl Copy {
 
     /// Waits until its bytes are where they belong.
     fn finish(&self) {
-        // A cancelled or lost one has ended too; who asks next is told why.
+        // A cancelled or lost one has ended too; the next caller gets the error.
         let came = self.transfer.wait();
         let Some(aside) = &self.aside else { return };
         let mut aside = aside.lock();
@@ -164,7 +164,7 @@ impl Copies {
         self.state.lock()
     }
 
-    /// A copy to `host` goes on in the background, in this order. Its command's number is to be
+    /// A copy to `host` continues in the background, in this order. Its command's number is to be
     /// told.
     pub(crate) fn download(
         &self,
@@ -175,13 +175,13 @@ impl Copies {
     ) -> Arc<Queued> {
         let mut state = self.state();
         if transfer.is_staged() {
-            // Nobody tells of it: who has an answer looks.
+            // No message announces it: a thread with an answer checks.
             self.owed.store(true, Ordering::Release);
         }
         add(&mut state.downloads, Copy::new(host, transfer, aside, order))
     }
 
-    /// A copy from `host` goes on in the background, likewise.
+    /// A copy from `host` continues in the background, likewise.
     pub(crate) fn upload(
         &self,
         host: Range<HostPtr>,

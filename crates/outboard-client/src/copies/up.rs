@@ -24,8 +24,8 @@ struct Piece<'a> {
 }
 
 impl Session {
-    /// Whether something queued before a copy may still write its source, which nobody may wait
-    /// for.
+    /// Whether work queued before a copy may still write its source and the client must not wait
+    /// for that work.
     pub(super) fn source_is_written_before(&self, host: &Range<HostPtr>, mode: CopyMode) -> bool {
         mode == CopyMode::Pinned
             && (self.functions.are_waiting() || self.copies.is_download_under_way(host))
@@ -100,8 +100,8 @@ impl Session {
         self.taken(ctx, copy, last)
     }
 
-    /// Sends the bytes of a transfer now. What is returned is to be waited for when all of the copy
-    /// has been sent.
+    /// Sends the bytes of a transfer now. The caller waits for the result when all of the copy has
+    /// been sent.
     ///
     /// # Safety
     /// As of [`Session::copy_up`].
@@ -144,8 +144,8 @@ impl Session {
         }
     }
 
-    /// Waits until the device has taken the last transfer of a copy, if somebody waits for it.
-    /// Those before it are in the same stream.
+    /// Waits until the device has taken the last transfer of a synchronous copy. Those before it
+    /// are in the same stream.
     fn taken(&self, ctx: ContextId, copy: &HostCopy, last: Option<Sent>) -> Result<()> {
         match last.map(|last| profile::waited(|| last.wait())) {
             None | Some(Ok(())) => Ok(()),

@@ -1,5 +1,5 @@
 //! Functions and memory of the program under the numbers by which the worker may ask for them. A
-//! number is known as long as somebody holds it.
+//! number is valid as long as a graph, an executable or a launch holds it.
 
 use core::ffi::c_void;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::host_box::HostBox;
 
-/// What the worker may ask for.
+/// What the worker may request.
 #[derive(Debug)]
 pub(super) enum Thing {
     /// A function, called by one thread at a time.

@@ -14,7 +14,7 @@ pub(super) struct HostBox {
 }
 
 impl HostBox {
-    /// How many bytes it has, without what lies between its rows.
+    /// How many bytes it has, without the gaps between its rows.
     pub(super) fn bytes(&self) -> u64 {
         let [width, rows, slices] = self.extent;
         width.saturating_mul(rows).saturating_mul(slices)

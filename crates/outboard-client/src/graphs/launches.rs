@@ -2,8 +2,8 @@
 //! functions and memory.
 //!
 //! A launch allows what its nodes need once: each function as often as nodes call it, of each box
-//! as many bytes as copies move. The body of a loop may run any number of times, so what is in one
-//! is bounded by the launch alone. A launch that is over allows nothing.
+//! as many bytes as copies move. The body of a loop may run any number of times; its functions and
+//! memory are allowed until the launch ends. A launch that has ended allows nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -38,7 +38,7 @@ struct All {
 #[derive(Debug)]
 struct UnderWay {
     work: Arc<Work>,
-    /// What it may still ask for: calls or bytes.
+    /// What the worker may still request for it: calls or bytes.
     left: HashMap<u64, (Arc<Given>, u64)>,
 }
 
@@ -129,7 +129,7 @@ impl Launch {
 
 impl Drop for Launch {
     fn drop(&mut self) {
-        // What it held may be the last of its kind: that goes without the lock.
+        // It may have held the last reference: that goes without the lock.
         let _gone = self.of.lock().launches.remove(&self.number);
     }
 }

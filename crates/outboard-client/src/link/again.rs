@@ -12,7 +12,7 @@ use super::connect::{Secured, join};
 use super::connection::{ATTEMPT, Resume};
 use super::{Config, ConnectError};
 
-/// What makes a lane of the session that `welcome` opened.
+/// Connects a further lane of the session that `welcome` opened.
 pub(super) fn dial<T: Transport + 'static>(
     transport: T,
     address: &str,
@@ -63,7 +63,7 @@ pub(super) fn part<P: for<'a> Decode<'a>>(
     welcome.more.get(kind).map_err(|error| malformed(address, error))
 }
 
-/// What takes the session that `welcome` opened up again, if the server lets it.
+/// Resumes the session that `welcome` opened, if the server allows that.
 pub(super) fn resume<T: Transport + 'static>(
     transport: T,
     address: &str,

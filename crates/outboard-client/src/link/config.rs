@@ -1,4 +1,4 @@
-//! What can be set.
+//! Settings of a link.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::security::Security;
 pub struct Config {
     /// How long a thread that waits spins at least before it blocks; with none, it never spins.
     pub spin: Duration,
-    /// How long it spins at most, if waits were seen to end within that. Environment:
+    /// How long a wait spins at most, if earlier waits ended within that time. Environment:
     /// `OUTBOARD_SPIN_US`, in microseconds.
     pub most_spin: Duration,
     /// How long the threads of a lane spin.
@@ -25,13 +25,13 @@ pub struct Config {
     pub copy_threads: usize,
     /// Which way the commands go. Environment: `OUTBOARD_TRANSPORT`, `tcp` or `shm`.
     pub transport: Choice,
-    /// How the client knows its server, and shows who it is.
+    /// How the client recognises its server and authenticates itself.
     pub security: Security,
     /// How long to try to take a session up again whose connection was lost, if the server keeps it
     /// that long; zero: not at all. Environment: `OUTBOARD_RECONNECT`, in seconds.
     pub reconnect: Duration,
-    /// A worker that says nothing for so long while somebody waits has stopped; none if it does not
-    /// say that it lives.
+    /// A worker that sends nothing for this long while a thread waits has stopped; none if it does
+    /// not say that it lives.
     pub silence: Option<Duration>,
     /// Whether to say on standard error what becomes of the connection. Environment:
     /// `OUTBOARD_LOG`, anything.

@@ -19,7 +19,7 @@ use super::{Config, ConnectError};
 /// A session that has been welcomed.
 pub(super) struct Connected {
     pub(super) stream: Arc<dyn Stream>,
-    /// What is shared with the worker, if the session has moved to memory.
+    /// The memory shared with the worker, if the session has moved to it.
     pub(super) memory: Option<Memory>,
     pub(super) welcome: Welcome,
     /// With what further connections are encrypted, if they are.
@@ -48,8 +48,7 @@ pub(super) fn connect(
         })?;
     let deadline = Instant::now() + config.timeout;
     let mut waits = |waiting: &Waiting| {
-        // A program that uses CUDA expects no words from its driver; who wants them sets the
-        // variable.
+        // A CUDA program expects no output from its driver; the variable turns it on.
         if std::env::var_os("OUTBOARD_LOG").is_some() {
             eprintln!(
                 "outboard: place {} in the queue of {address}: {}",
@@ -109,7 +108,7 @@ pub fn open(
         }
         _ => return Err(unexpected(address)),
     };
-    // Who goes on is somebody else, and the connection is encrypted anew.
+    // A worker continues now, and the connection is encrypted anew.
     let below = encrypted.leave(deadline).map_err(|error| broken(address, error))?;
     let fingerprint = Fingerprint(secure.fingerprint);
     let config =
@@ -152,7 +151,7 @@ pub fn join(
     }
 }
 
-/// What the certificates of sessions are for.
+/// The purpose of a session's certificate.
 const SESSION: &str = "outboard";
 
 impl Secured {
@@ -215,7 +214,7 @@ fn encrypt(
 fn broken(address: &str, error: io::Error) -> ConnectError {
     let address = address.to_owned();
     match of_tls(&error) {
-        // What the client itself has found comes with words of its own.
+        // An error that the client itself found has its own sentence.
         Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(found))) => {
             ConnectError::NotTrusted { address, error: found.0.to_string() }
         }

@@ -1,8 +1,8 @@
 //! The connection that carries a link's commands, which may be lost and replaced by another one.
 //!
-//! Whoever meets an error says so with [`Shared::broken`]; the sender thread, which every link has,
-//! then connects anew. Meanwhile callers wait in [`Shared::wait_for_connection`], and what is
-//! posted waits in the queue.
+//! A thread that meets an error calls [`Shared::broken`]; the sender thread then connects anew.
+//! Meanwhile callers wait in [`Shared::wait_for_connection`], and posted commands wait in the
+//! queue.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -22,7 +22,7 @@ use super::shared::{Shared, lock};
 pub(super) type Again =
     Box<dyn Fn(Point, Duration) -> Result<(Arc<dyn Stream>, Point), ConnectError> + Send + Sync>;
 
-/// How a link goes on after its connection was lost.
+/// How a link connects again after its connection was lost.
 pub(super) struct Resume {
     pub(super) again: Again,
     /// For how long it tries.
@@ -106,7 +106,8 @@ impl Connection {
         self.changed.notify_all();
     }
 
-    /// In a forked child: lets go of the connection without touching the parent's. Takes no locks.
+    /// In a forked child: closes the child's descriptor of the connection and leaves the parent's
+    /// alone. Takes no locks.
     pub(super) fn abandon(&self) {
         match &self.only {
             // The child has no one to tell of an error.
@@ -120,7 +121,7 @@ impl Shared {
     /// The connection of that epoch has failed. If it can be replaced it will be; otherwise this is
     /// the end.
     pub(super) fn broken(&self, epoch: u64, error: &io::Error) {
-        // What breaks the rules once would do so again.
+        // A violation of the protocol would happen again on a new connection.
         if !self.connection.is_resumable() || error.kind() == io::ErrorKind::InvalidData {
             return self.lose_to(error);
         }
@@ -137,7 +138,7 @@ impl Shared {
             now.broken = Some(Broken { since: Instant::now(), reason });
             Arc::clone(&now.current.stream)
         };
-        // Whoever is blocked on it returns.
+        // Threads that are blocked on it return.
         let _ = stream.shutdown();
         self.waker.wake();
     }
@@ -196,7 +197,7 @@ impl Shared {
     /// Nothing is read from a broken connection any more; how many frames have been received.
     fn stop_reading(&self) -> u64 {
         let mut reading = lock(&self.read);
-        // What came before the end counts; the session may have been ended in so many words.
+        // What came before the end counts; the worker may have said why it ended the session.
         while reading.up && matches!(self.read_some(&mut reading), Ok(true)) {}
         reading.up = false;
         reading.incoming.resume();

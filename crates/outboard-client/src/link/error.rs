@@ -90,7 +90,7 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
-    /// A token would be told to whoever listens there.
+    /// The token would be sent to any process that listens there.
     #[error(
         "the token would go in the clear to whoever listens at {address}: set OUTBOARD_TLS_FINGERPRINT to what `outboard token fingerprint` prints on \
          the server's machine, or OUTBOARD_TLS_CA; or, where only the server can listen, OUTBOARD_TLS=off"
@@ -99,8 +99,7 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
-    /// Whoever answered is not the server that is meant, or what the client has shown was refused
-    /// by the rules of TLS.
+    /// The peer is not the intended server, or TLS refused the client's certificate.
     #[error("{address}: the connection cannot be trusted: {error}")]
     NotTrusted {
         /// The address.

@@ -1,9 +1,9 @@
-//! Letting go of connections: in a forked child, and when the process ends.
+//! Closing connections in a forked child and at the end of the process.
 //!
 //! A child inherits its parent's descriptors. As long as it lives, the worker would not see the
 //! parent's end: a program killed with forked children around would keep its memory on the device.
-//! So each child puts something harmless in the place of every connection, before it runs any code
-//! of its own.
+//! Before it runs code of its own, each child therefore replaces every connection's descriptor by
+//! one that does nothing.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};

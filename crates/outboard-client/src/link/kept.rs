@@ -1,5 +1,4 @@
-//! What has been said and may have to be said again: how far both sides have come, and the end of
-//! it.
+//! Sent commands that may have to be sent again, and how far both sides have acknowledged.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
@@ -13,22 +12,23 @@ use outboard_transport::Interest;
 use super::shared::{Queue, Shared, lock, try_lock};
 use super::write::READER_CHECK;
 
-/// The worker is told what has been received after so many frames or bytes, with commands that go
-/// anyway.
+/// The client acknowledges received frames after so many frames or bytes, together with commands
+/// that it sends anyway.
 const TELL_FRAMES: u64 = 32;
 const TELL_BYTES: u64 = 64 << 10;
 /// And at once after so many bytes.
 const TELL_AT_ONCE: u64 = 1 << 20;
-/// With more bytes than this written and not taken over, whoever writes looks whether the worker
-/// has said more.
+/// If more bytes than this are written and not acknowledged, the writing thread reads the worker's
+/// acknowledgements.
 pub(super) const LOOK_RETAINED: usize = 256 << 10;
 /// With more than this, it waits.
 const MOST_RETAINED: usize = 32 << 20;
-/// How long a process that ends may try to say so.
+/// How long an ending process may take to send its goodbye.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 impl Shared {
-    /// Forgets what the worker has taken over, and says what has been received if that is due.
+    /// Drops the commands that the worker has acknowledged, and acknowledges received frames if
+    /// that is due.
     pub(super) fn take_over(&self, queue: &mut Queue) -> Result<(), ProtocolError> {
         queue.outgoing.acknowledged(self.taken.load(Ordering::Relaxed))?;
         let received =
@@ -42,8 +42,8 @@ impl Shared {
         Ok(())
     }
 
-    /// So much is written and not taken over: looks whether more has been taken, and waits if it is
-    /// too much.
+    /// Called with the number of bytes that are written and not acknowledged: reads
+    /// acknowledgements, and waits if there are too many bytes.
     pub(super) fn wait_for_taken(&self, retained: usize) {
         self.read_unasked();
         if retained <= MOST_RETAINED {

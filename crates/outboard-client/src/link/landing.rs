@@ -1,9 +1,9 @@
-//! Bytes that a command returns, read to where they belong: not into the link's buffer, from there
-//! into the answer, and from there to the program.
+//! Reads the bytes that a command returns straight into the program's memory, not through the
+//! link's buffer and the answer.
 //!
-//! Only the thread that waits for an answer reads it so, while it reads for all. So nobody else
-//! ever writes the program's memory, and nobody does when the call has returned. A thread that
-//! stops reading in the middle of an answer puts what has come into the buffer.
+//! Only the thread that waits for the answer reads it so, while it reads for all. No other thread
+//! ever writes the program's memory, and none does after the call has returned. A thread that stops
+//! reading in the middle of an answer copies the received bytes into the buffer.
 
 use std::io;
 

@@ -90,8 +90,8 @@ impl Answers {
     }
 
     /// Answers request `number` with a CUresult and at most
-    /// [`MAX_ANSWER`](outboard_wire::request::MAX_ANSWER) bytes. The connection may be gone, in
-    /// which case nobody waits for it.
+    /// [`MAX_ANSWER`](outboard_wire::request::MAX_ANSWER) bytes. If the connection is lost, no
+    /// thread waits for the answer.
     pub fn answer(&self, number: u64, status: u32, body: &[u8]) {
         if let Err(error) = bulk::answer(&self.shared, number, status, body) {
             self.shared.lose_to(&error);

@@ -7,13 +7,13 @@
 //!   leaves, another takes over.
 //! - [`Link::expect`] has a thread of ours read as well, for as long as the worker may ask
 //!   something of the program.
-//! - If the connection fails, the sender thread makes another one, and the session goes on where it
+//! - If the connection fails, the sender thread makes another one, and the session resumes where it
 //!   stopped; see `connection.rs`. If none can be had, every waiting and every later call and post
 //!   returns [`LinkError::Lost`].
 //!
-//! The threads here live in someone else's process: they raise no signal, are joined by nobody, and
-//! hold no lock while they block, except the one that says who reads, or who writes. A forked child
-//! has none of them and must not use the link; the connection is taken from it as it starts.
+//! The threads here live in the program's process: they raise no signal, are never joined, and hold
+//! no lock while they block, except the one for reading or the one for writing. A forked child has
+//! none of them and must not use the link; the connection is taken from it as it starts.
 
 mod again;
 pub mod bulk;
@@ -364,8 +364,8 @@ impl Link {
         })
     }
 
-    /// Makes sure that what the worker asks is heard while the result lives, even if no thread
-    /// waits for an answer.
+    /// While the result lives, the worker's requests are read even if no thread waits for an
+    /// answer.
     pub fn expect(&self) -> Result<Expectation, LinkError> {
         listen::expect(&self.shared)
     }
@@ -449,7 +449,7 @@ fn counted(encode: impl FnOnce(&mut Writer)) -> impl FnOnce(&mut Writer) {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // In a forked child the connection is the parent's, and the locks may be held for ever.
+        // In a forked child the connection belongs to the parent, and locks may never be released.
         if std::process::id() == self.process {
             fork::unregister(&self.shared);
             self.shared.goodbye();

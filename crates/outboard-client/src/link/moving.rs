@@ -1,8 +1,8 @@
-//! From the connection that reaches a server to shared memory, where that can be had.
+//! Moves a session from the connection that reached the server to shared memory, if possible.
 //!
-//! A server tells in its welcome which machine it is on and where its Unix socket is. A client that
-//! finds the machine to be its own, and may connect to the socket, takes its session there; if
-//! anything is in the way, it stays where it is.
+//! The welcome says on which machine the server runs and where its Unix socket is. A client on the
+//! same machine that may connect to the socket moves its session there; otherwise the session stays
+//! where it is.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -123,7 +123,8 @@ fn reach(
 ) -> io::Result<OwnedFd> {
     let stream = Unix.connect(&local.path, config.timeout)?;
     let socket = socket(&*stream).ok_or(io::ErrorKind::NotConnected)??;
-    // The path is the server's. Where this process sees other files, somebody else may sit there.
+    // The path is the server's. If this process sees other files than the server, another process
+    // may listen there.
     if unix::user(&socket).is_none_or(|user| user != local.user) {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,

@@ -1,8 +1,8 @@
 //! Waiting for replies: one thread reads for all.
 //!
-//! Whoever holds the lock on the incoming half is the leader. The rule that keeps everyone going:
-//! *who gives the lock back wakes one thread that still waits.* That thread takes over, or finds
-//! that another has, which then owes the same to the rest.
+//! The thread that holds the lock on the incoming half is the leader. One rule keeps all threads
+//! going: *a thread that releases the lock wakes one thread that still waits.* The woken thread
+//! becomes the leader, or finds another one, which then follows the same rule.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,9 +20,9 @@ use super::landing::Landing;
 use super::shared::{Reading, Shared, lock, try_lock};
 use super::{LinkError, Reply};
 
-/// So many bytes of a frame that is not complete are a sign of life. What a worker says to be
-/// believed to live is far less within the time of silence: it must not keep up the wait for a
-/// frame that never ends.
+/// So many bytes of a frame that is not complete are a sign of life. The heartbeats of a worker are
+/// far fewer bytes within the time of silence: they must not prolong the wait for a frame that
+/// never ends.
 const PART: usize = 1 << 10;
 
 fn invalid(error: ProtocolError) -> io::Error {
@@ -42,7 +42,7 @@ struct State {
     reply: Option<Result<Reply, LinkError>>,
     /// The thread should try to become the leader.
     nudged: bool,
-    /// The thread sleeps: to notify one that does not is a system call for nothing.
+    /// The thread sleeps: to notify a thread that does not sleep would be a useless system call.
     asleep: bool,
 }
 
@@ -130,7 +130,7 @@ impl Shared {
                 return false;
             }
         }
-        // Whoever else reads has more to wait for than this.
+        // Any other reader also waits for something else.
         let Some(mut reading) = try_lock(&self.read) else { return false };
         let epoch = reading.current.epoch;
         let read = loop {
@@ -276,8 +276,8 @@ impl Shared {
         Ok(Some(true))
     }
 
-    /// Reads what is there, if no other thread does: when nobody waits for a reply, notices are
-    /// read this way.
+    /// Reads the bytes that have arrived, unless another thread reads: notices are read this way
+    /// while no thread waits for a reply.
     pub(super) fn read_unasked(&self) {
         let Some(mut reading) = try_lock(&self.read) else { return };
         let epoch = reading.current.epoch;
@@ -319,7 +319,7 @@ impl Shared {
         self.broken(epoch, &error);
     }
 
-    /// To be called by whoever has given the lock on the incoming half back.
+    /// Call it after releasing the lock on the incoming half.
     pub(super) fn pass_leadership(&self) {
         let calls = lock(&self.calls);
         if let Some(slot) = calls.pending.any() {

@@ -59,7 +59,7 @@ impl fmt::Debug for Security {
     }
 }
 
-/// What is wrong with the client's own settings.
+/// A mistake in the client's own settings.
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
     /// A file cannot be used.
@@ -81,7 +81,7 @@ pub enum SecurityError {
     /// The fingerprint is none.
     #[error("OUTBOARD_TLS_FINGERPRINT: {0}")]
     Fingerprint(SetupError),
-    /// What was read does not work.
+    /// A file was read but is not usable.
     #[error(
         "the certificates of OUTBOARD_TLS_CA, OUTBOARD_TLS_CERT and OUTBOARD_TLS_KEY cannot be used: {0}"
     )]
@@ -111,7 +111,7 @@ impl Security {
         }
     }
 
-    /// What encrypts the connection that has just been made, if it is to be encrypted.
+    /// The TLS settings for a new connection, if it is to be encrypted.
     pub(super) fn encryption(
         &self,
         stream: &dyn Stream,

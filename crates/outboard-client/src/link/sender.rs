@@ -2,10 +2,9 @@
 //!
 //! It looks at the queue about every microsecond and decides by what it sees: a batch leaves when
 //! it is full, when the queue has stopped growing, or when the oldest command in it has waited for
-//! more than a small share of the time that the burst has lasted so far. So the first commands of a
-//! burst leave at once, a long burst leaves in large batches, and no command is held back for
-//! longer than that share would cost the whole burst. With nothing to do, it sleeps, and costs
-//! nothing.
+//! more than a small share of the time that the burst has lasted so far. The first commands of a
+//! burst therefore leave at once, a long burst leaves in large batches, and no command is delayed
+//! by more than that share of its burst. Without commands the thread sleeps.
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ const FULL: usize = 16 << 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(1);
 /// Least time between two batches, unless they are full: the worker takes as long for one launch,
-/// and each batch that leaves gets in the way of who posts the next commands.
+/// and each written batch delays the thread that posts the next commands.
 pub(super) const GAP: Duration = Duration::from_micros(3);
 /// The share of a burst's age for which a command may be held back.
 const SHARE: u32 = 32;
@@ -68,7 +67,7 @@ fn run(shared: &Shared) {
     }
 }
 
-/// What the sender has seen of a run of posted commands.
+/// The sender's observations of a burst of posted commands.
 struct Burst {
     start: Instant,
     /// When the sender first saw the oldest command of this batch.
@@ -98,8 +97,8 @@ impl Burst {
         is_due && self.sent.is_none_or(|sent| now.duration_since(sent) >= GAP)
     }
 
-    /// When to look again: each look takes the queue's size from the processor of who posts, so not
-    /// before anything can come of it.
+    /// When to look again: each look takes the cache line with the queue's size from the posting
+    /// thread's processor, so the sender looks only when it could act.
     fn next_look(&self, now: Instant) -> Instant {
         let soon = now + LOOK;
         self.sent.map_or(soon, |sent| soon.max(sent + GAP))

@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) sent_at: AtomicU64,
     pub(super) start: Instant,
     pub(super) config: Config,
-    /// For how long those who wait for replies spin.
+    /// For how long threads that wait for replies spin.
     pub(super) patience: Patience,
     pub(super) notices: NoticeHandler,
     pub(super) queue: Mutex<Queue>,
@@ -50,10 +50,10 @@ pub(super) struct Shared {
     /// Bytes in the queue as of the last post, for the sender's looks: what a caller appends, it
     /// writes itself. Changed only under the queue's lock.
     pub(super) pending: Apart<AtomicUsize>,
-    /// The sender sleeps, or is about to. Set by it before it looks at the queue a last time under
-    /// the lock, so that whoever appends after that look sees it.
+    /// The sender sleeps, or is about to. The sender sets it before its last look at the queue
+    /// under the lock, so that a thread that appends after that look sees it.
     pub(super) asleep: AtomicBool,
-    /// What the sender does before it sleeps.
+    /// The sender calls it before it sleeps.
     pub(super) when_idle: OnceLock<WhenIdle>,
     pub(super) waker: Waker,
     /// The process is ending, or the link is.
@@ -63,7 +63,7 @@ pub(super) struct Shared {
     pub(super) memory: Option<Memory>,
     pub(super) listening: Listening,
     pub(super) counters: Counters,
-    /// Since when nothing has come though somebody waited for it: milliseconds since the start; 0
+    /// Since when a thread has waited without receiving anything: milliseconds since the start; 0
     /// if something has come.
     silent: AtomicU64,
 }
@@ -79,7 +79,7 @@ pub(super) struct Queue {
     pub(super) outgoing: Outgoing,
     /// Number of the last command written whole.
     pub(super) written: u64,
-    /// What the worker was last told to have been received: frames, and bytes.
+    /// The last acknowledgement sent to the worker: frames, and bytes.
     pub(super) told: (u64, u64),
 }
 
@@ -132,8 +132,8 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks for the lock for some microseconds before it sleeps for it. Who gives back a lock that
-/// somebody sleeps for makes a system call, and that may be a thread that posts.
+/// Looks for the lock for some microseconds before it sleeps for it. Releasing a lock for which a
+/// thread sleeps is a system call, and the releasing thread may be one that posts.
 pub(super) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     const LOOKS: u32 = 200;
     for _ in 0..LOOKS {
@@ -145,7 +145,7 @@ pub(super) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     lock(mutex)
 }
 
-/// Locks if nobody else has the lock.
+/// Locks unless another thread holds the lock.
 pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -163,7 +163,7 @@ impl Shared {
         memory: Option<Memory>,
         resume: Option<Resume>,
     ) -> io::Result<Shared> {
-        // Who never spins does not learn to.
+        // A thread that never spins does not adjust the time to spin.
         let most = if config.spin.is_zero() { Duration::ZERO } else { config.most_spin };
         let (retain, capabilities) = (resume.is_some(), stream.capabilities());
         let (quick, lands) = (capabilities.quick, capabilities.descriptor && !capabilities.quick);
@@ -330,7 +330,7 @@ impl Shared {
         )
     }
 
-    /// Ends the connection, for the first reason given, and tells everyone who waits.
+    /// Ends the connection, for the first reason given, and wakes all waiting threads.
     pub(super) fn lose(&self, reason: &str) {
         if self.lost.set(reason.into()).is_err() {
             return;
@@ -353,7 +353,8 @@ impl Shared {
         self.waker.wake();
     }
 
-    /// In a forked child: lets go of the connections without touching the parent's. Takes no locks.
+    /// In a forked child: closes the child's descriptors of the connections and leaves the parent's
+    /// alone. Takes no locks.
     pub(super) fn abandon(&self) {
         self.connection.abandon();
         self.bulk.abandon();

@@ -1,4 +1,4 @@
-//! How what is queued is written: by whichever thread has the right to, and never more than one.
+//! Writing queued commands: one thread at a time has the right to write.
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
@@ -53,7 +53,7 @@ impl Shared {
             outboard_front::profile::stalled(|| {
                 let current = self.connection.current();
                 self.write_up_to(last)?;
-                // What is posted meanwhile is bounded too.
+                // The queue of commands posted meanwhile is bounded, too.
                 self.wait_for_connection(current.epoch);
                 Ok::<(), LinkError>(())
             })?;
@@ -157,8 +157,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The worker may be unable to read because we don't: so whoever waits to write also reads,
-    /// unless someone does.
+    /// The worker may be unable to read because we don't: so a thread that waits to write also
+    /// reads, unless another thread reads.
     fn wait_to_write(&self, stream: &dyn Stream) -> io::Result<()> {
         let ready = match try_lock(&self.read) {
             Some(mut reading) => {

@@ -1,11 +1,11 @@
-//! What comes along with the answer to a wait, as the device has it then: pages that the program is
-//! likely to touch when it has waited, and edges, whose touches nobody would notice.
+//! Memory that the answer to a wait brings, as the device has it then: pages that the program is
+//! likely to touch after the wait, and edges, whose touches the pager cannot notice.
 //!
-//! Of regions that the device leaves alone nothing comes but whether it still has done so.
+//! Of a region that the device does not write to, the answer says only whether that is still so.
 //!
-//! Both are of use only if nothing has changed between the question and the answer: no page of
-//! their region was opened or sent meanwhile, and no other wait has ended, since the program may
-//! then know of work that the bytes are older than.
+//! Both are valid only if nothing has changed between the wait and its answer: no page of their
+//! region was opened or sent, and no other wait has ended, after which the program may know of work
+//! that is newer than the bytes.
 
 use std::time::Instant;
 
@@ -33,7 +33,7 @@ pub(crate) struct Wait {
     known: Vec<(UnifiedPtr, u32, u64)>,
 }
 
-/// What has come with the answer to a wait.
+/// The memory that the answer to a wait has brought.
 #[derive(Debug, Default)]
 pub(crate) struct Brought<'a> {
     /// The bytes of its places, one after the other.
@@ -175,7 +175,7 @@ impl Inner {
             }
             came = true;
             if busy {
-                // Work that goes on may write to it at any time.
+                // Work that still runs may write to it at any time.
                 region.due.get_or_insert_with(|| Instant::now() + GLIMPSE);
             }
         }

@@ -1,4 +1,4 @@
-//! What the program has changed in memory that the device may write to, too.
+//! Finds the words that the program has changed in memory that the device may also write to.
 
 /// Bytes of a word that two sides do not share.
 const WORD: usize = 4;

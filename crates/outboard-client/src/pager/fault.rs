@@ -1,10 +1,10 @@
-//! The signal handler: who touches a protected page waits here until the pager's thread has opened
-//! it.
+//! The signal handler: a thread that touches a protected page waits here until the pager's thread
+//! has opened the page.
 //!
-//! The thread that is interrupted may hold any lock of the program, the allocator's for one. So the
-//! handler takes no lock and allocates nothing: it leaves a note that lies on its own stack, and
-//! sleeps until the thread of the memory's pager has seen to it. Faults that are not the pager's go
-//! to the handler that was there before.
+//! The interrupted thread may hold any lock of the program, such as the allocator's. The handler
+//! therefore takes no lock and allocates nothing: it links a note on its own stack into a list, and
+//! sleeps until the pager's thread has handled the note. Other faults go to the handler that was
+//! installed before.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -23,7 +23,7 @@ static RANGES: Table<Service> = Table::new();
 /// What answers the faults of one pager: its thread, and the way to it. A process has a pager for
 /// each of its servers, and none waits for another's.
 pub(super) struct Service {
-    /// The notes that nobody has taken, latest first.
+    /// The notes that no pager has taken yet, latest first.
     notes: AtomicPtr<Note>,
     /// Changes with every note.
     bell: AtomicU32,
@@ -188,9 +188,9 @@ fn answer(mut note: *mut Note, open: &impl Fn(UnifiedPtr, bool)) {
     }
 }
 
-/// Sees to it that faults come to our handler: before the first page is protected, and again later,
-/// since a program may have put another handler in its place, which is then the one that gets what
-/// is not ours.
+/// Installs our handler for faults: before the first page is protected, and again later, since a
+/// program may have put another handler in its place, which is then the one that gets what is not
+/// ours.
 pub(super) fn arm() -> io::Result<()> {
     let mut now = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: nothing is set; on success the action has been written.
@@ -288,8 +288,8 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void
                 }
             }
         }
-        // Ignoring it would repeat it for ever: the system ends the program in both cases, once the
-        // access is repeated. SAFETY: the default action is a valid one.
+        // If it were ignored, the fault would repeat without end: the system ends the program in
+        // both cases, once the access is repeated. SAFETY: the default action is a valid one.
         _ => unsafe {
             libc::signal(signal, libc::SIG_DFL);
         },
@@ -321,7 +321,7 @@ fn passed_on(context: usize) -> (Option<&'static (AtomicUsize, AtomicUsize)>, us
 extern "C" fn in_the_child() {
     FORKED.store(true, Ordering::Relaxed);
     RANGES.each(|start, end| {
-        // Ranges that are not inherited cannot be opened, and need not.
+        // Ranges that the child did not inherit cannot be opened and need not be.
         let _ = super::pages::protect(
             start.host(),
             end.since(start) as usize,

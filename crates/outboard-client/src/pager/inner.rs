@@ -11,17 +11,18 @@ use super::region::{Moved, Region};
 use super::store::{Kind, Store};
 use super::{Done, StreamName};
 
-/// Stands for the streams of a context that are no more, and that no event tells of either.
+/// Represents a context's destroyed streams whose end no event shows.
 const ENDED: StreamId = StreamId(u64::MAX);
 
 pub(super) struct Inner {
-    /// What answers faults, once it has been started.
+    /// The thread that answers faults, once it has been started.
     pub(super) service: Option<&'static Service>,
     pub(super) regions: BTreeMap<UnifiedPtr, Region>,
     pub(super) edges: Vec<Edge>,
-    /// Streams with work that nobody has waited for yet, and the number of the latest.
+    /// Streams with work that no wait has covered yet, and the number of the latest work.
     pub(super) outstanding: BTreeMap<StreamName, u64>,
-    /// Of these, the ones that are no more, though an event can still tell when their work is done.
+    /// Those of them that have been destroyed, though an event can still show the end of their
+    /// work.
     ended: BTreeSet<StreamName>,
     pub(super) work: u64,
     /// Waits that bring pages along, or compare.
@@ -34,7 +35,7 @@ pub(super) struct Inner {
     /// for.
     pub(super) sent: BTreeMap<ContextId, u64>,
     pub(super) joined: BTreeMap<(StreamName, ContextId), u64>,
-    /// What is to be brought once a stream's work is done.
+    /// The memory to fetch once a stream's work is done.
     pub(super) wanted: Vec<(StreamName, Range<UnifiedPtr>)>,
     pub(super) moved: Moved,
 }
@@ -130,7 +131,8 @@ impl Inner {
     }
 
     pub(super) fn invalidate(&mut self, store: &dyn Store) {
-        // What comes along with the answer to another wait may be older than what this one was for.
+        // The bytes that come with another wait's answer may be older than the work that this wait
+        // covered.
         self.regions.values_mut().for_each(|region| region.coming = None);
         self.regions
             .values_mut()
@@ -164,15 +166,14 @@ impl Inner {
         self.ended.retain(|stream| self.outstanding.contains_key(stream));
     }
 
-    /// An event tells of what its stream has to do by now.
+    /// An event now covers the work that its stream has so far.
     pub(super) fn record(&mut self, event: ObjectId, stream: StreamName) {
         let latest = self.outstanding.get(&stream).copied().unwrap_or(0);
         let before = self.events.insert(event, (stream, latest));
         self.told_no_more(before);
     }
 
-    /// A stream or an event is gone. What the stream had to do still counts, until somebody has
-    /// waited for it.
+    /// A stream or an event is gone. The stream's work still counts until a wait covers it.
     pub(super) fn forget(&mut self, name: ObjectId) {
         let before = self.events.remove(&name);
         self.told_no_more(before);
@@ -205,7 +206,7 @@ impl Inner {
         self.wanted.clear();
     }
 
-    /// An event tells of something else, or is gone.
+    /// An event is recorded anew or destroyed.
     fn told_no_more(&mut self, before: Option<(StreamName, u64)>) {
         if let Some((stream, _)) = before
             && self.ended.contains(&stream)
@@ -214,8 +215,8 @@ impl Inner {
         }
     }
 
-    /// Counts the work of a stream that is no more with that of others, unless an event tells when
-    /// it is done.
+    /// Counts the work of a destroyed stream with that of the others, unless an event shows its
+    /// end.
     fn put_together(&mut self, stream: StreamName) {
         let Some(latest) = self.outstanding.get(&stream).copied() else { return };
         if self.events.values().any(|told| *told == (stream, latest)) {
@@ -251,7 +252,7 @@ mod tests {
             let stream = (CTX, StreamId(name));
             queue(&mut inner, stream);
             inner.wanted.push((stream, UnifiedPtr(0)..UnifiedPtr(1)));
-            // The event of the round before tells of another stream now.
+            // The event of the previous round now covers another stream.
             inner.record(ObjectId(1), stream);
             inner.record(ObjectId(2), MAIN);
             inner.forget(ObjectId(name));
@@ -280,7 +281,7 @@ mod tests {
         inner.forget(ObjectId(MAIN.1.0));
         inner.finish(Done::Event(ObjectId(1)), inner.work);
         assert!(inner.outstanding.is_empty() && inner.ended.is_empty());
-        // What was queued behind it, it does not tell of.
+        // It does not cover work queued after it.
         queue(&mut inner, (CTX, StreamId(8)));
         inner.record(ObjectId(1), (CTX, StreamId(8)));
         queue(&mut inner, (CTX, StreamId(8)));

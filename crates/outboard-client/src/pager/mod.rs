@@ -1,14 +1,14 @@
 //! Memory that the program and the device both use, though they are on different machines.
 //!
-//! Such memory has the same addresses on both sides. On this one its pages are protected, so that
-//! what the program touches is noticed: what it has written goes to the device before the next work
-//! is queued, and what the device may have written comes when the program touches it, after it has
-//! waited for that work. Nothing else moves. See decision 9 for the reasons.
+//! Such memory has the same addresses on both sides. In this process its pages are protected, so
+//! that the pager notices what the program touches: it sends pages that the program has written
+//! before the next work is queued, and fetches pages that the device may have written when the
+//! program touches them after a wait for that work. Nothing else moves. Decision 9 has the reasons.
 //!
-//! Threads of the program come here with what they queue and wait for ([`Pager::before_work`],
-//! [`Pager::after_wait`]); their touches are seen to by a thread of the pager. One lock orders them
-//! all. Who holds it reads and writes tracked memory by the library's own view only, which is never
-//! protected.
+//! Threads of the program call the pager when they queue work and after waits
+//! ([`Pager::before_work`], [`Pager::after_wait`]); a thread of the pager handles their touches.
+//! One lock orders them all. A thread that holds it accesses tracked memory only through the
+//! library's own view, which is never protected.
 
 mod along;
 mod difference;
@@ -49,7 +49,8 @@ pub(crate) use work::Done;
 pub(crate) type StreamName = (ContextId, StreamId);
 
 /// While the device works, mapped memory that the program has touched is left open for this long:
-/// then what was written is sent, and the next touch brings what the device has written meanwhile.
+/// then the written pages are sent, and the next touch fetches what the device has written
+/// meanwhile.
 const GLIMPSE: Duration = Duration::from_millis(1);
 /// Or for so many times as long as it took to open it: a batch that the program is writing would
 /// else be brought anew many times.
@@ -102,7 +103,7 @@ impl Pager {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Whether there is work that nobody has waited for yet.
+    /// Whether there is work that no wait has covered yet.
     pub(crate) fn is_busy(&self) -> bool {
         !self.lock().outstanding.is_empty()
     }

@@ -17,7 +17,7 @@ use rustix::mm::{
 /// processor family that this crate serves so far.
 pub(crate) const PAGE: u64 = 4096;
 
-/// What the program may do with a page.
+/// Which accesses the program may make to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Nothing: every touch is noticed.

@@ -1,4 +1,4 @@
-//! What the pager needs of the device.
+//! The operations on device memory that the pager uses.
 
 use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
@@ -56,7 +56,7 @@ pub(crate) trait Store: Send + Sync {
     /// and each word whole.
     fn patch(&self, home: Home, address: UnifiedPtr, mask: &[u8], data: &[u8]) -> Result<()>;
 
-    /// Waits until what was pushed to managed memory of `home`'s context is there.
+    /// Waits until all bytes pushed to managed memory of `home`'s context have arrived.
     fn settle(&self, home: ContextId) -> Result<()>;
 
     /// Work that is queued in the stream from now on comes behind what was pushed to managed memory

@@ -1,4 +1,4 @@
-//! Which memory is tracked.
+//! Starts and ends the tracking of memory.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

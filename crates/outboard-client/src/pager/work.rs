@@ -1,4 +1,4 @@
-//! What the program queues and waits for, and what of its memory moves then.
+//! The hooks around queued work and waits, which move the program's memory.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::inner::Inner;
 use super::store::Kind;
 use super::{Brought, Pager, StreamName, Wait, fault};
 
-/// What a program has waited for.
+/// What a wait covered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Done {
     /// All work of a context.
@@ -20,8 +20,8 @@ pub(crate) enum Done {
 }
 
 impl Pager {
-    /// Work that may use any tracked memory is about to be queued in a stream: it will see what the
-    /// program has written so far.
+    /// Work that may use any tracked memory is about to be queued in a stream: the work sees what
+    /// the program has written so far.
     pub(crate) fn before_work(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
         let store = self.store()?;
         let mut inner = self.lock();
@@ -29,7 +29,7 @@ impl Pager {
         inner.join(store, ctx, stream)
     }
 
-    /// That work is queued. Who waits for it in another thread does so after this.
+    /// The work is queued. Another thread can wait for it only after this call.
     pub(crate) fn after_work(&self, ctx: ContextId, stream: StreamId) {
         let mut inner = self.lock();
         inner.work += 1;
@@ -37,8 +37,8 @@ impl Pager {
         inner.outstanding.insert((ctx, stream), number);
     }
 
-    /// The program is about to wait: kernels that wait for what it has written to mapped memory
-    /// must see it. Pages can come with the answer if it `brings`.
+    /// The program is about to wait: kernels that poll mapped memory must see what the program has
+    /// written there. Pages can come with the answer if it `brings`.
     pub(crate) fn before_wait(&self, brings: bool) -> Wait {
         let Ok(store) = self.store() else { return Wait::default() };
         let mut inner = self.lock();

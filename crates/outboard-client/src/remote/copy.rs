@@ -42,7 +42,7 @@ impl Remote {
     }
 }
 
-/// Who allocates so much, in bytes, may be about to copy something large to it.
+/// A program that allocates this many bytes may be about to copy as much to it.
 const LARGE: u64 = 1 << 20;
 
 impl Remote {

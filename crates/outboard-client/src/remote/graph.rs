@@ -11,7 +11,7 @@ use outboard_wire::messages as msg;
 
 use super::Remote;
 
-/// A function that only stands in a stream until the stream comes to it.
+/// A host callback that does nothing: it only marks a point of its stream.
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 /// From the first to behind the last byte of a box.

@@ -42,7 +42,7 @@ impl Part<'_> {
     }
 }
 
-/// What is sent of an image: of a fat binary, what its device may be given.
+/// The parts of an image that are sent: of a fat binary, what its device may be given.
 fn parts<'a>(image: &Image<'a>) -> Vec<Part<'a>> {
     if let [whole] = image.parts
         // Options may ask for another program than the driver would choose by itself.
@@ -71,7 +71,7 @@ impl Remote {
             return self.load_sent(ctx, id, &image, &parts, log);
         }
         let names: Vec<ImageName> = parts.iter().map(Part::name).collect();
-        // What is sent belongs to the question that follows it.
+        // The pieces belong to the command that follows them.
         let _one_at_a_time = session.upload();
         for attempt in 0..ATTEMPTS {
             let message = msg::ModuleLoadNamed {

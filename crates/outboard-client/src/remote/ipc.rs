@@ -9,8 +9,8 @@ use super::{NO_CONTEXT, Remote};
 use crate::tokens::{Kind, Number, decode, encode};
 
 impl Remote {
-    /// A descriptor for what the server calls `number`. Those that nobody holds any more are told
-    /// of at this occasion.
+    /// A descriptor for what the server calls `number`. This call also reports descriptors whose
+    /// last copy has been closed.
     fn give(&self, kind: Kind, number: Number) -> Result<OwnedFd> {
         self.unshare_closed();
         self.descriptors.give(kind, number).inspect_err(|_| {
@@ -18,7 +18,8 @@ impl Remote {
         })
     }
 
-    /// Tells the server which descriptors nobody holds any more: what they named is kept for them.
+    /// Tells the server which descriptors' last copies have been closed: it keeps shared objects
+    /// for them.
     pub(super) fn unshare_closed(&self) {
         for token in self.descriptors.closed() {
             let _ = self.post(NO_CONTEXT, &msg::Unshare { token });

@@ -1,4 +1,4 @@
-//! Launches, and what a device has room for.
+//! Launches, and queries of occupancy.
 
 use outboard_front::backend::{ContextId, Launch, Result, StreamId};
 use outboard_wire::messages as msg;

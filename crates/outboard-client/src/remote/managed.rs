@@ -178,7 +178,7 @@ impl Remote {
             self.pager.want(ctx, stream, address.range(bytes));
             return Ok(());
         }
-        // What the program has written is on its way from now on, not from the next launch on.
+        // Pages that the program has written are sent now rather than before the next launch.
         self.pager.before_work(ctx, stream)
     }
 }

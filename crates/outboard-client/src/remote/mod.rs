@@ -47,7 +47,7 @@ use seen::Seen;
 /// The devices of one of a process's servers.
 pub struct Remote {
     server: ServerId,
-    /// Who is told of faults, from the first question on.
+    /// The receiver of faults, from the first query on.
     faults: OnceLock<&'static dyn Faults>,
     /// From the first connection on; a forked child that had not begun to use it makes another.
     session: AtomicPtr<Arc<Session>>,
@@ -66,7 +66,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Devices of a server that nobody has asked for yet.
+    /// The devices of a server, before any query for them.
     pub const fn new(server: ServerId) -> Remote {
         Remote {
             server,

@@ -22,7 +22,7 @@ impl Remote {
             Some(memory) => self.host.alloc_shared(bytes, memory),
             None => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         };
-        // What cannot be shared is memory all the same.
+        // Memory that cannot be shared is usable all the same.
         let Ok((memory, offset)) = shared else { return self.host.alloc(bytes) };
         let (address, bytes_there) = (HostPtr::of(memory), (bytes as u64).next_multiple_of(PAGE));
         if self

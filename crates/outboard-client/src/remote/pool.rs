@@ -32,7 +32,7 @@ impl Remote {
         Ok(address)
     }
 
-    /// Gives back what is kept of a pool, so that the server knows what the program has.
+    /// Gives back a pool's kept memory, so that the server counts only what the program has.
     fn give_pool_back(&self, name: ObjectId) -> Result<Pool> {
         let session = self.session()?;
         let pool = session.reuse().named(name);

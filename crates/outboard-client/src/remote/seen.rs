@@ -1,15 +1,15 @@
 //! Short waits of a client on the server's machine: the device itself says how far it has come.
 //!
-//! Behind what is waited for the device writes a number to page-locked memory that this process has
-//! too. The one who waits looks for it: no thread of the worker has to notice and to answer, and a
-//! small copy to the host comes the same way. If the number does not come soon, or never will, as
-//! after a fault, the wait is made as any other.
+//! After the work that a wait covers, the device writes a number to page-locked memory that this
+//! process also maps. The waiting thread polls for it, so that no thread of the worker has to
+//! notice and answer; a small copy to the host arrives the same way. If the number does not come
+//! soon, or never, as after a fault, the client makes an ordinary wait.
 //!
-//! That number says that the device is done, and no more. What else comes with a worker's answer
-//! must not be missing: what kernels have printed (so this ends with the first image that can
-//! print), what pools give back (so it is left out while something that was freed waits for that),
-//! which copies on lanes the device has done. Failures of posted commands are told before the
-//! device gets to the number, and are read when it has.
+//! The number says only that the device is done. A worker's answer carries more, which must not be
+//! lost: output of kernels (so this way ends with the first image that can print), memory that
+//! pools give back (so it is not used while a free waits for that), and which copies on lanes the
+//! device has done. The worker reports failures of posted commands before the device reaches the
+//! number, and the client reads them when it has.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -167,7 +167,7 @@ impl Seen {
         let base = made
             .filter(|base| remote.host.is_shared(HostPtr(*base), (SLOTS * SLOT) as u64))
             .unwrap_or(NEVER);
-        // What is not to be any more meanwhile stays so.
+        // If it was switched off meanwhile, it stays off.
         let _ = self.base.compare_exchange(NONE, base, Ordering::Release, Ordering::Relaxed);
     }
 }

@@ -65,8 +65,8 @@ impl Session {
         true
     }
 
-    /// Frees what was to be freed late, if nothing is left to do, or (`wait`) once that is so.
-    /// Whether there was anything.
+    /// Makes the delayed frees if the contexts are idle, or (`wait`) waits until they are. Whether
+    /// there was anything.
     fn free_what_is_late(&self, wait: bool) -> bool {
         let Some(arena) = self.arena() else { return false };
         let Some((late, users)) = arena.take_late() else { return false };
@@ -99,7 +99,7 @@ impl Session {
         freed.is_some()
     }
 
-    /// Has what is kept given back once it has lain idle, or when the server wants it.
+    /// Gives credit back after it was unused for a while, or when the server asks.
     pub(super) fn watch_what_is_kept(self: &Arc<Session>) {
         let session = Arc::downgrade(self);
         self.link.when_idle(Box::new(move |now| {

@@ -36,7 +36,7 @@ use notices::Pending;
 pub(crate) use notices::Taken;
 pub(crate) use open::{OpenError, Opened, explain, explain_hidden, open_link};
 
-/// What every call returns once the connection is gone: "CUDA-capable device(s) is/are busy or
+/// The error of every call once the session is lost: "CUDA-capable device(s) is/are busy or
 /// unavailable".
 pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
 
@@ -125,7 +125,7 @@ impl Session {
         Ok(seq)
     }
 
-    /// Queues a command; whoever calls this notes what work it is.
+    /// Queues a command; the caller notes which stream the work is in.
     #[inline]
     pub(crate) fn post_numbered<M: msg::Message>(
         &self,
@@ -136,8 +136,8 @@ impl Session {
     }
 
     /// Sends a command, which may put work into any stream, and waits for its answer. What it
-    /// returns is the command's own outcome: a caller that was told of another command's failure
-    /// would not know what this one has done.
+    /// returns is the command's own outcome: if it returned another command's failure, the caller
+    /// would not know the outcome of its own.
     pub(crate) fn call<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<Vec<u8>> {
         let note = |reply: &Reply| self.progress.posted(reply.seq);
         self.exchange_with_memory(ctx, message, note).map(|(_, payload)| payload)
@@ -153,9 +153,9 @@ impl Session {
         self.exchange_with_memory(ctx, message, |_| ())
     }
 
-    /// As [`Session::call_idle`], for a command that does nothing but wait, or ask. The failure of
-    /// an earlier posted command that nobody knows of yet comes back from the first of these that
-    /// itself succeeds, as CUDA reports such failures.
+    /// As [`Session::call_idle`], for a command that does nothing but wait, or ask. The first such
+    /// call that itself succeeds returns the failure of an earlier posted command, if that has not
+    /// been reported yet, as CUDA does.
     pub(crate) fn wait<M: msg::Call>(&self, ctx: ContextId, message: &M) -> Result<(u64, Vec<u8>)> {
         let answer = self.call_idle(ctx, message)?;
         self.pending.take().map(|()| answer)
@@ -217,7 +217,7 @@ impl Session {
         }
     }
 
-    /// What a wait returns whose answer is known to be that all is done.
+    /// The result of a wait for work that is known to be done.
     pub(crate) fn wait_for_nothing(&self) -> Result<()> {
         if !self.link.is_alive() {
             return Err(LOST);
@@ -282,7 +282,7 @@ impl Session {
         self.reuse.before_wait(|block| self.give_back(block));
     }
 
-    /// What is known to be done.
+    /// The record of finished work.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -315,7 +315,7 @@ impl Session {
         &self.graphs
     }
 
-    /// What graphs ask for is heard from now on.
+    /// From now on a thread reads requests for graphs.
     pub(crate) fn expect_graphs(&self) -> Result<()> {
         if self.graphs_expected.get().is_none() {
             let _ = self.graphs_expected.set(self.link.expect()?);

@@ -18,12 +18,12 @@ use crate::copies::under_way::Copies;
 use crate::kernels::KnownKernels;
 use crate::requests::Requests;
 
-/// The failure of a posted command that nobody has been told of; 0 for none.
+/// The failure of a posted command that no call has returned yet; 0 for none.
 #[derive(Debug, Default)]
 pub(super) struct Pending(AtomicU32);
 
 impl Pending {
-    /// Tells whoever asks first.
+    /// Returns the failure to the first caller.
     pub(super) fn take(&self) -> Result<()> {
         match self.0.swap(0, Ordering::AcqRel) {
             0 => Ok(()),
@@ -44,7 +44,7 @@ impl Pending {
 /// Is told of an error that a context keeps.
 pub(super) type OnFault = Box<dyn Fn(ContextId, CUresult) + Send + Sync>;
 
-/// Whom notices are for.
+/// The receivers of notices.
 pub(super) struct Notices {
     pub(super) pending: Arc<Pending>,
     pub(super) fault: OnFault,
@@ -57,7 +57,7 @@ pub(super) struct Notices {
 
 impl Notices {
     /// Takes one in, on whichever thread reads the link, which must not wait for others of the
-    /// program. What cannot be read is left alone, as is what only a newer server says.
+    /// program. Malformed notices, and those of newer servers, are ignored.
     pub(super) fn take(&self, code: u16, payload: &[u8]) {
         let mut reader = Reader::new(payload);
         match code {

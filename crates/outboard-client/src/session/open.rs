@@ -213,7 +213,7 @@ fn more(windows: Option<&[Window]>) -> Extensions {
     more
 }
 
-/// Who is calling, for the server's log.
+/// The name of the client, for the server's log.
 fn client_name() -> String {
     let program = std::env::current_exe().ok();
     let name = program
@@ -223,7 +223,7 @@ fn client_name() -> String {
     format!("{} ({})", name.unwrap_or_default(), std::process::id())
 }
 
-/// A program that uses CUDA expects no words from its driver; who wants them sets `OUTBOARD_LOG`.
+/// A CUDA program expects no output from its driver; `OUTBOARD_LOG` turns it on.
 pub(crate) fn explain(error: &OpenError) {
     say_once(error.code(), &error.to_string());
 }

@@ -1,4 +1,4 @@
-//! What kernels print, which comes out where the program's own output does.
+//! Output of kernels, which goes to the program's own standard output.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,14 +23,14 @@ unsafe impl Send for Output {}
 /// A stream that no other thread writes to meanwhile.
 struct Held(Output);
 
-/// What could not be printed when it came, in order, and whether there is any. Who prints of it
-/// holds the stream from before it is taken out until it is printed: whoever sees that there is
-/// nothing, and prints, prints behind it.
+/// Output that could not be printed when it arrived, in order, and whether there is any. A thread
+/// that prints it holds the stream from before it takes it out until it is printed: a thread that
+/// finds nothing here and prints therefore prints after it.
 static UNPRINTED: Mutex<Vec<(Output, Vec<u8>)>> = Mutex::new(Vec::new());
-/// Most bytes of it: what comes beyond, while the program holds the stream, is lost, as what
-/// kernels print beyond the device's own buffer is.
+/// Most bytes of it: output beyond this is lost while the program holds the stream, as output
+/// beyond the device's own buffer is.
 const MOST_UNPRINTED: usize = 64 << 20;
-/// What a piece of it takes besides.
+/// Bytes that a piece takes beside its text.
 const PIECE: usize = 64;
 /// Changed under the lock.
 static HAS_UNPRINTED: AtomicBool = AtomicBool::new(false);
@@ -89,8 +89,8 @@ impl Drop for Held {
     }
 }
 
-/// Prints what kernels printed, through the program's own C stream: the order with what the program
-/// prints stays as it is natively.
+/// Prints what kernels printed, through the program's own C stream: its order relative to the
+/// program's own output stays as it is natively.
 pub(super) fn print(output: Output, bytes: &[u8]) {
     let mut unprinted = unprinted();
     // A thread of the program may hold the stream while it waits for a page, which this one may
@@ -107,7 +107,7 @@ pub(super) fn print(output: Output, bytes: &[u8]) {
     held.print(bytes);
 }
 
-/// Prints what could not be printed when it came, on a thread that holds nothing.
+/// Prints the output that could not be printed when it arrived, on a thread that holds no lock.
 #[inline]
 pub(super) fn print_rest() {
     if HAS_UNPRINTED.load(Ordering::Acquire) {
@@ -133,7 +133,7 @@ mod tests {
     /// What waits is of one process: one test at a time.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    /// Whoever holds the stream meanwhile, and however many print what was left over: nothing is
+    /// Even if another thread holds the stream meanwhile, and several print the rest: nothing is
     /// lost, and all of it is in order.
     #[test]
     fn output_stays_whole_and_in_order() {

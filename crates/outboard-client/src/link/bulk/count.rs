@@ -2,10 +2,9 @@
 //!
 //! One connection carries what one processor can move through the network stack, or what a window
 //! and the distance let through; more of them carry more until something else is the limit: the
-//! network, the device, or the processors, which too many threads only keep from their work. So a
-//! link begins with a few lanes, and while large copies get faster with twice as many, it opens
-//! more. The step that brought nothing is not gone back on: lanes that are open stay open, but no
-//! others follow.
+//! network, the device, or the processors, which too many threads only keep from their work. A link
+//! therefore begins with a few lanes and doubles them while that makes large copies faster. Lanes
+//! stay open after a step that brought nothing, but no others follow.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ const TRIALS: usize = 4;
 /// Twice as many lanes must be faster by this factor to be worth their threads.
 const BETTER: f64 = 1.1;
 
-/// What is known of one direction.
+/// The measurements of one direction.
 #[derive(Debug, Default)]
 struct Rates {
     /// The best with half as many lanes.

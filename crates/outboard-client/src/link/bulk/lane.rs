@@ -58,7 +58,7 @@ pub(super) enum Body {
 const MOST_COPIED: usize = 512 << 20;
 
 impl Body {
-    /// What it takes of this process's memory.
+    /// Bytes of this process's memory that it takes.
     fn copied(&self) -> usize {
         match self {
             Body::Owned(bytes) => bytes.len() + size_of::<(LaneHeader, Body)>(),
@@ -138,7 +138,7 @@ impl Lane {
         Ok(gone)
     }
 
-    /// The right to write, if nobody has it and nothing goes first.
+    /// The right to write, unless another thread has it or something must go first.
     pub(super) fn try_write(&self) -> Option<MutexGuard<'_, Writing>> {
         if !self.is_up() {
             return None;
@@ -171,7 +171,7 @@ impl Lane {
         gone
     }
 
-    /// Whether it keeps more than any worker that says what it has received would let it.
+    /// Whether it keeps more frames than a worker that acknowledges them would leave.
     pub(super) fn keeps_too_much(&self) -> bool {
         self.copied.load(Ordering::Relaxed) > MOST_COPIED
     }
@@ -192,7 +192,7 @@ impl Lane {
         }
     }
 
-    /// Writes a frame. If that fails, the lane is down, and its reader sees to it.
+    /// Writes a frame. If that fails, the lane is down, and its reader handles that.
     pub(super) fn write(&self, writing: &mut Writing, header: &LaneHeader, bytes: &[u8]) {
         let received = self.receipts.tell();
         let received = if self.resumable { received } else { 0 };
@@ -226,7 +226,7 @@ impl Lane {
         }
     }
 
-    /// The worker is to be told at once what has been received, if anything is new.
+    /// Acknowledge received frames at once, if there are new ones.
     pub(super) fn owe(&self) {
         if self.resumable {
             self.receipts.owe();
@@ -238,8 +238,8 @@ impl Lane {
     }
 
     /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes.
-    /// Whoever gives the right to write back calls this: what was owed meanwhile is told by nobody
-    /// else.
+    /// Call it after releasing the right to write: no other thread sends the acknowledgements that
+    /// became due meanwhile.
     pub(super) fn settle(&self, wake: impl Fn()) {
         while self.owes() {
             let Some(mut writing) = self.try_write() else { return };

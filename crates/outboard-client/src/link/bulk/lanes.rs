@@ -145,10 +145,10 @@ fn dial(shared: &Arc<Shared>, number: usize) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// The lane's connection is gone: goes on over another one.
+/// The lane's connection is gone: resumes over another connection.
 fn go_on(shared: &Shared, number: usize, lane: &Lane) -> io::Result<()> {
     lane.down();
-    // What this lane's writer was told of is another's now.
+    // Another lane now has the work that this lane's writer was woken for.
     shared.bulk.tell_all();
     let (stream, point) =
         connect(shared, number, || lane.next_attempt()).map_err(io::Error::other)?;
@@ -279,8 +279,8 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
     loop {
         let free = bulk.open_lanes().find_map(|lane| Some((lane, lane.try_write()?)));
         if free.is_none() {
-            // Whoever holds the lanes may not care for this upload once done, and this thread may
-            // be asleep by then.
+            // No other thread ends this upload once it is done, and this thread may be asleep by
+            // then.
             bulk.work.ring_all();
         }
         let mut table = lock(&bulk.table);

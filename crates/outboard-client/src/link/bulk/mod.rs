@@ -60,7 +60,7 @@ pub(super) struct Bulk {
     /// For copies through shared memory, which need no lanes.
     staged: OnceLock<Staged>,
     table: Mutex<Table>,
-    /// Told when a transfer has moved on or ended, for those who wait for one.
+    /// Signalled when a transfer has progressed or ended.
     changed: Signal,
     /// Rung when there may be chunks to write, for the lanes' writers.
     work: Bell,
@@ -128,7 +128,7 @@ impl Bulk {
         self.grace.is_some()
     }
 
-    /// Lanes, and who waits for one, look again.
+    /// Wakes the lanes and the threads that wait for one.
     fn tell_all(&self) {
         drop(lock(&self.table));
         self.work.ring_all();
@@ -251,7 +251,7 @@ pub(super) fn open_upload(
             return Ok(None);
         }
         let released = table.released();
-        // Other changes are told of, too.
+        // Other changes also signal it.
         let still = |table: &mut Table| table.released() == released && !table.is_lost();
         let (again, timed_out) = bulk.changed.wait_timeout_while(table, pause, still);
         table = again;

@@ -2,8 +2,8 @@
 
 use outboard_wire::boxes::{Extent, Layout};
 
-/// A place in the application's memory. Whoever made it promised that it stays valid until the
-/// transfer has ended.
+/// A place in the application's memory. Its creator promised that it stays valid until the transfer
+/// has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     base: *mut u8,
@@ -120,8 +120,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Packed in pieces and unpacked in other pieces, a box is what it was, and nothing else is
-        /// written.
+        /// A box that is packed in pieces and unpacked in other pieces has its bytes again, and
+        /// nothing else is written.
         #[test]
         fn rows_are_packed_and_unpacked(
             (width, height, depth) in (1u64..50, 1u64..9, 1u64..5),

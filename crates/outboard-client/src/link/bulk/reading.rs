@@ -1,4 +1,4 @@
-//! What comes on a lane.
+//! Reads the frames of a lane.
 
 use std::io;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::downloads::{Early, Room};
 use super::lane::{Body, Lane};
 use super::lanes::begin;
 
-/// When the last download under way has come and had more bytes, the worker is told at once, so
-/// that it has its memory back. While others come, each lane tells it every so often.
+/// When the last download has ended, the client acknowledges at once, so that the worker gets its
+/// memory back. While other downloads run, each lane acknowledges now and then.
 const LARGE: u64 = 512 << 10;
 
 /// The worker has these frames.
@@ -45,8 +45,8 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
         let (header, received) = read_numbered(stream, shared.config.silence, || {
             let eager = bulk.eager.load(Ordering::Relaxed);
             if eager && since.is_none() {
-                // A worker has only so much memory for a download. If each of many lanes kept a
-                // little to itself, it could wait for that for ever.
+                // A worker has only so much memory for a download. If each of many lanes held back
+                // a few acknowledgements, the worker could wait for them without end.
                 lane.owe();
                 lane.settle(|| bulk.tell_all());
             }

@@ -13,7 +13,7 @@ use super::Direction;
 use super::downloads::Downloads;
 use super::place::Place;
 
-/// How a transfer ended; shared with whoever waits for it.
+/// How a transfer ended; shared with the thread that waits for it.
 #[derive(Debug, Default)]
 pub(super) struct Outcome(AtomicU8);
 
@@ -74,7 +74,7 @@ struct Reserved {
     since: Option<Instant>,
 }
 
-/// What a transfer that has ended well took, from its first byte on.
+/// How long a successful transfer took, from its first byte on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     pub(super) direction: Direction,
@@ -89,11 +89,11 @@ pub(super) struct Table {
     /// Uploads that have chunks left to start, in turn.
     turns: VecDeque<u64>,
     pub(super) downloads: Downloads,
-    /// What each upload has of the worker's staging memory.
+    /// The part of the worker's staging memory that each upload has.
     reserved: HashMap<u64, Reserved>,
     used: usize,
-    /// How many uploads have given their staging memory back, and how many had when one last waited
-    /// in vain.
+    /// How many uploads have returned their staging memory, and how many had when one last waited
+    /// without success.
     released: u64,
     stuck_at: Option<u64>,
     measured: Vec<Measured>,
@@ -194,12 +194,13 @@ impl Table {
         self.released
     }
 
-    /// Whether an upload has waited for staging memory in vain, and none has been given back since.
+    /// Whether an upload has waited for staging memory without success, and none has been returned
+    /// since.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck_at == Some(self.released)
     }
 
-    /// An upload has waited for staging memory in vain.
+    /// An upload has waited for staging memory without success.
     pub(super) fn set_stuck(&mut self) {
         self.stuck_at = Some(self.released);
     }
@@ -325,7 +326,7 @@ impl Table {
             return Some(true);
         }
         if let Some(upload) = self.uploads.get_mut(&transfer) {
-            // One that has been given up goes on until its bytes have been sent.
+            // An abandoned one continues until its bytes have been sent.
             if upload.from.is_none() || upload.next < upload.cut.count() {
                 return Some(false);
             }
@@ -357,14 +358,15 @@ impl Table {
         self.uploads.remove(&transfer);
     }
 
-    /// What transfers that have ended since the last time took.
+    /// How long the transfers took that have ended since the last call.
     pub(super) fn take_measured(&mut self) -> Vec<Measured> {
         let mut measured = std::mem::take(&mut self.measured);
         measured.append(&mut self.downloads.take_measured());
         measured
     }
 
-    /// The lanes are gone. What no thread works on ends now, the rest when its thread lets go.
+    /// The lanes are gone. Transfers that no thread works on end now, the others when their threads
+    /// are done.
     pub(super) fn lose(&mut self) {
         self.lost = true;
         self.turns.clear();

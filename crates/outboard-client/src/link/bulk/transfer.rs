@@ -1,4 +1,4 @@
-//! Transfers, as those see them who ask for them.
+//! Handles of transfers, for the threads that start them.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,12 +24,12 @@ pub struct Upload<'a> {
     pub(super) cut: Cut,
     pub(super) outcome: Arc<Outcome>,
     pub(super) taken: Arc<Outcome>,
-    /// Whether it goes on without this value.
+    /// Whether it continues after this value is dropped.
     pub(super) goes_on: bool,
 }
 
-/// A transfer to the worker that is ready to be started. It must be: whoever waits for the transfer
-/// waits for that too.
+/// A transfer to the worker that is ready to be started. It must be: a thread that waits for the
+/// transfer waits for that, too.
 #[derive(Debug)]
 pub struct Later {
     shared: Arc<Shared>,
@@ -157,8 +157,8 @@ impl Sent {
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        // If the device has the bytes, nobody needs them any more. Otherwise the worker says so as
-        // soon as it has them.
+        // Once the device has the bytes, they are not needed any more. Otherwise the worker says so
+        // as soon as it has them.
         if self.taken.get() != Some(End::Complete) {
             wait_for(&self.shared, &self.read);
         }
@@ -215,9 +215,9 @@ impl Ticket {
         self.cut.window()
     }
 
-    /// The program knows that the device has done the transfer, and its memory is its own again:
-    /// what has not ended by now never will. A worker that keeps to the rules has all bytes then,
-    /// or has sent them.
+    /// The program knows that the device has done the transfer, and its memory is its own again: a
+    /// transfer that has not ended by now never will. A worker that keeps to the rules has all
+    /// bytes then, or has sent them.
     pub fn is_known_to_be_done(&self) {
         if self.has_ended() {
             return;

@@ -2,9 +2,9 @@
 //!
 //! What suits it depends on what a lane carries, on what it costs both sides to start a chunk, and
 //! on how long the copy is: no rule that knows only the length can be right for loopback, a data
-//! centre and a radio link. So the rate of each transfer is noted with its chunk size, and sizes
-//! next to the best one so far are tried now and then. A size counts by the best of its last
-//! trials, because what a transfer had to wait for (a busy stream, another transfer) says nothing
+//! centre and a radio link. The tuner therefore records the rate of each transfer with its chunk
+//! size, and now and then tries sizes next to the best one so far. A size counts by the best of its
+//! last trials, because waits of a transfer (for a busy stream, for another transfer) say nothing
 //! about the link.
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ const BETTER: f64 = 1.04;
 /// Lengths that are alike: up to half a mebibyte, 2, 8, 32 MiB, and more.
 const CLASSES: usize = 5;
 
-/// What is known of one direction.
+/// The measurements of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Tuner {
     classes: [Class; CLASSES],

@@ -1,4 +1,4 @@
-//! Who has which part of the memory that is shared for copies.
+//! Assigns areas of the shared memory for copies.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -81,7 +81,7 @@ impl Areas {
         Some(Area { at, bytes })
     }
 
-    /// Takes back what the device has let go of.
+    /// Takes back areas that the device no longer uses.
     pub(super) fn drain(&self) {
         self.state().drain();
     }

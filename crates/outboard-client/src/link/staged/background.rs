@@ -15,8 +15,8 @@ use super::runner::Task;
 use super::streams::{Share, Stream};
 use super::{Staged, of};
 
-/// Blocks of the shared memory that such copies may have. The others are for copies that are waited
-/// for, which must not wait for a stream that stands still.
+/// Blocks of the shared memory that such copies may have. The others are for synchronous copies,
+/// which must not wait for a stream that makes no progress.
 const BLOCKS: usize = 8;
 /// How long a copy waits for room while nothing of its stream moves, and its pauses.
 const STUCK: Duration = Duration::from_millis(20);
@@ -104,7 +104,7 @@ fn room(
             }
             _ => last = Some((progress, Instant::now())),
         }
-        // Only the device knows when it lets go of some.
+        // Only the device knows when it stops using an area.
         std::thread::sleep(PAUSE);
     }
 }
@@ -129,7 +129,7 @@ impl Background<'_> {
         while self.copying().is_some_and(|copying| copying.step() == Step::Copied) {}
     }
 
-    /// What tells of it.
+    /// A handle that shows its progress.
     pub fn ticket(&self) -> Option<StagedTicket> {
         let copying = self.copying()?;
         Some(StagedTicket { copying: Arc::clone(copying), crew: Arc::clone(&self.staged.crew) })
@@ -171,7 +171,7 @@ impl StagedTicket {
         self.copying.is_over()
     }
 
-    /// What another transfer, which must wait for it, is behind.
+    /// A handle by which a later transfer waits for this one.
     pub fn before(&self) -> Before {
         Before(Arc::downgrade(&self.copying))
     }
@@ -187,7 +187,7 @@ impl StagedTicket {
     }
 
     /// The program knows that the device has done the transfer, and its memory is its own again:
-    /// what has not ended by now never will. A worker that keeps to the rules has done it.
+    /// copies that have not ended by now never will. A correct worker has done it.
     pub fn is_known_to_be_done(&self) {
         if !self.has_ended() {
             self.copying.is_known_to_be_done();
@@ -228,7 +228,8 @@ mod tests {
             }
         }
         assert_eq!(all.len(), BLOCKS);
-        // A stream that has some waits for more, but not for ever; one that has none does not.
+        // A stream that holds some areas waits for more, but not without limit; one that has none
+        // does not.
         assert!(take(&link, &staged, (ContextId(1), StreamId(2))).is_none());
         assert!(take(&link, &staged, FIRST).is_none());
         let others = STAGING / BLOCK - BLOCKS;

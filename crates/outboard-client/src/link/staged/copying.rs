@@ -1,9 +1,9 @@
 //! One transfer through shared memory: several threads copy its chunks between the program's memory
 //! and the slots.
 //!
-//! Chunks are taken in order, so that the device can go on as early as possible. Whoever copies the
-//! last chunk of a group sets the group's flag, on which the device waits; the device sets the
-//! others.
+//! Threads take chunks in order, so that the device can continue as early as possible. The thread
+//! that copies the last chunk of a group sets the group's flag, on which the device waits; the
+//! device sets the others.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -45,7 +45,7 @@ unsafe impl Send for Copying {}
 // SAFETY: as above.
 unsafe impl Sync for Copying {}
 
-/// What a thread has found to do.
+/// The next step of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Copied,
@@ -55,7 +55,7 @@ pub(super) enum Step {
     Finished,
 }
 
-/// Pauses of who waits for the device, and for how long the short ones.
+/// Pauses of a thread that waits for the device, and for how long it makes the short ones.
 const PAUSE: Duration = Duration::from_micros(20);
 const LONG_PAUSE: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -102,7 +102,8 @@ impl Copying {
 
     /// Copies a chunk, if one can be copied.
     pub(super) fn step(&self) -> Step {
-        // Before a chunk is taken: who ends the copy early waits for those who may have taken one.
+        // Before a chunk is taken: a thread that ends the copy early waits for the threads that may
+        // have taken a chunk.
         self.busy.fetch_add(1, Ordering::SeqCst);
         let step = self.copy_next();
         self.busy.fetch_sub(1, Ordering::SeqCst);
@@ -119,7 +120,7 @@ impl Copying {
             let (slot, round) = parts.place(parts.of(chunk));
             let ready = match self.direction {
                 Direction::Up => round == 1 || self.is_set(Flag::Free(slot), round - 1),
-                // In this order: who gives a copy up sets the last of its flags.
+                // In this order: a thread that abandons a copy sets the last of its flags.
                 Direction::Down => self.is_set(Flag::Full(slot), round) && !self.has_failed(),
             };
             if !ready || self.is_behind() {
@@ -170,8 +171,8 @@ impl Copying {
         self.behind.iter().filter_map(Weak::upgrade).any(|earlier| !earlier.has_ended())
     }
 
-    /// How many helpers are of use for what is left. Who has but two chunks has copied them before
-    /// anybody has woken up.
+    /// How many helpers are of use for what is left. The calling thread has copied two chunks
+    /// before another thread has woken up.
     fn useful_helpers(&self) -> usize {
         let count = self.groups.cut().count();
         ((count - self.next.load(Ordering::Relaxed).min(count)) / 2) as usize
@@ -182,7 +183,7 @@ impl Copying {
         crew.invite(self.useful_helpers(), self);
     }
 
-    /// Copies all chunks, with the crew's help. Afterwards nobody uses the program's memory any
+    /// Copies all chunks, with the crew's help. Afterwards no thread uses the program's memory any
     /// more, whatever the result. Several threads may do so at once.
     pub(super) fn run(self: &Arc<Copying>, crew: &Arc<Crew>) -> Result<(), LinkError> {
         self.call(crew);
@@ -282,8 +283,8 @@ impl Copying {
         self.groups
     }
 
-    /// Nobody copies any more: what of a copy from the device has not been fetched is let pass, so
-    /// that the stream goes on.
+    /// Nobody copies any more: the rest of a copy from the device is skipped, so that the stream
+    /// continues.
     pub(super) fn let_pass(&self) {
         if self.direction == Direction::Down && !self.has_come() {
             for slot in 0..self.groups.slots() as usize {
@@ -347,7 +348,7 @@ pub(super) mod tests {
     use super::*;
     use crate::link::{Config, Link};
 
-    /// Staging memory, and what stands for the device's.
+    /// Staging memory, and memory in the role of the device's.
     pub(in super::super) struct Fixture {
         pub(in super::super) link: Link,
         staging: Vec<u32>,

@@ -50,7 +50,7 @@ impl Crew {
         self.wake.notify_all();
     }
 
-    /// Has up to `many` help with a copy. Who comes too late finds nothing to do.
+    /// Has up to `many` help with a copy. A thread that comes too late finds no chunk.
     pub(super) fn invite(self: &Arc<Crew>, many: usize, copying: &Arc<Copying>) {
         let many = many.min(self.size);
         if many == 0 {
@@ -81,7 +81,8 @@ impl Crew {
                     Step::NotReady if since.get_or_insert_with(Instant::now).elapsed() < LOOK => {
                         std::thread::yield_now();
                     }
-                    // The program's thread waits, and invites again when the device goes on.
+                    // The program's thread waits, and invites the others again when the device
+                    // continues.
                     Step::NotReady | Step::Finished => break,
                 }
             }

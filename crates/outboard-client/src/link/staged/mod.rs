@@ -28,7 +28,7 @@ use runner::Runner;
 pub use streams::Stream;
 use streams::Streams;
 
-/// What a link needs for copies through shared memory.
+/// State of a link for copies through shared memory.
 #[derive(Debug)]
 pub(super) struct Staged {
     areas: Arc<Areas>,
@@ -68,7 +68,7 @@ impl Staged {
     }
 }
 
-/// What copies through shared memory need, and that memory, if there is any.
+/// The state for copies through shared memory, and that memory, if there is any.
 fn of(shared: &Arc<Shared>) -> Option<(&Staged, &Memory)> {
     let memory = shared.memory.as_ref()?;
     let staged = shared.bulk.staged(memory.staging().bytes(), shared.config.copy_threads);
@@ -101,7 +101,7 @@ pub(super) unsafe fn open(
         if let Some(area) = staged.areas.take(FLAGS + groups.staging()) {
             break area;
         }
-        // Only the device knows when it lets go of one.
+        // Only the device knows when it stops using one.
         std::thread::sleep(std::time::Duration::from_micros(50));
     };
     // SAFETY: the area lies within the segment, and is nobody else's until it is given back.

@@ -1,8 +1,8 @@
-//! The one thread that goes on with copies that nobody waits for.
+//! The one thread that continues copies that no thread waits for.
 //!
-//! The device says by flags how far it is, and nothing wakes a processor for that: while the device
-//! may make progress this thread looks at all copies in turn, without a pause at first, then ever
-//! more rarely, since a stream may stand still for hours. Without copies, it sleeps.
+//! The device shows its progress by flags, which wake no processor: while the device may make
+//! progress, this thread polls all copies in turn, without a pause at first, then ever more rarely,
+//! since a stream may be blocked for hours. Without copies, it sleeps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

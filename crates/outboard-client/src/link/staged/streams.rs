@@ -1,5 +1,5 @@
-//! What the copies of each stream that go on in the background have of shared memory, and how many
-//! operations the stream holds for them.
+//! How much shared memory the background copies of each stream use, and how many operations the
+//! stream holds for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,11 +26,11 @@ struct Used {
     operations: usize,
     /// Chunks of its copies that have been copied.
     moved: u64,
-    /// How many they were when somebody waited for room in vain.
+    /// How many there were when a thread last waited for room without success.
     stuck: Option<u64>,
 }
 
-/// What one copy has of the account while this lives.
+/// One copy's share of the account while this value lives.
 #[derive(Debug)]
 pub(super) struct Share {
     streams: Arc<Streams>,

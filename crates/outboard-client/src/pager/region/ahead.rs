@@ -1,6 +1,6 @@
 //! How many pages are opened by one touch.
 
-/// What has been touched of a region, between two times at which its pages were closed.
+/// Which pages of a region were touched between two times at which the pager protected them.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     /// Pages opened since the last of these times.
@@ -18,7 +18,7 @@ pub(super) enum Opens {
     Read,
     /// Reading or writing, where the bytes are here: only the touch is to be known.
     Known,
-    /// Writing. What is not written to after all is found out before anything is sent.
+    /// Writing. Pages that were not written to after all are found before anything is sent.
     Compared,
     /// Writing. All that is open is sent.
     Sent,
@@ -26,7 +26,7 @@ pub(super) enum Opens {
 
 /// More pages are never opened at once.
 pub(super) const MOST: usize = 1024;
-/// So often it is found out anew how much of a region is touched.
+/// After so many rounds the pager measures anew how much of a region is touched.
 const LEARNS_EVERY: u32 = 32;
 
 impl Opens {
@@ -42,8 +42,8 @@ impl Opens {
 
 impl Ahead {
     /// How many pages to open behind `walked` that are open, in a region of `all` pages. Several
-    /// threads may walk through the same region, each through a part of it. What was touched for
-    /// the most part before is opened at once.
+    /// threads may walk through the same region, each through a part of it. If most of the region
+    /// was touched before, all of it is opened at once.
     pub(super) fn pages(&self, what: Opens, walked: usize, all: usize) -> usize {
         let (fewest, most) = what.bounds();
         if self.opens_all(what, all) { most } else { walked.clamp(fewest, most) }
@@ -76,7 +76,7 @@ impl Ahead {
         self.times += 1;
     }
 
-    /// Whether only what is touched is opened this time.
+    /// Whether only touched pages are opened this time.
     fn learns(&self) -> bool {
         self.times.is_multiple_of(LEARNS_EVERY)
     }

@@ -4,11 +4,12 @@ use std::ops::Range;
 
 /// Pages that come with one answer, at most.
 pub(in crate::pager) const MOST: usize = 16;
-/// A page that has come so often and was not touched does not come any more.
+/// A page that was fetched this often without being touched is not fetched with answers any more.
 const OFTEN: u32 = 8;
-/// After so many pages of which none was touched, a region's pages do not come any more.
+/// After so many fetched pages of which none was touched, no page of the region is fetched with
+/// answers ...
 const IN_VAIN: usize = 64;
-/// Until the device has been asked for some of it so many times.
+/// ... until the device has been asked for pages of it so many times.
 const REST: u32 = 64;
 
 /// Pages of a region that the program is likely to touch when it has waited.

@@ -20,7 +20,7 @@ use along::Along;
 pub(in crate::pager) use along::MOST as MOST_ALONG;
 use quiet::Quiet;
 
-/// What is known of a page.
+/// Whose bytes of a page are current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The program has it for itself, and touches are not noticed: so is memory that no kernel has
@@ -30,8 +30,8 @@ enum State {
     Dirty,
     /// Both sides have the same bytes. Writes are noticed.
     Clean,
-    /// Both sides have the same bytes, or had when the device's work at hand was queued, or when a
-    /// wait was over with whose answer the page came. Touches are noticed.
+    /// Both sides have the same bytes, or had them when the device's present work was queued, or
+    /// when a wait ended whose answer brought the page. Touches are noticed.
     Kept,
     /// The device may have other bytes. Touches are noticed.
     Stale,
@@ -78,7 +78,8 @@ pub(in crate::pager) struct Region {
     ahead: Ahead,
     along: Along,
     quiet: Quiet,
-    /// What came from the device was not what was here; [`Region::take_differed`] takes that.
+    /// The bytes fetched from the device differed from those here; [`Region::take_differed`] takes
+    /// that.
     differed: bool,
     /// The wait with whose answer pages of this region are to come, unless any page changes before.
     pub(in crate::pager) coming: Option<u64>,

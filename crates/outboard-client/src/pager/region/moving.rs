@@ -124,7 +124,7 @@ impl Region {
     /// The device has changed something else: what it is taken to have left alone may be older.
     pub(in crate::pager) fn distrust(&mut self, store: &dyn Store, moved: &mut Moved) {
         if self.quiet.distrust() {
-            // What cannot be sent now is the next call's to report.
+            // The next call reports bytes that cannot be sent now.
             let _ = self.flush(store, moved);
             self.invalidate();
         }
@@ -145,9 +145,9 @@ impl Region {
         self.base.offset(page as u64 * PAGE)
     }
 
-    /// Gives the device what the program has written. Managed pages stay known to be the same on
-    /// both sides; mapped ones are fetched anew when they are touched, since kernels may write to
-    /// them at any time. Whether anything was sent.
+    /// Sends the device the bytes that the program has written. Managed pages stay known to be the
+    /// same on both sides; mapped ones are fetched anew when they are touched, since kernels may
+    /// write to them at any time. Whether anything was sent.
     pub(in crate::pager) fn flush(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<bool> {
         let before = moved.pushed;
         if self.home.kind == Kind::Mapped {
@@ -155,7 +155,7 @@ impl Region {
             self.due = self.quiet.trusted();
         }
         let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
-        // What is written from here on is noticed, so that no write is lost.
+        // Later writes fault again, so that no write is lost.
         let all = 0..self.states.len();
         self.memory
             .protect(&bytes(&all), Access::None)

@@ -1,6 +1,6 @@
-//! Mapped memory that the device leaves alone: values among a launch's parameters look like its
-//! address, or kernels only read it. What the device has is compared with what is here by sums, so
-//! that nothing moves, and with the answers to waits, so that nobody asks.
+//! Mapped memory that the device does not write to: a launch parameter only looks like its address,
+//! or kernels only read it. Sums compare the device's bytes with those here, so that no bytes move;
+//! they travel with the answers to waits, so that there is no further round trip.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ const TIMES: u32 = 2;
 /// A touch has the next waits compare, so many.
 const WAITS: u32 = 8;
 
-/// What is known of the device's writes to a region.
+/// The history of the device's writes to a region.
 #[derive(Debug)]
 pub(super) struct Quiet {
     seed: u64,
@@ -24,7 +24,7 @@ pub(super) struct Quiet {
     asked: bool,
     /// It had something else then.
     changed: bool,
-    /// So many waits are to compare, unless a touch comes before.
+    /// How many waits compare sums, unless the program touches the region before.
     waits: u32,
     /// While the device works, until when it is taken to have what is here.
     until: Option<Instant>,

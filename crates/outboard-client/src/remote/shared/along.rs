@@ -39,7 +39,7 @@ impl Along {
         Ok(seq)
     }
 
-    /// What has come along.
+    /// The memory that came with the answer.
     pub(super) fn brought(&self) -> Brought<'_> {
         let reply = Reader::new(&self.answer).get();
         reply.map_or_else(

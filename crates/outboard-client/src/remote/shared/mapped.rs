@@ -70,8 +70,8 @@ impl Remote {
         Ok(true)
     }
 
-    /// Takes page-locked memory back from the device, with what it has written if the program keeps
-    /// it.
+    /// Unmaps page-locked memory from the device; fetches what the device has written if the
+    /// program keeps the memory.
     pub(in crate::remote) fn unmap_host(&self, base: HostPtr, keep: bool) {
         let Some((start, pinned)) = self.host.find(base).filter(|(start, _)| *start == base) else {
             return;

@@ -1,5 +1,5 @@
-//! Memory that host and device both touch: mapped and managed. The pager moves its bytes; here is
-//! what it moves them with, and what tells it of the program's calls.
+//! Memory that host and device both touch: mapped and managed. The pager moves its bytes; this
+//! module gives it the operations that move them, and calls it for the program's calls.
 
 mod along;
 mod copies;

@@ -31,8 +31,8 @@ impl Remote {
     /// The stream for managed memory of a context.
     pub(in crate::remote) fn pager_stream(&self, ctx: ContextId) -> Result<StreamId> {
         let (stream, event) = (own_stream(ctx), own_event(ctx));
-        // A context's name is never used again, so that neither is this.
-        // Who finds it here names it in the next command: it must be made by then.
+        // A context's name is never used again, so that neither is this. A thread that finds it
+        // here names it in the next command: it must be made by then.
         let mut ready = self.moving.lock();
         if ready.insert(ctx) {
             self.session()?
