@@ -1,8 +1,8 @@
-//! What administrators ask a server over its own socket, and what it answers: a length of four
+//! Requests of administrators to a server over its own socket, and the answers: a length of four
 //! bytes, little-endian, and JSON.
 //!
-//! Fields are only ever added, and unknown ones are skipped; [`VERSION`] goes up when that is not
-//! enough.
+//! Later versions only add fields, and a receiver skips unknown ones; [`VERSION`] increases when
+//! that is not enough.
 
 mod upgrade;
 
@@ -33,32 +33,32 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A question, with the asker's version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// [`VERSION`] of whoever asks.
+    /// [`VERSION`] of the sender.
     pub version: u32,
-    /// What is asked.
+    /// The request.
     pub ask: Ask,
 }
 
-/// What can be asked.
+/// Requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
-    /// All sessions, and what the server has besides.
+    /// List all sessions, and the state of the server.
     Sessions,
     /// End sessions.
     Kill(Which),
-    /// What a session does for a while.
+    /// Trace a session for a while.
     Trace {
         /// The beginning of its number.
         session: String,
         /// For how long, in seconds.
         seconds: f64,
     },
-    /// Become the program that lies where the server's own lay.
+    /// Replace the server by the program that now has its path.
     Upgrade,
 }
 
-/// Which sessions are meant.
+/// The sessions to end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
@@ -79,7 +79,7 @@ pub struct Reply {
     pub answer: Answer,
 }
 
-/// What is answered.
+/// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -108,19 +108,19 @@ pub struct Kept {
     pub seconds: f64,
 }
 
-/// An exclusive device that somebody has.
+/// An exclusive device that is in use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Held {
     /// The device.
     pub device: u32,
-    /// Who has it: an owner, or the machine of clients that have shown no token or certificate.
+    /// Its holder: an owner, or the machine of clients that have shown no token or certificate.
     pub owner: String,
     /// For how many seconds.
     pub seconds: f64,
 }
 
-/// What a server is doing.
+/// The state of a server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Listing {
@@ -146,12 +146,12 @@ pub struct Listing {
     pub waiting: usize,
     /// Places that are kept for clients that have asked for one and come back.
     pub kept: Vec<Kept>,
-    /// Exclusive devices that somebody has.
+    /// Exclusive devices that are in use.
     pub held: Vec<Held>,
     /// Sessions of the server before this one whose workers have not answered yet.
     pub unanswered: usize,
-    /// Who may use devices at once, `shared` or `exclusive`: of those with an index here, and, as
-    /// `*`, of all others.
+    /// Whether devices are `shared` or `exclusive`: of those with an index here, and, as `*`, of
+    /// all others.
     pub sharing: BTreeMap<String, String>,
     /// The sessions, oldest first.
     pub sessions: Vec<Session>,
@@ -163,7 +163,7 @@ pub struct Listing {
 pub struct Session {
     /// Its number, in hexadecimal.
     pub id: String,
-    /// Whom it is counted for.
+    /// The owner for whom it counts.
     pub owner: String,
     /// The public name of the token that was shown.
     pub token: Option<String>,
@@ -171,10 +171,10 @@ pub struct Session {
     pub client: String,
     /// Where the client is: its address, or its user on this machine.
     pub peer: String,
-    /// What the connection is for: `session`, `management` or `probe`.
+    /// The purpose of the connection: `session`, `management` or `probe`.
     pub kind: String,
-    /// What it is about: `starting`, `serving`, `ending`, and what else may keep a session from
-    /// being served.
+    /// Its state: `starting`, `serving`, `ending`, and what else may keep a session from being
+    /// served.
     pub state: String,
     /// How commands travel: `tcp`, `shm`, `tls`; empty while that is not settled.
     pub transport: String,
@@ -202,7 +202,7 @@ pub struct Session {
     pub errors: BTreeMap<String, u64>,
 }
 
-/// What a session has of a device.
+/// A session's share of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
@@ -269,7 +269,7 @@ impl Admin {
         Ok(Admin { stream, path: path.to_owned() })
     }
 
-    /// Asks one thing. What the server declines comes back as an error.
+    /// Asks one thing. Returns an error for a request that the server declines.
     pub fn ask(&mut self, ask: Ask) -> io::Result<Answer> {
         let question = framed(&Question { version: VERSION, ask })?;
         self.stream.write_all(&question).map_err(|error| silent(error, &self.stream))?;
@@ -280,8 +280,8 @@ impl Admin {
         }
     }
 
-    /// What the server is doing. One that has become another release meanwhile, or was started
-    /// again, is found again.
+    /// Asks for the state of the server. One that has become another release meanwhile, or was
+    /// started again, is found again.
     pub fn listing(&mut self) -> io::Result<Listing> {
         let listing = self.ask_for_listing();
         let Err(error) = listing else { return listing };
@@ -291,7 +291,7 @@ impl Admin {
         self.ask_for_listing()
     }
 
-    /// Whether somebody serves there again, soon.
+    /// Whether a server answers there again soon.
     fn reconnect(&mut self) -> bool {
         let deadline = Instant::now() + AGAIN;
         while Instant::now() < deadline {
@@ -319,7 +319,7 @@ impl Admin {
         }
     }
 
-    /// What a session does for so many seconds, as OTLP in JSON.
+    /// Traces a session for that many seconds; returns OTLP in JSON.
     pub fn trace(&mut self, session: String, seconds: f64) -> io::Result<serde_json::Value> {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
         self.stream.set_read_timeout(Some(PATIENCE + time))?;
@@ -354,7 +354,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// What the system calls a failure of its own, in words for people.
+/// The text of a system error, for people.
 fn silent(error: io::Error, stream: &UnixStream) -> io::Error {
     let sentence = match error.kind() {
         _ if is_closed(&error) => {

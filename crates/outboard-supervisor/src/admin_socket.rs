@@ -1,4 +1,4 @@
-//! The socket of administrators: who is served, and ending it. For the server's own user and root.
+//! The administrators' socket: lists and ends sessions. For the server's own user and root.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +28,7 @@ use outboard_control::number::Number;
 
 /// The shortest beginning of a session's number that names it, in digits.
 const SHORTEST: usize = 4;
-/// What a client is told whose session is ended this way.
+/// The reason that a client gets when an administrator ends its session.
 const ENDED: &str = "ended by the server's administrator";
 
 /// The socket, open.
@@ -299,7 +299,8 @@ async fn trace(
     sessions.trace(session, true);
     traces.wait(session, time).await;
     if traces.all() {
-        // It goes on for the collector; what is on its way comes within one of the worker's rounds.
+        // The trace continues for the collector; what is on its way comes within one of the
+        // worker's rounds.
         tokio::time::sleep(LAST_SPANS / 4).await;
     } else {
         sessions.trace(session, false);

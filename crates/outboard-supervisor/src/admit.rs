@@ -23,7 +23,7 @@ use crate::sparing::STRANGERS;
 enum Failure {
     #[error("{0}")]
     Refused(Refusal),
-    /// The worker has ended without a word to the client, which is to be told this.
+    /// The worker has ended without an answer to the client, which gets this sentence instead.
     #[error("{0}")]
     Lost(Refusal),
     #[error("{0}")]
@@ -40,14 +40,14 @@ fn refuse(code: RefusalCode, sentence: impl Into<String>) -> Failure {
     Failure::Refused(Refusal { code, sentence: sentence.into() })
 }
 
-/// Who has said nothing is not waited for.
+/// The server does not wait for a client that has sent nothing.
 const BRIEFLY: Duration = Duration::from_millis(100);
 
-/// Who has not shown who it is learns so after this time.
+/// A client that has not authenticated itself after this time is told so.
 const NOT_AUTHENTICATED_AFTER: Duration = Duration::from_millis(100);
 
-/// Reads the hello and does what it asks for. `seat` is held until it is known who the client is,
-/// and while it is turned away.
+/// Reads the hello and does what it asks for. `seat` is held until the client has authenticated
+/// itself, and while it is refused.
 pub(super) async fn admit(
     supervisor: &Supervisor,
     mut stream: impl Connection,
@@ -114,8 +114,8 @@ fn note(supervisor: &Supervisor, peer: Peer, refusal: &Refusal) {
     }
 }
 
-/// Tells a client whose hello was heard then that it is refused. Only as many as have seats are
-/// waited for, so that those who do not go are no more than that.
+/// Tells a client whose hello was heard then that it is refused. The server waits only for clients
+/// with seats, so that there are no more of those that do not leave.
 pub(super) async fn refuse_and_go(
     supervisor: &Supervisor,
     mut stream: impl Connection,

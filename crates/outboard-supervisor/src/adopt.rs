@@ -1,8 +1,8 @@
-//! Sessions of an earlier supervisor, whose workers have gone on without it.
+//! Adoption of sessions: those of an earlier supervisor, whose workers have continued without it.
 //!
-//! Their workers wait at sockets that [`Records`] lists. Each tells what it was given to keep and
-//! what its session shares; whose session it is, and what it may have, was noted by the earlier
-//! supervisor and is not asked of the worker.
+//! Their workers wait at sockets that [`Records`] lists. Each worker returns what it was given to
+//! keep and what its session shares. The owner and the limits of its session come from the earlier
+//! supervisor's records, never from the worker.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,8 +23,8 @@ use outboard_control::board::Board;
 use outboard_control::messages::{ToSupervisor, kept};
 use outboard_control::number::Number;
 
-/// How long a worker may take to tell its part, before clients are served without it. It is asked
-/// again later.
+/// How long a worker may take to return what it kept, before the server accepts clients without it.
+/// It is asked again later.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// When workers that have not answered are asked again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ const MOST_KEPT: usize = 16;
 /// Devices of which a session may hold memory, at most.
 const MOST_DEVICES: usize = 1 << 10;
 
-/// A session that goes on.
+/// A session that was adopted.
 pub(super) struct Orphan {
     pub(super) session: u64,
     pub(super) record: Record,
@@ -144,7 +144,7 @@ pub(super) async fn collect(
     (orphans, late)
 }
 
-/// Has a worker tell its part.
+/// Has a worker return what it kept.
 async fn ask(records: &Records, session: u64, record: Record) -> io::Result<Orphan> {
     // Whoever answers was alive before, and so was it when its process was opened: the number means
     // the same process.

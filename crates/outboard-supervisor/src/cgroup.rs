@@ -1,16 +1,16 @@
-//! Control groups of workers: how much of the machine's memory and how many tasks each may have,
-//! whoever its client is.
+//! Control groups of workers: limits on the machine's memory and on tasks, the same for every
+//! worker.
 //!
 //! Version 2 only. The server needs a group that was delegated to it (`Delegate=yes` in a systemd
-//! unit, a container's own, or one that somebody made for it). The server itself moves to a group
-//! `server` below, as a group with groups below has no processes of its own; each worker gets
+//! unit, a container's own, or one that an administrator made for it). The server itself moves to a
+//! group `server` below, as a group with groups below has no processes of its own; each worker gets
 //! `worker-PID` beside it.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a worker may have of the machine.
+/// A worker's limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shares {
     /// Bytes of memory, page-locked memory and files in memory included.
@@ -51,7 +51,7 @@ pub enum CgroupError {
     Controller {
         /// The group.
         folder: PathBuf,
-        /// What was to be limited.
+        /// The resource that was to be limited.
         what: &'static str,
     },
 }
@@ -182,7 +182,7 @@ impl Cgroup {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // If a process of it is still ending, whoever sweeps next does it.
+        // If one of its processes is still ending, the next sweep removes it.
         let _ = fs::remove_dir(&self.folder);
     }
 }

@@ -17,12 +17,11 @@ pub struct Config {
     /// Whether clients on this machine find a Unix socket, over which they can share memory with
     /// their worker.
     pub socket: Socket,
-    /// Who may connect to it.
+    /// The users who may connect to it.
     pub access: Access,
-    /// Whether administrators, who are the server's own user and root, find a socket to ask and
-    /// order.
+    /// Whether there is a socket for administrators, who are the server's own user and root.
     pub admin: Socket,
-    /// How clients show who they are, and whether connections are encrypted.
+    /// How clients authenticate themselves, and whether connections are encrypted.
     pub auth: auth::Config,
     /// Where monitoring systems read how it goes.
     pub metrics: metrics::Config,
@@ -39,9 +38,9 @@ pub struct Config {
     /// Clients that may be at their hello at once, over TCP and by the socket each; those that have
     /// been silent the longest make room for more.
     pub max_hellos: usize,
-    /// Workers at once, for sessions and for those who only ask; more are refused.
+    /// Workers at once, for sessions and for clients that only send queries; more are refused.
     pub max_sessions: usize,
-    /// Those among them that may only ask about the devices.
+    /// Those among them for clients that only send queries.
     pub max_questions: usize,
     /// Bulk lanes that clients are advised to open.
     pub lanes: u32,
@@ -108,8 +107,9 @@ impl Config {
 }
 
 /// One TCP stream over loopback carries 6 GB/s, four 24, eight 40: as many as there are processors
-/// to serve them. On a long way what a stream carries is the window over the round trip, whatever
-/// the processors, so a few are offered anyway. Clients find out how many of them are worth it.
+/// to serve them. Over a long distance a stream carries its window once per round trip, whatever
+/// the processors, so a few lanes are offered anyway. Clients find out how many of them are worth
+/// it.
 fn usual_lanes() -> u32 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).clamp(8, outboard_wire::limits::MAX_LANES) as u32

@@ -1,14 +1,15 @@
-//! How the descriptors that this process may have are divided: every kind of guest has a part of
-//! its own, so that none takes those of another.
+//! Divides the descriptors that this process may have: each kind of connection has its own part, so
+//! that none takes those of another.
 //!
-//! What is left when all parts are used up is what accepting a client and starting a worker need.
+//! When all parts are used up, as many are left as accepting a client and starting a worker need.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Config;
 
-/// What this process has open by itself, and what it opens for a moment: standard streams, the
-/// runtime's, sockets that listen, files that are read, pipes to a process that starts.
+/// Descriptors that this process has open permanently, and those that it opens for a moment:
+/// standard streams, the runtime's, sockets that listen, files that are read, pipes to a process
+/// that starts.
 const OWN: usize = 36;
 /// A worker's socket, its process, its meter, and its client's connection until it is handed over.
 const OF_A_SESSION: usize = 4;
@@ -17,10 +18,10 @@ const OF_A_WARM_WORKER: usize = 2;
 /// The least that can be divided.
 const LEAST: usize = 20;
 
-/// The parts, each in what it is for.
+/// The parts, each in units of its purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// Sessions and those who ask, by their workers.
+    /// Sessions and clients with queries, by their workers.
     pub(super) sessions: usize,
     /// Clients at their hello, over TCP.
     pub(super) hellos: usize,
@@ -28,7 +29,7 @@ pub(super) struct Parts {
     pub(super) local_hellos: usize,
     /// Clients that wait to be let in.
     pub(super) queue: usize,
-    /// Those who read metrics.
+    /// Connections that read metrics.
     pub(super) metrics: usize,
     pub(super) administrators: usize,
     /// Descriptors that sessions share with each other.
@@ -82,7 +83,7 @@ impl Parts {
     }
 }
 
-/// Who read metrics and administer are few, whatever there is.
+/// Readers of metrics and administrators are few, however many descriptors there are.
 const MOST_METRICS: usize = 32;
 const MOST_ADMINISTRATORS: usize = 16;
 /// The most descriptors that all sessions share.

@@ -1,4 +1,4 @@
-//! Where clients come in.
+//! The listening sockets, and the loop that accepts clients.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,14 +21,14 @@ use outboard_control::number::Number;
 /// After a failure to accept for want of descriptors, the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where clients come in.
+/// The listening sockets.
 pub(super) struct Doors {
     pub(super) listener: TcpListener,
     pub(super) door: Option<Door>,
 }
 
 impl Doors {
-    /// Opens them, or goes on with those that are open already.
+    /// Opens them, or uses those that are open already.
     pub(super) async fn open(config: &Config, inherited: Inherited) -> Result<Doors, ServeError> {
         let cannot_listen = |error| ServeError::Listen { address: config.listen.clone(), error };
         let listener = match inherited.tcp {
@@ -56,8 +56,8 @@ impl Doors {
         Ok(Doors { listener, door })
     }
 
-    /// Has this process become the program that now lies where its own lay; returns only if that
-    /// cannot be, with the reason.
+    /// Replaces this process by the program that now has its path; returns only if that cannot be,
+    /// with the reason.
     pub(super) async fn upgrade(
         &self,
         supervisor: &Rc<Supervisor>,
@@ -84,7 +84,7 @@ impl Doors {
         }
         notify::reloading();
         supervisor.drain.pause(true);
-        // Who connects from now on waits until the new program accepts.
+        // Clients that connect from now on wait until the new program accepts them.
         supervisor.coming.settle().await;
         tokio::join!(supervisor.warm.stop(), supervisor.gauges.stop());
         let reason = match timeout(upgrade::SETTLE, supervisor.sessions.hold_lending()).await {
@@ -127,8 +127,8 @@ impl Doors {
                 },
                 outcome = &mut until => break outcome,
             }
-            // Who has to make room for this one goes before the next one comes: a seat is a
-            // descriptor.
+            // The connection that makes room for this one is closed before the next one is
+            // accepted: a seat is a descriptor.
             yield_now().await;
         }
     }
@@ -150,7 +150,7 @@ pub(super) async fn cannot_accept(error: &io::Error) {
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
-/// What whoever asked for an upgrade is told before it.
+/// The answers to administrators before the upgrade.
 fn becoming(supervisor: &Supervisor, program: &Program) -> Becoming {
     let mut sessions = Vec::new();
     supervisor.sessions.each(|shown| {

@@ -1,4 +1,4 @@
-//! Stopping: no new sessions from the signal on; those that are there may finish, for a while.
+//! Stopping: after the signal there are no new sessions, and existing ones have a while to finish.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -21,11 +21,11 @@ pub(super) struct Signals {
     upgrade: Signal,
 }
 
-/// What a signal asks for.
+/// The meaning of a signal.
 pub(super) enum Asked {
     /// To stop; the signal's name.
     Stop(&'static str),
-    /// To become what now lies where the program lay.
+    /// Become the program that now has this one's path.
     Upgrade(Asker),
 }
 
@@ -36,7 +36,7 @@ impl Signals {
         Ok(Signals { terminate, interrupt, upgrade: signal(SignalKind::user_defined2())? })
     }
 
-    /// What is asked for next, by a signal or by an administrator.
+    /// The next request, by a signal or by an administrator.
     pub(super) async fn next(&mut self, askers: &mut mpsc::UnboundedReceiver<Asker>) -> Asked {
         tokio::select! {
             biased;
@@ -94,12 +94,12 @@ impl Drain {
 }
 
 impl Drain {
-    /// Whether nobody who waits for a place can be kept waiting, as another release takes over.
+    /// Sets whether waiting clients are refused because another release takes over.
     pub(super) fn pause(&self, paused: bool) {
         self.paused.set(paused);
     }
 
-    /// Why a client that waits for a place waits in vain, if it does.
+    /// Why a waiting client will get no place, if so.
     pub(super) fn refusal_in_queue(&self, purpose: &Purpose) -> Option<Refusal> {
         let upgraded = || Refusal {
             code: RefusalCode::Stopping,

@@ -20,10 +20,10 @@ pub enum ServeError {
         /// What the system said.
         error: io::Error,
     },
-    /// Clients cannot be told apart, or not reached in secret.
+    /// The settings for authentication or encryption cannot work.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// Metrics cannot be told.
+    /// Metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
     /// The folder that was named for notes on sessions cannot be used.

@@ -1,6 +1,6 @@
-//! How the devices do, for the metrics. A worker without a client asks NVML: this process loads no
-//! library of a driver, and one that hangs must hold up nobody here. There is such a worker only
-//! while somebody reads metrics.
+//! Gauges of the devices, for the metrics. A worker without a client queries NVML: this process
+//! loads no driver library, and a driver that hangs must not block it. The worker exists only while
+//! metrics are read.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
@@ -14,21 +14,21 @@ use super::workers::{Order, Worker};
 use super::{Supervisor, until};
 use outboard_control::messages::{Gauge, ToSupervisor, ToWorker, Watch};
 
-/// What is so young is told again: a GPU that is asked has to answer.
+/// Answers younger than this are used again: a GPU that is asked has to answer.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long a reader of metrics waits for an answer, unless the last one has waited in vain.
+/// How long a reader of metrics waits for an answer, unless the last reader got none.
 const READERS_PATIENCE: Duration = Duration::from_millis(500);
 /// How long the worker may take to start, and how long to answer.
 const START: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(20);
-/// When nobody has read for so long, the worker ends.
+/// The worker ends after this time without a reader.
 const UNREAD: Duration = Duration::from_secs(300);
 /// After a worker that failed, the next one waits.
 const PAUSE: Duration = Duration::from_secs(60);
 /// How long the worker may take to be gone.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// What is known of how the devices do.
+/// The latest gauges of the devices.
 #[derive(Default)]
 pub(super) struct Gauges {
     last: RefCell<Option<Read>>,
@@ -36,7 +36,7 @@ pub(super) struct Gauges {
     asked: Notify,
     /// There is an answer.
     answered: Notify,
-    /// The last who asked has waited in vain.
+    /// The last reader got no answer in time.
     is_late: Cell<bool>,
     is_stopping: Cell<bool>,
     has_worker: Cell<bool>,
@@ -75,7 +75,7 @@ impl Gauges {
         self.last.borrow().as_ref().map(|last| last.when.elapsed())
     }
 
-    /// Asks whenever somebody wants to know. Never ends.
+    /// Requests gauges for each reader. Never ends.
     pub(super) async fn keep(supervisor: Rc<Supervisor>) {
         let this = &supervisor.gauges;
         loop {
@@ -99,7 +99,7 @@ impl Gauges {
         }
     }
 
-    /// Has a worker, and asks it as often as somebody wants to know.
+    /// Starts a worker and asks it whenever a reader asks.
     async fn ask(&self, supervisor: &Supervisor) -> Over {
         let config = &supervisor.config;
         let order = Order { command: &config.worker, log_format: config.log_format };
@@ -150,7 +150,7 @@ impl Gauges {
                 }
             }
             patience = ANSWER;
-            // Whoever has asked meanwhile has been answered, unless that is long ago.
+            // Readers that have asked meanwhile use this answer, unless it is old.
             loop {
                 if timeout(UNREAD, self.asked.notified()).await.is_err() {
                     return Over::Unwanted;

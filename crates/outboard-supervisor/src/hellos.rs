@@ -1,10 +1,11 @@
-//! Seats for clients that are at their hello, and for others that are waited for: only so many at
-//! once, and who has been silent the longest makes room for who comes.
+//! Seats for clients that have not finished their hello, and for other connections for which the
+//! server waits. Their number is limited: the connection that has been silent for the longest makes
+//! room for a new one.
 //!
-//! Those on this machine have seats of their own, so that strangers do not keep them out. Where
-//! most of the seats are taken from, the first has to make room: one machine that opens thousands
-//! of connections stands in its own way. Where each comes from another address, every newcomer gets
-//! a seat, and those who came first have had the longest time to speak.
+//! Clients on this machine have seats of their own, so that remote clients cannot keep them out.
+//! The address that holds the most seats gives up its oldest one: a machine that opens thousands of
+//! connections only displaces its own. If each comes from another address, every new connection
+//! gets a seat, and the oldest ones, which had the longest time for their hello, lose theirs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Where a client comes from.
+/// The origin of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Origin {
     /// A [machine], over TCP.
@@ -23,8 +24,7 @@ pub(super) enum Origin {
     User(u32),
 }
 
-/// What stands for the machine with this address: whoever has one address of IPv6 has all of its
-/// network.
+/// Represents the machine with this address: the owner of one IPv6 address has all of its network.
 pub(super) fn machine(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -43,7 +43,7 @@ pub(super) struct Hellos {
 /// Seats of one kind.
 pub(super) struct Seats {
     most: usize,
-    /// Who has had this long can be sent away.
+    /// A connection that has had its seat for this long may lose it.
     fair: Duration,
     taken: RefCell<AllTaken>,
 }
@@ -70,8 +70,8 @@ pub(super) struct Seat {
     taken: Rc<Taken>,
 }
 
-/// A client that means to speak does so with its first bytes; who has had this long can be sent
-/// away.
+/// A client that means to speak does so with its first bytes; a connection that has had its seat
+/// for this long may lose it.
 const FAIR: Duration = Duration::from_millis(100);
 /// One of so many seats is few for one place: several clients of a machine come at once.
 const FEW: usize = 32;
@@ -130,7 +130,8 @@ impl AllTaken {
         let is_crowd =
             |taken: &Rc<Taken>| most <= few || self.counts.get(&taken.from) == Some(&most);
         let at = self.order.iter().position(is_crowd)?;
-        // Who comes from where there are fewer need not wait for the others to have had their time.
+        // A client whose address holds fewer seats need not wait until the others have had their
+        // time.
         let is_rarer = self.counts.get(&newcomer).is_none_or(|own| *own < most.max(few));
         (is_rarer || self.order[at].since.get().elapsed() >= fair).then_some(at)
     }
@@ -152,7 +153,7 @@ impl AllTaken {
 }
 
 impl Seat {
-    /// Returns when somebody else is to have the seat.
+    /// Returns when another connection needs the seat.
     pub(super) async fn is_wanted(&self) {
         self.taken.leave.notified().await;
     }

@@ -1,9 +1,9 @@
-//! Sockets of servers that were killed: taken out of their folder by the next server, whatever its
-//! port is.
+//! Sockets of servers that were killed: the next server, whatever its port, removes them from their
+//! folder.
 //!
-//! Whether a socket is anybody's the system knows by itself: to connect with one of another type
-//! does not reach whoever has it, and fails in another way than where there is nobody. A server
-//! that has bound its socket and does not listen yet has it, too.
+//! The system knows whether a process has a socket: connecting with a socket of another type does
+//! not reach that process, and fails with another error than without a process. This also holds for
+//! a server that has bound its socket and does not listen yet.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -23,13 +23,12 @@ use super::local::check_folder;
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The folder's turn: while this lives, no other server takes a socket out of it to put its own
-/// there.
+/// The folder's lock: while this lives, no other server replaces a socket in it by its own.
 #[derive(Debug)]
 pub(super) struct Turn(File);
 
 impl Turn {
-    /// Waits for it. Where it cannot be had, the folder may still be used, if with less care.
+    /// Waits for it. Without the lock the folder is still used, with less certainty.
     pub(super) fn wait(folder: &Path) -> io::Result<Turn> {
         let (folder, deadline) = (File::open(folder)?, Instant::now() + PATIENCE);
         loop {
@@ -52,7 +51,7 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 fn is_nobodys(folder: &File, name: &OsStr) -> bool {
     // However long the folder's own path is.
     let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-    // What is no socket fails as a socket without a process does.
+    // A file that is no socket fails as a socket without a process does.
     if !fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
         return false;
     }
@@ -75,7 +74,7 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
 /// was noted of sessions whose workers are no more, either. Sessions that wait for their server
 /// stay.
 pub(super) fn sweep(folder: &Path) {
-    // A folder that others can write to, or somebody else's, is not ours to clean.
+    // A folder that other users own or can write to is left alone.
     let Ok(turn) = check_folder(folder, 0o022).and_then(|()| Turn::wait(folder)) else { return };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (name, path) = (entry.file_name(), entry.path());
@@ -147,7 +146,7 @@ mod tests {
         bind(&starts, &SocketAddrUnix::new(folder.join("4.sock")).unwrap()).unwrap();
         bind(&waits, &SocketAddrUnix::new(sessions.join("b.sock")).unwrap()).unwrap();
         fs::write(sessions.join("b.json"), "").unwrap();
-        // While somebody else has the turn, nothing is touched.
+        // While another process holds the lock, nothing is removed.
         let turn = Turn::wait(&folder).unwrap();
         sweep(&folder);
         assert_eq!(names(&folder).len(), 8);

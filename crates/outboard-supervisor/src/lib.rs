@@ -1,7 +1,7 @@
 //! Accepts clients and starts a worker process for each.
 //!
 //! The supervisor reads one bounded message from a client, its hello, and hands the connection to a
-//! worker. It never loads a driver library. What it holds for a client is a table entry and a
+//! worker. It never loads a driver library. For a client it holds an entry in a table and a
 //! process.
 
 pub mod admin;
@@ -74,7 +74,7 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
 /// What the tasks of one supervisor share.
 struct Supervisor {
     config: Config,
-    /// What clients are told of the socket for those on this machine.
+    /// The description, for clients, of the socket for clients on this machine.
     local: Option<Local>,
     sessions: Sessions,
     warm: Rc<Warm>,
@@ -86,7 +86,7 @@ struct Supervisor {
     questions: usize,
     drain: Drain,
     started: std::time::Instant,
-    /// Who is let in, and who waits for that.
+    /// The clients that are admitted, and those that wait.
     queue: sharing::Queue,
     gate: Gate,
     tally: tally::Tally,
@@ -110,8 +110,7 @@ impl Supervisor {
         self.parts.sessions.saturating_sub(self.sessions.len())
     }
 
-    /// Why a client that comes now would not get a session, as far as that does not depend on the
-    /// client.
+    /// Why no client would get a session now, if so.
     fn why_not_ready(&self) -> Option<&'static str> {
         if self.drain.has_begun() {
             return Some("the server is stopping");
@@ -121,8 +120,8 @@ impl Supervisor {
     }
 }
 
-/// Divides the descriptors, and with them how many sessions there can be and how many workers for
-/// those who only ask.
+/// Divides the descriptors, which limits the sessions and the workers for clients that only send
+/// queries.
 fn divide(config: &mut Config) -> Result<(Parts, usize), ServeError> {
     let limit = descriptors::raise_limit();
     config.warm = config.warm.within(limit);
@@ -162,7 +161,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         metrics::Listener::open(&config.metrics).await.map_err(ServeError::from),
     )?;
     let tasks = tokio::task::LocalSet::new();
-    // What is lent is not promised.
+    // With lending, memory is not reserved in advance.
     let queue = sharing::Queue::new(&config.sharing, config.sharing.oversubscribe.is_none());
     let traces = Rc::new(traces::Traces::new(&config.traces));
     let shared = Descriptors { all: parts.shared, of_a_session: parts.shared_of_a_session() };
@@ -239,7 +238,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     notify::stopping(supervisor.sessions.len());
     supervisor.drain.begin();
     let drained = drain::wait(&supervisor.sessions, config.standing.drain, &mut signals);
-    // Who comes now is told that the server stops, and sessions may still open lanes.
+    // New clients are told that the server stops; sessions may still open lanes.
     let (sessions, warm) = (&supervisor.sessions, &supervisor.warm);
     tasks
         .run_until(async { tokio::join!(doors.accept_while(&supervisor, drained), warm.stop()) })
@@ -251,7 +250,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// What a server can do without is no reason to end for one that others use already.
+/// A server that others already use does not end for want of something optional.
 fn unless_upgraded<T>(
     upgrades: u64,
     opened: Result<Option<T>, ServeError>,
@@ -314,7 +313,7 @@ async fn revoke(supervisor: Rc<Supervisor>) {
 /// How often the log says of how many lines it was spared.
 const LEFT_OUT_EVERY: Duration = Duration::from_secs(2);
 
-/// Says which lines were not written, should none of their kind come that says so. Never ends.
+/// Logs how many lines were suppressed, if no later line of their kind does. Never ends.
 async fn tell_left_out() {
     loop {
         tokio::time::sleep(LEFT_OUT_EVERY).await;
@@ -328,7 +327,7 @@ async fn tell_left_out() {
     }
 }
 
-/// Waits until something is so. Whoever changes it tells all who wait.
+/// Waits until something is so. Every change wakes all waiting tasks.
 async fn until(changed: &Notify, is_so: impl Fn() -> bool) {
     loop {
         let changed = changed.notified();

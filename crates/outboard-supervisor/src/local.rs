@@ -1,5 +1,5 @@
 //! The Unix socket for clients on this machine. Over it they may share memory with their worker, so
-//! not everybody may connect.
+//! only chosen users may connect.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -24,7 +24,7 @@ pub enum Socket {
     At(PathBuf),
 }
 
-/// Who may connect to the socket.
+/// The users who may connect to the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
     /// The server's own user, and root.
@@ -68,7 +68,7 @@ pub(super) fn make_usual_folder() -> io::Result<()> {
     make_folder(&usual_folders().swap_remove(0), Access::Owner)
 }
 
-/// Makes the folder, or checks that nobody else can put a socket of theirs into it.
+/// Makes the folder, or checks that no other user can put a socket into it.
 pub(super) fn make_folder(folder: &Path, access: Access) -> io::Result<()> {
     let mode = if access == Access::Owner { 0o700 } else { 0o755 };
     match DirBuilder::new().mode(mode).create(folder) {
@@ -150,7 +150,7 @@ impl Door {
         &self.path
     }
 
-    /// What clients are told of it. A path that is no text, or relative, would mean nothing to
+    /// Its description for clients. A path that is no text, or relative, would mean nothing to
     /// them.
     pub(super) fn told(&self) -> Option<Local> {
         let path = std::fs::canonicalize(&self.path).ok()?.to_str()?.to_owned();
@@ -162,8 +162,8 @@ impl Door {
         Ok(self.listener.accept().await?.0)
     }
 
-    /// Whether the client's user may connect. For groups and everybody, the file's permissions have
-    /// seen to it.
+    /// Whether the client's user may connect. For groups and for all users, the file's permissions
+    /// suffice.
     pub(super) fn admits(&self, stream: &UnixStream) -> bool {
         let own = geteuid().as_raw();
         self.access != Access::Owner
@@ -205,10 +205,10 @@ mod tests {
             assert!(door.admits(&door.accept().await.unwrap()));
             drop(door);
             assert!(!path.exists());
-            // What a server that was killed has left behind.
+            // The socket of a server that was killed.
             drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
             drop(Door::listen(&path, Access::All).unwrap());
-            // What is no socket is somebody's.
+            // A file that is no socket belongs to somebody else.
             std::fs::write(&path, "kept").unwrap();
             assert!(Door::listen(&path, Access::Owner).is_err());
             assert_eq!(std::fs::read(&path).unwrap(), b"kept");

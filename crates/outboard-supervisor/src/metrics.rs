@@ -1,5 +1,5 @@
-//! What monitoring systems read, in the text format of OpenMetrics. Names of owners are in it, so
-//! that it is not for everybody.
+//! Metrics for monitoring systems, in the text format of OpenMetrics. They contain names of owners,
+//! so not everybody should read them.
 
 mod devices;
 mod http;
@@ -30,7 +30,7 @@ use process::Process;
 /// Directions of bytes, as a meter numbers them.
 const DIRECTIONS: [&str; 2] = ["to_device", "from_device"];
 
-/// All there is to tell at one moment.
+/// All metrics at one moment.
 #[derive(Debug)]
 struct Snapshot {
     owners: BTreeMap<String, Reading>,
@@ -74,7 +74,7 @@ impl Snapshot {
         });
         let owners = totals.into_owners();
         for owner in owners.keys() {
-            // Who has had a session and has none has zero, rather than what was seen last.
+            // An owner whose sessions have ended shows zero rather than the last value.
             sessions.entry((owner.clone(), "serving")).or_default();
         }
         let tally = &supervisor.tally;
@@ -392,7 +392,7 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("# EOF\n"), "{text}");
-        // Memory that nobody has held, and what NVML does not know, is left out.
+        // Memory that no session has held, and gauges that NVML lacks, are left out.
         let named = |name: &str, device: &str| {
             text.lines().any(|line| {
                 line.starts_with(name) && line.contains(&format!("device=\"{device}\""))

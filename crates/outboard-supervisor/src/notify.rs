@@ -1,4 +1,4 @@
-//! What systemd is told of the server, if it has asked to be.
+//! Notifies systemd of the server's state, if systemd asks for that.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(super) fn reloading() {
     }
 }
 
-/// Says again and again that the server is alive, if somebody watches it.
+/// Repeats that the server is alive, if systemd watches it.
 pub(super) async fn watchdog() {
     let Some(limit) = sd_notify::watchdog_enabled() else { return };
     let pause = (limit / 2).max(Duration::from_millis(100));

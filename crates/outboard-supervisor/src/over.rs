@@ -30,12 +30,12 @@ impl Over {
         self.0.push_back(Ended { session, key, why });
     }
 
-    /// What somebody is told who comes with this key for a session that is not there.
+    /// The answer to a client with this key, for a session that does not exist.
     pub(super) fn refusal(&self, session: u64, key: u128) -> Refusal {
         self.tell(session, |ended| ended.key.to_le_bytes().ct_eq(&key.to_le_bytes()).into())
     }
 
-    /// The same for somebody who proves to have a key.
+    /// The same for a client that proves to have a key.
     pub(super) fn refusal_to(&self, session: u64, proof: &Proof, what: &[u8]) -> Refusal {
         self.tell(session, |ended| tls::tag(ended.key, what).ct_eq(&proof.tag).into())
     }

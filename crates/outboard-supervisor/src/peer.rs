@@ -47,10 +47,10 @@ impl fmt::Display for Peer {
 
 /// A client's connection, of whatever kind.
 pub(super) trait Connection: AsyncRead + AsyncWrite + AsFd + Unpin + 'static {
-    /// What the client has shown by coming so.
+    /// What this kind of connection proves about the client.
     fn way(&self, peer: Peer) -> Way;
 
-    /// Has what is flushed next be the last of this side, without closing what is below.
+    /// Makes the next flush the last one of this side, without closing the stream below.
     fn finish(&mut self) {}
 }
 
@@ -74,7 +74,7 @@ pub(super) trait Newcomer: 'static {
     /// Writes what fits.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Finds out what it wants, and does it. `seat` is held while the client is at its hello.
+    /// Reads what the client wants, and does it. `seat` is held while the client is at its hello.
     async fn admit(self, supervisor: &Supervisor, peer: Peer, seat: Seat);
 }
 
@@ -89,7 +89,7 @@ impl Newcomer for UnixStream {
     }
 }
 
-/// What a client is told for which there is no room.
+/// The answer to a client for which there is no room.
 pub(super) fn too_many() -> Refusal {
     let sentence = "the server has too many clients connecting at once; try again".to_owned();
     Refusal { code: RefusalCode::Busy, sentence }
@@ -103,7 +103,7 @@ pub(super) fn accept(supervisor: &Rc<Supervisor>, newcomer: impl Newcomer, peer:
         if let Some(left_out) = STRANGERS.admits("no_seat") {
             tracing::warn!(%peer, code = %refusal.error(), left_out, "refused: too many clients are connecting");
         }
-        // Whether it fits into the empty socket buffer or not, nobody waits for it.
+        // It fits into the empty socket buffer; if not, nothing waits for it.
         let _ = newcomer.write_now(&refusal.encode(VERSION));
         return;
     };

@@ -1,10 +1,9 @@
-//! What the server notes of its sessions, so that the next server at the same address can go on
-//! with them.
+//! Records of the server's sessions, from which the next server at the same address adopts them.
 //!
-//! For each session there is a file, which says what the supervisor must know of it, and a socket,
-//! at which its worker waits for a supervisor when its own is gone. Both lie in a folder that only
-//! the server's user can look into: who can connect there is a supervisor, and what is written
-//! there was written by one. A worker is never asked what it may do.
+//! For each session there is a file with all that a supervisor must know of it, and a socket at
+//! which its worker waits for the next supervisor when its own has ended. Both lie in a folder that
+//! only the server's user can enter: a process that connects there is a supervisor, and a
+//! supervisor wrote the files. A worker is never asked what it may do.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -40,7 +39,7 @@ pub(super) struct Records {
     folder: File,
 }
 
-/// What is noted of a session. Fields are only ever added, with a default: the reader may be of
+/// The record of a session. Fields are only ever added, with a default: the reader may be of
 /// another release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
@@ -49,11 +48,11 @@ pub(super) struct Record {
     key: String,
     /// The worker's process.
     pub(super) worker: u32,
-    /// The client, in its own words, and where it is.
+    /// The client's name for itself, and its address.
     pub(super) client: String,
     #[serde(default)]
     peer: String,
-    /// What the connection is for.
+    /// The purpose of the connection.
     #[serde(default)]
     kind: Kind,
     /// The devices that it asked for.
@@ -61,13 +60,13 @@ pub(super) struct Record {
     pub(super) devices: Vec<u32>,
     /// Whose session it is.
     pub(super) identity: Identity,
-    /// Who it is to others.
+    /// How others name its holder.
     #[serde(default)]
     holder: String,
     /// Whether its connections are encrypted.
     #[serde(default)]
     pub(super) secure: bool,
-    /// What it was let in with, if it needed to be.
+    /// Its admission, if it needed one.
     #[serde(default)]
     pub(super) place: Option<Request>,
     /// When it began, in milliseconds of the system's clock that never steps.

@@ -6,7 +6,7 @@ use outboard_wire::handshake::resume::Terms;
 
 use outboard_control::messages::Grace;
 
-/// What can be set.
+/// Settings of resuming.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// How long a session is kept whose client is not heard of any more; zero: not at all.
@@ -32,7 +32,7 @@ impl Default for Config {
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl Config {
-    /// What a client gets that wishes for these terms.
+    /// The terms for a client that asks for these.
     pub(super) fn grace(&self, wish: Terms) -> Option<Grace> {
         let silent = self.grace.min(LONGEST).min(wish.grace);
         (!silent.is_zero()).then(|| Grace { silent, closed: self.closed_grace.min(silent) })

@@ -46,7 +46,7 @@ struct Table {
     shares: Shares,
     /// Why those have ended that have.
     over: RefCell<Over>,
-    /// What those have done that have ended.
+    /// Totals of ended sessions.
     totals: RefCell<Totals>,
     traces: Rc<Traces>,
     /// What the next server is to know, if it is to know anything, ...
@@ -58,7 +58,7 @@ struct Table {
     lending: Shared,
 }
 
-/// What there is to a session that comes into the table.
+/// A new session for the table.
 struct Noted {
     record: Record,
     about: About,
@@ -66,13 +66,13 @@ struct Noted {
     phase: Phase,
 }
 
-/// What earlier servers leave, and what is left to later ones.
+/// Records of earlier servers, and records for later ones.
 pub(super) struct Heritage {
-    /// By way of which the next server is told of the sessions, if it is.
+    /// The records for the next server, if there are any.
     pub(super) records: Option<Rc<Records>>,
     /// For how long these wait for it.
     pub(super) outlive: Option<Duration>,
-    /// What an earlier server has left.
+    /// The records of an earlier server.
     pub(super) board: Option<OwnedFd>,
     /// How many descriptors sessions may share.
     pub(super) shared: Descriptors,
@@ -134,7 +134,7 @@ impl Sessions {
         (ask().filter(|entry| entry.about.asker == asker).count(), ask().count())
     }
 
-    /// How many are sessions, and not of those who only ask.
+    /// How many are sessions rather than clients that only send queries.
     pub(super) fn serving(&self) -> usize {
         self.table
             .sessions
@@ -266,7 +266,7 @@ impl Sessions {
         self.table.lending.begin(session, process, orders.clone());
         let trail = Trail::new(session, about.parent);
         if self.table.traces.all() && about.kind == Kind::Session {
-            // If it cannot be told now, it has gone.
+            // If it cannot be told now, it has ended.
             let _ = worker.send(&ToWorker::Trace { on: true, root: trail.root() }, None);
         }
         let entry = Entry {
@@ -318,7 +318,7 @@ impl Sessions {
         self.table.lending.hold().await
     }
 
-    /// What all sessions have done, by owner, those that have ended included.
+    /// Totals of all sessions by owner, ended ones included.
     pub(super) fn totals(&self) -> Totals {
         let sessions = self.table.sessions.borrow();
         let mut ended = self.table.totals.borrow_mut();
@@ -345,7 +345,7 @@ impl Sessions {
         }
     }
 
-    /// The spans of a session that only the supervisor knows of, for whoever has asked.
+    /// The spans of a session that only the supervisor knows, for those who have asked for a trace.
     pub(super) fn close_trace(&self, session: u64) {
         if let Some(entry) = self.table.sessions.borrow().get(&session) {
             self.table.traces.close(

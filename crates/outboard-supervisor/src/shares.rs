@@ -1,8 +1,7 @@
-//! What sessions share with each other: the driver's own handles, under tokens that cannot be
-//! guessed.
+//! Handles of the driver that sessions share with each other, under tokens that cannot be guessed.
 //!
-//! A worker says what its client exports, under a token that it drew; the worker of any other
-//! session of this server that shows the token gets it. What a session has shared ends with it.
+//! A worker registers what its client exports, under a random token; the worker of any other
+//! session of this server that presents the token gets it. A session's shares end with it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -99,7 +98,7 @@ impl Shares {
         table.shares.retain(|_, share| share.session != session);
     }
 
-    /// Shows what has that token, if it is of that kind.
+    /// Returns the share with that token, if it is of that kind.
     pub(super) fn find<T>(
         &self,
         token: u128,

@@ -1,4 +1,4 @@
-//! What a server that stands for long needs to know: how it ends, and what outlives it.
+//! Settings of long-running servers: how one ends, and what survives it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct Config {
     /// Where it notes what the next server at its address needs to go on with its sessions, should
     /// it end in another way.
     pub records: Folder,
-    /// What to become when an upgrade is asked for.
+    /// The program for an upgrade.
     pub program: Option<Program>,
     /// For how long a session waits for that server; for ever, or as long as its client is there,
     /// without.

@@ -1,4 +1,4 @@
-//! What the supervisor itself counts, for those who watch the server.
+//! The supervisor's own counters, for metrics.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// Which worker a client was given.
+/// The kind of worker that a client got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Given {
     /// One that was ready.
@@ -100,7 +100,7 @@ impl Tally {
     }
 
     pub(super) fn starts(&self) -> BTreeMap<&'static str, u64> {
-        // All of them from the beginning: who looks at rates needs the zero.
+        // All of them from the beginning: rates need the zero.
         let all = [Outcome::Welcomed, Outcome::Refused, Outcome::Failed];
         let starts = self.starts.borrow();
         all.into_iter()

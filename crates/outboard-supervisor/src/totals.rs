@@ -1,28 +1,28 @@
-//! What sessions have done, by owner, those that have ended included: sums that only grow.
+//! Totals of sessions by owner, ended sessions included: sums that only grow.
 
 use std::collections::BTreeMap;
 
 use outboard_control::meter::Reading;
 
-/// Owners that are told apart; what further ones do is counted together.
+/// The most owners that are counted separately; the others are counted together.
 const OWNERS: usize = 64;
 /// Whose name that is counted under.
 const OTHERS: &str = "(others)";
 
-/// What ended sessions have done.
+/// Totals of ended sessions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     owners: BTreeMap<String, Reading>,
 }
 
 impl Totals {
-    /// Counts what another session has done. An owner who is told apart once stays so: sums under a
-    /// name must not shrink.
+    /// Adds a session. An owner who is counted separately once stays so: sums under a name must not
+    /// shrink.
     pub(super) fn add(&mut self, owner: &str, reading: &Reading) {
         self.of(owner).add(reading);
     }
 
-    /// Counts what a session has done that has ended.
+    /// Adds a session that has ended.
     pub(super) fn add_ended(&mut self, owner: &str, reading: &Reading) {
         self.of(owner).add_ended(reading);
     }

@@ -20,13 +20,13 @@ use outboard_control::trace::{Span, Value, unix_now};
 /// Where traces of all sessions go.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// The collector; without one, sessions are traced when somebody asks.
+    /// The collector; without one, sessions are traced on request only.
     pub collector: Option<Collector>,
 }
 
 /// Batches that wait for the collector. It gets what it keeps up with.
 const WAITING: usize = 256;
-/// Spans that are gathered for one who asks.
+/// The most spans that are gathered for one administrator.
 const MOST: usize = 100_000;
 /// How long spans have to arrive when a trace ends.
 const FINISH: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub(super) struct Traces {
     gone: Notify,
     is_gone: Cell<bool>,
     lost: Cell<u64>,
-    /// For those who have asked, by session.
+    /// Traces on request, by session.
     asked: RefCell<HashMap<u64, Asked>>,
     /// Told when one of them has all that comes.
     complete: Notify,
@@ -52,7 +52,7 @@ struct Asked {
     complete: bool,
 }
 
-/// Where a session is in its trace.
+/// A session's position in its trace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trail {
     trace: u128,
@@ -63,7 +63,7 @@ pub(super) struct Trail {
     begun: u64,
 }
 
-/// Whom spans are about.
+/// The subject of spans.
 pub(super) struct Whose<'a> {
     pub(super) session: u64,
     pub(super) about: &'a About,
@@ -75,7 +75,7 @@ pub(super) struct Whose<'a> {
 }
 
 impl Trail {
-    /// Of a session that begins; `key` is not to be guessed, and known to nobody who reads traces.
+    /// Of a session that begins; `key` must not be guessable or known to readers of traces.
     pub(super) fn new(session: u64, parent: Option<TraceParent>) -> Trail {
         // A session's number is drawn at random; it is all that is needed to tell traces apart.
         let own = (u128::from(session) << 64) | u128::from(session.rotate_left(17) ^ unix_now());
@@ -179,9 +179,9 @@ impl Traces {
         self.give(trail, whose, spans, ended);
     }
 
-    /// To whoever wants them.
+    /// To the collector and to administrators who asked.
     fn give(&self, trail: &Trail, whose: &Whose<'_>, spans: Vec<Span>, to_collector: bool) {
-        // Who only asks about devices is of no interest.
+        // Clients that only send queries are not traced.
         if spans.is_empty() || whose.about.kind != Kind::Session {
             return;
         }
@@ -212,7 +212,7 @@ impl Traces {
         }
     }
 
-    /// Gathers spans of a session; false if somebody else does already.
+    /// Gathers spans of a session; `false` if another administrator already does.
     pub(super) fn ask(&self, session: u64) -> bool {
         match self.asked.borrow_mut().entry(session) {
             std::collections::hash_map::Entry::Occupied(_) => false,
@@ -250,5 +250,5 @@ impl Traces {
     }
 }
 
-/// How long whoever ends a trace waits for its last spans.
+/// How long the end of a trace waits for the last spans.
 pub(super) const LAST_SPANS: Duration = FINISH;

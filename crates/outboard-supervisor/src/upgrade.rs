@@ -1,10 +1,10 @@
-//! Becoming another release of this program in place: the same process goes on, with the sockets at
-//! which it listens.
+//! Replacing this program by another release in the same process, which keeps its listening
+//! sockets.
 //!
-//! The supervisor runs the new program once with `--check`. If that succeeds it lets those who are
-//! at their hello come to their worker, and becomes the new program (execve), which takes the
-//! sessions over as after a restart. Meanwhile clients that connect wait in the queue of the
-//! listening sockets. What goes wrong before the new program runs leaves the old one as it was.
+//! The supervisor runs the new program once with `--check`. If that succeeds, it lets clients that
+//! are at their hello reach their worker, and becomes the new program (execve), which adopts the
+//! sessions as after a restart. Meanwhile clients that connect wait in the queue of the listening
+//! sockets. An error before the new program runs leaves the old one as it was.
 
 mod asked;
 
@@ -31,7 +31,7 @@ pub(super) use asked::{Asker, Counter, Step};
 /// How to become another release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// Where the program lies, and where its next release will.
+    /// The program's path, which is also that of its next release.
     pub path: PathBuf,
     /// Its name and arguments.
     pub arguments: Vec<OsString>,
@@ -41,20 +41,20 @@ pub struct Program {
 
 /// How long the new program may take to say whether it could serve.
 const CHECK: Duration = Duration::from_secs(60);
-/// How long clients that are coming may take to get to their worker; who takes longer is cut off.
+/// How long clients that are coming may take to get to their worker; a client that takes longer
+/// loses its connection.
 pub(super) const SETTLE: Duration = Duration::from_secs(20);
-/// What the new program is told: the process, how often it has been another program, and the
+/// Arguments of the new program: the process, how often it has been another program, and the
 /// descriptors at which it listens.
 const VARIABLE: &str = "OUTBOARD_TAKES_OVER";
-/// What a program is told that is only to say whether it could serve: where the server listens,
+/// Arguments of a program that only checks whether it could serve: where the server listens,
 /// whatever its settings say.
 pub const LISTENS_AT: &str = "OUTBOARD_CHECKS_FOR";
-/// And where the server notes its sessions, if it does: who is to take its place has to look for
-/// them there.
+/// And where the server notes its sessions, if it does: the next program looks for them there.
 const NOTES_IN: &str = "OUTBOARD_CHECKS_NOTES";
 /// Variables by which systemd passes on descriptors; they were for the first program only.
 const FOR_THE_FIRST: [&str; 3] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
-/// Signals that must not end the process while nobody handles them.
+/// Signals that must not end the process while they have no handler.
 const HANDLED: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGUSR2, libc::SIGHUP];
 
 /// Clients that are on their way to a worker.
@@ -173,7 +173,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     which(one).is_some_and(|file| which(other) == Some(file))
 }
 
-/// What this process is given by the program that it was before, or by systemd.
+/// Descriptors from the program that this process was before, or from systemd.
 #[derive(Default)]
 pub(super) struct Inherited {
     pub(super) tcp: Option<std::net::TcpListener>,
@@ -304,8 +304,8 @@ fn prepare(program: &Program, upgrades: u64, sockets: &[BorrowedFd<'_>]) -> io::
     Ok((text(program.path.as_os_str().as_bytes())?, arguments, variables))
 }
 
-/// Has the system forget children that have ended and that nobody waits for: those of the program
-/// before. No others must be there yet.
+/// Reaps children that have ended and for which no task waits: those of the program before. No
+/// others must be there yet.
 pub(super) fn reap() {
     while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {}
 }

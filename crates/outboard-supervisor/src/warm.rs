@@ -1,9 +1,9 @@
-//! Workers that wait for their client with the driver started: a session that is given one is
-//! spared most of a start-up.
+//! Warm workers, which have started the driver before they have a client: a session that gets one
+//! skips most of the start-up.
 //!
-//! As many are kept as sessions came at once, between bounds. One that is taken is replaced once
-//! the sessions that have just begun have had time for their own start, which a driver that starts
-//! beside them would slow down. One that ends by itself is replaced too, more and more slowly.
+//! As many are kept as sessions came at once, between bounds. A worker that was taken is replaced
+//! once the sessions that have just begun have had time for their own start, which another starting
+//! driver would slow down. A worker that ends by itself is replaced too, more and more slowly.
 
 mod bounds;
 mod demand;
@@ -75,8 +75,8 @@ struct Waiting {
     number: u64,
     process: u32,
     ready: bool,
-    /// Where its driver is to place what it places; once it is ready, where it does, if it keeps to
-    /// a window.
+    /// The window in which its driver places everything; once it is ready, where it does, if it
+    /// keeps to a window.
     window: Option<Window>,
     /// Has the task hand over the worker.
     take: oneshot::Sender<oneshot::Sender<Worker>>,
@@ -121,13 +121,13 @@ impl Warm {
         }
     }
 
-    /// A session has come, of a holder who may have so many at once.
+    /// A session has come from an owner who may have that many at once.
     pub(super) fn came(&self, holder: &str, sessions: Option<u32>) {
         self.demand.borrow_mut().came(holder, sessions, self.start.get(), Instant::now());
         self.changed.notify_waiters();
     }
 
-    /// A session has to wait for a driver to start, until what is returned is dropped.
+    /// Counts a session that waits for a driver to start, until the result is dropped.
     pub(super) fn cold(&self) -> Cold<'_> {
         self.cold.set(self.cold.get() + 1);
         Cold(self)
@@ -178,8 +178,7 @@ impl Warm {
         self.waiting.borrow().iter().map(resident).sum()
     }
 
-    /// What a worker that is ready said of the platform; `None` if there is no such worker, so that
-    /// nobody knows.
+    /// The platform as a worker that is ready has described it; `None` without such a worker.
     pub(super) fn snapshot(&self) -> Option<Vec<u8>> {
         let snapshot = self.snapshot.borrow();
         let known =
@@ -187,7 +186,7 @@ impl Warm {
         known.then(|| snapshot.clone())
     }
 
-    /// What a worker that was ready, now or before, said of the platform.
+    /// The platform as a worker that is or was ready has described it.
     pub(super) fn last_snapshot(&self) -> Option<Vec<u8>> {
         let snapshot = self.snapshot.borrow();
         (!snapshot.is_empty()).then(|| snapshot.clone())
@@ -221,7 +220,7 @@ impl Warm {
             }
             match this.pause() {
                 Pause::No => {}
-                // Whoever takes one meanwhile makes the pause longer, whoever stops ends it.
+                // A session that takes a worker meanwhile prolongs the pause; stopping ends it.
                 Pause::For(pause) => {
                     let _ = timeout(pause, changed).await;
                     continue;
@@ -355,7 +354,7 @@ impl Warm {
                 },
                 asked = &mut taken => {
                     if let Ok(hand_over) = asked {
-                        // Whoever asked waits for it. Should it be gone, the worker ends with this
+                        // The caller waits for it. Should it be gone, the worker ends with this
                         // value.
                         let _ = hand_over.send(worker);
                     } else {

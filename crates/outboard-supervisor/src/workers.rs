@@ -21,8 +21,8 @@ use crate::logs;
 use outboard_control::messages::{self, ToSupervisor, ToWorker};
 
 /// Hardware queues of a device that NVIDIA's driver spreads streams over, by its own variable: the
-/// most there are, and not eight. Of two streams in one queue, one that stands still stops the
-/// other, though it may wait for that one; and the worker has streams beside the program's.
+/// most there are, and not eight. If two streams share a queue and one is blocked, the other is
+/// blocked too, even if the first waits for it; and the worker has streams beside the program's.
 const QUEUES: (&str, &str) = ("CUDA_DEVICE_MAX_CONNECTIONS", "32");
 
 /// A worker may be behind with its messages for so long, ...
@@ -59,7 +59,7 @@ enum Handle {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ended {
     With(ExitStatus),
-    /// Only whoever started it was told.
+    /// Only its parent was notified.
     Unseen,
 }
 
@@ -95,7 +95,7 @@ fn map_from_below() -> io::Result<()> {
         let now = libc::personality(0xffff_ffff);
         libc::personality(now as libc::c_ulong | libc::ADDR_COMPAT_LAYOUT as libc::c_ulong);
     }
-    // Where it is not allowed, addresses are merely unlikely to be the same.
+    // If that is not allowed, equal addresses are merely unlikely.
     Ok(())
 }
 

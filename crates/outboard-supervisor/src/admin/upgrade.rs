@@ -1,4 +1,4 @@
-//! Having a server become another release, from the administrator's side.
+//! Upgrading a server to another release, from the administrator's side.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,15 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{Admin, Answer, Ask, LOOK, Listing, Reply, is_closed, unexpected};
 
-/// How long a server may take to say whether it becomes another release: to have that checked, and
-/// to let those who are at their beginning come through.
+/// How long a server may take to say whether it becomes another release: for the check, and for
+/// clients that are at their hello.
 pub const DECISION: Duration = Duration::from_secs(120);
 /// How long the other release may take to answer.
 pub const ARRIVAL: Duration = Duration::from_secs(60);
 /// How long the old program may take to go, once it has said so.
 const LEAVING: Duration = Duration::from_secs(10);
-/// When the process has ended, how long another one is looked for that somebody may start in its
-/// place.
+/// After the process has ended, how long to look for another one in its place.
 const RESTART: Duration = Duration::from_secs(5);
 /// How long workers are waited for that do not answer the new release at once.
 const LATE: Duration = Duration::from_secs(10);
@@ -32,7 +31,7 @@ pub struct Becoming {
     pub software: String,
     /// Its process.
     pub process: u32,
-    /// Where the program lies that it becomes.
+    /// The path of the program that it becomes.
     pub program: PathBuf,
     /// Whether that is the file that it runs already.
     pub same_program: bool,
@@ -47,7 +46,7 @@ pub struct Upgraded {
     pub from: String,
     /// The release that it is.
     pub software: String,
-    /// Where its program lies.
+    /// The path of its program.
     pub program: PathBuf,
     /// Whether that is the file that it ran before.
     pub same_program: bool,
@@ -76,8 +75,8 @@ pub enum UpgradeError {
 }
 
 impl Admin {
-    /// Has the server become the program that lies where its own lay. Takes no longer than
-    /// [`DECISION`] and [`ARRIVAL`], and some seconds.
+    /// Has the server become the program that now has its path. Takes no longer than [`DECISION`]
+    /// and [`ARRIVAL`], and some seconds.
     pub fn upgrade(mut self) -> Result<Upgraded, UpgradeError> {
         let lost = UpgradeError::Unanswered;
         self.stream.set_read_timeout(Some(DECISION)).map_err(lost)?;
@@ -113,7 +112,7 @@ impl Admin {
         })
     }
 
-    /// What the new release says once it is there.
+    /// The answer of the new release once it serves.
     fn arrival(&self, becoming: &Becoming, process: &Process) -> Result<Listing, UpgradeError> {
         let program = becoming.program.display();
         let begun = Instant::now();

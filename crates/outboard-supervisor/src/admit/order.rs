@@ -1,4 +1,4 @@
-//! A session, or another connection that needs a worker, before it has one.
+//! A session, or another connection that needs a worker, before it has a worker.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -28,12 +28,13 @@ use outboard_control::number::Number;
 /// need a worker for that.
 const MOST_QUESTIONS: usize = 64;
 
-/// Those of one of them, where so many may ask in all: the last quarter is for others.
+/// How many connections with queries one holder may have if `all` may be open: a quarter is left
+/// for others.
 fn most_questions_of_one(all: usize) -> usize {
     (all - all / 4).clamp(1, MOST_QUESTIONS)
 }
 
-/// Who has said hello.
+/// The client of a hello.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) name: String,
@@ -43,15 +44,15 @@ pub(super) struct Client {
     pub(super) parent: Option<TraceParent>,
     /// How long its session is to be kept without a connection.
     pub(super) grace: Option<Grace>,
-    /// Where it accepts addresses, if it has said so.
+    /// The windows that it accepts, if it has named any.
     pub(super) windows: Option<Vec<Window>>,
 }
 
-/// What a new session is to be, and whose.
+/// A session to be started, and its owner.
 pub(super) struct Order {
     pub(super) kind: Kind,
     pub(super) devices: Vec<u32>,
-    /// What is known of the platform, if no driver is to be started.
+    /// The platform, if no driver needs to be started.
     pub(super) platform: Option<Vec<u8>>,
     pub(super) client: Client,
     pub(super) peer: Peer,
@@ -130,7 +131,7 @@ pub(super) async fn start(
         room()?;
         let _cold = (!ready).then(|| supervisor.warm.cold());
         supervisor.tally.given(if ready { Given::Ready } else { Given::Starting });
-        // Who has named none is not told.
+        // A client that has named none is not offered one.
         let window = window.filter(|_| order.client.windows.is_some());
         match hand_over(supervisor, order, stream, worker, (window, true)).await {
             // It may have died before anybody noticed; the client has not heard from it.
@@ -210,7 +211,7 @@ async fn hand_over(
         Ok(Ok(Ok(()))) => Ok(go_there),
         Ok(Ok(Err(Unwelcome::Refused(refusal)))) => Err(Failure::Refused(refusal)),
         Ok(Ok(Err(Unwelcome::Ended(reason)))) => Err(lost(reason)),
-        // The session's task ended without a word: the server is stopping.
+        // The session's task ended without an answer: the server is stopping.
         Ok(Err(_)) => Err(refuse(RefusalCode::Stopping, "the server is stopping")),
         Err(_) => {
             supervisor.sessions.kill(session);
@@ -219,8 +220,8 @@ async fn hand_over(
     }
 }
 
-/// Who a client is to others: those who have shown nothing are told apart by their machines, and by
-/// nothing that they say themselves.
+/// How others name a client: without authentication, by its machine, and by nothing that it says
+/// itself.
 pub(super) fn holder(identity: &Identity, peer: Peer) -> String {
     match peer {
         Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
@@ -230,7 +231,8 @@ pub(super) fn holder(identity: &Identity, peer: Peer) -> String {
     }
 }
 
-/// For whom a client counts that only asks. Whoever has a network of IPv6 has all of its addresses.
+/// The holder of a client that only sends queries. The owner of an IPv6 network has all of its
+/// addresses.
 fn asker(identity: &Identity, peer: Peer) -> String {
     match peer {
         Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {

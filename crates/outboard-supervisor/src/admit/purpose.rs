@@ -1,4 +1,4 @@
-//! What a client has come for.
+//! Acts on the purpose of a client's connection.
 
 use std::io;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ pub(super) async fn serve(
     let way = stream.way(peer);
     let secure = secure::look_at(supervisor, &mut hello, &way, peer).map_err(Failure::Refused)?;
     let Hello { version, client: name, process, purpose, more, .. } = hello;
-    // Who has a session's key is its owner.
+    // A client with a session's key is its owner.
     let client = || -> Result<Client, Failure> {
         let mut identity = supervisor.gate.identify(&more, &way).map_err(Failure::Refused)?;
         identity.limits = identity.limits.and(supervisor.config.sharing.limits);
@@ -56,8 +56,8 @@ pub(super) async fn serve(
     };
     let anybody = |_: &Identity| Ok(());
     let encrypted = matches!(way, Way::Secure { .. });
-    // Who is known is counted from here on: by the queue, among the sessions, or among those who
-    // ask.
+    // An authenticated client is counted from here on: in the queue, as a session, or as a client
+    // with queries.
     let client = || client().inspect(|_| drop(seat.take()));
     let order = match purpose {
         Purpose::Lane { session, key } => {
@@ -142,7 +142,7 @@ async fn enter(
     peer: Peer,
     version: Version,
 ) -> Result<(Request, Rc<Place>), Failure> {
-    // A device that there is not would hold its place for nobody.
+    // A device that does not exist would block a place in the queue.
     if let Some(count) = supervisor.warm.known_devices()
         && let Some(index) = devices.iter().find(|index| **index as usize >= count)
     {

@@ -12,14 +12,14 @@ use super::{AuthError, lock, own_folder, read_secret, write_secret};
 /// Certificates from the server's own to that of an authority, and the key.
 pub(crate) type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// What the certificates say of whom they are; clients know them by their fingerprint.
+/// The subject of the certificates; clients know them by their fingerprint.
 const NAME: &str = "outboard";
 
 fn make() -> Result<(Certificate, KeyPair), rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new([NAME.to_owned()])?;
     params.distinguished_name.push(DnType::CommonName, NAME);
-    // Whoever pins a certificate says how long it is good.
+    // A client that pins a certificate decides itself how long it is valid.
     (params.not_before, params.not_after) =
         (date_time_ymd(2020, 1, 1), date_time_ymd(9999, 12, 31));
     Ok((params.self_signed(&key)?, key))
@@ -45,7 +45,7 @@ pub fn own(state: &Path) -> Result<(PathBuf, PathBuf), AuthError> {
     let (certificate, key) = paths(state);
     let failed = |error: &dyn std::fmt::Display| AuthError::file("the folder", state, error);
     own_folder(state).map_err(|error| failed(&error))?;
-    // Each is there whole or not at all, and where they are nothing need be writable.
+    // Each file exists whole or not at all, and their folder need not be writable.
     if is_there(state) {
         return Ok((certificate, key));
     }

@@ -1,4 +1,4 @@
-//! Certificates that clients show.
+//! Certificates of clients.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::certificate::read_certificates;
 use super::tokens::is_owner;
 use outboard_control::identity::{Identity, Limits};
 
-/// Checks the certificates of those who show one, against the authorities in a file.
+/// Checks certificates of clients against the authorities in a file.
 pub(super) fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, AuthError> {
     let failed = |error: &dyn std::fmt::Display| {
         AuthError::file("the file of authorities", authorities, error)
@@ -24,7 +24,7 @@ pub(super) fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>
     }
     let builder =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()));
-    // Others may have a token, and are told in words if they have neither.
+    // Other clients may have a token; a client with neither gets a sentence.
     builder
         .allow_unauthenticated()
         .build()
@@ -32,7 +32,7 @@ pub(super) fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>
         .map_err(|error| failed(&error))
 }
 
-/// Whom a certificate that was found good belongs to: its subject's common name.
+/// The owner of a valid certificate: its subject's common name.
 pub(super) fn identity(certificate: &[u8]) -> Option<Identity> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = parsed.subject().iter_common_name().next()?.as_str().ok()?;

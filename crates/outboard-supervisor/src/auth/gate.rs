@@ -1,4 +1,4 @@
-//! What is asked of each client.
+//! Checks whether a client may have a session.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -17,10 +17,10 @@ use super::{AuthError, Config, Tls, clients};
 use crate::sparing::STRANGERS;
 use outboard_control::identity::Identity;
 
-/// How a client has come, and what it has shown by that.
+/// The kind of a client's connection, and what it proves.
 #[derive(Debug, Clone)]
 pub(crate) enum Way {
-    /// By the Unix socket: the system says who it is.
+    /// By the Unix socket: the system names its user.
     Local {
         /// The user's number.
         user: u32,
@@ -34,7 +34,7 @@ pub(crate) enum Way {
     },
 }
 
-/// Knows who may come in.
+/// Decides which clients may have sessions.
 pub(crate) struct Gate {
     required: bool,
     tls: Tls,
@@ -42,7 +42,7 @@ pub(crate) struct Gate {
     tokens: Option<Known>,
 }
 
-/// The same for every reason: who has no token learns nothing.
+/// The same for every reason: a client without a token learns nothing.
 const NOT_ACCEPTED: &str = "the server does not accept this token: it is unknown, has expired, or was revoked; ask whoever runs the server for \
     another one (`outboard token create`)";
 
@@ -59,7 +59,7 @@ impl Gate {
     pub(crate) fn open(config: &Config, address: SocketAddr) -> Result<Gate, AuthError> {
         let public = !is_this_machine(address.ip());
         if let Some(state) = config.state.as_deref().filter(|state| state.exists()) {
-            // Whoever can write there could put another key or other tokens in place.
+            // A user who can write there could replace the key or the tokens.
             super::own_folder(state)
                 .map_err(|error| AuthError::file("the folder", state, error))?;
         }
@@ -88,7 +88,7 @@ impl Gate {
         Ok(Gate { required, tls: config.tls, acceptor, tokens })
     }
 
-    /// What encrypts connections, if any are to be.
+    /// The TLS settings, if connections are encrypted.
     pub(crate) fn acceptor(&self) -> Option<&TlsAcceptor> {
         self.acceptor.as_ref()
     }
@@ -102,7 +102,7 @@ impl Gate {
         }
     }
 
-    /// Who a client is that says this.
+    /// The identity of the client that sent this hello.
     pub(crate) fn identify(&self, said: &Extensions, way: &Way) -> Result<Identity, Refusal> {
         let malformed = |_| Refusal {
             code: RefusalCode::BadHello,
@@ -152,7 +152,7 @@ impl Gate {
         })
     }
 
-    /// Who has waited for a session may have lost the right to it meanwhile.
+    /// A client that has waited for a session may have lost its right meanwhile.
     pub(crate) fn still(&self, identity: &Identity) -> Result<(), Refusal> {
         match &self.tokens {
             Some(tokens) if !tokens.may_start(identity, Timestamp::now()) => Err(not_accepted()),

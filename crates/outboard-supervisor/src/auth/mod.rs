@@ -1,7 +1,7 @@
-//! Who may come in: tokens, certificates, and what is asked of whom.
+//! Authentication: tokens, certificates, and which clients need them.
 //!
-//! The supervisor asks [`Gate`] about each hello that starts something. Whoever shows a session's
-//! key is that session's owner and is not asked again.
+//! The supervisor asks [`Gate`] about each hello that starts something. A client that proves to
+//! have a session's key is that session's owner and needs nothing else.
 
 pub mod certificate;
 mod clients;
@@ -44,13 +44,13 @@ pub struct Config {
     /// The folder where the server keeps its certificate and the tokens; without it, there are
     /// neither.
     pub state: Option<PathBuf>,
-    /// Whoever can connect may come in, wherever the server listens.
+    /// Every client that can connect is accepted, wherever the server listens.
     pub allow_anonymous: bool,
-    /// Nobody comes in over TCP without showing who it is, not even on loopback.
+    /// Every client over TCP must authenticate itself, on loopback too.
     pub required: bool,
 }
 
-/// Why a server cannot tell its clients apart as it is to.
+/// Why the settings for authentication cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
     /// It would be open to everybody.
@@ -59,7 +59,7 @@ pub enum AuthError {
          could run code on the GPU"
     )]
     Open {
-        /// Where it was to listen.
+        /// The address at which it was to listen.
         address: std::net::SocketAddr,
     },
     /// A file or folder cannot be used.
@@ -129,13 +129,13 @@ pub fn usual_state_folder(
     absolute("HOME").map(|home| home.join(".local/state/outboard"))
 }
 
-/// Makes a folder that only this user can look into, or checks that nobody else can change one that
-/// is there.
+/// Makes a folder that only this user can enter, or checks that no other user can change an
+/// existing one.
 pub(crate) fn own_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let found = std::fs::metadata(path)?;
-    // Where nothing can be written, as where a cluster puts its secrets, the mode says nothing.
+    // On a read-only file system, such as a cluster's secrets, the mode has no meaning.
     if is_ours(&found)
         && rustix::fs::statvfs(path)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY)
     {
@@ -144,7 +144,7 @@ pub(crate) fn own_folder(path: &Path) -> io::Result<()> {
     is_own(&found, "folder")
 }
 
-/// Checks that nobody but this user and root can change a file or folder.
+/// Checks that only this user and root can change a file or folder.
 fn is_own(found: &Metadata, what: &str) -> io::Result<()> {
     if !is_ours(found) || found.mode() & 0o022 != 0 {
         return Err(io::Error::other(format!("others than its user can write to the {what}")));
@@ -156,8 +156,8 @@ fn is_ours(found: &Metadata) -> bool {
     found.uid() == 0 || found.uid() == rustix::process::geteuid().as_raw()
 }
 
-/// What is in a file that nobody else may change. What is looked at is what is read, whatever the
-/// path leads to a moment later.
+/// Reads a file that no other user may change. Checks the opened file itself, whatever the path
+/// leads to a moment later.
 pub(crate) fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     is_own(&file.metadata()?, "file")?;
@@ -166,7 +166,7 @@ pub(crate) fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is in a file that nobody else may even read; a group may, if the file is root's: so systems
+/// Reads a file that no other user may even read; a group may, if the file is root's: so systems
 /// give a key to a service.
 pub(crate) fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;

@@ -1,8 +1,8 @@
 //! Bearer tokens: made by `outboard token`, looked up by the running server.
 //!
-//! A token is 256 random bits. What is kept is its SHA-256: nobody finds 256 bits by trying,
-//! however fast the hash, so that a slow one, as passwords need, would protect nothing and let
-//! strangers keep the server busy.
+//! A token is 256 random bits, and the server keeps its SHA-256. 256 bits cannot be found by
+//! trying, however fast the hash: a slow one, as passwords need, would only let strangers keep the
+//! server busy.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -40,12 +40,12 @@ pub struct Record {
     pub expires: Option<Timestamp>,
     /// When it was revoked, if it was.
     pub revoked: Option<Timestamp>,
-    /// What those sessions may have.
+    /// The limits of those sessions.
     #[serde(default)]
     pub limits: Limits,
 }
 
-/// What a token is at a time.
+/// Whether a token is valid at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -72,7 +72,7 @@ struct Contents {
     tokens: Vec<Record>,
 }
 
-/// What is wrong with a change to the tokens.
+/// Why a change to the tokens is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file or its folder cannot be used.
@@ -94,7 +94,7 @@ pub enum TokenError {
 }
 
 impl Record {
-    /// What it is now.
+    /// Its present state.
     pub fn state(&self, now: Timestamp) -> State {
         match (self.revoked, self.expires) {
             (Some(_), _) => State::Revoked,
@@ -230,7 +230,7 @@ fn change<T>(
     attempt().map_err(|error: io::Error| TokenError::File { path: path.clone(), error })
 }
 
-/// What is in the file; `None` if there is none.
+/// The contents of the file; `None` if there is none.
 fn read(path: &Path) -> io::Result<Option<Contents>> {
     let bytes = match read_own(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -265,17 +265,17 @@ fn decoded(hash: &str) -> Option<[u8; 32]> {
 pub(crate) struct Known {
     path: PathBuf,
     seen: RefCell<Seen>,
-    /// Whether the file has been read anew since this was last taken: whoever reads it, all must
-    /// act on it.
+    /// Whether the file has been read anew since this was last taken: all tasks must act on a
+    /// change, whichever reads it.
     changed: Cell<bool>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// What the file looked like when it was read.
+    /// The file's identity and times when it was read.
     stamp: Option<Stamp>,
     tokens: Vec<([u8; 32], Record)>,
-    /// What was wrong with it then.
+    /// The error of that reading.
     problem: Option<String>,
     /// There has been a file: that it is gone does not mean that all tokens are revoked.
     was_there: bool,
@@ -304,7 +304,8 @@ impl Known {
         }
     }
 
-    /// Whether the tokens are others than when this was last asked, whoever has read them since.
+    /// Whether the tokens have changed since the last call, even if another task has read them
+    /// since.
     pub(crate) fn take_changed(&self) -> bool {
         self.refresh();
         self.changed.take()
@@ -344,13 +345,13 @@ impl Known {
         self.seen.borrow().problem.clone()
     }
 
-    /// Whether there is any token, good or not: then whoever runs the server means to use them.
+    /// Whether there is any token, good or not: then the server's administrator means to use them.
     pub(crate) fn any(&self) -> bool {
         !self.seen.borrow().tokens.is_empty()
     }
 
-    /// Whose token this is. All tokens are compared to the end whatever is found, and what is found
-    /// is judged the same way whatever it is: how long this takes says nothing.
+    /// Whose token this is. All tokens are compared whatever is found, and every result is treated
+    /// the same way: how long this takes says nothing.
     pub(crate) fn check(&self, token: &str, now: Timestamp) -> Result<Identity, Unaccepted> {
         let presented = hash(token);
         let seen = self.seen.borrow();
@@ -366,8 +367,8 @@ impl Known {
         }
     }
 
-    /// Whether a session of this identity may start now, which it may not have been able to when it
-    /// was asked who it is.
+    /// Whether a session of this identity may start now; the time of validity may have begun or
+    /// ended since the hello.
     pub(crate) fn may_start(&self, identity: &Identity, now: Timestamp) -> bool {
         let Some(token) = &identity.token else { return true };
         self.refresh();

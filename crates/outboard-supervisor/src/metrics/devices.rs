@@ -1,4 +1,4 @@
-//! How the devices do. What is not known has no line.
+//! Gauges of the devices. A gauge without a value has no line.
 
 use std::fmt::Error;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use outboard_control::messages::Gauge;
 /// A value of a device, if it is known.
 type Value = fn(&Gauge) -> Option<f64>;
 
-/// What is older says nothing of how they do now.
+/// Older values are not shown.
 const STALE: Duration = Duration::from_secs(60);
 
-/// Names, what they mean, and where the value is.
+/// Names, meanings and sources of the gauges.
 const TOLD: [(&str, &str, Value); 5] = [
     ("outboard_device_memory_total_bytes", "Memory that the device has", |device| {
         Some(device.memory as f64)

@@ -1,5 +1,5 @@
-//! The small HTTP server for metrics: three paths, few connections, little patience. Who asks for
-//! nothing makes room for who comes.
+//! The small HTTP server for metrics: three paths, few connections, little patience. A connection
+//! without a request makes room for a new one.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::super::Supervisor;
 use super::super::hellos::{Origin, Seat, Seats, machine};
 
-/// Where metrics are told.
+/// Settings of the HTTP server.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     /// `ADDRESS:PORT`; nowhere without it.
@@ -92,7 +92,7 @@ impl Listener {
         Ok(Some(Listener { listener }))
     }
 
-    /// Answers whoever asks. Never ends.
+    /// Answers requests. Never ends.
     pub(in super::super) async fn serve(self, supervisor: Rc<Supervisor>) {
         let seats = Seats::new(supervisor.parts.metrics, FAIR);
         loop {
@@ -120,7 +120,7 @@ impl Listener {
                     () = seat.is_wanted() => tracing::debug!("who asked for no metrics makes room for another"),
                 }
             });
-            // Who has to make room goes before the next one comes.
+            // The connection that makes room is closed before the next one is accepted.
             yield_now().await;
         }
     }

@@ -1,4 +1,4 @@
-//! Looking after one session's worker: hearing what it says, telling it what is for it, and ending
+//! The task of one session's worker: it reads the worker's messages, sends it messages, and ends
 //! it.
 
 use std::io;
@@ -16,8 +16,8 @@ use outboard_control::messages::{ToSupervisor, ToWorker};
 use outboard_control::number::Number;
 use outboard_control::trace::unix_now;
 
-/// How long a worker has to tell its client why the session is ended, and to end once it has turned
-/// from its supervisor.
+/// How long a worker may take to tell its client why the session ends, and to end after it has left
+/// its supervisor.
 const END_GRACE: Duration = Duration::from_secs(2);
 
 /// The client's welcome, or why there was none.
@@ -34,16 +34,16 @@ pub(crate) enum Unwelcome {
 
 /// How to end a session.
 pub(super) struct Stop {
-    /// What the client is told; without it, the worker is killed at once.
+    /// The sentence for the client; without it, the worker is killed at once.
     pub(super) sentence: Option<String>,
 }
 
-/// What comes for a worker.
+/// A message for a worker.
 pub(super) struct Inbox {
     /// Further connections, and what they are.
     pub(super) further: mpsc::Receiver<(ToWorker, OwnedFd)>,
     pub(super) stop: mpsc::Receiver<Stop>,
-    /// What comes without a connection.
+    /// A message without a connection.
     pub(super) orders: mpsc::UnboundedReceiver<ToWorker>,
 }
 
@@ -108,13 +108,13 @@ async fn at(time: Option<tokio::time::Instant>) {
     }
 }
 
-/// Who looks after a worker.
+/// The task of a worker.
 struct Attendant<'a> {
     worker: Worker,
     session: u64,
     table: &'a Rc<Table>,
     started: Instant,
-    /// Who waits to hear whether the client was welcomed.
+    /// The task that waits for the client's welcome.
     welcome: Option<oneshot::Sender<Result<(), Unwelcome>>>,
     /// The way for answers that take their time.
     answers: mpsc::UnboundedSender<ToWorker>,
@@ -178,7 +178,7 @@ impl Attendant<'_> {
 
     fn answer(&mut self, result: Result<(), Unwelcome>) {
         if let Some(welcome) = self.welcome.take() {
-            // Whoever asked may have given up.
+            // The task that asked may have given up.
             let _ = welcome.send(result);
         }
     }

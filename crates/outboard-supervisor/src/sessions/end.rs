@@ -30,7 +30,7 @@ impl Sessions {
         self.end("ended, as its token was revoked", |_, about| is_over(&about.identity)).len()
     }
 
-    /// Ends sessions, telling their clients why. Which ones is for `wanted` to say.
+    /// Ends sessions, telling their clients why. `wanted` chooses them.
     pub(crate) fn end(&self, sentence: &str, wanted: impl Fn(u64, &About) -> bool) -> Vec<u64> {
         let sessions = self.table.sessions.borrow();
         let ended = sessions.iter().filter(|(session, entry)| wanted(**session, &entry.about));
@@ -48,7 +48,7 @@ impl Sessions {
         let all: Vec<u64> = self.table.sessions.borrow().keys().copied().collect();
         for session in all {
             if let Some(entry) = self.table.sessions.borrow().get(&session) {
-                // So that clients need not find out by trying to go on. If the message box is full,
+                // Clients then need not find out by trying to resume. If the message box is full,
                 // the worker is being stopped already.
                 let _ = entry
                     .stop
@@ -74,7 +74,7 @@ impl Table {
         self.over.borrow_mut().note(session, key, why.unwrap_or_else(|| otherwise.to_owned()));
     }
 
-    /// Ends a session, and tells its client why.
+    /// Ends a session and tells its client the reason.
     pub(super) fn stop(&self, session: u64, sentence: &str) {
         if let Some(entry) = self.sessions.borrow().get(&session) {
             // If the message box is full, the worker is being stopped already.

@@ -20,9 +20,9 @@ use outboard_control::meter::{Meter, Reading};
 /// A session and its worker.
 pub(super) struct Entry {
     pub(super) key: u128,
-    /// Who the client is, in its own words.
+    /// The name that the client gives itself.
     pub(super) client: String,
-    /// What proofs of the key were drawn with, if its connections are encrypted.
+    /// The nonces of proofs of the key, if its connections are encrypted.
     pub(super) proofs: Option<HashSet<u128>>,
     /// Further connections on their way to the worker, and what they are.
     pub(super) further: mpsc::Sender<(ToWorker, OwnedFd)>,
@@ -33,12 +33,12 @@ pub(super) struct Entry {
     pub(super) worker: u32,
     pub(super) devices: Vec<u32>,
     pub(super) since: Instant,
-    /// What the supervisor knows of how it stands; the meter has what the worker knows.
+    /// Its state as the supervisor knows it; the meter has what the worker knows.
     pub(super) phase: Cell<Phase>,
     pub(super) meter: Meter,
-    /// What the meter has shown so far: it counts upwards only.
+    /// The meter's last values: it counts upwards only.
     pub(super) seen: Cell<Reading>,
-    /// Where it is in its trace.
+    /// Its position in its trace.
     pub(super) trail: Trail,
     /// When the client had been welcomed, in nanoseconds since 1970.
     pub(super) welcomed: Cell<Option<u64>>,
@@ -46,24 +46,24 @@ pub(super) struct Entry {
     pub(super) dropped: Cell<u64>,
 }
 
-/// What the supervisor knows of a session besides what its worker is told.
+/// What the supervisor keeps about a session and does not send to its worker.
 #[derive(Debug, Clone)]
 pub(crate) struct About {
     pub(crate) identity: Identity,
-    /// Who it is to others.
+    /// How others name its holder.
     pub(crate) holder: String,
-    /// For whom it counts if it only asks: as the holder, but for networks that are one machine.
+    /// Its holder, if it only sends queries: as the holder, but for networks that are one machine.
     pub(crate) asker: String,
     /// Where the client is, for people.
     pub(crate) peer: String,
     pub(crate) kind: Kind,
-    /// Its place among those who were let in, free again once nobody has it.
+    /// Its admission, released when the last clone is dropped.
     pub(crate) place: Option<Rc<Place>>,
     /// The span of the client's that the session is part of.
     pub(crate) parent: Option<TraceParent>,
 }
 
-/// What a connection with a worker of its own is for.
+/// The purpose of a connection with a worker of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -81,7 +81,7 @@ pub(super) enum Phase {
     Ending,
 }
 
-/// A session as it stands, to be shown.
+/// A session's present state, for lists.
 pub(crate) struct Shown<'a> {
     pub(crate) session: u64,
     pub(crate) about: &'a About,

@@ -15,7 +15,8 @@ use outboard_control::messages::ToWorker;
 /// Connections that a session may have in its life.
 const MOST_PROOFS: usize = 64 << 10;
 impl Sessions {
-    /// Hands one more connection to a session's worker, and says what it is, if its owner may.
+    /// Hands a further connection, with its purpose, to a session's worker, if its owner may have
+    /// one.
     pub(crate) fn add(
         &self,
         session: u64,

@@ -1,8 +1,9 @@
-//! Who is let in, who waits, and behind whom. Without sockets or a clock.
+//! Admission: which clients get a session, and in which order others wait. Without sockets or a
+//! clock.
 //!
-//! First come, first served, for each device: who waits keeps what it waits for from those who came
-//! later, and nothing else. So nobody is held up by one who wants another device, and nobody is
-//! overtaken for ever.
+//! First come, first served, for each device: a waiting client keeps later ones from the devices
+//! that it waits for, and from nothing else. A client is therefore never delayed by one that wants
+//! another device, and never overtaken without end.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,8 @@ use super::{Mode, Modes};
 /// releases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Request {
-    /// For whom devices are exclusive: an owner, or the machine of clients that have shown nothing.
+    /// The holder of exclusive devices: an owner, or the machine of clients that have shown
+    /// nothing.
     pub(crate) holder: String,
     pub(crate) owner: String,
     /// Sessions that the owner may have at once.
@@ -26,22 +28,22 @@ pub(crate) struct Request {
     pub(crate) devices: Vec<u32>,
     /// Bytes of each of them that it may need: they are promised.
     pub(crate) memory: u64,
-    /// Who it is, for its owner to read.
+    /// Its name, for its owner to read.
     pub(crate) client: String,
 }
 
-/// What there is to be had.
+/// The server's resources.
 #[derive(Debug, Clone)]
 pub(super) struct Policy {
     pub(super) modes: Modes,
     pub(super) sessions: usize,
     pub(super) memory: Option<u64>,
-    /// Whether what sessions may need is promised to them.
+    /// Whether memory up to their limits is reserved for sessions.
     pub(super) promises: bool,
     pub(super) queue: usize,
 }
 
-/// Why somebody is not let in now.
+/// Why a client is not admitted now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Obstacle {
     /// It is the owner's own number of sessions.
@@ -56,7 +58,7 @@ pub(super) enum Verdict {
     Waits { place: u32, sentence: String },
 }
 
-/// Who is in, and who waits, in the order in which they came.
+/// Admitted and waiting clients, in the order in which they came.
 pub(super) struct Admission {
     policy: Policy,
     present: Vec<(u64, Request)>,
@@ -65,7 +67,7 @@ pub(super) struct Admission {
     last: u64,
 }
 
-/// Who has an exclusive device.
+/// The holder of an exclusive device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) device: u32,
@@ -123,7 +125,7 @@ impl Admission {
         if let Some(most) = wanted.owner_sessions
             && own.len() >= most as usize
         {
-            // Of those who have shown nothing, one machine is told nothing of another.
+            // An unauthenticated client is told nothing of other machines.
             let near = own.iter().filter(|one| one.holder == wanted.holder);
             let names: Vec<&str> = near.map(|one| one.client.as_str()).take(8).collect();
             let owner = &wanted.owner;
@@ -175,19 +177,19 @@ impl Admission {
         Ok(())
     }
 
-    /// What becomes of a request behind the first `ahead` of those who wait.
+    /// Decides about a request behind the first `ahead` waiting ones.
     fn judge(&self, wanted: &Request, ahead: usize) -> Result<(), Obstacle> {
         let present: Vec<&Request> = self.present.iter().map(|(_, one)| one).collect();
         self.fits(wanted, &present)?;
-        // Who has an exclusive device may use it from another process, too: the first one may be
-        // waiting for that.
+        // The holder of an exclusive device may use it from another process, too: the first one may
+        // be waiting for that.
         let has_it = |one: &&Request| {
             one.holder == wanted.holder && self.policy.modes.contested(one, wanted).is_some()
         };
         if present.iter().any(has_it) {
             return Ok(());
         }
-        // Who is kept out by its own owner's other sessions keeps nobody else out.
+        // A client that waits only for other sessions of its own owner does not block others.
         let counts =
             |one: &&Request| self.fits(one, &present).err().is_none_or(|obstacle| !obstacle.own);
         let earlier = self.waiting[..ahead]
@@ -203,7 +205,7 @@ impl Admission {
         self.fits(wanted, &beside).map_err(crowded)
     }
 
-    /// Who has a device that is exclusive.
+    /// The holder of an exclusive device.
     fn holder(&self, device: u32) -> Option<Held> {
         let there = self
             .present
@@ -216,7 +218,8 @@ impl Admission {
         Some(Held { device, holder, since })
     }
 
-    /// Who has which exclusive device. Of those that nobody has named, only so many are known.
+    /// The holders of all exclusive devices. Of devices that no client has named, only that many
+    /// are known.
     pub(super) fn holders(&self, known: usize) -> Vec<Held> {
         let named = self
             .policy
@@ -289,7 +292,7 @@ impl Admission {
         self.last
     }
 
-    /// What a client was let in with.
+    /// The admission of a client.
     pub(super) fn request(&self, number: u64) -> Option<&Request> {
         self.present.iter().find(|(one, _)| *one == number).map(|(_, request)| request)
     }

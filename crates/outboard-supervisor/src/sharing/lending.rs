@@ -16,9 +16,9 @@ use outboard_control::messages::ToWorker;
 use outboard_control::number::Number;
 use outboard_control::suspension::Action;
 
-/// How often somebody who needs room looks again.
+/// How often a session that needs memory checks again.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a request for memory waits for somebody to become idle, beyond the time that counts as
+/// How long a request for memory waits until a session is idle, beyond the time that counts as
 /// idle.
 const HOPE: Duration = Duration::from_secs(5);
 /// How long a worker may take to say whether it has something to do.
@@ -41,7 +41,7 @@ struct Loan {
     held: HashMap<u32, u64>,
     suspended: bool,
     orders: mpsc::UnboundedSender<ToWorker>,
-    /// Who waits to hear whether the session has something to do.
+    /// The task that waits to learn whether the session is busy.
     asked: Option<oneshot::Sender<bool>>,
     left_alone_until: Option<Instant>,
 }
@@ -87,7 +87,7 @@ impl Lending {
         self.with(session, |loan| (loan.held, loan.suspended) = (held, suspended));
     }
 
-    /// A session begins. What is to be told to its worker goes to `orders`.
+    /// A session begins. Messages for its worker go to `orders`.
     pub(crate) fn begin(&self, session: u64, worker: u32, orders: mpsc::UnboundedSender<ToWorker>) {
         let (held, asked, left_alone_until) = (HashMap::new(), None, None);
         let loan = Loan { worker, held, suspended: false, orders, asked, left_alone_until };
@@ -268,7 +268,8 @@ impl Lending {
                         }
                         Err(error) => reason = error,
                     }
-                    // The driver has no room, perhaps: somebody's memory is not known here.
+                    // The driver has no room, perhaps: some memory is in use that is not recorded
+                    // here.
                     let victim = held.keys().find_map(|device| self.victim(session, *device, idle));
                     if let Some(victim) = victim
                         && self.suspend(victim).await

@@ -1,5 +1,4 @@
-//! How a server's devices are shared: who may use them at once, what each session may have, and who
-//! waits.
+//! How clients share a server's devices: exclusive use, limits of sessions, and the queue.
 
 mod admission;
 mod lending;
@@ -15,7 +14,7 @@ pub(super) use queue::{Place, Queue, Turned};
 
 use outboard_control::identity::Limits;
 
-/// Who may use a device at the same time.
+/// Whether a device is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// Sessions of any owner.
@@ -34,18 +33,18 @@ pub struct Modes {
     pub named: BTreeMap<u32, Mode>,
 }
 
-/// What holds for all clients, whatever they may have of their own.
+/// Settings for all clients, beside their own limits.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    /// What a session, and the sessions of an owner, may have at most.
+    /// The limits of a session, and of an owner's sessions together.
     pub limits: Limits,
-    /// Who may use which device.
+    /// Which devices are shared.
     pub modes: Modes,
     /// Bytes of each device's memory for all sessions together.
     pub memory: Option<u64>,
     /// Sessions at once.
     pub sessions: Option<usize>,
-    /// How many clients may wait for what they cannot have now; the others are refused at once.
+    /// How many clients may wait in the queue; the others are refused at once.
     pub queue: usize,
     /// How long each of them may wait.
     pub patience: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Clients that wait to be let in, and what they are told meanwhile.
+//! The queue of clients that wait for admission, and the messages that they get meanwhile.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,7 +16,7 @@ use super::admission::{Admission, Held, Policy, Request, Verdict};
 
 /// A client that waits is told of it again after this time at the latest.
 const AGAIN: Duration = Duration::from_secs(3);
-/// A client that does not take what it is told within this time is gone.
+/// A client that does not receive a message within this time is gone.
 const TELLING: Duration = Duration::from_secs(10);
 /// For how long a place is kept for a client that has asked for it and comes back.
 const KEPT: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ const KEPT: Duration = Duration::from_secs(30);
 /// Places that are kept for one holder.
 const MOST_KEPT: usize = 2;
 
-/// Who is in and who waits.
+/// Admitted and waiting clients.
 #[derive(Clone)]
 pub(crate) struct Queue(Rc<Inner>);
 
@@ -32,7 +32,7 @@ struct Inner {
     admission: RefCell<Admission>,
     /// Places for clients that will come back.
     kept: RefCell<Vec<Kept>>,
-    /// Told whenever somebody has left.
+    /// Signalled whenever a client has left.
     changed: Notify,
     patience: Option<Duration>,
 }
@@ -47,7 +47,7 @@ struct Kept {
     place: Rc<Place>,
 }
 
-/// A client's place among those who are in. Dropped, it is free.
+/// An admitted client's place, released on drop. Dropped, it is free.
 pub(crate) struct Place {
     number: u64,
     queue: Queue,
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Place {
 }
 
 impl Place {
-    /// What it was given for.
+    /// The admission that it belongs to.
     pub(crate) fn request(&self) -> Option<Request> {
         self.queue.0.admission.borrow().request(self.number).cloned()
     }
@@ -94,13 +94,13 @@ impl Queue {
         self.0.admission.borrow().waiting()
     }
 
-    /// Who has which exclusive device, of a server that is known to have so many devices.
+    /// The holders of exclusive devices, on a server with that many devices.
     pub(crate) fn holders(&self, known: usize) -> Vec<Held> {
         self.0.admission.borrow().holders(known)
     }
 
     /// Lets a client in, at once or in its turn. `may_wait`: it understands that it has to.
-    /// `stopping` says why nobody is let in any more.
+    /// `stopping` says why no client is admitted any more.
     pub(crate) async fn enter(
         &self,
         request: Request,
@@ -124,12 +124,12 @@ impl Queue {
         loop {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
-            // Who leaves between the look and the wait must be noticed.
+            // A client that leaves between the check and the wait must be noticed.
             changed.as_mut().enable();
             let verdict = self.0.admission.borrow_mut().look(number, Timestamp::now());
             let Verdict::Waits { place: ahead, sentence } = verdict else {
                 if told.is_some() {
-                    // Those behind it have come closer.
+                    // Clients behind it have moved up.
                     self.0.changed.notify_waiters();
                 }
                 return Ok(place);
@@ -178,8 +178,7 @@ impl Queue {
         }
     }
 
-    /// Goes on with the place that an earlier server has given, whether or not it would be given
-    /// now.
+    /// Keeps a place that an earlier server has given, even if this one would not give it now.
     pub(crate) fn take_over(&self, request: Request, since: Timestamp) -> Rc<Place> {
         let number = self.0.admission.borrow_mut().go_on(request, since);
         Rc::new(Place { number, queue: self.clone() })

@@ -1,15 +1,15 @@
-//! Since when somebody has a device. Sessions of one holder come and go; the device is the holder's
-//! from the first until none is left.
+//! How long a holder has had a device. Sessions of one holder come and go; the device is the
+//! holder's from the first until none is left.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-/// Since when those who are in have what they have, by their numbers.
+/// Since when admitted clients have their devices, by their numbers.
 #[derive(Default)]
 pub(super) struct Tenures(BTreeMap<u64, Vec<Tenure>>);
 
-/// So long the holder has had these devices without a gap; none named are all.
+/// How long the holder has had these devices without a gap; none named are all.
 struct Tenure {
     devices: Vec<u32>,
     since: Timestamp,

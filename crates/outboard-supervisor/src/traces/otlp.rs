@@ -60,7 +60,7 @@ impl FromStr for Collector {
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Batches that go together.
 const TOGETHER: usize = 64;
-/// What is read of an answer.
+/// The part of an answer that is read.
 const LONGEST_ANSWER: usize = 64 << 10;
 
 fn attribute(key: &str, value: AnyKind) -> KeyValue {
@@ -71,7 +71,7 @@ fn attribute(key: &str, value: AnyKind) -> KeyValue {
     }
 }
 
-/// Spans of a worker as they are told.
+/// Spans as a worker sends them.
 pub(super) fn spans(trace: u128, worker: u32, spans: Vec<Span>) -> ResourceSpans {
     let told = |span: Span| Message {
         trace_id: trace.to_be_bytes().to_vec(),
@@ -179,7 +179,7 @@ async fn post(collector: &Collector, body: Vec<u8>) -> Result<(), String> {
         .map_err(|error| text(&error))?;
     let answer = sender.send_request(request).await.map_err(|error| text(&error))?;
     let status = answer.status();
-    // Read, so that the connection ends well; what it says is of no use.
+    // Read, so that the connection ends well; its body is not used.
     let _ = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
     drop(sender);
     connection.abort();

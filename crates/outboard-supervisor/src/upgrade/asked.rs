@@ -1,4 +1,4 @@
-//! Administrators who ask for an upgrade, and wait to hear what becomes of it.
+//! Administrators who have asked for an upgrade and wait for its outcome.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::admin::{Answer, Becoming};
 /// How long an upgrade waits for its asker to have been told.
 const TELL: Duration = Duration::from_secs(2);
 
-/// Something that whoever asked is to be told.
+/// A message for the administrator who asked.
 pub(crate) struct Step {
     pub(crate) answer: Answer,
     /// For when that was passed on.
     pub(crate) passed_on: oneshot::Sender<()>,
 }
 
-/// Who has asked for an upgrade; nobody waits for what becomes of one that a signal has asked for.
+/// The origin of a request for an upgrade; no administrator waits for one that a signal requested.
 pub(crate) struct Asker(Option<mpsc::UnboundedSender<Step>>);
 
 impl Asker {
@@ -38,7 +38,7 @@ impl Asker {
         self.tell(|| Answer::Error(not_upgraded(reason))).await;
     }
 
-    /// Returns when that was passed on, or after a while: whoever asked may be gone.
+    /// Returns when that was passed on, or after a while: the administrator may have disconnected.
     async fn tell(&self, answer: impl FnOnce() -> Answer) {
         let Some(asker) = &self.0 else { return };
         let (passed_on, told) = oneshot::channel();
@@ -52,7 +52,7 @@ fn not_upgraded(reason: &str) -> String {
     Code::NotUpgraded.end(&format!("the server is not upgraded and goes on as it is: {reason}"))
 }
 
-/// Where upgrades are asked for.
+/// The queue of requests for upgrades.
 pub(crate) struct Counter {
     askers: RefCell<Option<mpsc::UnboundedSender<Asker>>>,
     is_under_way: Cell<bool>,

@@ -8,7 +8,7 @@ use crate::cgroup;
 /// The least and the most workers that wait for a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// So many wait whether clients come or not.
+    /// The number kept even without clients.
     pub least: usize,
     /// No more wait, however many clients come at once.
     pub most: usize,
@@ -43,7 +43,7 @@ impl Bounds {
         Bounds { least: 1, most: processors.min(memory).clamp(1, MOST_UNASKED), chosen_here: true }
     }
 
-    /// The same for a server that may open so many files, unless somebody has chosen.
+    /// The same for a server that may open that many files, unless the number was configured.
     pub(crate) fn within(self, files: usize) -> Bounds {
         if !self.chosen_here {
             return self;

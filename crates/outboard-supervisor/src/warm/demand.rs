@@ -14,7 +14,7 @@ pub(super) struct Demand {
     bounds: Bounds,
     /// How long a worker waits that the last sessions did not need.
     patience: Duration,
-    /// Who came of late, and when.
+    /// Recent sessions, with their times.
     came: HashMap<String, Came>,
     /// As many as came at once ...
     level: usize,
@@ -88,7 +88,7 @@ impl Demand {
         }
     }
 
-    /// As if nobody had come.
+    /// Forgets all sessions.
     pub(super) fn forget(&mut self) {
         self.came.clear();
         self.level = 0;
@@ -107,7 +107,7 @@ impl Demand {
         self.level <= 1
     }
 
-    /// When fewer may be wanted, if nobody comes until then.
+    /// When fewer workers may be wanted if no session comes until then.
     pub(super) fn next_fall(&self) -> Option<Instant> {
         self.since
             .filter(|_| self.level > self.bounds.least)

@@ -1,16 +1,16 @@
-//! What the contexts of waiting workers take of the devices, and how many there is room for.
+//! How much device memory the contexts of waiting workers take, and for how many there is room.
 
 use std::collections::BTreeMap;
 
 use super::bounds::Bounds;
 use outboard_control::messages::ContextMemory;
 
-/// Workers whose number nobody has chosen take at most this part of a device, ...
+/// Unless their number is configured, workers take at most this part of a device, ...
 const PART: u64 = 16;
 /// ... and where less than this part of a device is free, none wait but the least.
 const SCARCE: u64 = 8;
 
-/// What workers have said of the devices on which they hold contexts, by ordinal.
+/// Measurements of workers on devices where they hold contexts, by ordinal.
 #[derive(Default)]
 pub(super) struct Memory(BTreeMap<u32, ContextMemory>);
 
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!((memory.room(unasked), memory.held(3)), (16, BTreeMap::new()));
         memory.told(&[context(79 * GIB, 80 * GIB, Some(GIB / 2))]);
         assert_eq!((memory.room(unasked), memory.room(chosen)), (10, 16));
-        // A later one that does not measure takes nothing of what is known.
+        // A later worker that does not measure leaves the measurements as they are.
         memory.told(&[context(70 * GIB, 80 * GIB, None)]);
         assert_eq!(
             (memory.room(unasked), memory.held(3)),

@@ -1,4 +1,4 @@
-//! Which windows the workers that wait have, and which of them suits a session.
+//! The windows of waiting workers, and the choice of one for a session.
 
 use outboard_wire::window::Window;
 
