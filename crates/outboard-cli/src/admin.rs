@@ -50,7 +50,7 @@ fn own_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Whether nobody else can have put a socket of theirs into a folder. What is not there holds none.
+/// Whether no other user can have put a socket into a folder. A missing folder holds none.
 fn is_trusted(folder: &Path) -> bool {
     let own = own_user();
     let owner = std::fs::symlink_metadata(folder).map(|found| found.uid());
@@ -138,7 +138,7 @@ impl AdminArgs {
         if let Some(path) = Endpoint::unix_path(&server) {
             return Ok(vec![beside(Path::new(path))]);
         }
-        // The sessions of another server would be somebody else's.
+        // The sessions of another server would not be the user's.
         if !is_here(&server) {
             return Err(Failure::new(
                 Code::NoAdmin,
@@ -202,7 +202,7 @@ mod tests {
         );
         assert_eq!(candidates("unix:/run/x/1.sock", None), [Path::new("/run/x/1.admin.sock")]);
         assert_eq!(candidates("gpu1", Some("/run/y")), [Path::new("/run/y")]);
-        // An address that is nobody's machine.
+        // An address of no machine.
         let elsewhere = AdminArgs { server: "192.0.2.1:9470".parse().unwrap(), admin: None };
         assert!(
             elsewhere

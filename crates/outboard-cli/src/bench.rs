@@ -25,16 +25,16 @@ pub(crate) struct Args {
     /// The transports to compare.
     #[arg(long, value_delimiter = ',', default_value = "shm,tcp")]
     transports: Vec<String>,
-    /// Only measures whose names contain one of these, such as `launch,copy.pinned,app.`.
+    /// Only measurements whose names contain one of these, such as `launch,copy.pinned,app.`.
     #[arg(long, value_delimiter = ',', value_name = "PART,…")]
     only: Vec<String>,
-    /// Few and short turns: whether it works, not how fast it is.
+    /// Make few and short measurements: a check that the benchmark works.
     #[arg(long)]
     quick: bool,
-    /// How often everything is measured.
+    /// How many times to repeat all measurements.
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// Begin no measure after this time.
+    /// Begin no measurement after this time.
     #[arg(long, value_name = "SECONDS")]
     within: Option<u64>,
     /// The Python interpreter that has the frameworks.
@@ -43,16 +43,16 @@ pub(crate) struct Args {
     /// Leave the applications out.
     #[arg(long)]
     no_apps: bool,
-    /// Write everything that was measured to this file.
+    /// Write all results to this file.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page for people, and plots into a folder of its name beside it.
+    /// Write a page in Markdown, and plots into a folder of the same name beside it.
     #[arg(long, value_name = "FILE.md")]
     page: Option<PathBuf>,
     /// Measure nothing: make the page from a file written with --json.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "only", "quick", "rounds"])]
     from: Option<PathBuf>,
-    /// Why targets are missed, for the page.
+    /// A file with the reasons for missed targets, for the page.
     #[arg(long, default_value = "benches/notes.toml", value_name = "FILE")]
     notes: PathBuf,
     /// Outboard's revision, for the page.
@@ -90,7 +90,7 @@ fn save(results: &Results, file: &Path) -> io::Result<()> {
     fs::write(file, serde_json::to_string_pretty(results)? + "\n")
 }
 
-/// Tells what is measured on standard error, and keeps what there is in the file.
+/// Prints each measurement on standard error, and keeps the results so far in the file.
 struct Told<'a> {
     started: Instant,
     json: Option<&'a Path>,

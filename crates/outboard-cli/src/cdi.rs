@@ -1,10 +1,10 @@
 //! `outboard cdi generate`: a specification by which container engines put the client into a
 //! container.
 //!
-//! The Container Device Interface is a file that says what a device is to a container: mounts and
-//! variables. Docker, Podman, containerd and CRI-O read it. Nothing runs when a container starts:
-//! the loader finds the libraries by `LD_LIBRARY_PATH`, whatever the image's own cache of libraries
-//! has.
+//! A specification of the Container Device Interface is a file that says what a container gets with
+//! a device: mounts and variables. Docker, Podman, containerd and CRI-O read it. Nothing runs when
+//! a container starts: the loader finds the libraries by `LD_LIBRARY_PATH`, whatever the image's
+//! own cache of libraries has.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,10 @@ use crate::{credentials, install, output};
 /// The oldest version of the specification that has all that is used: names of devices that begin
 /// with a digit.
 const VERSION: &str = "0.5.0";
-/// Where the installation is in the container.
+/// The path of the installation in the container.
 const PREFIX: &str = "/opt/outboard";
-/// Where files are by which programs there recognise the server and show who they are.
+/// The folder of the files by which programs there recognise the server and authenticate
+/// themselves.
 const CREDENTIALS: &str = "/opt/outboard/credentials";
 
 #[derive(clap::Args)]
@@ -47,17 +48,17 @@ struct GenerateArgs {
     /// The name of the devices, VENDOR/CLASS: containers ask for VENDOR/CLASS=all or =INDEX.
     #[arg(long, default_value = "outboard.dev/gpu", value_name = "VENDOR/CLASS", value_parser = kind)]
     kind: String,
-    /// More folders in which programs in the container look for libraries: those that its image
-    /// sets LD_LIBRARY_PATH to, which is replaced.
+    /// Further folders of libraries for programs in the container. The image's LD_LIBRARY_PATH is
+    /// replaced: name its folders here.
     #[arg(
         long,
         default_value = "/usr/local/nvidia/lib:/usr/local/nvidia/lib64",
         value_name = "FOLDERS"
     )]
     library_path: String,
-    /// What programs in containers recognise the server by goes into the specification, wherever it
-    /// is set. What they show themselves with does so only if it is named here: whoever may start a
-    /// container with the device has it then.
+    /// The specification always contains what programs in containers need to recognise the server.
+    /// It contains their own credentials only if flags here name them: every user who may start a
+    /// container with the device has them then.
     #[command(flatten)]
     credentials: credentials::Args,
     /// Leave PYTHONPATH as the image has it. JAX then does not look for a GPU.
@@ -170,8 +171,7 @@ fn specification(args: &GenerateArgs, server: Target) -> Result<Specification> {
     })
 }
 
-/// The address by which a container reaches the server, and what that offers, if it is there just
-/// now.
+/// The address by which a container reaches the server, and the server's offer, if it answers now.
 fn reach(server: &Target) -> Result<(Endpoint, Option<Offer>), Failure> {
     let loopback = match &server.address {
         Endpoint::Tcp(address) => is_loopback(&address.host),

@@ -1,5 +1,5 @@
-//! Which device a program is to use, as flags say it, and the variables that this comes to:
-//! `outboard run` sets them, `outboard env` prints them.
+//! Flags that choose a program's devices, and the variables that they set: `outboard run` sets
+//! them, `outboard env` prints them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

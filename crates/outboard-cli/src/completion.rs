@@ -1,6 +1,6 @@
-//! What a shell may put where the cursor is. The scripts of `outboard completions` ask this program
-//! each time, so that they know sessions, servers and contexts as they are at the moment. Whatever
-//! goes wrong, nobody is told: there is nothing to choose from then.
+//! Completion: the candidates for the word at the cursor. The scripts of `outboard completions` ask
+//! this program each time, so that they know sessions, servers and contexts as they are at the
+//! moment. Errors are not reported: there is nothing to choose from then.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) const VARIABLE: &str = "OUTBOARD_COMPLETE";
 
 /// The flag, and the key of a context, that names a server.
 const SERVER: &str = "server";
-/// Who presses a key does not wait for a server that is busy.
+/// Completion does not wait for a busy server.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Answers a shell and ends the process, if one asks.
@@ -31,7 +31,7 @@ pub(crate) fn answer(command: fn() -> Command) {
     CompleteEnv::with_factory(|| with_candidates(visible(&command()))).var(VARIABLE).complete();
 }
 
-/// Says of arguments, by their names, what there is to choose from.
+/// Adds candidates to arguments, by their names.
 fn with_candidates(command: Command) -> Command {
     let within = command.get_name().to_owned();
     let command =

@@ -24,7 +24,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// List the contexts; an asterisk stands before the one in use.
+    /// List the contexts; an asterisk marks the one in use.
     #[command(visible_alias = "ls")]
     List {
         /// Print JSON.
@@ -61,7 +61,7 @@ struct Add {
     server: Targets,
     #[command(flatten)]
     credentials: credentials::Args,
-    /// Replace what is there under this name.
+    /// Replace a context of this name.
     #[arg(long)]
     force: bool,
 }

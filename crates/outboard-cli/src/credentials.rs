@@ -1,4 +1,4 @@
-//! Flags by which a client recognises its server and shows who it is: each stands for a variable,
+//! Flags by which a client recognises its server and authenticates itself: each sets a variable,
 //! which programs inherit.
 
 use std::ffi::OsString;
@@ -26,21 +26,21 @@ pub(crate) struct Args {
     /// Its key, in PEM. Also OUTBOARD_TLS_KEY.
     #[arg(long, value_name = "FILE", help_heading = "Who is who", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// A file with the token to show. Also OUTBOARD_TOKEN_FILE; OUTBOARD_TOKEN holds a token
+    /// A file with the client's token. Also OUTBOARD_TOKEN_FILE; OUTBOARD_TOKEN holds a token
     /// itself.
     #[arg(long, value_name = "FILE", help_heading = "Who is who")]
     token_file: Option<PathBuf>,
-    /// Whether to encrypt: `auto` does unless the server is on this machine and nothing is known to
-    /// recognise it by. Also OUTBOARD_TLS.
+    /// Whether to encrypt: `auto` does, except to a server on this machine that is named without
+    /// fingerprint or authority. Also OUTBOARD_TLS.
     #[arg(long, value_name = "auto|on|off", value_parser = ["auto", "on", "off"], help_heading = "Who is who")]
     tls: Option<String>,
 }
 
-/// Says on standard error which of the files that show who this is others can read.
+/// Warns on standard error of credential files that other users can read.
 pub(crate) fn warn_of_open_files() {
     for (variable, what) in [("OUTBOARD_TOKEN_FILE", "token"), ("OUTBOARD_TLS_KEY", "key")] {
         let Some(path) = std::env::var_os(variable).map(PathBuf::from) else { continue };
-        // A file that is not there is complained of by who reads it.
+        // A missing file is reported by the code that reads it.
         let Ok(file) = std::fs::metadata(&path) else { continue };
         let mode = file.permissions().mode() & 0o777;
         if file.is_file() && mode & 0o077 != 0 {
@@ -78,8 +78,8 @@ impl Args {
         }
     }
 
-    /// What is to change. What is said here counts: what the environment says of the same matter in
-    /// another way is gone.
+    /// The changes to variables. The flags count: other variables of the environment for the same
+    /// setting are removed.
     pub(crate) fn changes(&self) -> Vec<Change> {
         // A program may run in another folder.
         let path = |path: &Option<PathBuf>| {

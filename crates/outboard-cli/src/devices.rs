@@ -44,7 +44,7 @@ struct Row {
     sessions: Option<usize>,
     /// `shared` or `exclusive`; told to the same.
     sharing: Option<String>,
-    /// Who has it, if it is exclusive; told to the same.
+    /// Its holder, if it is exclusive; told to the same.
     held: Option<Held>,
 }
 

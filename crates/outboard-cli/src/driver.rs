@@ -1,4 +1,4 @@
-//! Which driver library a server uses.
+//! The choice of a server's driver library.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -127,14 +127,14 @@ pub(crate) fn check() -> String {
     }
 }
 
-/// The variable that tells NVIDIA's driver where to keep what it has compiled.
+/// The variable with the folder in which NVIDIA's driver caches compiled code.
 pub(crate) const COMPUTE_CACHE: &str = "CUDA_CACHE_PATH";
 
 /// The variable that has it keep nothing.
 pub(crate) const NO_COMPUTE_CACHE: &str = "CUDA_CACHE_DISABLE";
 
-/// Where NVIDIA's driver keeps what it has compiled, as it says it does; `None` if it keeps
-/// nothing.
+/// The folder in which NVIDIA's driver caches compiled code, by its documentation; `None` if it
+/// keeps nothing.
 fn compute_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let path = |name: &str| variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     if variable(NO_COMPUTE_CACHE).is_some_and(|value| value == "1") {
@@ -143,13 +143,13 @@ fn compute_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf>
     path(COMPUTE_CACHE).or_else(|| Some(path("HOME")?.join(".nv/ComputeCache")))
 }
 
-/// What a worker may do to this machine: it reads its libraries, and writes to the driver's cache
-/// and its own.
+/// What a worker may access of this machine: it reads its libraries, and writes to the driver's
+/// cache and its own.
 fn sandbox(mode: sandbox::Mode, libraries: [Option<&Path>; 2], images: Option<&Path>) -> Sandbox {
     let folder = |path: &Path| path.canonicalize().ok()?.parent().map(Path::to_owned);
     let reads = libraries.into_iter().flatten().filter_map(folder).collect();
     let caches = [compute_cache(|name| std::env::var_os(name)), images.map(Path::to_owned)];
-    // Folders that cannot be made keep nothing: what they are for is done again each time.
+    // Without its folder, a cache keeps nothing, and its work is repeated each time.
     let writes =
         caches.into_iter().flatten().filter(|path| std::fs::create_dir_all(path).is_ok()).collect();
     Sandbox::new(mode, reads, writes)

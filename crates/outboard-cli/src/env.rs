@@ -15,7 +15,7 @@ use crate::{chosen, config, credentials, output, probe};
 pub(crate) struct Args {
     #[command(flatten)]
     chosen: chosen::Args,
-    /// For whom: a shell, the file $GITHUB_ENV, programs that read JSON, or a file .env.
+    /// The format: for a shell, for the file $GITHUB_ENV, as JSON, or for a file .env.
     #[arg(long, value_enum, default_value_t = Format::Shell)]
     format: Format,
     /// Connect to the server first; print nothing if it does not answer.
@@ -50,8 +50,8 @@ pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()
     output::print_bytes(&text(args.format, &changes(chosen.variables, given, std::env::vars_os()))?)
 }
 
-/// What was chosen, and what the configuration has set in this process (`now`) or taken from it.
-/// What is to be gone and was not there is not worth a word.
+/// The chosen variables, and those that the configuration has set in this process (`now`) or
+/// removed from it. Variables that were not set need not be removed.
 fn changes(
     chosen: BTreeMap<&'static str, Option<OsString>>,
     given: &BTreeMap<OsString, OsString>,
@@ -122,8 +122,8 @@ fn shell(name: &OsStr, value: Option<&OsStr>) -> Vec<u8> {
     line
 }
 
-/// A file of GitHub's can only set variables; to the client, what is empty is not set. A value of
-/// several lines stands between words that are not in it.
+/// A file of GitHub's can only set variables; the client treats an empty variable as not set. A
+/// value of several lines stands between words that are not in it.
 fn github(name: &str, value: Option<&str>) -> String {
     let value = value.unwrap_or_default();
     if !value.contains(['\n', '\r']) {

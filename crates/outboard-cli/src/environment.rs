@@ -1,5 +1,5 @@
-//! What a program finds in its environment, so that it finds the libraries: `docs/using.md` says
-//! why each is there.
+//! The environment of a program, by which it finds the libraries: `docs/using.md` says why each is
+//! there.
 //!
 //! A search path gets our folder in front; any other variable is set only where the user has not.
 
@@ -27,8 +27,8 @@ pub(crate) fn variables(
     if let Some(modules) = modules {
         variables.insert(MODULES, in_front(modules.as_os_str(), given(MODULES)));
     }
-    // What an `outboard run` or `outboard env` before has set is ours: the folder of the client, or
-    // of the software device beside it.
+    // Values that an earlier `outboard run` or `outboard env` has set are ours: the folder of the
+    // client, or of the software device beside it.
     let is_ours = |folder: &OsStr| {
         Path::new(folder).parent().is_some_and(|above| Some(above) == libraries.parent())
     };
@@ -117,7 +117,7 @@ mod tests {
             with(&[("LD_LIBRARY_PATH", "/lib/client2")])["LD_LIBRARY_PATH"],
             "/lib/client:/lib/client2"
         );
-        // What was set for the software device is ours, too.
+        // Values that were set for the software device are ours, too.
         assert_eq!(
             with(&[("TRITON_LIBCUDA_PATH", "/lib/cpu")])["TRITON_LIBCUDA_PATH"],
             "/lib/client"

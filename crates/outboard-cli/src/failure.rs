@@ -1,4 +1,4 @@
-//! What the command says when something goes wrong: a sentence, its code, and what to do.
+//! Failures of the command: a sentence, its code, and what to do.
 
 use std::fmt;
 use std::io;
@@ -19,8 +19,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// What happened, and what to do about it.
     pub(crate) fn new(code: Code, message: impl Into<String>, help: impl Into<String>) -> Failure {
-        // Reports show the code themselves.
-        // What a server or the system said of it may be part of it.
+        // Reports show the code themselves. It may quote a server's or the system's sentence.
         let message = plain_lines(&message.into());
         let ending = format!(" [{code}]");
         Failure {
@@ -88,7 +87,7 @@ impl ReportHandler for Shown {
     }
 }
 
-/// Says an error as part of somebody else's sentence.
+/// Formats an error as a part of another sentence.
 struct Plain;
 
 impl ReportHandler for Plain {

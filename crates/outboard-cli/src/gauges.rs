@@ -1,5 +1,5 @@
-//! What a server's NVML says of its devices at this moment. A connection for questions only: no
-//! driver is started for it.
+//! Gauges of a server's devices, from its NVML. A connection for questions only: no driver is
+//! started for it.
 
 use outboard_client::target::Target;
 use outboard_client::{Query, QueryError};
@@ -16,7 +16,7 @@ pub(crate) struct Gauges {
     query: Query,
 }
 
-/// A device and how it does; what nobody knows is `None`.
+/// A device and how it does; an unknown value is `None`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Gauge {
     pub(crate) index: u32,
@@ -40,7 +40,7 @@ impl Gauge {
         (self.memory_bytes > 0).then(|| used / self.memory_bytes as f64)
     }
 
-    /// What is known of a device without asking.
+    /// The part of a device's description that needs no query.
     pub(crate) fn of(index: usize, device: &Device) -> Gauge {
         let part = |attribute| device.attribute(attribute).unwrap_or(0);
         Gauge {

@@ -38,7 +38,7 @@ pub(crate) fn client_dir() -> Result<PathBuf> {
     Ok(parent(installed("client/libcuda.so.1", "the client library")?))
 }
 
-/// The folder with what Python packages need. Programs that are not Python's do without.
+/// The folder with what Python packages need. Other programs do without it.
 pub(crate) fn python_dir() -> Option<PathBuf> {
     installed("python", "the folder of Python modules").ok()
 }

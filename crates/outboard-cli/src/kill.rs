@@ -46,7 +46,7 @@ pub(crate) fn kill(args: Args) -> Result<()> {
         ended.iter().map(|session| format!("Session {session} ends.\n")).collect()
     };
     crate::output::print(&text)?;
-    // As for programs of this kind: who meant somebody is to know that it was nobody.
+    // As for programs of this kind: the user meant a session and learns that there was none.
     if none {
         std::process::exit(1);
     }

@@ -1,5 +1,4 @@
-//! `outboard login`: keeps what a server's operator has given this user, so that no command needs a
-//! flag.
+//! `outboard login`: stores the string from a server's operator, so that no command needs a flag.
 
 pub(crate) mod invitation;
 
@@ -18,11 +17,11 @@ use invitation::Invitation;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The string; `-`, or none, reads a line of standard input, so that neither the shell's
-    /// history nor a list of processes shows the token.
+    /// The string. With `-`, or without it, the command reads a line of standard input, which keeps
+    /// the token out of the shell's history and of lists of processes.
     #[arg(value_name = "STRING|-", default_value = "-", hide_default_value = true)]
     string: String,
-    /// Replace another server, fingerprint or token that is there.
+    /// Replace another server, fingerprint or token of this context.
     #[arg(long)]
     force: bool,
 }
@@ -134,7 +133,7 @@ fn read_line() -> Result<String, Failure> {
     }
 }
 
-/// Says what stands in the way of what was written.
+/// Warns of variables that override what was written.
 pub(crate) fn warn(wanted: &[(&str, &str)], is_new: bool) {
     let variables = wanted.iter().filter_map(|(name, value)| {
         let variable = client::key(name)?.variable;

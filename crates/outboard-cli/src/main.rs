@@ -79,13 +79,13 @@ enum Command {
     Context(context::Args),
     /// List the sessions of a server on this machine.
     Sessions(sessions::Args),
-    /// Show who uses a server on this machine, live.
+    /// Show the sessions of a server on this machine, live.
     Top(top::Args),
-    /// Write down what a session does for a while, as spans for trace viewers.
+    /// Record what a session does for a while, as spans for trace viewers.
     Trace(trace::Args),
     /// End sessions of a server on this machine.
     Kill(kill::Args),
-    /// Have a server on this machine become the release that now lies where its program lay;
+    /// Replace a running server on this machine by the release that now has its program's path;
     /// sessions go on.
     Upgrade(upgrade::Args),
     /// Make, list and revoke the tokens by which a server on this machine knows its clients.
@@ -115,7 +115,7 @@ enum Command {
     /// Try something for `doctor`, which starts it.
     #[command(hide = true)]
     DoctorTrial(doctor::TrialArgs),
-    /// Suspend a worker or have it go on; started by `serve`.
+    /// Suspend or resume a worker; started by `serve`.
     #[command(hide = true)]
     SuspendHelper(suspend::Args),
     /// Look for NVIDIA's driver; started by `serve`.

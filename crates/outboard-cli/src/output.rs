@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use miette::{IntoDiagnostic, Result};
 
-/// Writes to standard output; that nobody reads any more is no error.
+/// Writes to standard output; a closed pipe is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
@@ -14,7 +14,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<()> {
     print_to_reader(bytes).map(drop)
 }
 
-/// The same; says whether somebody still reads.
+/// The same; returns whether the output is still read.
 pub(crate) fn print_to_reader(bytes: &[u8]) -> Result<bool> {
     let mut output = io::stdout();
     match output.write_all(bytes).and_then(|()| output.flush()) {

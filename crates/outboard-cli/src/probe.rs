@@ -1,4 +1,4 @@
-//! Asks a server what it offers, and explains what is wrong if it does not answer as it should.
+//! Asks a server for its offer, and explains a failure.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub(crate) struct Offer {
     pub(crate) transport: &'static str,
     /// Whether the connection is encrypted.
     pub(crate) encrypted: bool,
-    /// Where clients on its machine find it.
+    /// The socket for clients on its machine.
     pub(crate) local: Option<Local>,
     /// Its driver and devices.
     pub(crate) platform: Platform,
@@ -127,10 +127,10 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
     })
 }
 
-/// How long nobody is told what is waited for.
+/// How long the command waits without saying so.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Says who is waited for if that takes longer than a moment; until it is dropped.
+/// Prints for which server it waits if that takes longer than a moment; until it is dropped.
 struct Patient(Option<Sender<()>>);
 
 impl Patient {

@@ -19,7 +19,7 @@ pub(crate) fn profile(args: &Args) -> Result<()> {
     crate::output::print(&report(&all))
 }
 
-/// What one process has left.
+/// The profile of one process.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Process {
     pub(crate) process: u32,
@@ -57,7 +57,7 @@ impl Process {
     }
 }
 
-/// What was counted of one function.
+/// The counters of one function.
 #[derive(Debug, Default, Clone, Deserialize)]
 struct Function {
     calls: u64,
@@ -91,7 +91,7 @@ impl Function {
     }
 }
 
-/// Reads what a process has left.
+/// Reads the profile of a process.
 pub(crate) fn read(path: &Path) -> Result<Process> {
     let text = std::fs::read(path)
         .into_diagnostic()
@@ -101,7 +101,7 @@ pub(crate) fn read(path: &Path) -> Result<Process> {
         .wrap_err_with(|| format!("{} is not what OUTBOARD_PROFILE leaves behind", path.display()))
 }
 
-/// Functions that are told one by one.
+/// Functions that are listed one by one.
 const TOLD: usize = 25;
 
 /// Where the time of some processes went.

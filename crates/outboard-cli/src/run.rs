@@ -17,7 +17,7 @@ use crate::{chosen, probe, watched};
 pub(crate) struct Args {
     #[command(flatten)]
     chosen: chosen::Args,
-    /// When the program has ended, print what it and the processes it started asked of the device,
+    /// When the program has ended, print what it and its child processes requested of the device,
     /// and what they waited for.
     #[arg(long)]
     stats: bool,

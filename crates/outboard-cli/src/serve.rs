@@ -38,42 +38,44 @@ pub(crate) struct Args {
     /// or the loader's libnvidia-ml.so.1.
     #[arg(long, value_name = "PATH")]
     nvml: Option<PathBuf>,
-    /// Where to listen, ADDRESS[:PORT]. Port 0 takes a free one, which the log names.
+    /// The address to listen at, ADDRESS[:PORT]. Port 0 takes a free one, which the log names.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
     pub(crate) listen: String,
     /// The Unix socket over which clients on this machine share memory with the server; `none` for
     /// none. Without it PORT.sock in the folder outboard of $XDG_RUNTIME_DIR or /run.
     #[arg(long, value_name = "PATH|none")]
     pub(crate) socket: Option<PathBuf>,
-    /// Who may connect to the socket: the server's own user and root, its group too, or every user
-    /// of the machine.
+    /// Which users may connect to the socket: the server's own user and root, its group too, or
+    /// every user of the machine.
     #[arg(long, default_value = "owner", value_name = "owner|group|all")]
     socket_access: SocketAccess,
-    /// How many workers wait for clients with the driver started and a context made, which spares a
-    /// client most of its start-up: a number, or the least and the most, between which as many wait
-    /// as clients came at once. `auto` is one and as many as the machine has processors (16 at
-    /// most, one for each 4 GiB of its memory, and their contexts a sixteenth of each device). Each
-    /// holds some memory of its device: about 530 MB on an H200.
+    /// How many workers wait for clients with the driver started and a context made, which saves a
+    /// client most of its start-up: a number, or a range, within which as many wait as clients came
+    /// at once. `auto` is one and as many as the machine has processors (16 at most, one for each 4
+    /// GiB of its memory, and their contexts a sixteenth of each device). Each holds some memory of
+    /// its device: about 530 MB on an H200.
     #[arg(long, default_value = "auto", value_name = "N|N-N|auto")]
     pub(crate) warm: Bounds,
-    /// How many seconds a worker beyond the least waits for clients to come at once again.
+    /// How many seconds a worker above the range's lower end waits until as many clients come at
+    /// once again.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = seconds())]
     warm_for: u64,
     /// The devices on which waiting workers hold a context, by index, or `none`. A session that
     /// does not use one gives it back.
     #[arg(long, default_value = "0", value_name = "INDEX,…|none")]
     warm_devices: Indices,
-    /// Where images (the code that clients load) are kept, so that no later client needs to send
-    /// them again; `off` keeps none. Without it, `outboard/images` in the user's folder for caches.
+    /// The folder in which the server keeps images (the code that clients load), so that no later
+    /// client needs to send them again; `off` keeps none. Without it, `outboard/images` in the
+    /// user's folder for caches.
     #[arg(long, value_name = "DIR|off")]
     pub(crate) image_cache: Option<PathBuf>,
-    /// The most bytes of the disk that the kept images of each owner may take; the least recently
-    /// used are removed. K, M, G and T stand for powers of 1024.
+    /// The most bytes of disk for the kept images of each owner; the least recently used ones are
+    /// removed. K, M, G and T stand for powers of 1024.
     #[arg(long, default_value = "8G", value_name = "BYTES", value_parser = crate::images::bytes)]
     pub(crate) image_cache_limit: u64,
     #[command(flatten)]
     observe: observe::ObserveArgs,
-    /// How the log on standard error looks. OUTBOARD_LOG chooses what is in it.
+    /// The format of the log on standard error. OUTBOARD_LOG chooses its contents.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
     #[command(flatten)]
@@ -129,16 +131,16 @@ pub(crate) struct WorkerArgs {
     /// The NVML library.
     #[arg(long)]
     nvml: Option<PathBuf>,
-    /// Where images are kept.
+    /// The folder of kept images.
     #[arg(long)]
     image_cache: Option<PathBuf>,
     /// The most bytes that they may take.
     #[arg(long, default_value_t = 0)]
     image_cache_limit: u64,
-    /// What keeps it from the rest of this machine.
+    /// How the worker is confined.
     #[arg(long)]
     sandbox: Mode,
-    /// Who it is to be, by numbers.
+    /// The user and groups it runs as, by numbers.
     #[arg(long)]
     user: Option<User>,
 }
@@ -255,7 +257,7 @@ pub(crate) fn with_port(address: &str) -> String {
     with_port_or(address, DEFAULT_PORT)
 }
 
-/// Who names no address means this machine.
+/// Without an address, this machine is meant.
 const LOOPBACK: &str = "127.0.0.1";
 
 /// Adds a port to an address that has none, and an address to a port.

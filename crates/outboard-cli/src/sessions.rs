@@ -18,17 +18,17 @@ use text::{bytes, columns, duration, rate};
 pub(crate) struct Args {
     #[command(flatten)]
     admin: admin::AdminArgs,
-    /// Show connections that only ask about devices, too.
+    /// Also show connections that only send queries about devices.
     #[arg(long, short)]
     all: bool,
-    /// How long to watch for what is shown by the second, in seconds.
+    /// How many seconds to measure for the rates.
     #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
     over: f64,
-    /// Print again and again, after so many seconds (2 unless they are given), until interrupted:
-    /// as wide as the terminal, else 80 columns.
+    /// Print repeatedly, every so many seconds (default: 2), until interrupted: as wide as the
+    /// terminal, else 80 columns.
     #[arg(long, num_args = 0..=1, default_missing_value = "2", value_name = "SECONDS", value_parser = watch::interval, conflicts_with = "over")]
     watch: Option<Duration>,
-    /// Print JSON; with --watch an object in a line of its own for each look.
+    /// Print JSON; with --watch, a line with an object each time.
     #[arg(long)]
     json: bool,
 }
@@ -73,7 +73,7 @@ fn table(rated: &Rated) -> String {
     text + &held(rated) + &kept(rated)
 }
 
-/// A line for each exclusive device that somebody has.
+/// A line for each exclusive device in use.
 fn held(rated: &Rated) -> String {
     let line = |held: &Held| {
         format!("Device {} is exclusive: {}.\n", held.device, text::holder(held, "has had it for"))

@@ -1,4 +1,4 @@
-//! `outboard token`: who may use this machine's server.
+//! `outboard token`: the clients that may use this machine's server.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ enum What {
     },
     /// Print the fingerprint by which clients recognise the server.
     Fingerprint {
-        /// The certificate that `outboard serve --tls-cert` is given; without it the server's own.
+        /// The certificate of `outboard serve --tls-cert`; without it the server's own.
         #[arg(long, env = "OUTBOARD_SERVE_TLS_CERT", hide_env = true, value_name = "FILE")]
         tls_cert: Option<PathBuf>,
     },
@@ -56,7 +56,7 @@ enum What {
 
 #[derive(clap::Args)]
 struct Create {
-    /// Whose it is: sessions are counted and shown by owner.
+    /// The owner: sessions are counted and shown by owner.
     #[arg(long, value_name = "NAME")]
     owner: String,
     /// When it expires: after 90s, 30m, 12h, 30d or 8w, at a date such as 2027-01-31, or never.
@@ -74,12 +74,12 @@ struct Create {
     /// The most bytes a second between client and server, either way.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bandwidth: Option<u64>,
-    /// By which address clients reach the server, for the line that they need; this machine's name
-    /// without it.
+    /// The address by which clients reach the server, for the string that is printed; without it
+    /// this machine's name.
     #[arg(long, value_name = "HOST[:PORT]")]
     address: Option<String>,
-    /// The certificate that `outboard serve --tls-cert` is given, for the same line; without it the
-    /// server's own.
+    /// The certificate of `outboard serve --tls-cert`, for the same string; without it the server's
+    /// own.
     #[arg(long, env = "OUTBOARD_SERVE_TLS_CERT", hide_env = true, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Print JSON.
@@ -140,7 +140,7 @@ struct Made<'a> {
     owner: &'a str,
     expires: Option<Timestamp>,
     limits: Limits,
-    /// None where nobody said it and the machine has no name.
+    /// `None` if it is not given and the machine has no name.
     server: Option<&'a str>,
     fingerprint: String,
     login: Option<String>,

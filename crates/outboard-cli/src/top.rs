@@ -1,4 +1,4 @@
-//! `outboard top`: who uses a server, live.
+//! `outboard top`: the sessions of a server, live.
 
 mod recent;
 mod state;
@@ -24,19 +24,19 @@ use state::{Sort, State};
 pub(crate) struct Args {
     #[command(flatten)]
     admin: admin::AdminArgs,
-    /// Seconds between two looks.
+    /// Seconds between two updates.
     #[arg(long, short, default_value_t = 1.0, value_name = "SECONDS")]
     interval: f64,
-    /// By what sessions are sorted.
+    /// The order of sessions.
     #[arg(long, default_value = "calls", value_name = "calls|bytes|memory|waiting|age|owner")]
     sort: Sort,
-    /// Look once, print, and end.
+    /// Print once and end.
     #[arg(long)]
     once: bool,
-    /// Print JSON, an object for each look, instead of drawing.
+    /// Print JSON, an object for each update, instead of drawing.
     #[arg(long)]
     json: bool,
-    /// End after so many looks.
+    /// End after this many updates.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }

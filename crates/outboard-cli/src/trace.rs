@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub(crate) struct Args {
     /// The session: the first digits of its number, at least four.
     session: String,
-    /// For how long, at most 600. A session that ends meanwhile ends the trace.
+    /// Seconds to record, at most 600. The trace ends early if the session does.
     #[arg(long, short, default_value_t = 10.0, value_name = "SECONDS")]
     seconds: f64,
     /// The file to write, in OTLP's JSON, which the OpenTelemetry Collector reads (receiver

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub(crate) struct Args {
     #[command(flatten)]
     admin: admin::AdminArgs,
-    /// The server's process, in place of its address: for service managers.
+    /// The server's process id, instead of its address: for service managers.
     #[arg(long, value_name = "PID", conflicts_with = "admin")]
     process: Option<u32>,
     /// Print JSON.

@@ -18,8 +18,8 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// Signals that came before it was known: one bit for each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
-/// Runs the program, prints what it waited for, and ends as it has. Returns only if it cannot be
-/// started.
+/// Runs the program, prints what it waited for, and ends with its status. Returns only if it cannot
+/// be started.
 pub(crate) fn run(mut command: Command) -> Result<io::Error> {
     let folder = Folder::new()
         .into_diagnostic()
@@ -34,7 +34,7 @@ pub(crate) fn run(mut command: Command) -> Result<io::Error> {
     let early = EARLY.swap(0, Ordering::SeqCst);
     (1..64).filter(|signal| early >> signal & 1 == 1).for_each(|signal| pass_on(signal));
     let status = child.wait();
-    // What it was may be somebody else's number now.
+    // Its number may belong to another process now.
     CHILD.store(0, Ordering::Relaxed);
     let report = profile::report(&profiles(&folder.0));
     drop(folder);
@@ -42,7 +42,7 @@ pub(crate) fn run(mut command: Command) -> Result<io::Error> {
     end(status.into_diagnostic().wrap_err("cannot learn how the program ended")?)
 }
 
-/// What the processes have left, in the order of their numbers.
+/// The profiles of the processes, in the order of their numbers.
 fn profiles(folder: &Path) -> Vec<Process> {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut all: Vec<Process> = files.filter_map(|file| profile::read(&file.path()).ok()).collect();
@@ -61,7 +61,7 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> io::Result<Folder> {
         let path = std::env::temp_dir().join(format!("outboard-run-{}", std::process::id()));
-        // One that is there already is somebody else's.
+        // An existing one belongs to another process.
         std::fs::create_dir(&path)?;
         Ok(Folder(path))
     }
@@ -74,7 +74,7 @@ impl Drop for Folder {
 }
 
 /// The terminal sends its signals to the program as well, and this process outlives it to say where
-/// its time went. Those that are sent to this process alone are passed on.
+/// its time went. Signals that are sent to this process alone are forwarded.
 fn handle_signals() {
     for signal in [libc::SIGINT, libc::SIGQUIT] {
         set(signal, ignore);

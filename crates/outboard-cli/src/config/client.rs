@@ -1,8 +1,8 @@
 //! Settings of the client: the table `[client]`.
 //!
-//! The client library lives in somebody else's process, which may have no home folder, another user
-//! or a system of files of its own; it reads environment variables only, and no files. So a key
-//! stands for a variable, and the commands set those that are not set yet.
+//! The client library lives in the program's process, which may have no home folder, another user
+//! or its own file system; it reads environment variables only, and no files. A key therefore
+//! represents a variable, and the commands set those that are not set yet.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ pub(crate) const SERVER: &str = VARIABLE;
 /// A key of `[client]`.
 pub(crate) struct Key {
     pub(crate) name: &'static str,
-    /// The variable that it stands for.
+    /// The variable that it represents.
     pub(crate) variable: &'static str,
     /// What it is.
     pub(crate) meaning: &'static str,
-    /// Whether it says which server, or who comes and how they know each other: of another server
-    /// it means nothing.
+    /// Whether it chooses the server, or says how client and server authenticate each other: of
+    /// another server it means nothing.
     pub(crate) is_of_a_server: bool,
-    /// What is wrong with a value.
+    /// Returns the mistake in a value.
     pub(crate) check: fn(&str) -> Result<(), String>,
 }
 
@@ -174,7 +174,7 @@ fn value(setting: &Setting, home: Option<OsString>) -> OsString {
     }
 }
 
-/// What is wrong with the files that settings name, a sentence each.
+/// The mistakes in the files that settings name, a sentence each.
 pub(crate) fn wrong_files<'a>(settings: impl Iterator<Item = &'a Setting>) -> Vec<String> {
     let files = settings.filter(|setting| FILES.contains(&setting.name.as_str()));
     let opened =

@@ -33,8 +33,7 @@ pub(crate) struct InForce {
     /// The context that they come from, unless it is the table `[client]` alone.
     pub(crate) name: Option<String>,
     pub(crate) settings: Vec<Setting>,
-    /// Whether a flag chose it, which goes before what the environment says of a server and of who
-    /// comes.
+    /// Whether a flag chose it; it then overrides the environment's server and credentials.
     pub(crate) by_flag: bool,
 }
 
@@ -50,7 +49,7 @@ impl InForce {
     }
 }
 
-/// What the command line says of a server.
+/// The flags of the command line that choose a server.
 #[derive(Clone, Default)]
 pub(crate) struct Line {
     /// `--context`.
@@ -84,7 +83,7 @@ impl Line {
     }
 }
 
-/// What is wrong with a name.
+/// Returns the mistake in a name.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     let fits = !name.is_empty()
@@ -109,7 +108,7 @@ pub(crate) fn chosen(settings: Option<&Settings>, flag: Option<&str>) -> Option<
     name.filter(|name| name != DEFAULT)
 }
 
-/// What is in force: a server that `--server` or `OUTBOARD_SERVER` names is no context's.
+/// The context in use: a server that `--server` or `OUTBOARD_SERVER` names is no context's.
 pub(crate) fn in_force(settings: Option<&Settings>, line: &Line) -> Result<InForce, Failure> {
     if line.server && line.context.is_some() {
         let message = "--context names a server, and so does --server";

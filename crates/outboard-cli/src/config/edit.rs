@@ -45,11 +45,11 @@ impl<'a> Table<'a> {
     }
 }
 
-/// What is to become of a file.
+/// The edit of a file.
 pub(crate) struct Edit {
     /// Its new text.
     pub(crate) text: String,
-    /// What it says otherwise now, a few words each.
+    /// The changes, a few words each.
     pub(crate) others: Vec<String>,
 }
 
@@ -169,13 +169,13 @@ fn removed(text: &str, table: Table<'_>) -> Option<String> {
     (removed.parse::<toml::Table>().ok()? == expected).then_some(removed)
 }
 
-/// Where the line ends that has this place, its end included.
+/// The end of the line at this position, the newline included.
 fn end_of_line(text: &str, place: usize) -> usize {
     let rest = &text[place..];
     place + rest.find('\n').map_or(rest.len(), |end| end + 1)
 }
 
-/// Where the last name of a path stands, and what it names.
+/// The position of a path's last name, and its item.
 fn place_of<'t, 'a>(
     root: &'t DeTable<'a>,
     path: &[&str],
@@ -189,7 +189,7 @@ fn place_of<'t, 'a>(
     place_of(table, rest)
 }
 
-/// Where the value of a key stands.
+/// The position of a key's value.
 fn value_of(table: &Spanned<DeValue<'_>>, name: &str) -> Option<Range<usize>> {
     let DeValue::Table(table) = table.get_ref() else { return None };
     table.iter().find(|(key, _)| key.get_ref() == name).map(|(_, value)| value.span())

@@ -25,7 +25,7 @@ pub(crate) struct File {
     text: String,
 }
 
-/// What a file without mistakes says.
+/// The contents of a file without mistakes.
 pub(crate) struct Settings {
     pub(crate) file: PathBuf,
     pub(crate) serve: Vec<Setting>,
@@ -281,7 +281,7 @@ fn stray(command: &Command, name: &str, place: Range<usize>) -> Mistake {
     Mistake::new(format!("there is no table `{name}`"), place, Some(help))
 }
 
-/// What somebody who wrote `name` meant, if it looks like one of these.
+/// The known name that resembles `name` most, if one does.
 fn meant<'a>(name: &str, names: &[&'a str]) -> Option<&'a str> {
     let name = name.replace('_', "-").to_lowercase();
     let likeness = |other: &&str| strsim::jaro_winkler(&name, other);

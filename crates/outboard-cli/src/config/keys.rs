@@ -33,8 +33,8 @@ pub(crate) fn is_secret(arg: &Arg) -> bool {
     arg.is_hide_env_values_set() || (sounds_secret && !names_a_place)
 }
 
-/// Lets the environment give what flags do not, and lets a flag that is either there or not be
-/// turned off: `--flag=false`.
+/// Takes values of missing flags from the environment, and gives flags without a value an opposite:
+/// `--flag=false`.
 pub(crate) fn with_environment(command: Command) -> Command {
     command.mut_subcommand(SERVE, |serve| {
         serve.mut_args(|arg| {
@@ -63,7 +63,7 @@ fn switch(arg: Arg) -> Arg {
         .hide_default_value(true)
 }
 
-/// What the file says takes the place of defaults.
+/// The file's values replace defaults.
 pub(crate) fn as_defaults(command: Command, settings: &[Setting]) -> Command {
     command.mut_subcommand(SERVE, |serve| {
         serve.mut_args(|arg| {
@@ -78,7 +78,8 @@ pub(crate) fn as_defaults(command: Command, settings: &[Setting]) -> Command {
     })
 }
 
-/// The values as the flag takes them: several of one flag that stands once are separated by commas.
+/// The values as the flag takes them: several values of a flag that may be given once are separated
+/// by commas.
 pub(crate) fn values(arg: &Arg, values: &[String]) -> Vec<String> {
     match arg.get_action() {
         ArgAction::Append if arg.get_value_delimiter().is_none() => values.to_vec(),
@@ -99,7 +100,7 @@ pub(crate) fn set(settings: &[Setting]) {
     }
 }
 
-/// What is wrong with values for a flag of `outboard serve`.
+/// Returns the mistake in values for a flag of `outboard serve`.
 pub(crate) fn wrong(command: &Command, arg: &Arg, given: &[String]) -> Option<String> {
     let long = arg.get_long().unwrap_or_default();
     let line = values(arg, given).into_iter().map(|value| format!("--{long}={value}"));
@@ -118,7 +119,7 @@ pub(crate) fn wrong(command: &Command, arg: &Arg, given: &[String]) -> Option<St
     Some(sentence.strip_prefix("error: ").unwrap_or(&sentence).to_owned())
 }
 
-/// What is wrong with settings together: one that needs another, or excludes it.
+/// The mistakes in combinations of settings: one that needs another, or excludes it.
 pub(crate) fn wrong_together(command: &Command, settings: &[Setting]) -> Option<String> {
     let flags: Vec<&Arg> = flags(command).collect();
     let line = settings.iter().filter(|setting| setting.text() != "false").flat_map(|setting| {

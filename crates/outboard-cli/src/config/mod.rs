@@ -54,8 +54,8 @@ enum Action {
 const WITHOUT: &[&str] =
     &["bench", "completions", "config", "context", "explain", "login", "man", "profile"];
 
-/// Commands that become or start programs, or read the table `[serve]` by themselves. Others look
-/// after the server of this machine, and have to find what it has.
+/// Commands that become or start programs, or read the table `[serve]` by themselves. Other
+/// commands administer this machine's server and must find its files.
 const PROGRAMS: &[&str] = &["bench", "env", "run", keys::SERVE];
 
 /// The context whose settings this process has.
@@ -91,13 +91,13 @@ pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
     Ok(built.try_get_matches_from(line).unwrap_or_else(|error| failure::bad_usage(&error)))
 }
 
-/// What has to be known of a command line before it can be understood.
+/// The parts of a command line that are needed before it can be parsed.
 struct Look {
     /// The configuration file that it names.
     file: Option<PathBuf>,
     /// The command.
     name: String,
-    /// What it says of a server.
+    /// The flags that choose a server.
     line: context::Line,
 }
 

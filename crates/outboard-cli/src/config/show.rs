@@ -57,7 +57,7 @@ pub(super) fn show(
     print(&text)
 }
 
-/// As it would stand in a file; what is not set is a comment.
+/// As it would stand in a file; settings without a value are comments.
 fn line(row: &Row) -> String {
     let Some(value) = &row.value else { return format!("# {}", row.key) };
     let bare = value.parse::<i64>().is_ok() || value == "true" || value == "false";

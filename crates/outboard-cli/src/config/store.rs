@@ -34,7 +34,7 @@ fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let unfinished = path.with_file_name(name);
     let write = || {
         let mut file = File::options().write(true).create_new(true).mode(mode).open(&unfinished)?;
-        // What it may be allowed more than the process gives to new files.
+        // Permissions to add to those that the process gives to new files.
         file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
         file.sync_all()?;

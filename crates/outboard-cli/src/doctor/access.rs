@@ -1,4 +1,4 @@
-//! Who may use the server: certificates, tokens, and what would be open to everybody.
+//! Which clients may use the server: certificates, tokens, and what would be open to everybody.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,10 +10,10 @@ use outboard_wire::Code;
 use super::finding::Finding;
 
 const DAY: i64 = 24 * 60 * 60;
-/// So long before a certificate expires there is a warning.
+/// How long before a certificate's expiry there is a warning.
 const SOON: i64 = 30 * DAY;
 
-/// What a server with these settings would do at its door.
+/// How a server with these settings would treat clients.
 pub(super) fn check(config: &auth::Config, address: SocketAddr) -> Vec<Finding> {
     const CHECK: &str = "access";
     let mut findings = Vec::new();

@@ -1,4 +1,4 @@
-//! What might crash, hang or change a process is tried in another one.
+//! Runs checks that might crash, hang or change the process in a child.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -62,7 +62,7 @@ fn reader(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Stri
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut stream) = stream {
-            // What came before an error is all there is.
+            // The output before an error is all there is.
             let _ = stream.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()

@@ -49,7 +49,7 @@ fn way(target: &Target, libraries: Option<&Path>, one_of_several: bool) -> Vec<F
     findings
 }
 
-/// What this machine would do with a program.
+/// How a program would run on this machine.
 pub(super) fn check_program(given: Option<Targets>, line: &[OsString]) -> Result<Report> {
     let targets = probe::servers(given)?;
     let mut findings = vec![command()];
@@ -89,7 +89,7 @@ fn installation(findings: &mut Vec<Finding>) -> Option<PathBuf> {
     }
 }
 
-/// What the process does that says which driver library the loader finds.
+/// The child: reports which driver library the loader finds.
 pub(super) fn loaded() -> String {
     // SAFETY: libcuda.so.1 is a CUDA driver library; that is what its name says. Nothing of it is
     // called.
@@ -143,7 +143,7 @@ fn loader(folder: &Path, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What Python's packages need besides the library.
+/// The needs of Python's packages beside the library.
 fn python(folder: &Path) -> Option<Finding> {
     const SCRIPT: &str = "import importlib.util as u, sys
 def there(name):

@@ -44,13 +44,13 @@ struct Device {
     mode: i32,
 }
 
-/// What the process does: prints what it found.
+/// The child: prints what it found.
 pub(super) fn describe(library: &Path) -> String {
     serde_json::to_string(&find(library)).unwrap_or_default() + "\n"
 }
 
 fn find(library: &Path) -> Found {
-    // SAFETY: whoever runs the server chose the file as a CUDA driver library.
+    // SAFETY: the server's administrator chose the file as a CUDA driver library.
     let table = match unsafe { Library::load(library) } {
         Ok(loaded) => loaded.table,
         Err(error) => return Found { unusable: Some(error.to_string()), ..Found::default() },
@@ -60,7 +60,7 @@ fn find(library: &Path) -> Found {
         found.init = status.0;
         return found;
     }
-    // What cannot be asked stays nothing.
+    // Values that cannot be queried stay empty.
     let _ = call!(table, cuDriverGetVersion(&mut found.version));
     // SAFETY: as for the driver, beside which it lies.
     found.nvml = unsafe { Nvml::load(None, library) }.is_some();

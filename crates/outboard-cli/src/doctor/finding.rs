@@ -1,4 +1,4 @@
-//! What the doctor finds, and how it is told.
+//! Findings of the doctor, and how they are printed.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 pub(crate) enum Level {
     /// As it should be.
     Ok,
-    /// Works, but not as well as it could, or not for everybody.
+    /// Works, but not as well as it could, or not for all programs.
     Warn,
     /// Does not work.
     Fail,
@@ -26,10 +26,10 @@ pub(crate) struct Finding {
     /// Of which server, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<String>,
-    /// What was looked at: a word.
+    /// The subject, in a word.
     pub(crate) check: &'static str,
     pub(crate) level: Level,
-    /// What was found: a sentence.
+    /// The finding: a sentence.
     pub(crate) found: String,
     /// How to mend it, or what to expect.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ impl Finding {
         Finding { level: Level::Fail, ..Finding::warn(check, found, mend) }
     }
 
-    /// What a command would have said.
+    /// The failure that a command would have printed.
     pub(crate) fn failure(check: &'static str, failure: &Failure) -> Finding {
         Finding::fail(check, failure.code(), failure.to_string(), failure.help())
     }
@@ -87,7 +87,7 @@ impl Finding {
         self
     }
 
-    /// Says what follows from what was found, though nothing is wrong.
+    /// Adds advice to a finding that is no failure.
     pub(crate) fn expect(mut self, mend: impl Into<String>) -> Finding {
         self.mend = Some(mend.into());
         self

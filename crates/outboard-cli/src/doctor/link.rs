@@ -35,7 +35,7 @@ pub(super) fn connection(host: &str, port: u16) -> Option<f64> {
     taken.get(taken.len() / 2).copied()
 }
 
-/// What the process does that measures: prints the figures, or fails with a sentence.
+/// The child, which measures: prints the figures, or fails with a sentence.
 pub(super) fn measured() -> String {
     match link::measure().map(|figures| serde_json::to_string(&figures)) {
         Ok(Ok(text)) => text + "\n",

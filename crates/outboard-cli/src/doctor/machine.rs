@@ -99,7 +99,7 @@ pub(super) fn server_limits() -> Vec<Finding> {
     findings
 }
 
-/// What the kernel gives to confine workers.
+/// The kernel's features for confining workers.
 pub(super) fn sandbox(strict: bool) -> Finding {
     let landlock = landlock();
     let seccomp = Path::new("/proc/sys/kernel/seccomp/actions_avail").exists();
@@ -138,7 +138,7 @@ fn landlock() -> Option<i64> {
     (version > 0).then_some(version)
 }
 
-/// What the process does that tries whether user namespaces may be made.
+/// The child: tries to make a user namespace.
 pub(super) fn make_namespace() -> Result<()> {
     // SAFETY: this process has one thread and ends after this.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER) } == 0 {

@@ -53,7 +53,7 @@ enum Role {
     },
 }
 
-/// What is tried in a process of its own.
+/// A check that runs in a child process.
 #[derive(clap::Args)]
 pub(crate) struct TrialArgs {
     #[command(subcommand)]

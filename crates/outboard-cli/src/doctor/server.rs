@@ -27,7 +27,7 @@ pub(super) fn check(flags: Vec<OsString>) -> Result<Report> {
     devices(&args, &mut findings);
     let listen = serve::with_port(&args.listen);
     findings.extend(port(&listen));
-    // What is no address has been told.
+    // A malformed address has been reported already.
     if let Some(address) = listen.to_socket_addrs().ok().and_then(|mut addresses| addresses.next())
     {
         findings.extend(access::check(&args.auth.settings(), address));
@@ -242,8 +242,8 @@ fn image_cache(given: Option<PathBuf>, limit: u64) -> Finding {
     }
 }
 
-/// Whether a file can be made in a folder: root is told the truth about read-only file systems,
-/// too.
+/// Whether a file can be made in a folder: the answer is also right for root on a read-only file
+/// system.
 fn writable(folder: &Path) -> io::Result<()> {
     let file = folder.join(format!(".outboard-doctor-{}", std::process::id()));
     std::fs::File::create_new(&file)?;

@@ -21,7 +21,7 @@ pub(crate) struct Invitation {
     pub(crate) token: String,
 }
 
-/// What is wrong with a string. It tells nothing of the string: what looks like an address may be a
+/// Why a string is refused. It quotes no part of the string: what looks like an address may be a
 /// token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Mistake {

@@ -8,18 +8,18 @@ use outboard_supervisor::auth::{Tls, usual_state_folder};
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Whether connections over TCP are encrypted: `auto` asks it of all but those from this
-    /// machine, `on` of all, `off` of none.
+    /// Whether connections over TCP must be encrypted: `auto` requires it except from this machine,
+    /// `on` always, `off` never.
     #[arg(long, default_value = "auto", value_name = "auto|on|off")]
     tls: TlsChoice,
-    /// The server's certificate in PEM, with those that lead to its authority. Without it, one of
-    /// the server's own making, which clients know by its fingerprint.
+    /// The server's certificate chain in PEM. Without it, the server makes a certificate, which
+    /// clients recognise by its fingerprint.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The key of that certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Authorities in PEM: whoever shows a certificate from one of them is let in, as the owner
+    /// Authorities in PEM: a client with a certificate of one of them is accepted, as the owner
     /// that its common name says.
     #[arg(long, value_name = "FILE")]
     client_ca: Option<PathBuf>,
@@ -27,10 +27,11 @@ pub(crate) struct Args {
     /// $XDG_STATE_HOME or ~/.local/state, for root /var/lib/outboard.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Lets everybody in who can connect, and run code on the GPU, even where other machines can.
+    /// Accept every client that can connect, even from other machines: all of them can run code on
+    /// the GPU.
     #[arg(long)]
     allow_anonymous: bool,
-    /// Lets nobody in over TCP without token or certificate, not even from this machine.
+    /// Require a token or a certificate of every client over TCP, from this machine too.
     #[arg(long, conflicts_with = "allow_anonymous")]
     require_authentication: bool,
 }

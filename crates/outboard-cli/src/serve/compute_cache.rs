@@ -9,9 +9,9 @@ use crate::driver::{COMPUTE_CACHE, NO_COMPUTE_CACHE};
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// Whether sessions share the files in which NVIDIA's driver keeps what it has compiled from
-    /// PTX. `auto` shares them unless the server tells its clients apart: a worker that was taken
-    /// over could leave false code there for others.
+    /// Whether sessions share the files in which NVIDIA's driver caches code that it has compiled
+    /// from PTX. `auto` shares them only if the server does not distinguish its clients: a
+    /// compromised worker could leave false code there for others.
     #[arg(long, default_value = "auto", value_name = "auto|shared|off")]
     compute_cache: Choice,
 }

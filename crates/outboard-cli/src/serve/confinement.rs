@@ -1,4 +1,4 @@
-//! What keeps workers from the rest of the machine.
+//! How workers are confined.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use outboard_worker::sandbox::{Mode, User};
 
 use crate::failure::Failure;
 
-/// Where workers of another user keep what lasts, unless told otherwise.
+/// The default folder for the caches of workers that run as another user.
 const CACHES: &str = "/var/cache/outboard";
 
 #[derive(clap::Args)]
@@ -24,18 +24,18 @@ pub(crate) struct Args {
     /// must be able to open the devices.
     #[arg(long, value_name = "USER")]
     worker_user: Option<String>,
-    /// The control group (version 2) that workers' groups are made in: a folder below
+    /// The control group (version 2) in which workers get their groups: a folder below
     /// /sys/fs/cgroup; `auto` for the server's own, if it is delegated to it; `off` for none.
     #[arg(long, default_value = "auto", value_name = "auto|off|DIR")]
     worker_cgroup: PathBuf,
-    /// The most memory of this machine that a worker may have: its own, staging memory, and memory
-    /// shared with its client; it ends when it takes more. `auto` is three quarters of the
-    /// machine's, or of the server's control group, where workers can have control groups; `off`
-    /// for no limit. A number needs a control group.
+    /// The most memory of this machine for a worker: its own, staging memory, and memory shared
+    /// with its client. A worker that takes more is ended. `auto` is three quarters of the
+    /// machine's memory, or of the server's control group, if workers can have control groups;
+    /// `off` for no limit. A number needs a control group.
     #[arg(long, default_value = "auto", value_name = "BYTES|auto|off", value_parser = memory)]
     worker_memory: Limit<u64>,
-    /// The most threads and processes that a worker may have. `auto` is 4,096 where workers can
-    /// have control groups; `off` for no limit. A number needs a control group.
+    /// The most threads and processes of a worker. `auto` is 4,096 if workers can have control
+    /// groups; `off` for no limit. A number needs a control group.
     #[arg(long, default_value = "auto", value_name = "N|auto|off", value_parser = tasks)]
     worker_tasks: Limit<u32>,
 }
@@ -62,7 +62,7 @@ impl<T: Copy> Limit<T> {
         }
     }
 
-    /// What was asked for by name.
+    /// The user's choice.
     fn asked(self) -> Option<T> {
         if let Limit::At(value) = self { Some(value) } else { None }
     }
@@ -141,7 +141,7 @@ impl Args {
 }
 
 impl Confinement {
-    /// What a worker is told of it.
+    /// The worker's arguments for it.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments = vec![OsString::from("--sandbox"), self.mode.name().into()];
         if let Some(user) = &self.user {

@@ -1,4 +1,4 @@
-//! Flags of `outboard serve` for those who look at it.
+//! Flags of `outboard serve` for metrics, traces and administration.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,16 @@ pub(crate) struct ObserveArgs {
     /// the socket for clients.
     #[arg(long, value_name = "PATH|none")]
     admin: Option<PathBuf>,
-    /// Where monitoring systems read metrics over HTTP (/metrics, /healthz, /readyz): a port of the
-    /// loopback interface, or ADDRESS[:PORT]. Without it the server offers none.
+    /// The address at which monitoring systems read metrics over HTTP (/metrics, /healthz,
+    /// /readyz): a port of the loopback interface, or ADDRESS[:PORT]. Without it the server offers
+    /// none.
     #[arg(long, value_name = "PORT|ADDR", value_parser = metrics_address)]
     metrics: Option<String>,
-    /// Let other machines read the metrics, which tell owners' names.
+    /// Let other machines read the metrics, which contain owners' names.
     #[arg(long, requires = "metrics")]
     metrics_public: bool,
     /// Send spans of every session to this collector, http://HOST[:PORT], as OTLP over HTTP.
-    /// `outboard trace` takes those of one session without it.
+    /// `outboard trace` records one session without a collector.
     #[arg(long, value_name = "URL")]
     traces: Option<Collector>,
 }

@@ -7,15 +7,16 @@ use outboard_supervisor::Config;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// How many seconds a session is kept, with its memory, whose client is not heard of any more;
-    /// the client goes on when it is back in time. 0 ends a session with its connection.
+    /// How many seconds the server keeps a session, with its memory, after its client has fallen
+    /// silent; a client that returns in time resumes the session. 0 ends a session with its
+    /// connection.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     grace: u64,
-    /// The same for a connection that was closed, as it is when the client's program was killed,
-    /// and not when it ended by itself.
+    /// The same after the connection was closed, as when the client's program is killed. A program
+    /// that ends by itself ends its session.
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=86_400))]
     closed_grace: u64,
-    /// After how many seconds a client that does not answer is taken for gone.
+    /// After how many seconds without an answer a client counts as gone.
     #[arg(long, default_value_t = 15, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(3..=3600))]
     keepalive: u64,
 }

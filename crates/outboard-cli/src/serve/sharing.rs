@@ -13,43 +13,42 @@ use crate::images::bytes;
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The most memory of each device that a session may have, in bytes; K, M, G and T stand for
-    /// powers of 1024. Its programs see a device of that size.
+    /// The most memory of each device for a session, in bytes; K, M, G and T stand for powers of
+    /// 1024. Its programs see a device of that size.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     session_memory: Option<u64>,
-    /// Who may use a device at the same time: `shared` for everybody, `exclusive` for one owner, or
-    /// by index of the device: 0=exclusive,1=shared.
+    /// Whether owners share a device: `shared` for all owners, `exclusive` for one at a time, or by
+    /// the device's index: 0=exclusive,1=shared.
     #[arg(long, default_value = "shared", value_name = "MODE|INDEX=MODE,…")]
     sharing: Modes,
-    /// Bytes of each device's memory for all sessions together. With --session-memory, as many
-    /// sessions are let in as have room.
+    /// Bytes of each device's memory for all sessions together. With --session-memory, the server
+    /// admits as many sessions as have room.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     memory: Option<u64>,
-    /// Bytes a second that a session may send, and as many that it may receive. Memory that a
-    /// client on this machine shares is not counted.
+    /// Bytes a second that a session may send, and as many that it may receive. Copies through
+    /// memory shared with a client on this machine are not counted.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     session_bandwidth: Option<u64>,
     /// The share of each device's multiprocessors that a session may use, in percent.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     session_multiprocessors: Option<u8>,
-    /// Lend the memory of idle sessions: one that needs room has an idle one suspended, whose
-    /// memory moves to the host until its next call.
+    /// Lend the memory of idle sessions: when a session needs room, the server suspends an idle
+    /// one, whose memory moves to the host until its next call.
     #[arg(long)]
     oversubscribe: bool,
     /// After how many seconds without a call a session is idle.
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     idle: u64,
-    /// The most memory of the host that suspended sessions may take. Without it, what is free
-    /// there.
+    /// The most host memory for suspended sessions. Without it, all that is free.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     suspended_memory: Option<u64>,
-    /// Sessions of one owner at once.
+    /// The most sessions of one owner at once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     owner_sessions: Option<u32>,
-    /// Sessions at once.
+    /// The most sessions at once.
     #[arg(long, default_value_t = 1024, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     max_sessions: u32,
-    /// How many clients may wait for what they cannot have now; `off` refuses them at once.
+    /// How many clients may wait until there is room for their session; `off` refuses them at once.
     #[arg(long, default_value = "off", value_name = "N|off")]
     queue: Queue,
     /// How many seconds each of them may wait.
@@ -57,8 +56,8 @@ pub(crate) struct Args {
     queue_time: Option<u64>,
 }
 
-/// Workers beyond the sessions, which only answer questions: one for each session, some for people
-/// who look, and never more than these.
+/// Workers beyond the sessions, which only answer questions: one for each session, some for
+/// `nvidia-smi` and its like, and never more than these.
 const FOR_QUESTIONS: usize = 256;
 const FOR_LOOKING: usize = 16;
 

@@ -10,21 +10,21 @@ use outboard_supervisor::standing::{Folder, Program};
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// After SIGTERM or SIGINT, how many seconds sessions may go on before they are ended. There
-    /// are no new ones meanwhile; a second signal ends all at once.
+    /// After SIGTERM or SIGINT, how many seconds sessions may continue before the server ends them.
+    /// It accepts no new ones meanwhile; a second signal ends all at once.
     #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     drain: u64,
-    /// Where the server notes what the next one at its address needs to go on with its sessions,
-    /// should it be killed or replaced; `none`: sessions end with their server. Without it the
-    /// folder outboard of $XDG_RUNTIME_DIR or /run.
+    /// The folder for records by which the next server at this address adopts the sessions of one
+    /// that was killed or replaced; `none`: sessions end with their server. Without it the folder
+    /// outboard of $XDG_RUNTIME_DIR or /run.
     #[arg(long, value_name = "DIR|none")]
     records: Option<PathBuf>,
-    /// For how many seconds a session whose server is gone waits for the next one; for ever, or as
-    /// long as its client is there, unless told otherwise.
+    /// For how many seconds a session whose server is gone waits for the next one. Without it, as
+    /// long as its client is connected.
     #[arg(long, value_name = "SECONDS", value_parser = crate::serve::seconds())]
     outlive: Option<u64>,
-    /// Only say whether the server could start with these settings. A server that is to become
-    /// another release runs that with this.
+    /// Only check whether the server could start with these settings. Before an upgrade, a server
+    /// runs the new release with this flag.
     #[arg(long, hide = true)]
     check: bool,
 }

@@ -1,4 +1,4 @@
-//! What sessions do by the second, from one listing to the next.
+//! Rates of sessions, from one listing to the next.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -40,7 +40,7 @@ pub(crate) struct Rated {
     pub(crate) warm_host_memory: u64,
     /// Places that are kept for clients that come back.
     pub(crate) kept: Vec<Kept>,
-    /// Exclusive devices that somebody has.
+    /// Exclusive devices in use.
     pub(crate) held: Vec<Held>,
     pub(crate) sessions: Vec<RatedSession>,
 }
@@ -72,7 +72,8 @@ fn counted(session: &Session) -> Counted {
 }
 
 impl Rates {
-    /// Compares with the listing before. What was not there then has done all of it since.
+    /// Compares with the listing before. A session that was not in the earlier listing has done
+    /// everything since.
     pub(crate) fn take(&mut self, listing: Listing) -> Rated {
         let seconds = listing.age_seconds - self.when;
         let mut now = HashMap::new();

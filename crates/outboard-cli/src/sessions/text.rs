@@ -59,7 +59,7 @@ pub(crate) fn devices(session: &Session) -> String {
     shown.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Who has an exclusive device, and for how long.
+/// The holder of an exclusive device, and for how long.
 pub(crate) fn holder(held: &Held, between: &str) -> String {
     format!("{} {between} {}", plain(&held.owner), duration(held.seconds))
 }

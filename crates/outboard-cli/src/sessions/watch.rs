@@ -11,13 +11,13 @@ use crate::admin;
 use crate::output::print_to_reader;
 use crate::sessions::text::columns;
 
-/// How wide lines are where nobody says how wide they may be.
+/// The width of lines if the terminal's is not known.
 const USUAL: usize = 80;
 /// How long the first look takes.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// A column: how many letters it may have, and from which width of a line on it is there. That of
-/// the client takes what is left.
+/// A column: how many letters it may have, and from which width of a line on it is there. The
+/// client's column takes the remaining width.
 const COLUMNS: [(&str, usize, usize); 13] = [
     ("SESSION", 8, 0),
     ("OWNER", 10, 0),
@@ -42,7 +42,7 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write a number of seconds from 0.1 to 3600".to_owned())
 }
 
-/// Prints until nobody reads any more, the process is interrupted, or the server is gone.
+/// Prints until the output is closed, the process is interrupted, or the server is gone.
 pub(super) fn watch(args: &Args, interval: Duration) -> Result<()> {
     let mut admin = args.admin.connect()?;
     let mut rates = Rates::default();
@@ -81,7 +81,7 @@ fn screen(head: &str, rated: &Rated) -> String {
     }
 }
 
-/// Lines of at most `width` letters, fewer than `height`: the cursor stands in one more.
+/// Lines of at most `width` letters, fewer than `height`: one more line is for the cursor.
 fn page(head: &str, rated: &Rated, width: usize, height: usize) -> String {
     let table = if rated.sessions.is_empty() {
         "No sessions.\n".to_owned()

@@ -1,4 +1,4 @@
-//! What the last looks saw, as lines of small bars.
+//! Recent values, as lines of small bars.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ const KEPT: usize = 16;
 /// From the least to the most.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Numbers of each look, the newest last; what nobody knew is `None`.
+/// Numbers of each look, the newest last; an unknown value is `None`.
 type Numbers = VecDeque<Option<f64>>;
 
 /// Numbers by the session or device that they are of.
@@ -22,7 +22,7 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Keeps what this look says; what it does not have is forgotten.
+    /// Keeps what this look says; sessions that it does not contain are dropped.
     pub(super) fn take(&mut self, look: &Look) {
         let sessions = look.server.sessions.iter();
         push(

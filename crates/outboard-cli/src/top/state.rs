@@ -1,4 +1,4 @@
-//! What is shown, and in which order.
+//! State of the screen: which sessions it shows, and in which order.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -41,7 +41,7 @@ impl FromStr for Sort {
     }
 }
 
-/// What is on the screen.
+/// The state of the screen.
 pub(super) struct State {
     look: Look,
     pub(super) recent: Recent,
@@ -86,7 +86,7 @@ impl State {
         sessions.filter(|rated| self.all || rated.session.kind == "session").collect()
     }
 
-    /// Does what a key stands for; whether to go on.
+    /// Handles a key; whether to go on.
     pub(super) fn key(&mut self, key: KeyCode) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return false,

@@ -15,7 +15,7 @@ use crate::sessions::text::{self, bytes, columns, devices, duration, plain, rate
 struct Column {
     head: &'static str,
     width: u16,
-    /// Which takes what is left.
+    /// The column that takes the remaining width.
     grows: bool,
     /// Screens that are narrower go without it.
     from: u16,
@@ -186,13 +186,13 @@ fn sessions_on(state: &State, device: u32) -> usize {
     state.look().server.sessions.iter().filter(uses).count()
 }
 
-/// Who has a device, if it is exclusive.
+/// The holder of a device, if it is exclusive.
 fn holder(state: &State, device: u32) -> Option<String> {
     let held = state.look().server.held.iter().find(|held| held.device == device)?;
     Some(text::holder(held, "for"))
 }
 
-/// What the last looks saw has so many cells.
+/// Width of recent values, in cells.
 const LATELY: usize = 6;
 
 fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) {

@@ -1,17 +1,17 @@
-//! What the head of a program's or library's file says to the loader.
+//! The parts of an ELF file's headers that the loader reads.
 
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadRef};
 
-/// What is known of a file.
+/// The facts about a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Elf {
     /// For which processors it is, by Rust's names; `None` for others than Outboard is built for.
     pub(super) machine: Option<&'static str>,
     /// Its loader; `None` if it is linked statically as a whole, or a library.
     pub(super) interpreter: Option<String>,
-    /// Where libraries are looked for before `LD_LIBRARY_PATH`, ...
+    /// Folders that the loader searches before `LD_LIBRARY_PATH`, ...
     pub(super) rpath: Vec<String>,
     /// ... unless there is this, which comes behind it.
     pub(super) has_runpath: bool,

@@ -21,7 +21,7 @@ const PROGRAM: &str = "program";
 const LOADS: &str = "driver library";
 /// How many scripts may name each other as interpreters, as in the kernel.
 const SCRIPTS: usize = 4;
-/// What the CUDA runtime says, and so has in it.
+/// A message of the CUDA runtime, by which the file is recognised.
 const RUNTIME_SAYS: &[u8] = b"CUDA driver version is insufficient for CUDA runtime version";
 
 /// Checks whether the program of this command line would load the client's library, which is in the
@@ -115,7 +115,7 @@ fn interpreter(data: &[u8]) -> Option<Vec<OsString>> {
     Some(if is_env && !behind.is_empty() { behind } else { words })
 }
 
-/// What the loader would do with the program.
+/// How the loader would load the program.
 fn loading(path: &Path, elf: &Elf, libraries: &Path, servers: &[Target]) -> Vec<Finding> {
     if elf.machine != Some(std::env::consts::ARCH) {
         let machine = elf.machine.unwrap_or("another processor");
@@ -178,13 +178,13 @@ fn loading(path: &Path, elf: &Elf, libraries: &Path, servers: &[Target]) -> Vec<
 /// A library that is linked against, and where it is found.
 type Linked = (String, Option<PathBuf>);
 
-/// What the loader finds of the libraries that the program is linked against, as `ldd` does.
+/// Which libraries the loader finds for the program, as `ldd` does.
 fn linked(path: &Path, interpreter: &str, libraries: &Path) -> Result<Vec<Linked>, String> {
     let mut list = Command::new(interpreter);
     list.arg("--list").arg(path.canonicalize().map_err(|error| error.to_string())?);
     list.envs(environment::variables(|name| std::env::var_os(name), libraries, None));
     let ended = child::run(&mut list, LIMIT).map_err(|error| error.to_string())?;
-    // What is not found makes its status another one, and is in the list.
+    // A missing library changes its exit status and is in the list.
     if ended.stdout.is_empty() {
         return Err(ended.problem(LIMIT).unwrap_or_else(|| "it said nothing".to_owned()));
     }
@@ -200,7 +200,7 @@ fn listed(text: &str) -> Vec<Linked> {
     text.lines().filter_map(entry).collect()
 }
 
-/// Which driver library it would get.
+/// The driver library that it would get.
 fn driver(path: &Path, elf: &Elf, linked: &[Linked], libraries: &Path) -> Finding {
     let preloaded = std::env::var("LD_PRELOAD").unwrap_or_default();
     let preloaded = preloaded.split([':', ' ']).find(|entry| names_driver(Path::new(entry)));

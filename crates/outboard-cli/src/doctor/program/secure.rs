@@ -1,5 +1,4 @@
-//! Programs with rights that whoever starts them lacks: the loader trusts nothing of their
-//! environment.
+//! Programs with more rights than their user: the loader trusts nothing of their environment.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
