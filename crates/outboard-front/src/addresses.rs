@@ -1,6 +1,6 @@
-//! The map of allocations: which of them holds an address. It is asked by nearly every call that
-//! gets one, by many threads, with a hundred thousand allocations alive; so who asks takes no lock
-//! and writes to nothing that other threads use.
+//! The map of allocations: which of them holds an address. Nearly every call with an address uses
+//! it, on many threads, with a hundred thousand allocations alive; a look-up therefore takes no
+//! lock and writes to no memory that other threads use.
 //!
 //! It is a tree of two levels: chunks of a few dozen ranges, in order, and the list of chunks. A
 //! change makes a new copy of one chunk, and of the list when a chunk is split or empty.
@@ -26,7 +26,7 @@ const LAST: UnifiedPtr = UnifiedPtr(u64::MAX);
 /// as each look at a map of this size is a few misses of the cache.
 #[derive(Clone)]
 struct Chunk<T> {
-    /// Behind the last one stands [`LAST`].
+    /// After the last one comes [`LAST`].
     bases: [UnifiedPtr; CHUNK],
     ranges: [Option<(u64, T)>; CHUNK],
 }
@@ -41,7 +41,7 @@ struct List<T> {
 /// A map from ranges of addresses, which do not overlap, to values.
 pub(crate) struct Addresses<T> {
     list: ArcSwap<List<T>>,
-    /// Held by who changes it.
+    /// Held by the thread that changes the map.
     change: Mutex<()>,
 }
 
@@ -330,7 +330,7 @@ mod tests {
         }
     }
 
-    /// What stays is found at any time, whatever comes and goes around it.
+    /// An allocation that stays is found at any time, whatever is added and removed around it.
     #[test]
     fn what_stays_is_always_found() {
         let map = Addresses::new();

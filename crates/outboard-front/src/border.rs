@@ -1,4 +1,4 @@
-//! What C passes: out parameters, slices, strings.
+//! Arguments from C: out parameters, slices, strings.
 
 use outboard_abi::CUresult;
 

@@ -9,7 +9,7 @@ pub enum CheckpointStep {
     Checkpoint,
     /// Memory comes back.
     Restore,
-    /// Work goes on.
+    /// Work continues.
     Unlock,
     /// Only asks how it is.
     State,

@@ -1,5 +1,4 @@
-//! The one way that every copy takes: its sides are looked up, what becomes of it is decided, and
-//! it is queued.
+//! The one path of every copy: looks up its sides, plans it and queues it.
 
 use outboard_abi::CUresult;
 use outboard_abi::CUstream;
@@ -11,7 +10,7 @@ use crate::copy::{Copy, Method, Wait, plan};
 use crate::process::Process;
 use crate::stream::{DefaultStream, resolve_default};
 
-/// Where a copy is queued.
+/// The context and the stream of a copy.
 pub(crate) struct Queue {
     pub(crate) here: Here,
     pub(crate) stream: StreamId,

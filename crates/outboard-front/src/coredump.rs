@@ -1,5 +1,5 @@
-//! Settings of core dumps. A dump would be a file of the server's, so none is made: what only
-//! describes one is kept, and what would make one is refused.
+//! Settings of core dumps. A dump would be a file of the server's, so none is made: settings that
+//! only describe a dump are stored, and settings that would cause one are refused.
 
 use core::ffi::c_int;
 

@@ -18,7 +18,7 @@ pub(crate) fn shared_limit(device: &Device) -> i32 {
         .max(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK))
 }
 
-/// What a device says of launches, at hand for each.
+/// The limits of a device for launches, kept for fast access.
 #[derive(Debug)]
 pub(crate) struct Limits {
     pub(crate) grid: [u32; 3],

@@ -28,7 +28,7 @@ impl Context {
         }
     }
 
-    /// Ends what the backend has, and all objects in it.
+    /// Ends the back end's context and all objects in it.
     pub(crate) fn stop<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
         let id = ContextId(self.id.load(Ordering::Acquire));
         if id.0 == 0 {

@@ -105,7 +105,7 @@ pub(crate) fn by_id(front: &'static Front, id: u64) -> Result<Live<Function>> {
     front.functions.table.look_again(id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
-/// What shows that the function of a backend's name has ended.
+/// A mark that shows whether the function with a back end's name has ended.
 pub(crate) fn sign(front: &'static Front, id: u64) -> Option<Sign> {
     front.functions.table.sign(id)
 }

@@ -16,7 +16,7 @@ pub(crate) use crate::parts::green::Green;
 pub(crate) fn named(front: &'static Front, green: CUgreenCtx) -> Result<&'static Context> {
     state::ready(front)?;
     let known = front.greens.table.get(green as u64).ok_or_else(|| {
-        // Native drivers tell destroyed ones from what never was one.
+        // Native drivers distinguish destroyed green contexts from values that never were one.
         if crate::handles::is(Kind::GreenContext, green as u64) {
             CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
         } else {

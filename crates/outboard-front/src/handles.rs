@@ -1,8 +1,8 @@
 //! Handles: what a program holds in place of an object.
 //!
-//! A handle looks like a pointer that nobody may follow: kind, generation and index in the bits of
-//! an address. Looking one up tells a live object from a destroyed or foreign one, which a real
-//! pointer could not.
+//! A handle looks like a pointer and must never be dereferenced: kind, generation and index in the
+//! bits of an address. A look-up distinguishes a live object from a destroyed or foreign one, which
+//! a pointer could not.
 
 #[cfg(test)]
 mod count;
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::recent::{self, Own, Sign};
 
-/// What a handle stands for.
+/// The kind of object of a handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum Kind {
@@ -61,12 +61,12 @@ struct Slot<T> {
 
 /// The live objects of one kind.
 ///
-/// Who looks one up takes no lock and writes to nothing that other threads use. Slots stay where
-/// they are: the table grows by chunks.
+/// A look-up takes no lock and writes to no memory that other threads use. Slots stay where they
+/// are: the table grows by chunks.
 pub(crate) struct Table<T> {
     kind: Kind,
     chunks: [OnceLock<Box<[Slot<T>]>>; CHUNKS],
-    /// Held by who adds and removes.
+    /// Held by the thread that adds or removes.
     slots: Mutex<Slots>,
 }
 
@@ -93,7 +93,7 @@ impl<T> Live<T> {
         value.is_some().then_some(Live(Held::Guard(value)))
     }
 
-    /// What this thread has kept under a handle, if that still stands for it.
+    /// The object that this thread has cached for a handle, if it is still alive.
     #[inline]
     pub(crate) fn kept(handle: u64) -> Option<Live<T>>
     where
@@ -140,8 +140,7 @@ impl<T> Slot<T> {
 }
 
 impl<T: Any> Table<T> {
-    /// As [`Table::look`], for objects that hold nothing but memory: this thread keeps what it has
-    /// looked up.
+    /// As [`Table::look`], for objects that hold nothing but memory: this thread caches the result.
     #[inline]
     pub(crate) fn look_again(&'static self, handle: u64) -> Option<Live<T>> {
         Live::kept(handle).or_else(|| self.look_and_keep(handle))
@@ -160,7 +159,7 @@ impl<T: Any> Table<T> {
         }
     }
 
-    /// What shows that the object of a handle, which is looked up afterwards, has ended.
+    /// A mark that shows whether the object of a handle, which is looked up afterwards, has ended.
     pub(crate) fn sign(&'static self, handle: u64) -> Option<Sign> {
         self.slot(decode(self.kind, handle)?.1)?.sign()
     }
@@ -186,7 +185,7 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// A handle without an object yet: for what must be named before it is known. Goes to
+    /// A handle without an object yet: for an object that needs a handle before it exists. Goes to
     /// [`Table::fill`] or [`Table::release`].
     pub(crate) fn reserve(&self) -> Option<u64> {
         let mut slots = self.slots.lock();
@@ -271,7 +270,7 @@ impl<T> Table<T> {
                 slots.free.push(index);
             }
         }
-        // What ends with an object may use the table.
+        // The object's destructor may use the table.
         drop(slots);
     }
 
@@ -382,8 +381,8 @@ mod tests {
         assert!(TABLE.look_again(first).is_none());
     }
 
-    /// A handle must never give the object of another one, whoever makes and ends objects
-    /// meanwhile.
+    /// A handle must never give the object of another one, even if other threads make and end
+    /// objects meanwhile.
     #[test]
     fn a_stale_handle_finds_nothing_while_others_come_and_go() {
         static TABLE: Table<u64> = Table::new(Kind::Event);

@@ -27,7 +27,8 @@ enum Function {
 // SAFETY: the program gave the function and its data to be used on a thread of the driver's.
 unsafe impl Send for HostCall {}
 
-/// Whether any such function was ever queued: until then nobody asks whether one is running.
+/// Whether any such function was ever queued: before the first one, no call checks whether one is
+/// running.
 static USED: AtomicBool = AtomicBool::new(false);
 /// The process is on its way out.
 static EXITING: AtomicBool = AtomicBool::new(false);

@@ -4,7 +4,7 @@
 use hmac::{KeyInit, Mac, SimpleHmac};
 use outboard_wire::platform::Device;
 
-/// What the answer is computed from.
+/// The inputs of the answer.
 pub(crate) struct Inputs<'a> {
     pub(crate) driver_version: u32,
     pub(crate) runtime_version: u32,

@@ -10,7 +10,7 @@ use crate::border::{slice, text};
 /// The options of one call.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// What the device's compiler and linker are told.
+    /// The options for the device's compiler and linker.
     pub(crate) given: JitOptions,
     places: Places,
 }
@@ -82,7 +82,7 @@ impl Options {
             (Array::default(), Array::default(), Array::default(), Array::default());
         for (index, (option, value)) in keys.iter().zip(given).enumerate() {
             let value = *value as u64;
-            // Numbers are 32 bits wide; what lies above them in the word is whatever was there.
+            // Numbers are 32 bits wide; the word's upper bytes may be anything.
             let number = value & 0xffff_ffff;
             match *option {
                 Jit::CU_JIT_INFO_LOG_BUFFER => out.places.info.text = value,
@@ -108,8 +108,7 @@ impl Options {
                     }
                     out.given.values.push((option.0, number));
                 }
-                // An option that nobody here knows could be a pointer, which means nothing
-                // elsewhere.
+                // An unknown option could be a pointer, which has no meaning in another process.
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }

@@ -1,4 +1,4 @@
-//! What CUDA checks of a launch before it queues one, and the parameter buffer.
+//! CUDA's checks of a launch before it is queued, and the parameter buffer.
 
 use core::ffi::c_void;
 

@@ -1,18 +1,17 @@
-//! What a CUDA runtime expects of any driver library, wherever its device is.
+//! The part of a CUDA driver library that does not depend on where its devices are.
 //!
 //! Outboard has two driver libraries: `libcuda.so.1`, whose devices are on a server, and the
-//! software device. What does not depend on where the device is stands here once: the exported
-//! entry points and `cuGetProcAddress`, the private tables, the stack of current contexts, primary
-//! contexts, handles, the map of allocations, libraries and kernels, and the checks that CUDA makes
-//! before it queues anything. Below it each library implements [`backend::Backend`], in plain
-//! numbers.
+//! software device. Both use this crate: the exported entry points and `cuGetProcAddress`, the
+//! private tables, the stack of current contexts, primary contexts, handles, the map of
+//! allocations, libraries and kernels, and the checks that CUDA makes before it queues anything.
+//! Below it each library implements [`backend::Backend`], with plain numbers for objects and
+//! addresses.
 //!
 //! Invariants:
-//! - A handle given to a program is never a pointer: a freed or foreign one is found out by
-//!   look-up.
+//! - A handle given to a program is never a pointer: a look-up detects a freed or foreign one.
 //! - No entry point panics across the C border, writes to the program's output, or works in a
 //!   forked child.
-//! - Nothing here knows which backend it runs on.
+//! - Nothing here depends on which back end it runs on.
 #![warn(missing_docs, clippy::missing_errors_doc)]
 // Entry points keep the names and the signatures of cuda.h, and have one shape: generic over the
 // driver library, whether they need it or not.

@@ -1,7 +1,7 @@
 //! The log of errors: what each failed call was, why, and what to do about it.
 //!
-//! Calls that fail leave a few words here; sentences are made of them when somebody reads. So a
-//! program that provokes errors by the thousand pays little for each.
+//! A failed call stores only a few words, and sentences are made when the log is read: a program
+//! that provokes thousands of errors pays little for each.
 
 pub(crate) mod advice;
 
@@ -42,7 +42,7 @@ pub(crate) struct Log {
     bytes: usize,
 }
 
-/// A function of the program, and what it is called with.
+/// A callback of the program, with its argument.
 #[derive(Clone, Copy)]
 pub(crate) struct Listener {
     pub(crate) handle: usize,
@@ -50,11 +50,11 @@ pub(crate) struct Listener {
     pub(crate) data: usize,
 }
 
-/// The errors of a process, and who is told of them.
+/// The errors of a process, and the callbacks for them.
 pub(crate) struct Logs {
     pub(crate) log: Mutex<Log>,
     pub(crate) listeners: Mutex<Vec<Listener>>,
-    /// How many there are: nobody formats for none.
+    /// How many there are: without callbacks, no sentence is formatted.
     pub(crate) listening: AtomicUsize,
     /// Of listeners: multiples of 16, never used again.
     pub(crate) next_handle: AtomicUsize,
@@ -76,7 +76,7 @@ impl Logs {
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Why the call at hand fails, if somebody on the way knows.
+    /// Why the present call fails, if the code that detected it has said so.
     static REASON: RefCell<Option<Reason>> = const { RefCell::new(None) };
     /// Whether a listener is being called: its own errors are not told to it.
     static TELLING: Cell<bool> = const { Cell::new(false) };
@@ -111,8 +111,8 @@ impl Message {
     }
 }
 
-/// Says why the call at hand is about to fail. What is said of a call that succeeds after all is
-/// forgotten.
+/// Sets the reason why the present call is about to fail. The reason is dropped if the call
+/// succeeds after all.
 pub(crate) fn because(reason: impl Into<Reason>) {
     let mut reason = reason.into();
     if reason.len() > LONGEST_REASON {
@@ -129,7 +129,7 @@ pub(crate) fn because(reason: impl Into<Reason>) {
     }
 }
 
-/// The reason that was given for the call at hand, if any.
+/// The reason set for the present call, if any.
 pub(crate) fn take_reason() -> Option<Reason> {
     let reason = REASON.try_with(|slot| slot.borrow_mut().take()).ok().flatten();
     if reason.is_some() {

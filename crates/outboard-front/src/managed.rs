@@ -16,7 +16,7 @@ pub(crate) const PIECE: u64 = 4096;
 pub(crate) const NO_WISHES: Wishes =
     Wishes { read_mostly: false, preferred: NOWHERE, accessed_by: Vec::new(), prefetched: NOWHERE };
 
-/// Forgets what was said about an allocation that is gone.
+/// Forgets the advice for a freed allocation.
 pub(crate) fn forget(front: &'static Front, base: UnifiedPtr, bytes: u64) {
     let mut wishes = front.managed.wishes.lock();
     if !wishes.is_empty() {
@@ -34,12 +34,12 @@ pub(crate) fn check(front: &'static Front, address: UnifiedPtr, bytes: u64) -> R
     Ok(allocation)
 }
 
-/// Where the pieces begin that a range of managed memory lies in.
+/// The first addresses of the pieces that overlap a range of managed memory.
 pub(crate) fn pieces(address: UnifiedPtr, bytes: u64) -> impl Iterator<Item = UnifiedPtr> {
     (address.0 & !(PIECE - 1)..address.0 + bytes).step_by(PIECE as usize).map(UnifiedPtr)
 }
 
-/// What is wished for the pieces of a range of managed memory.
+/// The advice for the pieces of a range of managed memory.
 pub(crate) fn wishes(
     front: &'static Front,
     address: UnifiedPtr,

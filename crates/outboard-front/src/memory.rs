@@ -58,7 +58,7 @@ pub(crate) fn forget(front: &'static Front, id: ContextId) {
     front.memory.map.retain(|allocation| allocation.ctx != id);
 }
 
-/// Notes physical memory that has been mapped; nobody may use it yet.
+/// Notes physical memory that has been mapped; no call may use it yet.
 pub(crate) fn insert_mapped(
     front: &'static Front,
     (device, server): (usize, ServerId),
@@ -112,8 +112,8 @@ pub(crate) fn check_device(
     Ok(found.2)
 }
 
-/// As [`check_device`], where what holds `address` is known. The map is asked only for mappings
-/// behind it.
+/// As [`check_device`], for an allocation that has been looked up already. The map is asked only
+/// for mappings behind it.
 #[inline(always)]
 pub(crate) fn check_found(
     front: &'static Front,

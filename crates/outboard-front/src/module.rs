@@ -28,7 +28,7 @@ impl Module {
         if let Some(function) = self.functions.lock().get(name) {
             return Ok(function.clone());
         }
-        // No lock is held over the round trip; who comes second finds the first one's kernel and
+        // No lock is held over the round trip; the second thread finds the first one's kernel and
         // drops its own.
         let function = function::find(process, here, self, name)?;
         let mut functions = self.functions.lock();

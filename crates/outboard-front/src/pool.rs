@@ -73,14 +73,13 @@ pub(crate) fn default_of<B: Backend>(
     of_device(process, device).default.ok_or(CUresult::CUDA_ERROR_UNKNOWN)
 }
 
-/// The pool's handle, for `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`; 0 stands for the default one of a
-/// device.
+/// The pool's handle, for `CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`; 0 is a device's default pool.
 pub(crate) fn handle_of<B: Backend>(process: &'static Process<B>, pool: u64, device: usize) -> u64 {
     if pool != 0 { pool } else { default_of(process, device).map_or(0, |pool| pool.handle) }
 }
 
-/// Handle types by which allocations of a pool may be shared; 0 stands for a device's default pool,
-/// which has none.
+/// Handle types by which allocations of a pool may be shared; 0 is a device's default pool, which
+/// has none.
 pub(crate) fn handle_types(front: &'static Front, pool: u64) -> u32 {
     front.pools.table.get(pool).map_or(0, |pool| pool.handle_types)
 }

@@ -62,8 +62,8 @@ enum Missing {
     Version,
 }
 
-/// Finds the entry of `table` (sorted by base name) for what a program asks, among those that a
-/// driver like the device's has.
+/// Finds the entry of `table` (sorted by base name) for a program's query, among those that the
+/// device's driver version has.
 fn find(
     table: &'static [Entry],
     interface: &Interface,

@@ -1,8 +1,8 @@
 //! A process as the library knows it.
 //!
-//! What would be a static elsewhere is a part of [`Front`], so that a test can have several
-//! processes, each over a back end of its own. A thread works for one process: stacks of current
-//! contexts and what a thread has looked up are the thread's.
+//! All state is a part of [`Front`] rather than static, so that a test can have several processes,
+//! each over a back end of its own. A thread works for one process: the stack of current contexts
+//! and the cache of look-ups belong to the thread.
 
 use core::ffi::c_void;
 use std::fmt;
@@ -20,14 +20,14 @@ pub trait Library: 'static {
     fn process() -> &'static Process<Self::Backend>;
 }
 
-/// What the front knows of a process, and the back end that has its devices.
+/// The front's state of a process, and the back end with its devices.
 pub struct Process<B: 'static> {
     pub(crate) backend: &'static B,
     front: Front,
 }
 
 /// What the front knows of a process, wherever its devices are. Its parts know their own tables and
-/// nothing of each other; who needs several is given the whole.
+/// nothing of each other; code that uses several parts gets all of it.
 pub struct Front {
     pub(crate) hooks: Option<Hooks>,
     pub(crate) state: parts::state::State,

@@ -1,10 +1,10 @@
-//! What a thread has looked up lately.
+//! A thread's cache of recent look-ups.
 //!
-//! To look a handle up without a lock costs two locked operations, which take longer than all else
-//! that a launch does before it is encoded. A thread uses the same few streams, events and kernels
-//! again and again: it keeps those, with a sign by which it sees that one has ended meanwhile. Kept
-//! are objects that hold nothing but memory, so that it does not matter when the last thread lets
-//! go of one.
+//! Looking up a handle without a lock takes two atomic read-modify-write operations, which take
+//! longer than everything else that a launch does before it is encoded. A thread uses the same few
+//! streams, events and kernels repeatedly: it caches them, with a mark that shows when one has
+//! ended. Only objects that own nothing but memory are cached, so that it does not matter when the
+//! last thread drops one.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -51,7 +51,7 @@ fn place(handle: u64) -> usize {
     (handle >> 4 ^ handle >> 42) as usize % PLACES
 }
 
-/// What this thread has kept under a handle, if that still stands for it.
+/// The object that this thread has cached for a handle, if it is still alive.
 #[inline]
 pub(crate) fn find<T: Any>(handle: u64) -> Option<Rc<Own<T>>> {
     let found = KEPT.try_with(|kept| {
@@ -68,7 +68,7 @@ pub(crate) fn find<T: Any>(handle: u64) -> Option<Rc<Own<T>>> {
 pub(crate) fn keep<T: Any>(handle: u64, signs: [Sign; 2], object: Arc<T>) -> Rc<Own<T>> {
     let object = Rc::new(Own(object));
     let kept = Kept { handle, signs, object: Rc::clone(&object) as Rc<dyn Any> };
-    // What was there is dropped when nothing is borrowed any more.
+    // The replaced object is dropped after the borrow has ended.
     let _before =
         KEPT.try_with(|places| places[place(handle)].try_borrow_mut().ok()?.replace(kept));
     object

@@ -1,8 +1,7 @@
 //! Texture and surface references, which kernels name in their image in place of getting an object
 //! as a parameter.
 //!
-//! What a reference is set to is the device's to know and to tell; which array a handle stands for
-//! is known here.
+//! The device keeps a reference's settings; the front knows which array a handle means.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Slots of private tables that refuse: each slot has a function of its own, so that the statistics
-//! can say which one a program called. Which functions a library needs is found out that way.
+//! can say which one a program called. This shows which functions a library needs.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// More slots than any table has.
 pub(crate) const SLOTS: usize = 100;
 
-/// What was refused, by name, while statistics are kept.
+/// Refused functions by name, while statistics are kept.
 static REFUSED: Mutex<BTreeMap<String, (u64, CUresult)>> = Mutex::new(BTreeMap::new());
 
 /// Refuses, and notes that slot `SLOT` of the table whose id begins with `TABLE` was called.
@@ -20,7 +20,7 @@ extern "C" fn refuse<const TABLE: u16, const SLOT: usize>() -> CUresult {
     refusal
 }
 
-/// Notes that a table was asked for that nobody knows.
+/// Counts a request for an unknown table.
 pub(crate) fn unknown_table(id: &[u8; 16]) {
     let name =
         || id.iter().fold(String::from("unknown table "), |text, byte| format!("{text}{byte:02x}"));

@@ -1,4 +1,4 @@
-//! What the process knows once `cuInit` has worked.
+//! State of the process after a successful `cuInit`.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -12,7 +12,7 @@ use crate::process::{Front, Process};
 
 pub(crate) use crate::parts::state::{FORKED, Interface, Ready};
 
-/// What is offered as long as nobody has said what the device's driver has.
+/// The version to offer before the device's driver version is known.
 static EVERYTHING: LazyLock<Interface> =
     LazyLock::new(|| Interface { version: API_VERSION, lacks: HashSet::default() });
 
@@ -130,8 +130,8 @@ pub(crate) fn device(front: &'static Front, ordinal: CUdevice) -> Result<(usize,
     Ok((index, device))
 }
 
-/// Panics are caught at the border; their message would be noise in somebody else's program. The
-/// hook is this library's own, since its copy of the standard library is.
+/// Panics are caught at the border; their message would be noise in the program's output. The hook
+/// is this library's own, since its copy of the standard library is.
 fn quiet_panics() {
     // The tests of the front are a program of ours.
     if !cfg!(test) && std::env::var_os("OUTBOARD_PANICS").is_none() {

@@ -1,9 +1,9 @@
 //! The private tables that `cuGetExportTable` hands to runtimes and libraries.
 //!
-//! Which tables there are, what their functions take and which of them are asked for was found by
-//! watching public runtimes; the names are those that other open implementations use. A function
-//! that nobody has been seen to call answers `CUDA_ERROR_NOT_SUPPORTED`; an unknown table is an
-//! error, which every caller seen takes well.
+//! The tables, their functions' parameters and their use were found by observing public runtimes;
+//! the names are those of other open implementations. A function that no known runtime calls
+//! returns `CUDA_ERROR_NOT_SUPPORTED`; an unknown table is an error, which every known caller
+//! handles.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -65,13 +65,14 @@ const MODULE_KERNELS: Id = [
 ];
 
 /// Asked for by cuBLASLt when it chooses an algorithm on Hopper. It calls slot 4 with two out
-/// parameters, without looking whether it got the table; refused, it goes on without.
+/// parameters, without looking whether it got the table; if it is refused, the library works
+/// without it.
 const TABLE_1734: Id = [
     0x17, 0x34, 0xdc, 0x26, 0x80, 0x0d, 0x47, 0x45, 0x87, 0x26, 0xc0, 0xf1, 0xe7, 0xdd, 0x8b, 0xca,
 ];
 
-/// Asked for by CUPTI before anything else; from 13.3 on not even its version is told without one
-/// of them. All that they would do is refused, and so is what a profiler asks of CUPTI.
+/// Asked for by CUPTI before anything else; from 13.3 on, the library needs one of them even to
+/// return its version. All that they would do is refused, and so is what a profiler asks of CUPTI.
 const CUPTI: [(Id, usize); 3] = [
     (
         [
@@ -96,12 +97,12 @@ const CUPTI: [(Id, usize); 3] = [
     ),
 ];
 
-/// Of a driver that checks every access: who cuts mappings into allocations tells it by this table
-/// what is allocated.
+/// Of a driver that checks every access: a library that divides mappings into allocations registers
+/// them through this table.
 const PARTS: Id = *b"outboard-parts-1";
 
-/// Counts that the tools table reports, and the sizes of its buffers: at least what the newest
-/// runtime seen wants, one word each.
+/// Counts that the tools table reports, and the sizes of its buffers: at least those of the newest
+/// known runtime, one word each.
 const RUNTIME_CALLBACKS: usize = 2048;
 const SYNC_CALLBACKS: usize = 64;
 
@@ -370,8 +371,8 @@ unsafe extern "C" fn context_kind(context: CUcontext, out: *mut u64) -> CUresult
 /// Stands for the legacy default stream; only its address counts.
 static LEGACY_OBJECT: [u64; 64] = [0; 64];
 
-/// What stands for a stream in calls of this table, of which cuBLAS hands it back: natively an
-/// object of the driver's, here the stream's handle. Seen on a native driver; its callers always
+/// The value that represents a stream in calls of this table, and that cuBLAS passes back: natively
+/// an object of the driver's, here the stream's handle. Seen on a native driver; its callers always
 /// have a context current.
 unsafe extern "C" fn stream_object<L: Library>(
     _context: CUcontext,

@@ -1,5 +1,5 @@
-//! Texture and surface objects. Their values are the device's; what they were made from is kept
-//! here.
+//! Texture and surface objects. The device chooses their values; the front keeps their
+//! descriptions.
 
 use outboard_abi::{
     CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresourcetype, CUresult,

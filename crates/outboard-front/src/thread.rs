@@ -1,9 +1,9 @@
-//! Threads in someone else's process.
+//! Threads in the program's process.
 
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Signals that a thread raises by its own doing; to block them would turn an error into a silent
+/// Signals that a thread's own instructions raise; to block them would turn an error into a silent
 /// end.
 const OWN_DOING: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];

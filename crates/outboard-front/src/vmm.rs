@@ -61,15 +61,15 @@ pub(crate) fn handle_types(front: &'static Front, address: DevicePtr) -> u32 {
         .map_or(0, |(_, _, mapping)| mapping.memory.prop.requestedHandleTypes.0)
 }
 
-/// What a device may do with what is mapped at `address`.
+/// A device's access to the mapping at `address`.
 pub(crate) fn access_of(front: &'static Front, address: DevicePtr, device: usize) -> Option<u32> {
     let space = front.vmm.space.lock();
     let (_, _, mapping) = space.mappings.find(address)?;
     Some(mapping.access.iter().find(|(index, _)| *index == device).map_or(0, |(_, flags)| *flags))
 }
 
-/// Gives physical memory a handle; `make` has the backend make it under that name, and tells bytes,
-/// properties and the visible device.
+/// Gives physical memory a handle; `make` has the back end make it under that name, and returns
+/// bytes, properties and the visible device.
 pub(crate) fn adopt_with(
     front: &'static Front,
     make: impl FnOnce(ObjectId) -> Result<(u64, CUmemAllocationProp, usize)>,

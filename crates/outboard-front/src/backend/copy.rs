@@ -4,7 +4,7 @@ pub use outboard_wire::boxes::{Extent, Layout};
 
 use super::{DevicePtr, HostPtr, ObjectId};
 
-/// What one side of a copy is in.
+/// The memory of one side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Host memory, from this address on.
@@ -18,7 +18,7 @@ pub enum Memory {
 /// One side of a copy of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// What it is in.
+    /// Its memory.
     pub memory: Memory,
     /// Where its rows lie; not used for arrays.
     pub layout: Layout,
@@ -32,7 +32,7 @@ pub struct Side {
 pub struct BoxCopy {
     /// Where it goes.
     pub dst: Side,
-    /// Where it comes from.
+    /// The source.
     pub src: Side,
     /// Its size; not empty.
     pub extent: Extent,

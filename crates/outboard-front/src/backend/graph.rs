@@ -1,8 +1,9 @@
-//! What graphs need of a device.
+//! Types of the back end's methods for graphs.
 //!
-//! A graph is the front's: nodes, edges and parameters are asked for and changed without the
-//! device. What has changed is told ([`graph_edit`](super::Graphs::graph_edit)) before an
-//! executable is made or updated from it, so that the device has the same graph in its own form.
+//! The front owns a graph: queries and changes of nodes, edges and parameters need no device.
+//! Before an executable is made or updated from it, the front sends the changes
+//! ([`graph_edit`](super::Graphs::graph_edit)), so that the device has the same graph in its own
+//! form.
 
 use outboard_abi::CUresult;
 
@@ -15,7 +16,7 @@ pub struct Instantiated {
     pub result: u32,
     /// The node that is to blame, or 0.
     pub node: u64,
-    /// What kernels launch the executable by, if it was made for that; else 0.
+    /// The handle by which kernels launch the executable, if it was made for that; else 0.
     pub handle: u64,
 }
 

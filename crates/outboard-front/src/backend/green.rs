@@ -1,5 +1,4 @@
-//! What green contexts need of a device: shares of its multiprocessors, and work that keeps to a
-//! share.
+//! Types of the back end's methods for green contexts: shares of a device's multiprocessors.
 
 /// A `CUdevResource`: what is public of it, and bytes that mean something to the driver that made
 /// it alone.
@@ -12,18 +11,18 @@ pub struct Split {
     pub count: u32,
     /// They, unless the split was only tried.
     pub groups: Vec<Share>,
-    /// What is left.
+    /// The remaining multiprocessors.
     pub remaining: Option<Share>,
 }
 
 /// How a resource is to be split.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitRequest<'a> {
-    /// What is split.
+    /// The multiprocessors to split.
     pub input: &'a Share,
     /// How many groups there may be; `None` only tries how many there could be.
     pub groups: Option<u32>,
-    /// Whether to tell what is left.
+    /// Whether to return the remaining multiprocessors.
     pub remaining: bool,
     /// `CUdevSmResourceSplit_flags`.
     pub flags: u32,

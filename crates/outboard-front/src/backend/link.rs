@@ -1,4 +1,4 @@
-//! What the linker needs of a device.
+//! Types of the back end's methods for the linker.
 
 use super::JitOptions;
 

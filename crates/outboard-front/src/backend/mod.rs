@@ -1,10 +1,10 @@
-//! What the front needs of the device behind it. The software device does the work itself; the
-//! client sends it to a server. The traits are generated from `api/wire/` and `api/backend.toml`;
-//! here are the plain types that their methods take and give.
+//! The interface between the front and its devices. The software device executes operations itself;
+//! the client sends them to a server. The traits are generated from `api/wire/` and
+//! `api/backend.toml`; this module has the plain types of their arguments and results.
 //!
-//! The front has checked what can be checked before it calls: handles are alive and of the context
-//! at hand, launch configurations fit the device, pointers are not null. A backend gets names that
-//! the front minted and addresses, each a type of its own around a number.
+//! Before a call, the front has checked all that it can: handles are alive and belong to the
+//! current context, launch configurations fit the device, pointers are not null. A back end gets
+//! names that the front has assigned, and addresses, each a type of its own around a number.
 //!
 //! Each method belongs to a class: *posted* ones may return before anything happened and report
 //! failure later (see [`crate::fault`]), *call* ones return when the outcome is known.
@@ -94,7 +94,7 @@ pub struct Launch<'a> {
     pub attributes: &'a [(u32, [u8; 64])],
 }
 
-/// The process whose devices a back end has, as the back end sees it: who is told of faults.
+/// The process whose devices a back end has, as the back end sees it: the receiver of faults.
 pub trait Faults: std::fmt::Debug + Send + Sync {
     /// Marks a context as faulted: every later call that needs it returns `error`.
     fn fault(&self, ctx: ContextId, error: CUresult);
@@ -161,7 +161,7 @@ pub struct Image<'a> {
     /// Fat binary containers, one cubin, or PTX text without its final zero; more than one for the
     /// pre-link containers of `-rdc`.
     pub parts: &'a [&'a [u8]],
-    /// What the compiler and the linker are told.
+    /// The options for compiler and linker.
     pub options: &'a JitOptions,
     /// The architecture of the device that it is for, such as 90.
     pub sm: u32,

@@ -1,8 +1,8 @@
-//! What memory pools need of a device.
+//! Types of the back end's methods for memory pools.
 
 use super::DeviceId;
 
-/// What a pool is made with.
+/// The kind of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolKind {
     /// The device.

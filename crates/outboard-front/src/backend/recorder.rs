@@ -1,4 +1,4 @@
-//! A back end for tests of the front: it does nothing, and keeps what it was asked.
+//! A back end for tests of the front: it does nothing and records the calls.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ impl Display for Call {
     }
 }
 
-/// What a method answers as long as it is not told otherwise.
+/// The result of a method unless a test sets another one.
 #[diagnostic::on_unimplemented(
     message = "`Recorder` has no answer of the type `{Self}`: backend/recorder.rs gives each type one"
 )]
@@ -78,7 +78,7 @@ impl Recorder {
         recorder
     }
 
-    /// What has been called, in order.
+    /// The calls, in order.
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.0.lock().calls.clone()
     }
@@ -94,7 +94,7 @@ impl Recorder {
         self.0.lock().answers.insert(known(method), Box::new(make));
     }
 
-    /// What generated methods that can fail do.
+    /// The body of generated methods that can fail.
     pub(crate) fn outcome<T: Answer>(
         &self,
         method: &'static str,

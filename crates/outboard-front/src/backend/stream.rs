@@ -1,4 +1,4 @@
-//! What streams need of a device beyond order: attributes, and batches of operations on memory.
+//! Types of the back end's methods for streams: batches of operations on memory.
 
 use crate::backend::DevicePtr;
 

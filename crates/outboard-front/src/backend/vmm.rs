@@ -1,8 +1,8 @@
-//! What the virtual-memory calls need of a device.
+//! Types of the back end's methods for virtual memory.
 
 use super::DeviceId;
 
-/// What physical memory is asked for with.
+/// The properties of physical memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryKind {
     /// The device.

@@ -30,7 +30,7 @@ impl Value {
     }
 }
 
-/// What files of this process would be called.
+/// The names that dump files of this process would have.
 fn default_name(kind: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{kind}.cuda.{}.{}", host.trim(), std::process::id())

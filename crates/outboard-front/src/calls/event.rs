@@ -96,8 +96,8 @@ pub unsafe fn cuEventRecordWithFlags<B: Backend>(
     if event.flags & INTERPROCESS == 0 {
         return Ok(());
     }
-    // What the program tells another process next may have it wait for this record, which must be
-    // known by then.
+    // The program may next tell another process to wait for this record, so the server must know it
+    // by then.
     match process.backend.event_query(here.id, event.id()) {
         Err(CUresult::CUDA_ERROR_NOT_READY) => Ok(()),
         outcome => here.note(outcome),
@@ -152,7 +152,7 @@ pub unsafe fn cuEventElapsedTime<B: Backend>(
     unsafe { cuEventElapsedTime_v2(process, out, start, end) }
 }
 
-/// Refuses what an event that stands for nodes cannot answer.
+/// Refuses queries of an event that represents graph nodes.
 fn outside_capture(front: &'static Front, event: &Object) -> Result<()> {
     if event.is_captured() { capture::refuse_event(front, event.id()) } else { Ok(()) }
 }

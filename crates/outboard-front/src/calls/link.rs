@@ -137,7 +137,7 @@ pub unsafe fn cuLinkComplete<B: Backend>(
     let (here, link) = resolve(process, state)?;
     require(!cubin.is_null())?;
     let mut log = JitLog::default();
-    // Held over the link: a second call in another thread gives what the first has made.
+    // Held over the link: a second call in another thread returns the first one's image.
     let mut output = link.output.lock();
     if output.is_none() {
         let linked = here.note(process.backend.link_complete(here.id, link.id(), &mut log));

@@ -92,8 +92,8 @@ pub unsafe fn cuStreamAttachMemAsync<B: Backend>(
     let (base, len, allocation) =
         memory::find(process, UnifiedPtr(address)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     require(matches!(allocation.kind, Kind::Managed | Kind::ManagedGlobal))?;
-    // Whole allocations only. Who may touch what when is the program's promise; memory here is kept
-    // for all streams alike.
+    // Whole allocations only. The program promises which side accesses the memory when; memory here
+    // is kept for all streams alike.
     require(UnifiedPtr(address) == base && (bytes == 0 || bytes as u64 == len))
 }
 
@@ -208,8 +208,8 @@ pub unsafe fn cuMemDiscardBatchAsync<B: Backend>(
     // SAFETY: the program's arrays.
     let (addresses, sizes) =
         unsafe { (slice(addresses.cast_const(), count)?, slice(sizes.cast_const(), count)?) };
-    // What the memory holds is nobody's concern until it is written again: that it keeps its
-    // contents is one way to do that.
+    // The memory's contents do not matter until it is written again: that it keeps its contents is
+    // one way to do that.
     addresses.iter().zip(sizes).try_for_each(|(address, bytes)| {
         check(process, UnifiedPtr(*address), *bytes as u64).map(drop)
     })
@@ -328,7 +328,7 @@ unsafe fn answer(
         R::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID => preferred.max(0),
         R::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID => prefetched.max(0),
         R::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
-            // Those that all pieces name; the rest of the list says nobody.
+            // Those that all pieces name; the rest of the list says that no device does.
             let all = pieces[0]
                 .accessed_by
                 .iter()

@@ -1,7 +1,7 @@
 //! The entry points, by their families, with the names and the signatures of cuda.h.
 //!
-//! Only the exports call them, and each other: what several families use stands in the modules
-//! below.
+//! Only the exports, the private tables and other entry points call them: code that several
+//! families use is in the modules below.
 
 pub mod array;
 pub mod capture;

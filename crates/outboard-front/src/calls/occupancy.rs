@@ -139,7 +139,7 @@ unsafe fn clusters<B: Backend>(
                     .map(i64::from)
             };
             if here.green().is_some() {
-                // Which part of the device it has counts, too.
+                // Its share of the device counts, too.
                 return ask();
             }
             let attributes = launch.attributes.to_vec();
@@ -166,7 +166,8 @@ pub unsafe fn cuOccupancyAvailableDynamicSMemPerBlock<B: Backend>(
     let function = crate::library::function(process, f)?;
     require(!out.is_null() && wanted > 0 && block > 0)?;
     let here = function.live()?;
-    // Which share of the cache becomes shared memory is the driver's choice, so only it can tell.
+    // The driver chooses how much of the cache becomes shared memory, so only the driver can
+    // answer.
     let ask = || {
         let bytes = here.note(process.backend.occupancy_dynamic_shared(
             here.id,

@@ -102,7 +102,7 @@ fn known<B: Backend>(
     })
 }
 
-/// What the current context's device may do with mapped memory.
+/// The access of the current context's device to mapped memory.
 fn access(front: &'static Front, address: DevicePtr) -> u32 {
     let device = crate::context::top().map(|context| context.device);
     device.and_then(|device| vmm::access_of(front, address, device)).unwrap_or(0)

@@ -151,7 +151,7 @@ pub unsafe fn cuMemPoolDestroy<B: Backend>(
     let pool = resolve(process, pool)?;
     require(pool.origin != Origin::Default)?;
     process.pools.table.remove(pool.handle).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    // Where it was the current one, the default one is again.
+    // Where it was the current pool, the default pool becomes current again.
     change(process, pool.device, |pools| {
         pools.current.take_if(|current| current.handle == pool.handle);
     });

@@ -1,5 +1,5 @@
 //! Profiler control: there is no profiler to start here, and programs that bracket a region with
-//! these calls must go on.
+//! these calls must still work.
 
 use crate::backend::{Backend, Result};
 use crate::process::Process;

@@ -173,7 +173,7 @@ fn set<B: Backend>(process: &'static Process<B>, reference: CUtexref, setting: S
     Ok(offset)
 }
 
-/// What is set, in the way of `like`.
+/// The present setting, of the same kind as `like`.
 fn get<B: Backend>(process: &'static Process<B>, reference: CUtexref, like: S) -> Result<S> {
     let (here, reference) = resolve(process, &process.references.textures, reference as u64)?;
     here.note(process.backend.reference_get(here.id, ObjectId(reference.handle), &like))
@@ -237,7 +237,7 @@ pub unsafe fn cuTexRefSetAddress_v2<B: Backend>(
     bytes: usize,
 ) -> Result<()> {
     let found = set(process, reference, S::Memory(DevicePtr(address), bytes as u64))?;
-    // Who leaves the offset out must give memory that has none.
+    // A caller without room for the offset must pass memory that needs none.
     require(!offset.is_null() || found == 0)?;
     // SAFETY: the program's out parameter.
     unsafe { put_if(offset, found as usize) };
@@ -332,7 +332,7 @@ pub unsafe fn cuTexRefGetFlags<B: Backend>(
     unsafe { put(out, flags) }
 }
 
-/// Kernels get at the references of their image by themselves; what is left is to check.
+/// Kernels get at the references of their image by themselves; only the check remains.
 pub unsafe fn cuParamSetTexRef<B: Backend>(
     process: &'static Process<B>,
     function: CUfunction,

@@ -16,7 +16,7 @@ use crate::state::{self, ready};
 use crate::vmm::{Mapping, POSIX, Space, access, access_of, adopt_with, location, named, resolve};
 use crate::{context, memory};
 
-/// What this many bytes must be multiples of; every device of today has the same.
+/// The granularity of sizes and addresses; every device of today has the same.
 const GRANULE: u64 = 2 << 20;
 
 /// Physical memory that a program describes, and the device it is of.

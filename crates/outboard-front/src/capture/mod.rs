@@ -1,5 +1,5 @@
-//! Stream capture: what is queued in a stream that captures becomes a node of a graph. All of it
-//! happens here; the device knows nothing.
+//! Stream capture: work queued in a stream that captures becomes a node of a graph. The front does
+//! all of it; the device takes no part.
 
 pub(crate) mod node;
 pub(crate) mod state;
@@ -64,8 +64,7 @@ pub(crate) fn forget_context(front: &'static Front, ctx: ContextId) {
     }
 }
 
-/// A stream is destroyed. What was captured in it stays; only a capture that began there ends with
-/// it.
+/// A stream is destroyed. Captured nodes stay; only a capture that began there ends with it.
 pub(crate) fn forget_stream(front: &'static Front, stream: StreamId) {
     if active(front) {
         let mut world = world(front);

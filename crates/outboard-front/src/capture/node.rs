@@ -1,7 +1,7 @@
 //! Operations that become nodes.
 //!
-//! Each function here is asked by the entry point of an operation once that has been checked, and
-//! gives `None` if the stream does not capture, which costs one look at a counter.
+//! The entry point of an operation calls its function here after its checks. The function returns
+//! `None` if the stream does not capture, which costs one load of a counter.
 
 use core::ffi::c_void;
 
@@ -81,7 +81,7 @@ fn append(
     Ok(())
 }
 
-/// A stream stands behind a new node.
+/// Moves a stream's position behind a new node.
 fn moved(world: &mut World, name: StreamId, node: u64) {
     if let Some(member) = world.captures.members.get_mut(&name) {
         member.behind = vec![Edge { node, ports: [0; 3] }];
@@ -117,15 +117,15 @@ fn kernel_node(
         Err(error) => return Some(Err(error)),
     };
     if launch.attributes.iter().any(|(id, _)| names_event(*id)) {
-        // What such an event would be to a graph is an edge from the middle of a kernel, which only
-        // nodes can have.
+        // In a graph, such an event would be an edge from the middle of a kernel, which only nodes
+        // can have.
         return Some(Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
     }
     let early = Attribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.0;
     let starts_early =
         launch.attributes.iter().any(|(id, value)| *id == early && value[..4] != [0; 4]);
     if starts_early {
-        // What a launch in a stream says of itself, an edge says in a graph.
+        // An attribute of a launch in a stream becomes data of an edge in a graph.
         let World { captures, nodes, .. } = &mut *world;
         let behind =
             captures.members.get_mut(&name).map_or(&mut [][..], |member| &mut member.behind);
@@ -148,8 +148,8 @@ fn kernel_node(
         value[0] = 1;
         attributes.push((Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE.0, value));
     }
-    // The stream's priority is the node's, unless the launch has one of its own. What has none is
-    // at 0.
+    // The stream's priority is the node's, unless the launch has one of its own. A parameter
+    // without one is at 0.
     let priority = Attribute::CU_LAUNCH_ATTRIBUTE_PRIORITY.0;
     if !attributes.iter().any(|(id, _)| *id == priority)
         && let Some(of_stream) =
@@ -168,7 +168,7 @@ fn kernel_node(
         params: launch.params.to_vec(),
         attributes,
     };
-    // A kernel may stand for a function in launches; a node tells them apart.
+    // A kernel may stand for a function in launches; a node distinguishes them.
     let (function, kernel) =
         if handles::is(Kind::Kernel, function) { (0, function) } else { (function, 0) };
     let given =
@@ -220,7 +220,7 @@ pub(crate) fn host(
     })
 }
 
-/// Waits for and writes of words in memory.
+/// Waits for values in memory, and writes of them.
 #[inline]
 pub(crate) fn memory_operations(
     front: &'static Front,
@@ -246,7 +246,7 @@ pub(crate) fn memory_operation(
     if active(front) { memory_operations(front, here, stream, &[operation()]) } else { None }
 }
 
-/// A record of an event. In a stream that captures, the event stands for the nodes so far; `marked`
+/// A record of an event. In a stream that captures, the event represents the nodes so far; `marked`
 /// is the event's own note of that.
 pub(crate) fn record(
     front: &'static Front,

@@ -1,5 +1,5 @@
-//! Captures under way: which streams take part, behind which nodes they stand, and which events
-//! carry that from one to another.
+//! Captures under way: which streams take part, at which nodes, and which events pass that from one
+//! stream to another.
 
 use std::sync::atomic::Ordering;
 
@@ -40,7 +40,7 @@ impl Captures {
         Some(capture)
     }
 
-    /// A stream is destroyed: its capture goes on without it, unless it began there, when nobody
+    /// A stream is destroyed: its capture continues without it, unless it began there, when no call
     /// can end it any more.
     pub(crate) fn forget_stream(
         &mut self,

@@ -33,7 +33,7 @@ pub(crate) fn new(
     insert(front, device, primary, None, flags, users)
 }
 
-/// The context that stands for a green one of the device.
+/// The context that represents a green context of the device.
 pub(crate) fn of_green(
     front: &'static Front,
     device: usize,
@@ -76,8 +76,8 @@ fn insert(
         destroyed: AtomicBool::new(false),
         users: Mutex::new(users),
     };
-    // Every call names a context, so nobody counts who does: a few hundred bytes stay behind when
-    // one ends.
+    // Every call names a context, so its users are not counted: a few hundred bytes stay behind
+    // when one ends.
     front
         .contexts
         .table

@@ -1,4 +1,4 @@
-//! Primary contexts: one of each device, for whoever retains it.
+//! Primary contexts: one for each device, which several libraries retain.
 
 use std::sync::atomic::Ordering;
 

@@ -13,7 +13,7 @@ use crate::backend::{Extent, HostPtr, Layout, Result, UnifiedPtr};
 use crate::border::require;
 use crate::process::Front;
 
-/// What a structure says of one side.
+/// One side of a copy as a structure describes it.
 struct Place {
     kind: CUmemorytype,
     host: HostPtr,

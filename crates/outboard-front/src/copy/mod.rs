@@ -1,5 +1,5 @@
-//! Copies: as calls describe them (`path`, and `describe` from structures), where their sides are
-//! (`sides`), and what becomes of them (`plan`).
+//! Copies: their descriptions by calls (`path`) and structures (`describe`), the location of their
+//! sides (`sides`), and how they are made (`plan`).
 
 pub(crate) mod describe;
 pub(crate) mod path;

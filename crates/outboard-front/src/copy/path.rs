@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::array::Array;
 use crate::backend::{DevicePtr, Extent, HostPtr, Layout, UnifiedPtr};
 
-/// What a call says that one side is in.
+/// The kind of memory that a call states for one side.
 #[derive(Clone)]
 pub(crate) enum Operand {
     /// Host memory.

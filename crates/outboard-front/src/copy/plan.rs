@@ -1,4 +1,4 @@
-//! What becomes of a copy: which of the back end's methods makes it, and how long the call waits.
+//! Plans a copy: which of the back end's methods makes it, and how long the call waits.
 
 use crate::backend::{CopyMode, Extent};
 
@@ -12,7 +12,7 @@ pub(crate) enum Wait {
     SourceTaken,
 }
 
-/// What a side is in, as far as the plan depends on it.
+/// The memory of a side, as far as the plan depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Host {
@@ -49,7 +49,7 @@ pub(crate) struct Plan {
     pub(crate) waits: bool,
 }
 
-/// Decides what becomes of a copy that is not empty.
+/// Plans a copy that is not empty.
 #[inline]
 pub(crate) fn plan(dst: Place, src: Place, extent: Extent, wait: Wait) -> Plan {
     use Place::{Array, Device, Host};
@@ -61,15 +61,14 @@ pub(crate) fn plan(dst: Place, src: Place, extent: Extent, wait: Wait) -> Plan {
         (Device { .. }, Device { .. }) if extent.depth == 1 => Method::OnDevice,
         (Device { .. } | Host { .. } | Array, _) => Method::Box(mode),
     };
-    // The back end waits for what is larger, and need not for pageable memory, whose bytes it has
-    // taken.
+    // The back end waits for larger copies, except from pageable memory, whose bytes it has taken.
     let is_early = src == Host { pinned: true }
         && extent.bytes().is_some_and(|bytes| bytes <= CopyMode::EARLY);
     let waits = wait == Wait::Synchronous && (is_early || dst.always_waits() || src.always_waits());
     Plan { method, waits }
 }
 
-/// What a copy from or to host memory may assume about it.
+/// The properties of host memory on which a copy may rely.
 fn mode(dst: Place, src: Place, wait: Wait) -> CopyMode {
     match (wait, dst, src) {
         (Wait::Synchronous, ..) => CopyMode::Synchronous,
@@ -96,7 +95,7 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// What is true when a call returns.
+    /// The state of the copy when the call returns.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     enum Returned {
         /// The copy is queued.
@@ -120,8 +119,8 @@ mod tests {
     ];
     const WAITS: [Wait; 3] = [Wait::Synchronous, Wait::Asynchronous, Wait::SourceTaken];
 
-    /// What CUDA says under "API synchronization behavior", sentence by sentence; and of what it
-    /// leaves open, what its driver does: a pageable copy of more than 64 KiB has arrived.
+    /// CUDA's rules under "API synchronization behavior", sentence by sentence; for cases that they
+    /// leave open, the behaviour of its driver: a pageable copy of more than 64 KiB has arrived.
     fn cuda(dst: Place, src: Place, bytes: u64, wait: Wait) -> Returned {
         let is_host = |place| matches!(place, Place::Host { .. });
         let (pageable, pinned) = (Place::Host { pinned: false }, Place::Host { pinned: true });
@@ -169,7 +168,7 @@ mod tests {
             return SourceRead;
         }
         // CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL: "the accesses must be complete before the API
-        // call returns". What the device has changes in the order of streams.
+        // call returns". Device memory changes in the order of streams.
         if src == pinned && wait == Wait::SourceTaken {
             return SourceRead;
         }

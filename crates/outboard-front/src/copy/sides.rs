@@ -1,5 +1,5 @@
-//! Where the sides of a copy are. Each address is looked up once, here, and all that is decided of
-//! the copy is decided from what was found.
+//! The location of a copy's sides. Each address is looked up once, here, and all decisions about
+//! the copy use the result.
 
 use outboard_abi::CUresult;
 
@@ -17,7 +17,7 @@ use crate::several::{one_server, together};
 #[derive(Clone, Copy)]
 pub(crate) struct Resolved {
     pub(crate) side: Side,
-    /// What holds its address, if it is memory that the map of allocations knows.
+    /// The allocation that contains its address, if there is one.
     found: Option<Found>,
 }
 
@@ -94,7 +94,7 @@ impl Resolved {
         Ok(())
     }
 
-    /// What the plan needs to know of it. The box has been checked.
+    /// The facts that the plan needs. The box has been checked.
     #[inline]
     pub(crate) fn place(&self, extent: Extent) -> Place {
         match (self.side.memory, &self.found) {
@@ -152,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Where each byte goes, and where it comes from.
+    /// The source and the destination of each byte.
     fn bytes(sides: &Sides) -> Vec<(u64, u64)> {
         let (dst, src) =
             (sides.extent.rows(sides.dst.side.layout), sides.extent.rows(sides.src.side.layout));
@@ -179,7 +179,7 @@ mod tests {
             let mut whole = plain;
             whole.join_rows().expect("it is small");
             prop_assert_eq!(bytes(&whole), bytes(&plain));
-            // Whether it is one row is told by the bytes alone.
+            // The number of bytes alone decides whether it is one row.
             let total = width * height * depth;
             let in_a_row = bytes(&plain).last() == Some(&(total - 1, total - 1));
             prop_assert_eq!(whole.extent == Extent::row(total), in_a_row);

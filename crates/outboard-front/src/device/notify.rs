@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use outboard_abi::CUdevice;
 use parking_lot::Mutex;
 
-/// Who in a process waits to be told of a device.
+/// The callbacks of a process for a device's notifications.
 pub(crate) struct Notifications {
-    /// Handles of those who wait, and their devices.
+    /// Handles of callbacks, and their devices.
     pub(crate) waiting: Mutex<Vec<(usize, CUdevice)>>,
     /// Handles: multiples of 16, never used again.
     pub(crate) next: AtomicUsize,

@@ -29,7 +29,7 @@ pub(crate) fn set<B: Backend>(
     here.note(process.backend.graph_exec_set(here.id, exec.id, node as u64, params))
 }
 
-/// What an executable was laid out for stays: kinds, contexts, and where a copy's sides are.
+/// These properties of an executable cannot change: kinds, contexts, and where a copy's sides are.
 fn fits(old: &NodeParams, new: &NodeParams) -> bool {
     fn side(place: &Place) -> core::mem::Discriminant<Place> {
         core::mem::discriminant(place)

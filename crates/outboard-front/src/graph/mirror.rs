@@ -1,4 +1,4 @@
-//! What the device has yet to be told of a graph.
+//! Changes of a graph that have not been sent to the device yet.
 
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
@@ -13,7 +13,7 @@ pub(crate) use crate::parts::graph::mirror::Mirror;
 /// Edits that travel in one message take about this many bytes at most.
 const BATCH: usize = 256 << 10;
 
-/// What the device is told, in order.
+/// The changes, in order.
 #[derive(Debug)]
 pub(crate) enum Step {
     Create(ObjectId),

@@ -1,7 +1,7 @@
 //! Graphs: nodes and edges, and executables made of them.
 //!
 //! The object model is here ([`model`]); questions about a graph and changes to it need no device.
-//! Before an executable is made or updated the device is told what has changed ([`mirror`]).
+//! Before an executable is made or updated, the front sends the changes to the device ([`mirror`]).
 
 pub(crate) mod build;
 pub(crate) mod exec;
@@ -90,7 +90,7 @@ pub(crate) unsafe fn give<T: Copy>(
     Ok(())
 }
 
-/// What cannot be said without edge data, when it is not asked for.
+/// Refuses edges with data, for a call that has no room to return it.
 pub(crate) fn check_lossless(edges: &[Edge]) -> Result<()> {
     let plain = edges.iter().all(|edge| edge.ports == [0; 3]);
     if plain { Ok(()) } else { Err(CUresult::CUDA_ERROR_LOSSY_QUERY) }

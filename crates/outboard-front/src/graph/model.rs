@@ -1,7 +1,7 @@
 //! The graphs of the process: nodes, what they do, and what waits for what.
 //!
 //! One lock guards them all, and the captures that build some of them. It is held for bookkeeping
-//! only; what the device must know is collected under it and sent by whoever asked
+//! only; changes for the device are collected under it and sent by the calling thread
 //! ([`super::mirror`]).
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! User objects: something of the program's that graphs keep alive, counted.
+//! User objects: reference-counted resources of the program that graphs keep alive.
 
 use core::ffi::c_void;
 
@@ -44,8 +44,8 @@ pub(crate) fn release(objects: &mut Objects, handle: u64, count: u32) -> Result<
     Ok(())
 }
 
-/// Calls the destructors of objects that nobody refers to any more, on a thread of its own: they
-/// may take their time.
+/// Calls the destructors of objects without references, on a thread of its own: they may take their
+/// time.
 pub(crate) fn run_destructors(front: &'static Front) {
     let doomed = std::mem::take(&mut front.graphs.objects.lock().doomed);
     if doomed.is_empty() {

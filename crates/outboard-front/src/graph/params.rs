@@ -1,4 +1,4 @@
-//! What nodes do: from the structures of cuda.h and back.
+//! Operations of nodes, from the structures of cuda.h and back.
 
 use outboard_abi::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUarray, CUcontext,
@@ -69,7 +69,7 @@ pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
     c
 }
 
-/// Where a side of a copy is, checked if it is on the device.
+/// The location of a side of a copy, checked if it is on the device.
 fn place(
     front: &'static Front,
     ctx: ContextId,

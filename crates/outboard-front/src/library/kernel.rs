@@ -85,7 +85,7 @@ pub(crate) fn remove(front: &'static Front, handle: u64) {
     front.libraries.kernels.remove(handle);
 }
 
-/// Forgets what kernels are in a context that has ended.
+/// Forgets the kernels' functions in an ended context.
 pub(super) fn forget(front: &'static Front, id: ContextId) {
     front.libraries.kernels.for_each(|kernel| kernel.forget(id));
 }

@@ -63,7 +63,7 @@ impl Library {
     }
 }
 
-/// Forgets what a context that has ended had loaded.
+/// Forgets the modules of an ended context.
 pub(crate) fn forget(front: &'static Front, id: ContextId) {
     front.libraries.table.for_each(|library| {
         library.modules.lock().remove(&id);

@@ -17,7 +17,7 @@ pub(crate) struct Green {
     /// The context of the device to which it belongs.
     pub(crate) primary: &'static Context,
     pub(crate) closed: AtomicBool,
-    /// What stands in for the default stream, made at its first use.
+    /// The stream used as the default stream, made at its first use.
     pub(crate) default_stream: Mutex<Option<u64>>,
 }
 

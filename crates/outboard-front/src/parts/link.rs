@@ -15,7 +15,7 @@ pub(crate) struct Link {
     pub(crate) ctx: ContextId,
     /// Where logs go: the program keeps these places until the link is destroyed.
     pub(crate) places: Places,
-    /// What has been linked: the program may read it until the link is destroyed.
+    /// The linked image: the program may read it until the link is destroyed.
     pub(crate) output: Mutex<Option<Box<[u8]>>>,
 }
 

@@ -1,5 +1,5 @@
-//! What the front knows of a process: the parts of [`Front`](crate::process::Front), each without
-//! knowing of the whole.
+//! The front's state of a process: the parts of [`Front`](crate::process::Front), none of which
+//! depends on the whole.
 
 pub(crate) mod array;
 pub(crate) mod capture;

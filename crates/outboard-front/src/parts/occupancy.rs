@@ -6,11 +6,11 @@ use arc_swap::ArcSwap;
 
 use crate::backend::Result;
 
-/// What was asked about the occupancy of one function, with the answers.
+/// Answered queries about the occupancy of one function.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(ArcSwap<Vec<(Question, i64)>>);
 
-/// What can be asked.
+/// Queries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Question {
     /// Blocks of so many threads, with so many bytes of dynamic shared memory, that fit on a
@@ -40,7 +40,8 @@ impl Answers {
             return Ok(*answer);
         }
         drop(known);
-        // What is forgotten meanwhile must not come back: only then has the list another address.
+        // Answers that are forgotten meanwhile must not be stored again: only then has the list
+        // another address.
         let known = self.0.load_full();
         let answer = ask()?;
         let kept = if known.len() >= Self::MOST { &[] } else { known.as_slice() };

@@ -16,7 +16,7 @@ pub(crate) struct Pool {
     pub(crate) handle_types: u32,
 }
 
-/// Where a pool comes from.
+/// The origin of a pool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -29,7 +29,7 @@ pub(crate) enum Origin {
 #[derive(Default, Clone)]
 pub(crate) struct OfDevice {
     pub(crate) default: Option<Arc<Pool>>,
-    /// What `cuMemAllocAsync` takes from; none for the default one.
+    /// The current pool, which `cuMemAllocAsync` uses; none for the default one.
     pub(crate) current: Option<Arc<Pool>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the process knows once `cuInit` has worked.
+//! State of the process after a successful `cuInit`.
 
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -10,15 +10,15 @@ use parking_lot::Mutex;
 
 use crate::backend::Result;
 
-/// A fork tells its child nothing else.
+/// A forked child has nothing else to detect it by.
 pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// What a process knows of its devices and their driver.
 pub(crate) struct State {
     pub(crate) ready: OnceLock<Ready>,
     pub(crate) init: Mutex<()>,
-    /// What a driver has found, and the process that asked it: a forked child shares no connection
-    /// with its parent.
+    /// The driver's description of the devices, and the process that asked for it: a forked child
+    /// shares no connection with its parent.
     pub(crate) found: Mutex<Option<(u32, Platform)>>,
     pub(crate) interface: OnceLock<Interface>,
     /// The driver has been asked before `cuInit`.

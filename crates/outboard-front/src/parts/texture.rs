@@ -1,5 +1,5 @@
-//! Texture and surface objects. Their values are the device's; what they were made from is kept
-//! here.
+//! Texture and surface objects. The device chooses their values; the front keeps their
+//! descriptions.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 
 use crate::backend::ContextId;
 
-/// What a texture object was made from.
+/// The descriptors of a texture object.
 pub(crate) struct Texture {
     pub(crate) resource: Plain<CUDA_RESOURCE_DESC>,
     pub(crate) sampler: CUDA_TEXTURE_DESC,

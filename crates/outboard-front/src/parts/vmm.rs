@@ -27,7 +27,7 @@ unsafe impl Send for Physical {}
 // SAFETY: as above.
 unsafe impl Sync for Physical {}
 
-/// Who keeps physical memory alive.
+/// The owners that keep physical memory alive.
 #[derive(Default)]
 pub(crate) struct Users {
     /// Created, imported or retained, and not released so often.
@@ -44,11 +44,11 @@ impl Physical {
 /// A mapped range.
 pub(crate) struct Mapping {
     pub(crate) memory: Arc<Physical>,
-    /// What each visible device may do, by index; those that may do nothing are left out.
+    /// The access of each visible device, by index; those that may do nothing are left out.
     pub(crate) access: Vec<(usize, u32)>,
 }
 
-/// What address space is used for. Held while the backend changes it, so that both agree.
+/// The use of a range of address space. Held while the backend changes it, so that both agree.
 pub(crate) struct Space {
     /// With a device of the server that has each.
     pub(crate) reservations: RangeMap<DevicePtr, DeviceId>,

@@ -1,4 +1,4 @@
-//! Where threads count.
+//! The counters of a thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -60,7 +60,7 @@ pub(super) fn take() -> &'static Block {
     block
 }
 
-/// The calling thread ends: another one goes on with its block.
+/// The calling thread ends: another thread reuses its block.
 pub(super) fn hand_on(block: &'static Block) {
     blocks().free.push(block);
 }

@@ -3,10 +3,10 @@
 //!
 //! It is kept while `OUTBOARD_PROFILE` names a file, written there as JSON when the process exits;
 //! `%p` in the name becomes the number of the process. (`OUTBOARD_STATS_FILE` is an older name of
-//! the variable.) While nobody wants it, a call pays for one load.
+//! the variable.) Without the variable, a call costs one load.
 //!
-//! Each thread counts in a block of its own, so counting is a few plain additions. A block is
-//! handed on when its thread ends, counts and all.
+//! Each thread counts in a block of its own, so counting is a few plain additions. When a thread
+//! ends, another one reuses its block with the counts.
 
 mod block;
 mod statistics;
@@ -36,10 +36,10 @@ pub(crate) const PRIVATE: usize = SYMBOLS.len();
 /// Stands for what happens outside any call: pages that move as the program touches them, copies
 /// that go on behind its back.
 const BACKGROUND: usize = SYMBOLS.len() + 1;
-/// What is counted apart.
+/// The number of sets of counters: one for each function, and the two above.
 const FUNCTIONS: usize = SYMBOLS.len() + 2;
 
-/// What is known of the call at hand.
+/// Bits for what the present call has done.
 const POSTED: u8 = 1;
 const WAITED: u8 = 2;
 
@@ -48,9 +48,9 @@ struct Here {
     block: Cell<Option<&'static Block>>,
     /// The function that the thread is in.
     function: Cell<usize>,
-    /// What the call has done so far: `POSTED`, `WAITED`.
+    /// The call's counts so far: `POSTED`, `WAITED`.
     did: Cell<u8>,
-    /// Whether the thread waits already: what waits within is not counted twice.
+    /// Whether the thread waits already: a wait within another one is not counted twice.
     waiting: Cell<bool>,
 }
 
@@ -89,7 +89,7 @@ pub fn is_on() -> bool {
     WANTED.load(Ordering::Relaxed) == ON
 }
 
-/// Whether it is known that nobody wants one.
+/// Whether it is decided that no profile is wanted.
 #[inline(always)]
 pub(crate) fn is_off() -> bool {
     WANTED.load(Ordering::Relaxed) == OFF
@@ -103,7 +103,7 @@ pub(crate) struct Outer {
     waiting: bool,
 }
 
-/// Entry point `symbol` begins. What is returned goes to [`left`].
+/// Entry point `symbol` begins. Pass the result to [`left`].
 #[cold]
 pub(crate) fn entered(symbol: usize) -> Option<Outer> {
     if !is_on() && !decide() {
@@ -143,7 +143,7 @@ pub fn posted(bytes: usize) {
     let _ = HERE.try_with(|here| here.did.set(here.did.get() | POSTED));
 }
 
-/// The call at hand moves these many bytes to the device's side and from there.
+/// Counts bytes that the present call moves to the device's side and from there.
 #[cold]
 pub fn moved(to: u64, from: u64) {
     let _ = HERE.try_with(|here| {

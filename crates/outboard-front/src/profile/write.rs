@@ -1,4 +1,4 @@
-//! The file in which a process leaves its profile.
+//! Writes a process's profile to its file.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

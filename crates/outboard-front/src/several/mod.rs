@@ -1,9 +1,8 @@
 //! Several servers as the devices of one process.
 //!
-//! A context, a device and what is made of them carry their server in their name. So nearly every
-//! method of a back end says which server it is for, and is passed on to that one; this is
-//! generated. What two servers would have to do together is refused, and the log of errors says
-//! why.
+//! A context, a device and what is made of them carry their server in their name. Nearly every
+//! method's arguments therefore name a server, and generated code passes the call to that server.
+//! An operation that involves two servers is refused, and the log of errors says why.
 
 mod generated {
     mod forward;
@@ -88,12 +87,12 @@ impl<S> Several<S> {
         std::iter::once(&self.first).chain(self.others.get().into_iter().flatten().copied())
     }
 
-    /// Asks one server after the other, until one knows what it is asked for; what that one says.
+    /// Asks one server after the other until one knows the object; what that one says.
     fn each<T>(&'static self, ask: impl Fn(&'static S) -> Result<T>) -> Result<T> {
         first_to_know(self.all().map(ask))
     }
 
-    /// Asks all servers; what the first one says that knows what it is asked for.
+    /// Asks all servers; the answer of the first server that knows the object.
     fn everywhere<T>(&'static self, ask: impl Fn(&'static S) -> Result<T>) -> Result<T> {
         first_to_know(self.all().map(ask).collect::<Vec<_>>())
     }
@@ -150,7 +149,7 @@ impl<S: Member> Several<S> {
             .collect()
     }
 
-    /// What each server says of its connection.
+    /// Each server's description of its connection.
     fn statistics(&'static self) -> Statistics {
         if self.all().count() == 1 {
             return self.first.statistics();

@@ -58,7 +58,7 @@ pub(crate) fn resolve_default<B: Backend>(
     resolve(process, handle as CUstream)
 }
 
-/// What stands in for the default stream of a green context: the legacy stream itself is the
+/// The stream used as the default stream of a green context: the legacy stream itself is the
 /// primary context's.
 #[inline]
 pub(super) fn of_green<B: Backend>(

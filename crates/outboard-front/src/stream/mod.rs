@@ -119,7 +119,7 @@ pub(crate) fn destroy<B: Backend>(process: &'static Process<B>, handle: u64) -> 
     here.note(process.backend.stream_destroy(here.id, ObjectId(handle)))
 }
 
-/// What the questions about a stream are answered from: its context, flags and priority.
+/// The facts about a stream that queries return: its context, flags and priority.
 pub(crate) fn facts(
     front: &'static Front,
     stream: CUstream,

@@ -1,4 +1,4 @@
-//! Descriptions of arrays: what they are made as, and what they need.
+//! Descriptions of arrays: their properties and their memory requirements.
 
 use core::ffi::c_uint;
 
@@ -94,7 +94,7 @@ pub unsafe fn cuArray3DGetDescriptor<B: Backend>(
     unsafe { put(out, descriptor) }
 }
 
-/// What memory an array or mipmapped array needs on a device.
+/// The memory that an array or mipmapped array needs on a device.
 ///
 /// # Safety
 /// `out` is null or the program's out parameter.

@@ -117,7 +117,7 @@ fn forget_parts<B: Backend>(process: &'static Process<B>, here: &Here, of: u64) 
     let is_part = |array: &Array| array.part_of.is_some_and(|(whole, _)| whole == of);
     while let Some(part) = process.arrays.table.find(is_part) {
         process.arrays.table.remove(part.handle);
-        // What it was part of is gone for the program in any case.
+        // For the program, the mipmapped array that it belonged to is gone in any case.
         let _ = process.backend.array_destroy(here.id, ObjectId(part.handle));
     }
 }

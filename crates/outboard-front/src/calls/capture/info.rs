@@ -48,7 +48,7 @@ unsafe fn info<B: Backend>(
     }
     let mut world = world(process);
     if found == StreamId::LEGACY {
-        // It never captures, but who asks would use it next.
+        // It never captures, but the program would use it next.
         world.captures.mind_legacy(here.id)?;
     }
     let Some((id, capture)) = world.captures.of(found) else {
@@ -77,8 +77,8 @@ unsafe fn info<B: Backend>(
     if !out.edges.is_null() {
         member.shown.1 = member.behind.iter().map(|edge| edge_data(edge.ports)).collect();
     }
-    // SAFETY: by the contract above. What is pointed to stays until the stream is asked again or
-    // its capture ends; the layout of edge data is eight bytes.
+    // SAFETY: by the contract above. The pointers stay valid until the next query of the stream or
+    // the end of its capture; the layout of edge data is eight bytes.
     unsafe {
         put(out.status, CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE)?;
         put_if(out.id, id);

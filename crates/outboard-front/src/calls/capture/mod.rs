@@ -116,7 +116,7 @@ pub unsafe fn cuStreamEndCapture<B: Backend>(
         // It is over all the same, as with native drivers.
         let wrong_thread =
             capture.mode != Mode::Relaxed && capture.thread != std::thread::current().id();
-        // A graph that nobody is told of could not be destroyed.
+        // A graph whose handle is not returned could not be destroyed.
         require(!out.is_null() || capture.borrowed)?;
         let error = match (capture.invalidated, world.is_joined(id, found)) {
             _ if wrong_thread => Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD),

@@ -50,7 +50,7 @@ pub unsafe fn cuDevicePrimaryCtxReset<B: Backend>(
     let context = primary_of(process, dev)?;
     let users = context.users.lock();
     context.stop(process)?;
-    // Who still holds it finds a fresh one under the same handle.
+    // Code that still holds the handle gets a fresh context under it.
     if *users > 0 { context.start(process) } else { Ok(()) }
 }
 

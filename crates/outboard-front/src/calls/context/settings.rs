@@ -1,4 +1,4 @@
-//! What a context is, what it may use, and waiting for it.
+//! Properties and limits of a context, and waiting for it.
 
 use core::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering;

@@ -30,7 +30,7 @@ fn wait(order: CUmemcpySrcAccessOrder, flags: u32) -> Result<Wait> {
     }
 }
 
-/// Queues a batch: `describe` tells the copy at an index. All are described before the first is
+/// Queues a batch: `describe` returns the copy at an index. All are described before the first is
 /// queued, and a failure of either kind names its index.
 ///
 /// # Safety

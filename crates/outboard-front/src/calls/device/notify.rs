@@ -19,8 +19,8 @@ pub unsafe fn cuDeviceRegisterAsyncNotification<B: Backend>(
 ) -> Result<()> {
     state::device(process, device)?;
     require(function.is_some() && !out.is_null())?;
-    // The one kind there is tells of a memory budget, which no device here sets: the function is
-    // never called.
+    // The only kind reports a memory budget, which no device here sets: the function is never
+    // called.
     let handle = process.notifications.next.fetch_add(16, Ordering::Relaxed);
     process.notifications.waiting.lock().push((handle, device));
     // SAFETY: the program's out parameter.

@@ -58,7 +58,7 @@ fn draw(front: &'static Front, world: &World, handle: ObjectId, flags: u32, out:
     }
 }
 
-/// What a node does, in words; with numbers if they are asked for.
+/// A node's operation, in words; with numbers if they are asked for.
 fn label(front: &'static Front, params: &NodeParams, node: u64, flags: u32) -> String {
     let has = |flag: Flags| flags & (flag.0 | Flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0) != 0;
     let handle = if has(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) {

@@ -22,7 +22,7 @@ use crate::process::{Front, Process};
 use crate::several::one_server;
 use crate::stream::{self, DefaultStream};
 
-/// What went wrong when an executable was made.
+/// Why an executable could not be made.
 struct Failure {
     error: CUresult,
     result: u32,

@@ -59,7 +59,7 @@ pub unsafe fn cuKernelGetAttribute<B: Backend>(
 ) -> Result<()> {
     let (device, _) = crate::state::device(process, dev)?;
     let function = match context::current(process) {
-        // Mostly so, and then this thread has it at hand.
+        // This is the usual case, and the kernel is in this thread's cache.
         Ok(here) if here.context.device == device => in_context(process, handle as u64, &here)?,
         _ => kernel(process, handle)?.on_device(process, device)?,
     };

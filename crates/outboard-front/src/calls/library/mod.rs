@@ -37,14 +37,14 @@ unsafe fn is_kept(
 ) -> Result<bool> {
     // SAFETY: by the contract above.
     let (options, values) = unsafe {
-        // The options that exist are told by being there: cuBLAS passes no values.
+        // The known options take effect by their presence: cuBLAS passes no values.
         let values = if values.is_null() { None } else { Some(slice(values, count as usize)?) };
         (slice(options, count as usize)?, values)
     };
     let mut kept = false;
     for (index, option) in options.iter().enumerate() {
         match option.0 {
-            // No device here calls host functions, so that nobody reads the table.
+            // No device here calls host functions, so the table is never read.
             HOST_TABLE => {}
             BINARY_IS_PRESERVED => kept = values.is_none_or(|values| !values[index].is_null()),
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

@@ -38,7 +38,7 @@ pub(crate) struct Capture {
     pub(crate) invalidated: bool,
     /// The graph is the program's, not made for the capture.
     pub(crate) borrowed: bool,
-    /// Where streams stood that have been destroyed since: that must have been joined as well.
+    /// The positions of streams that have been destroyed since: that must have been joined as well.
     pub(crate) left: Vec<u64>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Capture {
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) capture: u64,
-    /// What the next node of the stream waits for.
+    /// The dependencies of the stream's next node.
     pub(crate) behind: Vec<Edge>,
     pub(crate) ctx: ContextId,
     /// It would wait for the legacy default stream, and that for it.
@@ -55,7 +55,7 @@ pub(crate) struct Member {
     pub(crate) shown: (Vec<u64>, Vec<[u8; 8]>),
 }
 
-/// What an event was last recorded behind, in a capture.
+/// The nodes after which an event was last recorded, in a capture.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     pub(crate) capture: u64,

@@ -36,7 +36,7 @@ impl Limits {
         };
         let value = ask()?;
         let mut known = self.known.lock();
-        // What another thread has changed meanwhile is not known.
+        // Another thread may have changed the limit meanwhile.
         if known.changes == changes {
             known.values.retain(|(which, _)| *which != limit);
             known.values.push((limit, value));

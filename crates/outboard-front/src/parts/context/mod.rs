@@ -26,8 +26,8 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) storage: Storage,
     pub(crate) primary: bool,
-    /// For a context that stands for a green one: its work is the primary context's, in a share of
-    /// the device.
+    /// For a context that represents a green context: its work is the primary context's, in a share
+    /// of the device.
     pub(crate) green: Option<Green>,
     /// The backend's name for it; 0 while a primary context is not active, and once a context is
     /// destroyed.
@@ -139,7 +139,7 @@ impl Here {
         Ok(&self.context.state.ready()?.devices[self.context.device])
     }
 
-    /// What the device says of launches.
+    /// The device's limits for launches.
     pub(crate) fn limits(&self) -> Result<&'static Limits> {
         Ok(&self.context.state.ready()?.limits[self.context.device])
     }
@@ -151,8 +151,8 @@ impl Here {
 }
 
 impl Here {
-    /// Has the next wait in the context return an error, too: whoever made the call at hand may not
-    /// look, and go on with wrong results.
+    /// Has the next wait in the context return an error, too: the caller may ignore the error and
+    /// continue with wrong results.
     pub(crate) fn owe(&self, error: CUresult) {
         self.context.owed.store(error.0, Ordering::Relaxed);
     }

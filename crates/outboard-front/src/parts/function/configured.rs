@@ -1,7 +1,7 @@
 //! The launch interface of before CUDA 4: a function keeps the shape and the parameters of its next
 //! launch.
 
-/// What the next launch of a function is told.
+/// The shape and parameters of a function's next launch.
 #[derive(Clone, Debug)]
 pub(crate) struct Configured {
     /// Threads of a block along x, y, z.

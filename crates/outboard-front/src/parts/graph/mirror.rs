@@ -1,4 +1,4 @@
-//! What the device has yet to be told of a graph.
+//! Changes of a graph that have not been sent to the device yet.
 
 use std::collections::BTreeSet;
 

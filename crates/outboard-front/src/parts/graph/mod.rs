@@ -17,8 +17,8 @@ pub(crate) struct Graphs {
     pub(crate) execs: exec::Execs,
     /// User objects.
     pub(crate) objects: LazyLock<Mutex<object::Objects>>,
-    /// How many captures are under way. Whoever queues work looks here first: nearly always there
-    /// is none.
+    /// How many captures are under way. Every call that queues work reads it first: nearly always
+    /// there is none.
     pub(crate) captures: AtomicUsize,
 }
 

@@ -1,4 +1,4 @@
-//! The graphs of the process: nodes, what they do, and what waits for what.
+//! The graphs of the process: nodes, their operations and their dependencies.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,7 +17,7 @@ pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// [`crate::handles`], and never used again.
 pub(crate) const FIRST_HANDLE: u64 = 0x7800_0000_0000;
 
-/// What a graph is to others.
+/// The role of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// The program's own.
@@ -49,15 +49,14 @@ pub(crate) struct Graph {
 #[derive(Clone, Debug)]
 pub(crate) struct Plain<T>(pub(crate) T);
 
-// SAFETY: what it points to is never followed through it but by the thread that is given it.
+// SAFETY: only the thread that receives it dereferences its pointers.
 unsafe impl<T> Send for Plain<T> {}
 
 /// What only the front knows of a node: what the program gave, to be given back.
 #[derive(Clone, Debug)]
 pub(crate) enum Given {
     Nothing,
-    /// Handles of function, kernel (or 0) and context; where each parameter lies, once somebody has
-    /// asked.
+    /// Handles of function, kernel (or 0) and context; the offset of each parameter, once queried.
     Kernel {
         function: u64,
         kernel: u64,
@@ -72,7 +71,7 @@ pub(crate) enum Given {
     /// The handles of the graphs inside, where the program was told that they are.
     #[expect(dead_code, reason = "the program has its address")]
     Bodies(Box<[ObjectId]>),
-    /// The address, and who may use it.
+    /// The address, and the devices that may access it.
     Address(DevicePtr, Plain<Vec<CUmemAccessDesc>>),
 }
 

@@ -1,4 +1,4 @@
-//! User objects: something of the program's that graphs keep alive, counted.
+//! User objects: reference-counted resources of the program that graphs keep alive.
 
 use core::ffi::c_void;
 use std::collections::HashMap;

@@ -16,7 +16,7 @@ pub(crate) struct Kernel {
     pub(crate) handle: u64,
     pub(crate) library: Arc<Library>,
     pub(crate) name: CString,
-    /// Its functions by context, each by its handle. Changed by whoever holds `settings`.
+    /// Its functions by context, each by its handle. Changed only with `settings` locked.
     pub(crate) functions: ArcSwap<Vec<(ContextId, u64)>>,
     /// The function that was asked for last: mostly there is one context.
     pub(crate) recent: ArcSwapOption<Function>,

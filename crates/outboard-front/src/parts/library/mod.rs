@@ -30,7 +30,7 @@ pub(crate) struct Library {
 pub(crate) struct Libraries {
     pub(crate) table: Table<Library>,
     pub(crate) kernels: Table<Kernel>,
-    /// What a library lacks has been said.
+    /// The missing symbol of the library has been logged.
     pub(crate) said: AtomicBool,
 }
 
