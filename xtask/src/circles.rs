@@ -20,7 +20,6 @@ const LARGER: &[(&str, usize)] = &[
     ("outboard-ptx", 16),
     ("outboard-simt", 19),
     ("outboard-supervisor", 32),
-    ("outboard-transport", 10),
     ("outboard-worker", 45),
 ];
 

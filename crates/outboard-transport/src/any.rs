@@ -4,9 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::address::Endpoint;
+use crate::stream::Stream;
 use crate::tcp::Tcp;
+use crate::transport::{Listener, Transport};
 use crate::unix::Unix;
-use crate::{Endpoint, Listener, Stream, Transport};
 
 /// TCP, or a Unix socket where an address says `unix:PATH`.
 #[derive(Debug, Clone, Copy, Default)]

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{
-    Interest, Listener, Readiness, Stream, Transport, Waker, read_exact, read_exact_until,
-    write_all,
-};
+use crate::blocking::{read_exact, read_exact_until, write_all};
+use crate::stream::{Interest, Readiness, Stream};
+use crate::transport::{Listener, Transport};
+use crate::waker::Waker;
 
 /// Makes a test of each property. Arguments: the transport, and an address to listen at.
 #[macro_export]

@@ -10,7 +10,8 @@ use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, send, sendmsg, shutdown,
 };
 
-use crate::{Interest, Readiness, Waker};
+use crate::stream::{Interest, Readiness};
+use crate::waker::Waker;
 
 /// A connected, non-blocking, close-on-exec stream socket.
 #[derive(Debug)]
@@ -125,7 +126,7 @@ pub fn abandon(descriptor: RawFd) -> io::Result<()> {
     }
 }
 
-/// The methods of [`Stream`](crate::Stream) that are the same for every stream over a socket, for a
+/// The methods of [`Stream`](crate::stream::Stream) that are the same for every stream over a socket, for a
 /// type with the field `socket`.
 macro_rules! over_a_socket {
     () => {
@@ -139,10 +140,10 @@ macro_rules! over_a_socket {
 
         fn wait(
             &self,
-            interest: $crate::Interest,
-            waker: Option<&$crate::Waker>,
+            interest: $crate::stream::Interest,
+            waker: Option<&$crate::waker::Waker>,
             timeout: Option<std::time::Duration>,
-        ) -> std::io::Result<$crate::Readiness> {
+        ) -> std::io::Result<$crate::stream::Readiness> {
             self.socket.wait(interest, waker, timeout)
         }
 

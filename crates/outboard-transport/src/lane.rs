@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use outboard_wire::lane::LaneHeader;
 
-use crate::{Interest, Stream, block};
+use crate::blocking::block;
+use crate::stream::{Interest, Stream};
 
 /// Reads the next header, waiting for it without a limit: a lane may be quiet for hours. Before
 /// each time the thread would block, it calls `keep_looking`, and polls again while that returns

@@ -8,7 +8,8 @@ use std::time::Instant;
 use outboard_wire::limits::STAGING;
 
 use crate::segment::{Segment, check_file, create_file};
-use crate::{Stream, shm};
+use crate::shm;
+use crate::stream::Stream;
 
 /// Shared memory of a session. The client makes it, so that it is counted as the client's.
 #[derive(Debug)]

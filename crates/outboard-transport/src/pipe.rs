@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::descriptor::{Socket, over_a_socket};
-use crate::{Capabilities, Listener, Stream, Transport};
+use crate::stream::{Capabilities, Stream};
+use crate::transport::{Listener, Transport};
 
 /// A transport whose addresses are names known to this value and its clones only.
 #[derive(Debug, Clone, Default)]

@@ -19,8 +19,10 @@ use rustix::event::{PollFd, PollFlags};
 use crate::descriptor::{Socket, poll_until};
 use crate::ring::{Machine, Side, Sides, parts};
 use crate::segment::Segment;
+use crate::stream::{Capabilities, Interest, Readiness, Stream};
+use crate::transport::{Listener, Transport};
 use crate::unix::{UnixServer, dial};
-use crate::{Capabilities, Interest, Listener, Readiness, Stream, Transport, Waker};
+use crate::waker::Waker;
 use handing::offer;
 pub use handing::{MOST_FILES, confirm, give_file, move_to, take_file, take_up};
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::Stream;
+use crate::stream::Stream;
 
 /// Spinning, until its time is up. The clock starts at the first turn.
 #[derive(Debug)]

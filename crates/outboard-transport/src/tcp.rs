@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
+use crate::address::Address;
 use crate::descriptor::{Socket, over_a_socket};
-use crate::{Address, Capabilities, Listener, Stream, Transport};
+use crate::stream::{Capabilities, Stream};
+use crate::transport::{Listener, Transport};
 
 /// The TCP transport. Addresses are `HOST:PORT`, as in [`Address`].
 #[derive(Debug, Clone, Copy, Default)]

@@ -12,7 +12,8 @@ use rustix::net::{
 };
 
 use crate::descriptor::{Socket, over_a_socket};
-use crate::{Capabilities, Listener, Stream, Transport};
+use crate::stream::{Capabilities, Stream};
+use crate::transport::{Listener, Transport};
 
 /// Plain Unix sockets. Addresses are paths.
 #[derive(Debug, Clone, Copy, Default)]

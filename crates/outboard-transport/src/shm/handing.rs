@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::{BYTES, Half, ShmStream};
+use crate::passing;
 use crate::segment::Segment;
-use crate::{Stream, Waker, passing};
+use crate::stream::Stream;
+use crate::waker::Waker;
 
 /// Descriptors of a stream: the rings and four events.
 const DESCRIPTORS: usize = 5;

@@ -20,7 +20,7 @@ use rustls::{ClientConfig, ServerConfig};
 pub use config::{Anchor, Fingerprint, SetupError, client_config, provider, server_config, tag};
 pub use stream::{TlsStream, in_the_clear};
 
-use crate::Stream;
+use crate::stream::Stream;
 use record::Side;
 
 /// The first byte that a TLS client sends: the type of a record with a handshake message.

@@ -16,7 +16,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::record::{Records, Side, Step};
 use super::sealed::Sealed;
 use crate::descriptor::wait_for;
-use crate::{Capabilities, Interest, Readiness, Stream, Waker};
+use crate::stream::{Capabilities, Interest, Readiness, Stream};
+use crate::waker::Waker;
 
 /// TLS over another stream.
 pub struct TlsStream {

@@ -5,8 +5,10 @@ use std::time::Duration;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
+use crate::blocking::{read_exact, write_all};
+use crate::stream::Interest;
 use crate::tcp::Tcp;
-use crate::{Interest, Listener, Transport, read_exact, write_all};
+use crate::transport::{Listener, Transport};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
