@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use outboard_abi::*;
 
-use super::{Measure, Prepared, nothing, repeat};
+use super::measure::Measure;
+use super::sampling::{Prepared, nothing, repeat};
 use crate::lab::{Lab, Result, driver};
 use crate::results::{Group, Unit};
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use std::{cell::RefCell, rc::Rc};
 
 use super::buffers::Direction;
-use super::{Measure, Prepared};
+use super::measure::Measure;
+use super::sampling::Prepared;
 use crate::lab::{LabError, Result};
 use crate::participant::{Participant, STATISTICS, SUBCOMMAND};
 use crate::protocol::{Answer, Request, Turn};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::buffers::{Device, Direction, Host, Kind};
-use super::{Measure, Prepared, repeat};
+use super::measure::Measure;
+use super::sampling::{Prepared, repeat};
 use crate::lab::{Lab, Result};
 use crate::numbers::{size, size_words};
 use crate::protocol::Turn;

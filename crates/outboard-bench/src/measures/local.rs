@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use outboard_abi::*;
 
-use super::{Measure, Prepared, turn};
+use super::measure::Measure;
+use super::sampling::{Prepared, turn};
 use crate::lab::{Lab, Result, driver};
 use crate::results::{Group, Unit};
 

@@ -3,7 +3,8 @@
 use std::ptr;
 use std::time::Duration;
 
-use super::{Measure, Prepared, nothing, repeat};
+use super::measure::Measure;
+use super::sampling::{Prepared, nothing, repeat};
 use crate::lab::{Lab, Result, driver};
 use crate::results::{Group, Unit};
 

@@ -7,8 +7,10 @@ use outboard_abi::CUstream;
 
 use super::buffers::{Device, Direction, Host, Kind};
 use super::copies::as_rate;
-use super::{Measure, Prepared, nothing, repeat};
-use crate::lab::{self, Lab, Result, driver};
+use super::measure::Measure;
+use super::sampling::{Prepared, nothing, repeat};
+use crate::lab;
+use crate::lab::{Lab, Result, driver};
 use crate::numbers::{size, size_name, size_words};
 use crate::results::{Group, Unit};
 

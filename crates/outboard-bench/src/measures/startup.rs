@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::Measure;
-use crate::lab::{self, Result, driver};
+use super::measure::Measure;
+use crate::lab;
+use crate::lab::{Result, driver};
 use crate::protocol::Turn;
 use crate::results::{Group, Unit};
 

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Measure, Prepared, turn};
+use super::measure::Measure;
+use super::sampling::{Prepared, turn};
 use crate::lab::{Lab, Result};
 use crate::results::{Group, Unit};
 
