@@ -1,8 +1,8 @@
 //! Logic and bit manipulation.
 
-use super::body::Lower;
 use super::form::Form;
 use super::int::{Done, SCALARS, U32_S32, WORDS, binary};
+use super::lower::Lower;
 use crate::error::ErrorKind;
 use crate::ir::{BoolOp, IntBinOp, Op, Operand, PrmtMode, ShiftOp, WrapMode};
 use crate::types::Type;

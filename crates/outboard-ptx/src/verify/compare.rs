@@ -1,7 +1,7 @@
 //! Comparison and selection.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use crate::ast;
 use crate::error::ErrorKind;
 use crate::ir::{BoolOp, CmpOp, Op, PredOperand};

@@ -1,7 +1,7 @@
 //! Branches, calls and returns.
 
-use super::body::{Lower, Name};
 use super::form::Form;
+use super::lower::{Lower, Name};
 use crate::ast;
 use crate::error::{ErrorKind, excerpt};
 use crate::ir::{BlockId, CallArg, Callee, Op, Param, Signature};

@@ -1,7 +1,7 @@
 //! Moves and conversions.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use super::operand::Fit;
 use crate::ast;
 use crate::error::ErrorKind;

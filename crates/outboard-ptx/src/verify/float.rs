@@ -1,7 +1,7 @@
 //! Floating-point arithmetic.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use crate::ast;
 use crate::error::ErrorKind;
 use crate::ir::{FloatBinOp, FloatMods, FloatUnOp, Op, Operand, Round, TestpOp};

@@ -1,6 +1,6 @@
 //! Initial contents of variables.
 
-use super::Context;
+use super::context::Context;
 use crate::ast::{Const, Declarator, Init, Variable};
 use crate::error::{ErrorKind, excerpt};
 use crate::ir::{GlobalId, Reloc, Symbol};

@@ -1,8 +1,8 @@
 //! Integer arithmetic. `add`, `mul` and their like pass on to `float` by type.
 
-use super::body::Lower;
 use super::float;
 use super::form::Form;
+use super::lower::Lower;
 use crate::error::ErrorKind;
 use crate::ir::{IntBinOp, IntUnOp, MulMode, Op, Operand};
 use crate::types::Type;

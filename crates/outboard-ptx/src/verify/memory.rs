@@ -1,7 +1,7 @@
 //! Loads, stores, atomics, asynchronous copies and cache hints.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use super::operand::Fit;
 use crate::ast;
 use crate::error::ErrorKind;
@@ -255,7 +255,7 @@ fn is_predicate<'s>(cx: &mut Lower<'_, 's>, operand: &ast::Operand<'s>) -> bool 
     match operand {
         ast::Operand::Not { .. } => true,
         ast::Operand::Name { name, suffix: None, addend: 0 } => match cx.look_up(name) {
-            Ok(super::body::Name::Reg(reg)) => cx.reg_ty(reg) == Type::Pred,
+            Ok(super::lower::Name::Reg(reg)) => cx.reg_ty(reg) == Type::Pred,
             _ => false,
         },
         _ => false,

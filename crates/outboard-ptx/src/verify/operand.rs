@@ -1,9 +1,9 @@
 //! Operands: from names and constants to registers, immediates and addresses, with their widths
 //! checked.
 
-use super::body::{Lower, Name};
 use super::form::Form;
 use super::init::scalar_bits;
+use super::lower::{Lower, Name};
 use super::special::special;
 use crate::ast::{self, Const};
 use crate::error::{ErrorKind, excerpt};

@@ -1,8 +1,8 @@
 //! Barriers of blocks, memory barriers, `mbarrier`, and instructions that need no action on this
 //! device.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use crate::ast;
 use crate::error::ErrorKind;
 use crate::ir::{Address, BarOp, BarRed, Base, MbarrierOp, Op, Operand, Scope};

@@ -1,7 +1,7 @@
 //! Which rule handles which opcode.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use super::{bits, compare, control, data, float, int, memory, sync, texture, video, warp};
 use crate::ast::Inst;
 use crate::error::{ErrorKind, excerpt};

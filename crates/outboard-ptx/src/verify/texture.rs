@@ -1,7 +1,7 @@
 //! Textures and surfaces, by objects: a 64-bit value tells which.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use super::operand::Fit;
 use crate::ast;
 use crate::error::ErrorKind;

@@ -1,8 +1,8 @@
 //! Video instructions. The SIMD ones, on bytes or half-words of 32-bit words, are an operation of
 //! their own; the scalar ones are spelled out in 64-bit arithmetic.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use crate::ast::{self, Operand};
 use crate::error::ErrorKind;
 use crate::ir::{self, CmpOp, IntBinOp, IntUnOp, Op, PredOperand, Reg, ShiftOp, VideoOp};

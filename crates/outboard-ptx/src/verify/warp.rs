@@ -1,7 +1,7 @@
 //! Operations among the threads of a warp.
 
-use super::body::Lower;
 use super::form::Form;
+use super::lower::Lower;
 use super::operand::Fit;
 use crate::error::ErrorKind;
 use crate::ir::{Op, ReduxOp, ShflMode, VoteMode};

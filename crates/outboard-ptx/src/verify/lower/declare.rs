@@ -5,14 +5,17 @@ use crate::ast::{self, Storage};
 use crate::error::{ErrorKind, excerpt};
 use crate::ir::{Address, Base, MemOrder, Op, Scope, Var, VarId};
 use crate::types::{Space, Type};
-use crate::verify::{align_of, size_of};
+use crate::verify::context::{align_of, size_of};
 
 /// Bound on the frame of one activation in bytes (CUDA allows 512 KiB of local memory for each
 /// thread).
 const MAX_FRAME: u64 = 1 << 24;
 
 impl<'s> Lower<'_, 's> {
-    pub(super) fn params(&mut self, function: &ast::Function<'s>) -> Result<(), ErrorKind> {
+    pub(in crate::verify) fn params(
+        &mut self,
+        function: &ast::Function<'s>,
+    ) -> Result<(), ErrorKind> {
         let both = [(&function.params, false), (&function.rets, true)];
         for (list, is_ret) in both {
             let names = list
@@ -56,7 +59,10 @@ impl<'s> Lower<'_, 's> {
         Name::VectorReg((0..vector).map(|_| self.new_reg(ty)).collect())
     }
 
-    pub(super) fn variable(&mut self, variable: &ast::Variable<'s>) -> Result<(), ErrorKind> {
+    pub(in crate::verify) fn variable(
+        &mut self,
+        variable: &ast::Variable<'s>,
+    ) -> Result<(), ErrorKind> {
         for declarator in &variable.names {
             match variable.storage {
                 Storage::Reg => self.register(variable, declarator)?,
