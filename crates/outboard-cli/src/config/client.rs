@@ -91,7 +91,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "token-file",
         variable: "OUTBOARD_TOKEN_FILE",
-        meaning: "The file of the token to show.",
+        meaning: "The file with the client's token.",
         is_of_a_server: true,
         check: |_| Ok(()),
     },
@@ -107,14 +107,14 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "reconnect",
         variable: "OUTBOARD_RECONNECT",
-        meaning: "For how many seconds a program tries to go on when its connection is lost, if the server keeps its session for as long; 0 does not try.",
+        meaning: "For how many seconds a program tries to resume its session after the connection was lost, if the server keeps the session for as long; 0 does not try.",
         is_of_a_server: false,
         check: number,
     },
     Key {
         name: "keepalive",
         variable: "OUTBOARD_KEEPALIVE",
-        meaning: "After how many seconds a server that does not answer is taken for gone: 3 to 3600, 15 unless set.",
+        meaning: "After how many seconds without an answer a server counts as gone: 3 to 3600; the default is 15.",
         is_of_a_server: false,
         check: number,
     },
