@@ -1,5 +1,5 @@
-//! What a worker does before it has a client: waits for one, and gets ready meanwhile if it is told
-//! to.
+//! A worker without a client: it waits for one, and prepares meanwhile if the supervisor asks for
+//! that.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ pub(super) struct Arrival<P> {
     pub(super) home: Home,
 }
 
-/// What the supervisor has said first, with a descriptor.
+/// The supervisor's first message, with a descriptor.
 pub(super) type First = Option<(ToWorker, Option<OwnedFd>)>;
 
 /// Waits for the client; `None` if none will come.
@@ -46,7 +46,7 @@ pub(super) fn wait<B: Build>(
     match build.prepare(Some(&warm), Some(warm.window)) {
         Ok(prepared) => {
             let snapshot = B::snapshot(&prepared);
-            // Without it, the supervisor has a worker of its own tell whoever asks.
+            // Without it, the supervisor starts another worker for queries.
             let snapshot = if snapshot.len() < LONGEST / 2 { snapshot } else { Vec::new() };
             let contexts = B::contexts(&prepared);
             let window = B::window(&prepared);

@@ -1,9 +1,9 @@
 //! The connection that carries a session's commands, which may be lost and replaced by another one.
 //!
-//! The dispatcher reads from it, repliers write to it, a watcher sees it end, and the thread that
-//! hears from the supervisor replaces it: at any time, even while the dispatcher is stuck in a
-//! driver call that ends only when the client hears of something. What has been handed to the
-//! handler and what the client is told of that must agree: see [`Connection::take`].
+//! The dispatcher reads from it, repliers write to it, a watcher notices its end, and the thread
+//! that reads from the supervisor replaces it: at any time, even while the dispatcher is in a
+//! driver call that ends only after the client has received something. The commands handed to the
+//! handler and those acknowledged to the client must agree: see [`Connection::take`].
 
 use std::io;
 use std::sync::Arc;
@@ -122,14 +122,16 @@ impl Connection {
     /// taken, and sends it again.
     #[inline]
     pub(super) fn take(&self, seq: u64, epoch: u64) -> bool {
-        // Either this sees the new epoch, or who makes it sees the command taken: see `replace`.
+        // Either this thread sees the new epoch, or the thread that makes it sees the command
+        // taken: see `replace`.
         self.taken.store(seq, Ordering::SeqCst);
         self.epoch.load(Ordering::SeqCst) == epoch || self.was_told(seq)
     }
 
     #[cold]
     fn was_told(&self, seq: u64) -> bool {
-        // Who makes a new epoch holds the lock until it has seen what is taken.
+        // The thread that makes a new epoch holds the lock until it has read how many commands are
+        // taken.
         let state = self.state();
         let taken = seq <= state.told;
         if !taken {
@@ -150,7 +152,7 @@ impl Connection {
         }
     }
 
-    /// Waits until somebody has said that connection `epoch` is lost, but not for long.
+    /// Waits for a short time until a thread has reported connection `epoch` lost.
     pub(super) fn wait_for_loss(&self, epoch: u64, patience: Duration) {
         let mut state = self.state();
         let unknown = |state: &mut State| state.ends.is_none() && state.epoch == epoch;
@@ -205,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Whoever replaces the connection holds this.
+    /// The thread that replaces the connection holds this.
     pub(super) fn replacing(&self) -> MutexGuard<'_, ()> {
         self.replacing.lock()
     }

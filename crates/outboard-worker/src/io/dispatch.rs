@@ -19,8 +19,7 @@ const LONGEST_IDLE_SPIN: Duration = Duration::from_millis(1);
 const LOOKS: u32 = 4;
 /// Replies of this many bytes are written even if more calls are at hand.
 const ENOUGH_REPLIES: usize = 64 << 10;
-/// A client is told how far its commands were taken over after this many, or so many bytes, if no
-/// reply told it.
+/// The worker acknowledges after this many commands or bytes, if no reply has done so.
 const ACKNOWLEDGE_AFTER: u64 = 16 << 10;
 const ACKNOWLEDGE_BYTES: usize = 256 << 10;
 /// How often the dispatcher looks after its waits while there is no connection.
@@ -90,7 +89,7 @@ fn converse(
     let gate = replier.registry().gate();
     let mut unacknowledged = 0;
     // Whether the handler has been given anything since it was told that there is no more. A
-    // session that goes on may be suspended still.
+    // session that resumes may still be suspended.
     let mut busy = current.epoch == 0;
     loop {
         while let Some(command) = incoming.next_command().map_err(invalid)? {
@@ -128,7 +127,7 @@ fn converse(
             handler.drained();
             busy = false;
         }
-        // What the handler said meanwhile must not wait for the next command.
+        // Messages that the handler queued meanwhile must not wait for the next command.
         replier.flush()?;
         if let Some(pace) = pace {
             pace.catch_up();
@@ -186,14 +185,13 @@ fn read(
         };
         written?;
         if again == Again::Never && matches!(before, Again::After(_)) {
-            // Who has got an answer goes on.
+            // A client with an answer continues.
             slow = None;
             spin.restart();
         }
         before = again;
         if again == Again::Now {
-            // What is waited for ends soon, or is soon looked at less often; then the client has
-            // its say.
+            // A wait ends soon, or is soon polled less often; then the client has its say.
             spin.restart();
             if !spin.again() {
                 std::thread::yield_now();

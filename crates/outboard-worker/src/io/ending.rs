@@ -1,5 +1,5 @@
-//! A session that is ended from the server's side: its client is told why before the connection
-//! goes.
+//! Ending a session from the server's side: its client gets the reason before the connection is
+//! closed.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Replier, SERVED, exit};
 /// patient.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What is needed to tell the client, once there is one.
+/// What the message to the client needs, once there is a client.
 #[derive(Default)]
 pub(super) struct Ending(OnceLock<Replier>);
 
@@ -29,7 +29,7 @@ impl Ending {
         if let Some(replier) = self.0.get() {
             let _ = replier.notice(ENDED, |writer| writer.str(sentence));
             // A socket that is closed with bytes unread takes what was said back. The dispatcher
-            // goes on reading meanwhile.
+            // continues to read meanwhile.
             std::thread::sleep(GRACE);
         }
         crate::spans::finish();

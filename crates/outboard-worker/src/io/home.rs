@@ -1,4 +1,4 @@
-//! What becomes of a session whose supervisor has gone: its worker waits for the next one.
+//! A session whose supervisor has ended: its worker waits for the next one.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,10 +12,10 @@ use rustix::net::{SocketFlags, accept_with};
 use super::Registry;
 use outboard_control::messages::{self, ToSupervisor};
 
-/// How long the next supervisor may take to hear what it is told.
+/// How long the next supervisor may take to receive the worker's messages.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the next supervisor finds this worker, and what is for it.
+/// The socket for the next supervisor, and the descriptors kept for it.
 pub(super) struct Home {
     listener: Option<OwnedFd>,
     outlive: Option<Duration>,
@@ -41,7 +41,7 @@ impl Home {
         self.kept.push((tag, descriptor));
     }
 
-    /// Waits for the next supervisor, and tells it all that it should know; `None` if there is
+    /// Waits for the next supervisor and sends it everything that was kept; `None` if there is
     /// none.
     pub(super) fn next_supervisor(&self, registry: &Registry) -> Option<Arc<OwnedFd>> {
         let listener = self.listener.as_ref()?;
@@ -99,7 +99,7 @@ impl Home {
             }
             let control = match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(control) => control,
-                // Whoever it was has gone again.
+                // The process that connected has gone again.
                 Err(
                     rustix::io::Errno::CONNABORTED
                     | rustix::io::Errno::INTR
@@ -107,7 +107,7 @@ impl Home {
                 ) => continue,
                 Err(error) => return Err(error.into()),
             };
-            // The folder lets in nobody else anyway.
+            // Only the server's user can enter the folder anyway.
             let user = unix::user(&control);
             if user.is_some() && (user == self.user || user == Some(0)) {
                 return Ok(Some(control));

@@ -1,5 +1,5 @@
-//! A worker without a client, which tells the supervisor how the devices do. A library that hangs
-//! hangs it, and nobody else.
+//! A worker without a client, which sends the supervisor the devices' gauges. A library that hangs
+//! blocks only this worker.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,8 +10,8 @@ use super::arrival::is_orphan_of;
 use super::{Build, REFUSED, SERVED};
 use outboard_control::messages::{self, ToSupervisor, ToWorker, Watch};
 
-/// Answers the supervisor until it wants no more. `confine` takes what the driver does not need
-/// once it is started.
+/// Answers the supervisor until it wants no more. `confine` removes the rights that the started
+/// driver does not need.
 pub(super) fn serve<B: Build>(
     build: B,
     control: &OwnedFd,

@@ -55,9 +55,9 @@ pub use replier::Replier;
 pub(crate) use requests::{Asked, Requests};
 use secure::Secure;
 
-/// What a worker does with its client's commands.
+/// Executes a client's commands.
 pub trait Handler {
-    /// What the client is told of the platform in the welcome, encoded.
+    /// The platform for the welcome, encoded.
     fn snapshot(&mut self) -> Vec<u8>;
 
     /// The addresses that the client may give to memory.
@@ -72,15 +72,13 @@ pub trait Handler {
     /// Answers are about to be written.
     fn answering(&mut self) {}
 
-    /// No further command is at hand: what has been put off is to be done before anything else
-    /// happens.
+    /// No further command has arrived: do the postponed work before anything else.
     fn caught_up(&mut self) {}
 
-    /// No further command is at hand for the moment; called once each time before waiting for one.
+    /// No further command has arrived for the moment; called once each time before waiting for one.
     fn drained(&mut self) {}
 
-    /// Looks after what it waits for, between commands and while there is none; when it wants to be
-    /// called again.
+    /// Polls its waits, between commands and while there is none; when it wants to be called again.
     fn look(&mut self) -> Again {
         Again::Never
     }
@@ -119,9 +117,9 @@ const REFUSED: i32 = 3;
 const BROKEN: i32 = 4;
 const PANICKED: i32 = 101;
 
-/// What a worker process makes of itself.
+/// The functions of a worker process.
 pub trait Build {
-    /// What can be there before there is a client.
+    /// The state that can be prepared before there is a client.
     type Prepared;
     /// What serves the client.
     type Handler: Handler;
@@ -144,7 +142,7 @@ pub trait Build {
         self.prepare(None, None)
     }
 
-    /// What a welcome would say of the platform to a client that sees all devices.
+    /// The platform as a welcome would describe it to a client that sees all devices.
     fn snapshot(prepared: &Self::Prepared) -> Vec<u8>;
 
     /// The contexts that were made ahead.
@@ -157,7 +155,7 @@ pub trait Build {
         None
     }
 
-    /// What says how the devices do each time it is called.
+    /// A function that returns the devices' gauges.
     fn watch(_prepared: Self::Prepared) -> Box<dyn FnMut() -> Vec<Gauge>> {
         Box::new(Vec::new)
     }
@@ -184,8 +182,8 @@ pub fn run(sandbox: &Sandbox, build: impl Build) -> ! {
 
 fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let control = take_standard_input()?;
-    // Else the system may wake who sleeps for some microseconds 50 microseconds late. Where it does
-    // not let us, it does.
+    // Otherwise the system may wake a thread that sleeps for some microseconds 50 microseconds
+    // late. An error here is ignored.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(TIMER_SLACK));
     let confined = sandbox.before_the_driver();
     watch::die_with_the_supervisor()?;
@@ -207,7 +205,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         return Ok(SERVED);
     };
     let session = start.session;
-    // Who does not accept it, or has said nothing of windows, is told nothing of them.
+    // A client that does not accept it, or has named no windows, gets none.
     let window =
         prepared.as_ref().ok().and_then(B::window).filter(|window| start.window == Some(*window));
     let built =
@@ -269,7 +267,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
             }
         }
     };
-    // Who has been welcomed is served, whatever becomes of the supervisor.
+    // A welcomed client is served even if the supervisor ends.
     watch::outlive_the_supervisor()?;
     write_all(&*stream, &message)?;
     if secure.is_none()
@@ -338,7 +336,7 @@ fn take_standard_input() -> io::Result<OwnedFd> {
     Ok(control)
 }
 
-/// A worker with a dead thread would leave its client waiting for ever; without a worker, the
+/// A worker with a dead thread would leave its client waiting without end; without a worker, the
 /// client gets an error.
 fn end_with_any_panic() {
     let report = std::panic::take_hook();

@@ -1,8 +1,8 @@
-//! From the connection that the client came by to the one that carries its commands.
+//! Moves a session from its first connection to the one that carries its commands.
 //!
-//! A client at the Unix socket brings shared memory over it. One that came by TCP and then finds
-//! itself on this machine brings it over one more connection, which the supervisor passes on,
-//! before it sends its first command.
+//! A client at the Unix socket sends shared memory over it. A client that connected over TCP and
+//! finds itself on this machine sends it, before its first command, over a further connection,
+//! which the supervisor hands to the worker.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 /// How long a client may take to bring its memory.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where the session goes on, if it moves.
+/// The session's new stream, if it moves.
 pub(super) struct Moving {
     place: Mutex<Option<(Arc<dyn Stream>, Memory)>>,
     waker: Waker,
@@ -69,8 +69,8 @@ impl Moving {
             return Ok((stream, Some(memory)));
         }
         loop {
-            // A connection that is lost already can be replaced by another one: whoever reads from
-            // it finds out.
+            // A connection that is lost already can be replaced by another one: the reading thread
+            // notices it.
             let Ok(ready) = first.wait(Interest::READ, Some(&self.waker), Some(PEER_CHECK)) else {
                 return Ok((first, None));
             };

@@ -1,8 +1,8 @@
 //! How fast bytes may go between client and worker.
 //!
-//! Each direction has a point in time up to which its bytes are paid for. Who has bytes to move
-//! pays for them by moving that point, and waits until it is not too far ahead: so threads wait in
-//! the order in which they came, whatever lane they are of.
+//! Each direction has a point in time up to which its bytes are paid for. A thread with bytes to
+//! move pays by advancing that point, and waits until the point is not too far ahead: threads of
+//! all lanes thus wait in the order in which they came.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ impl Way {
 }
 
 impl Pace {
-    /// So many bytes a second each way.
+    /// Allows that many bytes a second each way.
     pub(crate) fn new(rate: u64) -> Arc<Pace> {
         let way = || Way(Mutex::new(Instant::now()));
         Arc::new(Pace { rate: rate.max(1) as f64, inward: way(), outward: way() })
@@ -57,17 +57,17 @@ impl Pace {
         std::thread::sleep(self.outward.pay(Instant::now(), self.cost(bytes)));
     }
 
-    /// Bytes are written by somebody who cannot wait; others wait for them.
+    /// Bytes are written by a thread that cannot wait; others wait for them.
     pub(crate) fn note_written(&self, bytes: usize) {
         let _ = self.outward.pay(Instant::now(), self.cost(bytes));
     }
 
-    /// Bytes have been read by somebody who could not wait.
+    /// Bytes have been read by a thread that could not wait.
     pub(crate) fn note_read(&self, bytes: usize) {
         let _ = self.inward.pay(Instant::now(), self.cost(bytes));
     }
 
-    /// Waits until what has come and gone without waiting is paid for.
+    /// Waits until the bytes that were moved without waiting are paid for.
     pub(crate) fn catch_up(&self) {
         let now = Instant::now();
         std::thread::sleep(

@@ -1,5 +1,5 @@
-//! What this session shares with others of the server, and what others share with it. The
-//! supervisor keeps both.
+//! The session's requests to the supervisor, which keeps what sessions of the server share with
+//! each other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -96,7 +96,7 @@ impl Registry {
         }
     }
 
-    /// What has that token, if it is of that kind.
+    /// The share with that token, if it is of that kind.
     pub(crate) fn find(&self, token: u128, kind: u8) -> io::Result<Answer> {
         self.ask(|request| ToSupervisor::Find { request, token, kind }, None, PATIENCE)
     }
@@ -158,14 +158,14 @@ impl Registry {
     }
 
     fn say(&self, message: &ToSupervisor) {
-        // Without a supervisor, nobody needs to hear it; the next one is told what still matters.
+        // Without a supervisor it is dropped; the next one receives all that still matters.
         let _ = messages::send(self.waiting().control.as_fd(), message, None);
     }
 
     /// The supervisor's answer to a request has come.
     pub(super) fn answered(&self, request: u64, answer: Answer) {
         if let Some(request) = self.waiting().requests.remove(&request) {
-            // Whoever asked may have given up.
+            // The thread that asked may have given up.
             let _ = request.sender.send(answer);
         }
     }
@@ -251,7 +251,7 @@ mod tests {
 
     type Said = Vec<(ToSupervisor, bool)>;
 
-    /// What a supervisor is told until the end, or until nothing more is there.
+    /// The messages to a supervisor, until the end or until none is left.
     fn told(supervisor: &OwnedFd) -> Said {
         rustix::io::ioctl_fionbio(supervisor, true).unwrap();
         let next = || messages::receive::<ToSupervisor>(supervisor.as_fd()).ok().flatten();
@@ -287,7 +287,7 @@ mod tests {
         });
         registry.unshare(3).unwrap();
         drop(first);
-        // Nobody is there to hear of it, and nobody needs to.
+        // There is no supervisor to receive it, and none needs it.
         registry.unshare(1).unwrap();
 
         let (second, ours) = messages::pair().unwrap();
@@ -311,7 +311,7 @@ mod tests {
             asked.join().unwrap()
         });
         assert_eq!(found.unwrap().unwrap().0, [5]);
-        // What comes next goes to the new one.
+        // Later messages go to the new one.
         registry.unshare(2).unwrap();
         assert_eq!(told(&second), [(ToSupervisor::Unshare { token: 2 }, false)]);
     }

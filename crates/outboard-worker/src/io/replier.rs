@@ -22,9 +22,9 @@ use outboard_control::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.
 ///
-/// Replies of the dispatcher's thread are gathered: it writes them when no further call is at hand,
-/// after the handler's `answering`. Those of other threads are written at once. Notices are
-/// gathered by the one that a handler is given with a command, and written at once by a clone.
+/// Replies of the dispatcher's thread are gathered: it writes them when no further call has
+/// arrived, after the handler's `answering`. Those of other threads are written at once. Notices
+/// are gathered by the one that a handler is given with a command, and written at once by a clone.
 #[derive(Debug)]
 pub struct Replier {
     replies: Arc<Replies>,
@@ -46,7 +46,7 @@ struct Replies {
     taken: AtomicU64,
 }
 
-/// Where replies are written.
+/// The stream of replies.
 #[derive(Debug)]
 struct Writing {
     current: Current,
@@ -61,7 +61,7 @@ thread_local! {
     static DISPATCHES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread hands commands to the handler from now on, and writes what it has answered.
+/// From now on, this thread hands commands to the handler and writes its answers.
 pub(super) fn this_thread_dispatches() {
     DISPATCHES.set(true);
 }
@@ -104,7 +104,7 @@ impl Replier {
         self.memory = Some(Arc::new(memory));
     }
 
-    /// One that nobody listens to: what it is asked for goes to the stream, and to no supervisor.
+    /// One without a supervisor: its messages go to the stream only.
     pub(crate) fn to(stream: Arc<dyn Stream>) -> io::Result<Replier> {
         let nobody =
             rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
@@ -124,7 +124,7 @@ impl Replier {
         let taken = self.replies.taken.load(Ordering::Relaxed).max(seq);
         self.push(DISPATCHES.get(), |outgoing| outgoing.reply(seq, status, taken, encode))
     }
-    /// Tells the client that what it posted has failed.
+    /// Reports the failure of a posted command to the client.
     pub(crate) fn failed(&self, ctx: ContextId, error: CUresult) {
         meter::page().failed(error);
         let failure = Failure { ctx, status: error.0 };
@@ -225,7 +225,7 @@ impl Replier {
     }
 
     /// The connection is being replaced by `stream`, whose client has received `received` frames
-    /// and is to get `welcome` first. What follows is sent again. The old connection has been
+    /// and is to get `welcome` first. Later frames are sent again. The old connection has been
     /// ended.
     pub(super) fn resume(
         &self,
@@ -250,8 +250,8 @@ impl Replier {
         self.outgoing().pending_bytes()
     }
 
-    /// Writes what is pending; waits for a client that is slow to read. What cannot be written is
-    /// kept, if the connection may be replaced.
+    /// Writes what is pending; waits for a client that is slow to read. Replies that cannot be
+    /// written are kept, if the connection may be replaced.
     pub(super) fn flush(&self) -> io::Result<()> {
         if !self.pending() {
             return Ok(());
@@ -290,8 +290,8 @@ impl Replier {
         }
     }
 
-    /// Says that this process lives, if that takes no wait: who waits for the device cannot tell
-    /// otherwise.
+    /// Says that this process lives, if that takes no wait: a client that waits for the device
+    /// cannot know otherwise.
     pub(super) fn beat(&self) {
         let quiet = match self.replies.write.try_lock() {
             Some(writing) if !writing.lost && !self.pending() => {
@@ -307,7 +307,7 @@ impl Replier {
         if quiet {
             self.outgoing().acknowledge(self.replies.taken.load(Ordering::Relaxed));
             self.replies.pending.store(true, Ordering::Relaxed);
-            // Whoever writes next meets the same error.
+            // The next write meets the same error.
             let _ = self.flush();
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Open {
     place: Arc<Place>,
 }
 
-/// Where an answer is put.
+/// The memory for an answer.
 #[derive(Debug, Default)]
 struct Place {
     answer: Mutex<Option<(u32, Vec<u8>)>>,
@@ -40,7 +40,7 @@ struct Place {
     changed: Condvar,
 }
 
-/// A request that has been made: whoever has it may wait for the answer.
+/// A request that has been made: its holder may wait for the answer.
 #[derive(Debug)]
 pub struct Asked {
     number: u64,

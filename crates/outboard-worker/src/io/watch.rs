@@ -1,4 +1,4 @@
-//! Seeing the client or the supervisor go, even while the main thread is stuck in a driver call.
+//! Notices the end of the client or the supervisor, even while the main thread is in a driver call.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,8 +33,8 @@ pub(super) fn die_with_the_supervisor() -> io::Result<()> {
     Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
 }
 
-/// The session goes on when the supervisor is gone, unless the thread that watches the supervisor
-/// finds that it should not.
+/// The session continues without the supervisor, unless the thread that watches the supervisor
+/// decides otherwise.
 pub(super) fn outlive_the_supervisor() -> io::Result<()> {
     Ok(set_parent_process_death_signal(None)?)
 }
@@ -49,9 +49,9 @@ pub(super) fn client(connection: Arc<Connection>, replier: Replier) -> io::Resul
     spawn("watch-client", move || watch_client(&connection, &replier))
 }
 
-/// What connections that come later are given to.
+/// What later connections of the session need.
 pub(super) struct Further {
-    /// What the client is told over them.
+    /// The answer to the client over them.
     pub(super) welcome: Welcome,
     /// What encrypts them, if anything does.
     pub(super) secure: Option<Secure>,
@@ -60,7 +60,7 @@ pub(super) struct Further {
     pub(super) moving: Arc<Moving>,
     pub(super) replier: Replier,
     pub(super) ending: Arc<Ending>,
-    /// Where the session goes on without its supervisor.
+    /// The session's home, where it waits for the next supervisor.
     pub(super) home: Home,
 }
 
@@ -93,7 +93,7 @@ fn watch_client(connection: &Connection, replier: &Replier) {
     }
 }
 
-/// Waits until a connection has ended. What is under way on lanes is looked at meanwhile.
+/// Waits until a connection has ended. Transfers on lanes are checked meanwhile.
 fn watch(current: &Current, replier: &Replier) -> End {
     let stream = &*current.stream;
     let beat = beats().period / 2;
@@ -120,7 +120,7 @@ fn watch(current: &Current, replier: &Replier) -> End {
 }
 
 impl Further {
-    /// Does what the supervisor says, and the next one, until there is none.
+    /// Executes the messages of the supervisor, and of the next one, until there is none.
     fn watch(self: &Arc<Further>, mut control: Arc<OwnedFd>) {
         loop {
             let (message, connection) = match messages::receive::<ToWorker>(control.as_fd()) {
@@ -178,7 +178,7 @@ impl Further {
                 }
             }
             (ToWorker::Wanted, _) => {
-                // A client that is away keeps what it has until it is back, or its time is up.
+                // A disconnected client keeps its session until it returns or its time is up.
                 let _ = self.replier.notice(outboard_wire::notice::WANTED, |_| ());
             }
             (ToWorker::Trace { on, root }, _) => crate::spans::set(on, root, control),
@@ -218,7 +218,7 @@ impl Further {
         }
     }
 
-    /// The answer to a client whose session goes on at this point.
+    /// The answer to a client whose session resumes at this point.
     fn answer(&self, point: Point) -> Vec<u8> {
         let mut welcome = self.welcome.clone();
         welcome.more.set(RESUME, &point);

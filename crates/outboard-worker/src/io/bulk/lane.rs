@@ -1,4 +1,5 @@
-//! One lane: its connection of the moment, what was sent over it and what it owes the client.
+//! One lane: its present connection, the frames sent over it, and the acknowledgements that are
+//! due.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -186,7 +187,7 @@ impl Lane {
         Ok(gone)
     }
 
-    /// The right to write, if nobody has it and nothing goes first.
+    /// The right to write, unless another thread has it or something must go first.
     pub(super) fn try_write(&self) -> Option<MutexGuard<'_, Writing>> {
         if !self.is_up() {
             return None;
@@ -204,7 +205,7 @@ impl Lane {
         self.is_up() && (self.again.load(Ordering::Acquire) || self.receipts.owes())
     }
 
-    /// Sends again what a new connection begins with, and tells what has been received.
+    /// Sends the unacknowledged frames again over a new connection, and acknowledges received ones.
     pub(super) fn catch_up(&self, writing: &mut Writing) {
         loop {
             let next = lock(&self.kept).next_again().map(|frame| {
@@ -294,7 +295,7 @@ impl Lane {
         }
     }
 
-    /// The client is to be told at once what has been received, if anything is new.
+    /// Acknowledge received frames at once, if there are new ones.
     pub(super) fn owe(&self) {
         if self.number.is_some() {
             self.receipts.owe();
@@ -302,8 +303,8 @@ impl Lane {
     }
 
     /// Tells it, unless it would take long; then the lane's own writer does, which `wake` wakes.
-    /// Whoever gives the right to write back calls this: what was owed meanwhile is told by nobody
-    /// else.
+    /// Call it after releasing the right to write: no other thread sends the acknowledgements that
+    /// became due meanwhile.
     pub(super) fn settle(&self, wake: impl Fn()) {
         while self.receipts.owes() {
             let Some(mut writing) = self.try_write() else { return };

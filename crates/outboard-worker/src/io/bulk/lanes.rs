@@ -1,8 +1,8 @@
 //! The lanes and their threads: one that reads and one that writes for each.
 //!
-//! A lane outlives its connection if the client can go on with another: what was sent is kept until
-//! the client has it, and sent again first of all. What was received in part is received once more,
-//! into the same place.
+//! A lane outlives its connection if the client can resume it over another one: sent frames are
+//! kept until the client has them, and sent again first. A chunk that was received in part is
+//! received once more, to the same place.
 
 use std::io;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -31,8 +31,8 @@ pub(super) fn start(inner: &Arc<Inner>, stream: Arc<dyn Stream>) -> io::Result<(
     start_threads(inner, Lane::new(stream, None))
 }
 
-/// Takes a lane into use, or goes on with one over another connection. `welcome` is told how many
-/// frames have been received, and returns what the client is told.
+/// Takes a lane into use, or resumes one over another connection. `welcome` gets the number of
+/// received frames, and returns the answer to the client.
 pub(super) fn resume(
     inner: &Arc<Inner>,
     stream: Arc<dyn Stream>,
@@ -77,7 +77,7 @@ fn start_threads(inner: &Arc<Inner>, lane: Lane) -> io::Result<()> {
             let (stream, epoch) = lane_in.current();
             let result = reader.read(&lane_in, &*stream);
             end_with(result);
-            // What a writer of this lane was told of is another's now.
+            // Another lane now has the work that this lane's writer was woken for.
             lane_in.down(&*stream);
             reader.wake_writers();
             drop(stream);
@@ -244,7 +244,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes what there is to write, on one lane.
+    /// Writes queued chunks on one lane.
     fn write(&self, lane: &Lane) -> io::Result<()> {
         loop {
             let look = |out: &mut Out| {
@@ -262,7 +262,7 @@ impl Inner {
                 drop(out);
                 if let Some(frame) = next {
                     if let Some(pace) = self.pace.as_ref().filter(|_| frame.bytes_long() > 0) {
-                        // What has no bytes goes on meanwhile.
+                        // Work without bytes continues meanwhile.
                         drop(writing);
                         pace.write(frame.bytes_long());
                         writing = lock(&lane.write);
@@ -275,7 +275,7 @@ impl Inner {
         }
     }
 
-    /// Those that wait for something to write look again.
+    /// Wakes the threads that wait for something to write.
     fn wake_writers(&self) {
         drop(lock(&self.out));
         self.work.ring_all();

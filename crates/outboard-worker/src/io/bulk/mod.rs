@@ -32,7 +32,7 @@ use table::Table;
 /// valid for writes of `len` bytes, and that nothing else uses, until [`filled`](Self::filled) is
 /// called with the same index.
 pub unsafe trait Sink: Send + Sync {
-    /// Where chunk `index`, of `len` bytes, is to go. Called in any order, from any thread, and
+    /// The memory for chunk `index`, of `len` bytes. Called in any order, from any thread, and
     /// again if a chunk has not come whole.
     fn slot(&self, index: u32, len: u32) -> *mut u8;
 
@@ -62,7 +62,7 @@ struct Inner {
     pace: Option<Arc<Pace>>,
 }
 
-/// What waits to be written.
+/// Frames and chunks that wait to be written.
 #[derive(Default)]
 struct Out {
     /// Frames without bytes; they go first.
