@@ -1,9 +1,9 @@
-//! What the session's copies may have of staging memory, whichever context they are of.
+//! Divides staging memory among the session's copies, of all contexts.
 //!
-//! Uploads are the client's to keep within [`UPLOADS`]; the table of transfers ends a session that
-//! does not. Downloads are this side's: a part of [`DOWNLOADS`] is for those that are queued whole
-//! at once, the rest for those whose stream has come to them. So no stream that stands still keeps
-//! memory from one that moves. Those that have come to their turn get memory in that order.
+//! The client must keep its uploads within [`UPLOADS`]; the table of transfers ends a session that
+//! does not. The worker assigns the memory of downloads: a part of [`DOWNLOADS`] is for copies that
+//! are queued whole at once, the rest for copies that their stream has reached, in that order. A
+//! blocked stream therefore never keeps memory from one that progresses.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -44,7 +44,7 @@ struct State {
     pools: Vec<Weak<Pool>>,
 }
 
-/// What a download has of the account while this lives.
+/// A download's share of the account, returned on drop.
 pub(super) struct Share {
     account: Arc<Account>,
     bytes: usize,
@@ -104,8 +104,8 @@ impl Account {
         }
     }
 
-    /// Room for one more block. If there is none, what other contexts do not use is given back
-    /// first, so that who asks may ask again.
+    /// Room for one more block. If there is none, unused memory of other contexts is released
+    /// first, and the caller may try again.
     pub(super) fn block(self: &Arc<Account>, table: &Table) -> Option<Counted> {
         let mut state = self.state();
         if state.blocks >= BLOCKS {

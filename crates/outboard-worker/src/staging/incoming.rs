@@ -11,7 +11,7 @@ use super::watch::{Moving, Step, Watched};
 use super::{Target, Transfer};
 use crate::io::Sink;
 
-/// What is run when a stream has come to a copy, or will not any more.
+/// The function to run when a stream has reached a copy, or never will.
 pub(crate) type Reached = Box<dyn FnOnce() + Send>;
 
 /// A copy to the device, as lane threads see it.
@@ -102,7 +102,7 @@ impl Watched for Emptying {
             moved = true;
         }
         if broken {
-            // The bytes still come, into slots that nobody reads.
+            // The bytes still arrive, in slots that are not read.
             t.bulk.grant(t.number, t.groups.cut().count());
             t.bulk.done(t.number, false);
             return Step::Ended;

@@ -1,11 +1,11 @@
-//! Copies that cannot be queued whole: those to the host that find no staging memory, those to the
-//! device for which the client had none left, and those to whose stream so much has been given that
-//! the driver would have the dispatcher wait.
+//! Copies that cannot be queued whole: copies to the host without staging memory, copies to the
+//! device for which the client had none left, and copies in a stream with so many operations that
+//! the driver would block the dispatcher.
 //!
-//! Their stream says when it has come to them, and stands still. Then they get memory in turn, the
-//! bytes are copied from or into it in a stream of ours, and when that is done the copy's own
-//! stream goes on. So a client that does not read or send holds up its own streams and nothing
-//! else, and a stream that stands still for another reason holds no memory.
+//! Their stream signals when it has reached them, and stops. They then get memory in turn; a stream
+//! of the worker copies the bytes, and afterwards the copy's own stream continues. A client that
+//! does not read or send therefore blocks only its own streams, and a stream that is blocked for
+//! another reason holds no memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
-//! The copies of one stream that are started when it has come to them, in their order.
+//! The copies of one stream that start when the stream reaches them, in order.
 //!
-//! NVIDIA's driver has a caller wait whose stream holds 1,020 calls, so each of these copies is one
-//! call, of two operations: the stream writes how far it has come, and waits until that many are
-//! done.
+//! NVIDIA's driver blocks a caller whose stream holds 1,020 calls, so each of these copies is one
+//! call, of two operations: the stream writes how many copies it has reached, and waits until that
+//! many are done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -89,7 +89,7 @@ impl Line {
         self.flags.lose();
     }
 
-    /// The program destroys the stream, whose work goes on.
+    /// The program destroys the stream, whose work continues.
     pub(super) fn leave(&self, table: &Table) {
         let left = Operation::Write(self.view().device_flag(LEFT), 1);
         if memops::queue(table, self.stream.get(), &[left]).is_err() {

@@ -1,8 +1,8 @@
 //! Page-locked staging memory, in blocks that transfers take pieces of.
 //!
-//! Page-locking costs milliseconds for a block, mostly for finding the pages. So a context's first
-//! block is made ahead, by a helper thread, when the program allocates device memory that large
-//! copies may go to; the pages are huge ones where the system has them.
+//! Page-locking costs milliseconds for a block, mostly for finding the pages. A helper thread
+//! therefore makes a context's first block ahead, when the program allocates device memory that is
+//! large enough for such copies; it uses huge pages where the system has them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -110,7 +110,7 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Where it lies.
+    /// Its address.
     pub(super) fn view(&self) -> View {
         // SAFETY: the piece lies within the block.
         let memory = unsafe { self.block.memory.add(self.offset) };
@@ -166,7 +166,7 @@ impl View {
         unsafe { AtomicU32::from_ptr(self.at(index * 4).cast()) }
     }
 
-    /// Where the device finds a flag.
+    /// The device's address of a flag.
     pub(super) fn device_flag(&self, index: usize) -> DevicePtr {
         self.device.offset(index as u64 * 4)
     }
@@ -197,8 +197,8 @@ pub(crate) struct Pool {
     closed: AtomicBool,
 }
 
-/// The right and duty to make a pool's first block; who wants memory meanwhile waits until this is
-/// dropped.
+/// The right and duty to make a pool's first block; a caller that needs memory meanwhile waits
+/// until this is dropped.
 pub(crate) struct Warming(Arc<Pool>);
 
 impl Warming {
@@ -325,7 +325,7 @@ impl Pool {
         state.left.push(line);
     }
 
-    /// Gives blocks back that nobody uses. A context is current.
+    /// Releases unused blocks. A context is current.
     pub(super) fn give_back(&self, table: &Table) {
         {
             let mut state = self.state();
@@ -359,7 +359,7 @@ impl Pool {
         self.state.lock()
     }
 
-    /// What makes the first block on another thread, unless it is there or being made.
+    /// Makes the first block on another thread, unless it exists or is being made.
     pub(crate) fn warming(self: &Arc<Pool>) -> Option<Warming> {
         let mut state = self.state();
         if !state.blocks.is_empty() || state.warming || self.is_closed() {

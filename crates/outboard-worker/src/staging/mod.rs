@@ -2,10 +2,9 @@
 //! own stream order.
 //!
 //! For each group of chunks three operations are queued in the stream at once, before its bytes are
-//! there: wait until the slot is full (or free), copy, mark the slot free (or full). What the
-//! application queues behind the copy is ordered behind it by the device; nothing is held back
-//! here, and a stream that does not move holds up no other. Lane threads and a watcher move the
-//! bytes meanwhile.
+//! there: wait until the slot is full (or free), copy, mark the slot free (or full). The device
+//! orders the application's later work in the stream after the copy; the worker holds nothing back,
+//! and a blocked stream delays no other. Lane threads and a watcher move the bytes meanwhile.
 
 mod account;
 mod incoming;
@@ -58,13 +57,13 @@ pub(crate) struct Place<'a> {
 pub(crate) enum Failed {
     /// Nothing has been done: the client is still to be told, or its bytes taken.
     NotStarted(CUresult),
-    /// It broke off, and what was begun is seen to.
+    /// It was broken off, and the part that had begun is handled.
     BrokeOff(CUresult),
     /// The client breaks the rules.
     Violation(ChunkError),
 }
 
-/// What is queued for a transfer, and its flags.
+/// The queued operations of a transfer, and its flags.
 #[derive(Clone, Copy)]
 struct Queue {
     groups: Groups,
@@ -77,7 +76,7 @@ struct Queue {
 // SAFETY: handles are names; see `Handle`.
 unsafe impl Sync for Queue {}
 
-/// What is common to transfers over lanes in both directions.
+/// The common part of transfers over lanes in both directions.
 struct Transfer {
     number: u64,
     queue: Queue,
@@ -85,7 +84,7 @@ struct Transfer {
     watcher: Arc<Watcher>,
     pool: Arc<Pool>,
     piece: Piece,
-    /// What a copy to the host has of the account; given back behind the piece.
+    /// The share of the account of a copy to the host; given back behind the piece.
     _share: Option<Share>,
 }
 
@@ -174,7 +173,7 @@ impl Queue {
         memops::queue(self.table, self.stream.get(), operations)
     }
 
-    /// Where a group has its slot.
+    /// The slot of a group.
     fn slot(&self, group: u32) -> *mut u8 {
         self.view.slot(self.groups.group_at(group))
     }
@@ -225,7 +224,7 @@ impl Queue {
         }
     }
 
-    /// What tells whether the stream may still move.
+    /// A function that checks whether the stream may still progress.
     fn alive(&self, pool: &Arc<Pool>) -> Box<dyn FnOnce() -> bool + Send> {
         let (pool, table, context) = (Arc::clone(pool), self.table, self.context);
         Box::new(move || {
@@ -233,7 +232,7 @@ impl Queue {
                 return false;
             }
             // Any stream of a context with a fault says so. The copy's own may have been destroyed,
-            // while its work goes on.
+            // while its work continues.
             let legacy = core::ptr::null_mut();
             let outcome = call!(table, cuCtxSetCurrent(context.get()))
                 .and_then(|()| call!(table, cuStreamQuery(legacy)));
@@ -242,7 +241,7 @@ impl Queue {
     }
 }
 
-/// What a transfer's bytes go to or come from on the device.
+/// The device side of a transfer.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// Memory in one piece.

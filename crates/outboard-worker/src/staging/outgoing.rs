@@ -10,7 +10,7 @@ use super::memory::Held;
 use super::watch::{Moving, Step, Watched};
 use super::{Target, Transfer};
 
-/// A copy to the host, for who wants to know whether the device is done with it.
+/// A handle of a copy to the host that shows whether the device is done with it.
 pub(crate) trait Copied: Send + Sync {
     /// Whether it is.
     fn is_copied(&self) -> bool;
@@ -104,7 +104,7 @@ impl Watched for Filling {
                 return Step::Moved;
             }
             let group = self.given;
-            // Where there are other copies, this thread is needed for them.
+            // If there are other copies, this thread is needed for them.
             let has_time = !t.watcher.has_others();
             for index in t.groups.chunks(group) {
                 let copy = Arc::clone(&self.copy);

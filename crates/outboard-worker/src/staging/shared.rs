@@ -1,9 +1,9 @@
-//! Copies through memory that the client shares: its threads fill and empty the slots, and set and
-//! see the flags, themselves.
+//! Copies through memory that the client shares: the client's threads fill and empty the slots, and
+//! set and poll the flags.
 //!
-//! Nothing moves bytes here, and nobody needs to look often: what is left to this side is to queue
-//! the device's part, and to tell the client if the stream will never come to it. What the client
-//! may do to the memory meanwhile harms no more than its own bytes.
+//! The worker moves no bytes and need not poll often: it queues the device's part, and tells the
+//! client if the stream will never reach it. A client that writes to the memory meanwhile damages
+//! only its own bytes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl SharedStaging {
         ctx: ContextId,
         block: usize,
     ) -> Result<DevicePtr, CUresult> {
-        // Held while one is registered: who needs the same block needs to wait in any case.
+        // Held while one is registered: a thread that needs the same block has to wait in any case.
         let mut blocks = self.0.lock();
         if let Some((_, device)) = blocks.get(&block) {
             return Ok(*device);
@@ -90,7 +90,7 @@ struct Watch {
 impl Watched for Watch {
     fn step(&mut self) -> Step {
         let (flag, value) = self.last;
-        // The client looks at the flags itself: nobody waits for this thread to see them.
+        // The client looks at the flags itself: no thread waits for this one to read them.
         if self.queue.is_set(flag, value) { Step::Ended } else { Step::ForBytes }
     }
 

@@ -1,9 +1,9 @@
-//! The one thread that looks after the session's large copies.
+//! The one thread that drives the session's large copies.
 //!
-//! The device says by flags in staging memory how far it is, and nothing wakes a processor for
-//! that: somebody must look. While the device may make progress this thread looks at all copies in
-//! turn, without a pause at first, then ever more rarely, since a stream may stand still for hours.
-//! While bytes are what a copy waits for, whoever brings them wakes it; without copies, it sleeps.
+//! The device shows its progress by flags in staging memory, which wake no processor. While the
+//! device may make progress, this thread polls all copies in turn, without a pause at first, then
+//! ever more rarely, since a stream may be blocked for hours. If a copy waits for bytes, the thread
+//! that receives them wakes this one; without copies, it sleeps.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -14,8 +14,8 @@ use outboard_transport::Signal;
 use crate::helpers::Helpers;
 use crate::spans;
 
-/// How long it looks without a pause, and its pauses after that. The last is what a stream that
-/// stands still costs.
+/// How long it looks without a pause, and its pauses after that. The last one is the cost of a
+/// blocked stream.
 const LOOK: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(20);
 const LONG_PAUSE: Duration = Duration::from_millis(1);
@@ -29,14 +29,14 @@ const LONG_PATIENCE: Duration = Duration::from_secs(1);
 /// Streams that are asked at once: each takes a helper thread.
 const ASKED: usize = 8;
 
-/// What has become of a copy since it was looked at last.
+/// The progress of a copy since it was last polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// It has moved on.
     Moved,
     /// It waits for the device.
     ForDevice,
-    /// It waits for bytes to come or to go; whoever moves them calls [`Watcher::nudge`].
+    /// It waits for bytes to come or to go; the thread that moves them calls [`Watcher::nudge`].
     ForBytes,
     /// It is over.
     Ended,
@@ -47,8 +47,8 @@ pub(super) trait Watched: Send {
     /// Looks, and does what can be done.
     fn step(&mut self) -> Step;
 
-    /// What tells whether its stream may still move. Asked on another thread, since it may take
-    /// long.
+    /// A function that checks whether its stream may still progress. It is called on another
+    /// thread, since it may take long.
     fn alive(&self) -> Box<dyn FnOnce() -> bool + Send>;
 
     /// Its stream will not move any more.
@@ -61,7 +61,7 @@ pub(super) trait Moving: Watched {
     fn is_copied(&self) -> bool;
 }
 
-/// What a copy is, for who traces it.
+/// The description of a copy, for its span.
 pub(super) struct What {
     pub(super) to_device: bool,
     pub(super) way: &'static str,
@@ -88,8 +88,8 @@ impl Watched for Timed {
                 spans::record("copy", self.begun, attributes);
                 Step::Ended
             }
-            // Nobody nudges for copies that the client sees to itself; their end is to be seen all
-            // the same.
+            // Copies that the client moves itself are never nudged; their end is to be seen all the
+            // same.
             Step::ForBytes if self.what.way == "shared" => Step::ForDevice,
             step => step,
         }
@@ -130,7 +130,7 @@ struct Entry {
     moved: Instant,
     /// When its stream was asked last, and the answer.
     asked: Option<(Instant, Arc<AtomicU8>)>,
-    /// The stream is dead, and only what it did before is still to be seen.
+    /// The stream is dead; only its earlier work still has to be read.
     dead: bool,
 }
 
