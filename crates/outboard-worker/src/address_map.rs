@@ -1,12 +1,12 @@
-//! The worker's addresses: all but those of the session's window are kept from the driver, so that
-//! what it places lies there.
+//! The worker's address space: everything but the session's window is occupied before the driver is
+//! loaded, so that the driver places everything in the window.
 //!
-//! A driver takes addresses of devices from the address space of its own process, where the system
-//! puts what is mapped without an address in the first gap from a third of it upwards (the
-//! supervisor sees to that). What is occupied here before the driver is loaded leaves the window as
-//! that gap. What this process maps itself from then on, stacks of threads and the heap among it,
-//! comes to lie there, too, as nobody could tell it from the driver's. Only page-locked memory of
-//! the client has addresses of its own, in what is occupied.
+//! A driver takes device addresses from the address space of its own process. The system puts
+//! mappings without an address into the first gap from a third of that space upwards (the
+//! supervisor arranges that), and the occupied addresses leave the window as that gap. Later
+//! mappings of this process itself, such as stacks of threads and the heap, lie in the window, too:
+//! the system cannot distinguish them from the driver's. Only page-locked memory of the client has
+//! addresses of its own, among the occupied ones.
 
 use std::io;
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub(super) fn occupy(window: Window) -> io::Result<Arc<Reserved>> {
     outcome.map(|()| Arc::new(reserved))
 }
 
-/// Occupies what the driver has not taken of those that were left to it.
+/// Occupies the addresses in the window that the driver has not taken.
 pub(super) fn occupy_the_rest(reserved: &Reserved, window: Window) -> io::Result<()> {
     occupy_from(ONCE_IT_HAS_STARTED, reserved, window)
 }
@@ -70,8 +70,7 @@ fn free_outside(maps: &str, lowest: u64, window: Window) -> Vec<Range<u64>> {
     [lowest..start, end..HIGHEST].iter().flat_map(|part| gaps(maps, part)).collect()
 }
 
-/// Whether the driver places what it places in the window, by a reservation, for which no context
-/// is needed.
+/// Whether the driver uses the window, tested by a reservation, which needs no context.
 pub(super) fn is_kept_to(table: &Table, window: Window) -> bool {
     let mut address = 0;
     if call!(table, cuMemAddressReserve(&raw mut address, TRIAL, 0, 0, 0)).is_err() {

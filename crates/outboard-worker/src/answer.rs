@@ -20,7 +20,7 @@ pub(crate) struct Incoming<'a> {
 }
 
 /// The duty to answer one call. It may move to the thread that waits; dropped without an answer, it
-/// answers with an error, so that no client waits for ever.
+/// answers with an error, so that no client waits without end.
 pub(crate) struct Answer<M> {
     seq: u64,
     replier: Option<Replier>,

@@ -1,8 +1,8 @@
 //! How many objects of each kind a session may have: each costs the worker a thread, a descriptor,
 //! a mapping, or memory of the driver's that no quota counts.
 //!
-//! Far more than programs have; who asks for more is refused as by a device without memory.
-//! `docs/limits.md` has the same numbers, and a test compares.
+//! The limits are far above what programs use; a session beyond one gets the error of a device
+//! without memory. `docs/limits.md` has the same numbers, and a test compares.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -117,7 +117,7 @@ static NODES: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Nodes(usize);
 
 impl Nodes {
-    /// So many more, if there may be.
+    /// Counts that many more objects, if the limit allows.
     pub(crate) fn take(count: usize) -> Result<Nodes, CUresult> {
         let add = |there: usize| there.checked_add(count).filter(|sum| *sum <= Kind::Node.most());
         let added = NODES.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);

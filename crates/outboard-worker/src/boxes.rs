@@ -1,4 +1,4 @@
-//! Copies of boxes, as the driver is told of them.
+//! Copies of boxes, as structures of the driver.
 
 use outboard_abi::{CUDA_MEMCPY3D, CUarray, CUmemorytype, CUresult, CUstream};
 use outboard_driver::{Table, call};
@@ -76,7 +76,7 @@ impl Placed {
     }
 }
 
-/// What the driver's structure says of one side.
+/// One side in the driver's structure.
 struct Side {
     kind: CUmemorytype,
     host: HostPtr,

@@ -1,8 +1,8 @@
-//! What the session holds of each device's memory, and how much it may.
+//! The session's use and limit of each device's memory.
 //!
-//! A session with a limit sees a smaller device: what does not fit is refused as that device would,
-//! and memory counts until the driver has taken it back, not until the client has said that it
-//! needs it no longer. Pools are asked what they hold, since only they know what they keep.
+//! A session with a limit sees a smaller device: an allocation beyond the limit gets that device's
+//! error, and memory counts until the driver has taken it back, not until the client frees it. The
+//! worker asks pools for their size, since only they know how much they keep.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use outboard_wire::{ContextId, DevicePtr, ObjectId};
 const LARGE: u64 = 1 << 20;
 /// Those pages.
 const PAGE: u64 = 2 << 20;
-/// What smaller ones are rounded up to.
+/// The granularity to which smaller ones are rounded up.
 const ALIGN: u64 = 512;
 
-/// What memory is held for.
+/// The purpose of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     /// What begins at this address.
@@ -27,7 +27,7 @@ pub(crate) enum What {
     Mipmap(ObjectId),
     /// Variables of a module.
     Module(ObjectId),
-    /// What a context has for this limit of `cuCtxSetLimit`.
+    /// The memory of a context for this limit of `cuCtxSetLimit`.
     Limit(u32),
     /// Local memory of kernels.
     Local,
@@ -47,12 +47,12 @@ impl Held {
     }
 }
 
-/// Who asks whether anything has changed, each for itself.
+/// The observers of changes, each with a mark of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Looker {
-    /// What shows others what is held.
+    /// The function that publishes the memory held.
     Board,
-    /// What gives back memory that was granted and is not needed any more.
+    /// The function that returns granted memory that is not needed any more.
     Grants,
 }
 
@@ -167,7 +167,7 @@ impl Budget {
         Ok(Pinned { all: Arc::clone(&self.pinned), bytes, _charge: charge })
     }
 
-    /// What pools hold has changed.
+    /// The memory of pools has changed.
     pub(crate) fn changed(&self) {
         self.held.changed();
     }

@@ -1,11 +1,11 @@
 //! Launches in a row, made as one.
 //!
 //! A launch takes the driver some 3 µs, whereas it launches a graph of sixteen kernels in a row,
-//! with all of their parameters set anew, in about as much. So while more commands are at hand than
-//! have been carried out, launches that follow each other in a stream are held back until there are
-//! a few, and a row of kernels that has come several times is made a graph, a *chain*: the next
-//! time only its parameters are set. Nothing is held back when there is no further command at hand,
-//! or the next one is not such a launch. Decision 29 says what a chain must not change.
+//! with all of their parameters set anew, in about as much. While received commands wait to be
+//! executed, the worker therefore holds consecutive launches in a stream back until there are a
+//! few. A sequence of kernels that has come several times becomes a graph, a *chain*: the next time
+//! only its parameters are set. A launch is not held back if no command waits or if the next one is
+//! not such a launch. Decision 29 says what a chain must not change.
 
 use std::hash::{Hash, Hasher};
 
@@ -240,8 +240,8 @@ impl Chains {
         failed
     }
 
-    /// Makes what is held back as a chain, if there is one for it or it is time to make one. If
-    /// not, or if that fails, nothing has been launched.
+    /// Launches the held-back kernels as a chain, if there is one for them or it is time to make
+    /// one. If not, or if that fails, nothing has been launched.
     fn make_chain(&mut self, table: &Table, place: Place, stream: CUstream, held: &Held) -> bool {
         if held.kernels.len() < FEWEST {
             return false;

@@ -1,6 +1,6 @@
-//! Copies to the host under way. Their bytes travel on lanes of their own, so that an answer on the
-//! command connection may overtake them: the client is told which copies the device had done by
-//! then, and waits for those.
+//! Copies to the host under way. Their bytes travel on lanes, so that an answer on the command
+//! connection may overtake them: the answer says which copies the device had done by then, and the
+//! client waits for their bytes.
 
 use std::sync::{Arc, Weak};
 

@@ -1,5 +1,5 @@
-//! A worker without a supervisor, a client that reads, and a device: for counting what its commands
-//! cost.
+//! A worker without a supervisor, with a client that reads and a device, for counting the cost of
+//! commands.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Counted {
         outboard_control::meter::page().failures()
     }
 
-    /// Decodes and carries out what a client has sent: whole commands, as the dispatcher does it.
+    /// Decodes and executes a client's commands: whole commands, as the dispatcher does it.
     #[inline(never)]
     pub fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);

@@ -1,6 +1,6 @@
-//! A worker in a process that is not its own: for the fuzz target, which gives it commands that no
-//! client of ours would send. What breaks the protocol ends the session, not the process. What
-//! helpers do is done at once, so that the same commands always do the same.
+//! A worker inside the process of the fuzz target, which gives it commands that no client of ours
+//! would send. A violation of the protocol ends the session, not the process. Helper threads' work
+//! is done at once, so that the same commands always have the same effect.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

@@ -1,4 +1,4 @@
-//! How the devices do, for the supervisor.
+//! Gauges of the devices, for the supervisor.
 
 use outboard_abi::nvml::nvmlReturn_t;
 use outboard_nvml::{Gauges, gauges};
@@ -9,7 +9,7 @@ use super::io::Gauge;
 use super::management::Management;
 use super::prepared::Prepared;
 
-/// What says how the devices do each time it is called.
+/// A function that returns the devices' gauges.
 pub(super) fn watch(prepared: Prepared) -> Box<dyn FnMut() -> Vec<Gauge>> {
     let Prepared { setup, platform, .. } = prepared;
     let mut management = Management::new(setup.driver, None);

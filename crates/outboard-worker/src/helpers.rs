@@ -11,12 +11,11 @@ use super::bounds::Kind;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that has had nothing to do for so long ends. Whoever has been answered may ask again
-/// before the thread that answered is back, so that on a busy machine there is one more now and
-/// then.
+/// A thread that has had nothing to do for so long ends. A client may send its next request before
+/// the thread that answered is free, so that a busy machine needs one more now and then.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often who must wait for a thread looks.
+/// How often a caller that must wait for a free thread checks again.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A pool that grows by a thread whenever all are busy, as each job waits for something, perhaps

@@ -1,4 +1,4 @@
-//! Memory of devices as the session's limit sees it: what the account knows, and what pools hold.
+//! Device memory that counts for the session's limit: that of the account, and that of pools.
 
 use outboard_abi::{
     CUgraphMem_attribute_enum as GraphMemory, CUmemPool_attribute as Pools, CUmemoryPool, CUresult,
@@ -34,13 +34,13 @@ const STEP: u64 = 64 << 20;
 fn reserved(table: &Table, pool: CUmemoryPool) -> u64 {
     let mut bytes = 0u64;
     let attribute = Pools::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
-    // A driver that does not tell has no pools.
+    // A driver without this query has no pools.
     let _ = call!(table, cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast()));
     bytes
 }
 
 impl Worker {
-    /// The ordinal of the device of the context at hand.
+    /// The ordinal of the current context's device.
     pub(super) fn device_here(&mut self) -> Result<u32, CUresult> {
         Ok(self.enter()?.device as u32)
     }
@@ -76,7 +76,7 @@ impl Worker {
         bytes
     }
 
-    /// What the account does not know of.
+    /// Memory that the account does not contain.
     fn held_elsewhere(&self, device: u32) -> u64 {
         let pools: u64 =
             self.pools_of(device).into_iter().map(|pool| reserved(self.table, pool)).sum();
@@ -88,7 +88,7 @@ impl Worker {
         self.budget.held(device).saturating_add(self.held_elsewhere(device))
     }
 
-    /// Writes on the board what the session holds, if that has changed.
+    /// Writes the session's memory on the board, if it has changed.
     pub(super) fn show_held(&self, board: &outboard_control::board::Board) {
         if self.budget.has_changed(Looker::Board) {
             for device in self.offered.ordinals() {
@@ -115,8 +115,8 @@ impl Worker {
         }
     }
 
-    /// Waits for what the context at hand has under way, within reason: the dispatcher does nothing
-    /// else meanwhile.
+    /// Waits for the current context's work, for a bounded time: the dispatcher does nothing else
+    /// meanwhile.
     fn settle(&mut self) {
         let until = std::time::Instant::now() + PATIENCE;
         while std::time::Instant::now() < until {
@@ -265,8 +265,8 @@ impl Worker {
         })
     }
 
-    /// Page-locked memory of this machine. It counts with what the session holds of the device at
-    /// hand: on the software device it is the same memory, and beside a GPU the scarcer one.
+    /// Page-locked memory of this machine. It counts with the session's memory of the present
+    /// device: on the software device it is the same memory, and beside a GPU the scarcer one.
     pub(super) fn hold_pinned(&mut self, bytes: u64) -> Result<Pinned, CUresult> {
         let device = self.device_here()?;
         let ((), charge) = self.hold(device, bytes, |_| Ok(()))?;
@@ -312,7 +312,7 @@ impl Worker {
                 worker.table,
                 cuDeviceGetGraphMemAttribute(device as i32, attribute, (&raw mut used).cast())
             );
-            // What earlier launches have left behind is used again.
+            // Memory that earlier launches left behind is used again.
             let more = bytes.saturating_sub(worker.held_by_graphs(device).saturating_sub(used));
             let fits = worker.held(device).checked_add(more).is_some_and(|sum| sum <= limit);
             if fits { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
@@ -332,7 +332,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What a device sets aside for a limit of a context, beyond what every context has.
+    /// Memory that a device reserves for a context's limit, beyond that of every context.
     pub(super) fn limit_bytes(&self, device: u32, limit: u32, value: u64) -> u64 {
         use outboard_abi::CUlimit_enum as L;
         match L(limit) {
@@ -344,8 +344,8 @@ impl Worker {
         }
     }
 
-    /// What a device sets aside if each thread has so much local memory, beyond what every context
-    /// has.
+    /// Memory that a device reserves if each thread has that much local memory, beyond that of
+    /// every context.
     pub(super) fn stack_bytes(&self, device: u32, each: u64) -> u64 {
         use outboard_abi::CUdevice_attribute as A;
         let attribute = |attribute: A| self.offered.attribute(device, attribute).max(0) as u64;
@@ -354,7 +354,7 @@ impl Worker {
         each.saturating_sub(USUAL_STACK).saturating_mul(threads)
     }
 
-    /// Free and all memory of the device at hand, as the client is to see it.
+    /// Free and total memory of the present device, as the client sees it.
     pub(super) fn memory_seen(&mut self) -> Result<(u64, u64), CUresult> {
         let device = self.device_here()?;
         let (mut free, mut total) = (0usize, 0usize);

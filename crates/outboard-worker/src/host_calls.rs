@@ -1,5 +1,5 @@
-//! Functions of the client's program in the driver's streams: a function of ours stands for each,
-//! and asks the client to call it.
+//! Host callbacks in the driver's streams: a function of the worker represents each, and asks the
+//! client to call the program's function.
 
 use core::ffi::c_void;
 
@@ -64,7 +64,7 @@ impl HostFunction {
         writer.into_vec()
     }
 
-    /// The stream has come to it. What the device did before is told first.
+    /// The stream has come to it. The client is first told which work before it is done.
     pub(crate) fn run(&self, status: CUresult) {
         self.teller.tell(Printed::Perhaps);
         if let Ok(asked) = self.teller.replier().request(HOST_CALL, self.ctx, &self.body(status), 0)

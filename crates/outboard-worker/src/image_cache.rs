@@ -1,10 +1,10 @@
-//! Images on the server's disk, by content: what one session has sent, no later one needs to send
-//! again.
+//! Images on the server's disk, by content: no session needs to send an image that an earlier one
+//! has sent.
 //!
-//! Each owner of sessions has a folder of its own, so that nobody learns from an answer what
-//! somebody else has loaded. A file is named after the hash of what is in it, and is checked
-//! against its name whenever it is read. Whatever goes wrong costs time only: a session whose
-//! server cannot read or write sends its images.
+//! Each owner of sessions has its own folder, so that no answer reveals what another owner has
+//! loaded. A file is named after the hash of its contents, which is checked whenever the file is
+//! read. Errors cost time only: if the server cannot read or write the files, its sessions send
+//! their images.
 
 mod store;
 
@@ -24,7 +24,7 @@ use crate::part::Part;
 use outboard_control::identity::Identity;
 use store::Store;
 
-/// The folder of those who have not said who they are: to each other, they are one.
+/// The folder of clients that are not authenticated: to each other, they are one.
 pub const ONE_OWNER: &str = "all";
 
 /// The name of an owner's folder. An owner is called whatever a token or a certificate says, so
@@ -43,8 +43,8 @@ pub struct ImageCache {
 }
 
 impl ImageCache {
-    /// The cache in a folder, of at most `limit` bytes of the disk for each owner. What is missing
-    /// is made.
+    /// The cache in a folder, of at most `limit` bytes of the disk for each owner. Missing folders
+    /// are made.
     ///
     /// # Errors
     /// If nothing can be read or written there.
@@ -95,7 +95,7 @@ fn file_name(name: &ImageName) -> String {
     ImageHash(name.hash).to_string()
 }
 
-/// What is in the file; `None` if it is not what its name says.
+/// The file's contents; `None` if it is not what its name says.
 fn read(file: &mut File, name: &ImageName) -> io::Result<Option<Part>> {
     if file.metadata()?.len() != name.bytes {
         return Ok(None);

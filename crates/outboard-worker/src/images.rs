@@ -70,7 +70,7 @@ impl Images {
         if missing.is_empty() { Ok(found) } else { Err(missing) }
     }
 
-    /// What was sent is not needed any more.
+    /// The received pieces are not needed any more.
     pub(super) fn forget(&mut self) {
         self.sent.clear();
         self.bytes = 0;

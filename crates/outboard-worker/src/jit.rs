@@ -120,7 +120,7 @@ impl Options {
         self.values.as_mut_ptr()
     }
 
-    /// What the driver has written so far.
+    /// The driver's output so far.
     pub(crate) fn log(&self) -> JitLog {
         let low = |wanted: u32| {
             let index = self.keys.iter().position(|key| key.0 == wanted)?;

@@ -23,7 +23,7 @@ impl Layouts {
     /// Reads the images of a module, as a device of architecture `sm` would choose among their
     /// entries.
     pub(crate) fn learn<P: Borrow<Part>>(&mut self, module: ObjectId, parts: &[P], sm: u32) {
-        // What cannot be read has no kernels that the driver could have loaded.
+        // An image that cannot be parsed has no kernels that the driver could have loaded.
         let kernels_of =
             |part: &P| outboard_image::kernels(part.borrow().bytes(), sm).unwrap_or_default();
         let kernels = parts.iter().flat_map(kernels_of);

@@ -1,5 +1,4 @@
-//! Links on their way: each has a thread of its own, since the driver's linker keeps what it works
-//! on by thread.
+//! Links in progress: each has its own thread, since the driver's linker keeps its state by thread.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ const PIECE: usize = 1 << 20;
 /// As the main thread of a program has.
 const STACK: usize = 8 << 20;
 
-/// What the thread of a link does next.
+/// The next task of a link's thread.
 type Job = Box<dyn FnOnce(&mut State) + Send>;
 
 /// A link and its thread, which ends with it.

@@ -1,10 +1,10 @@
-//! Page-locked memory of the client's program that kernels use: this process has pages under the
-//! same addresses, which the device can reach. They are its own, and the client sends what its
-//! program writes and asks for what kernels have written; or, of a client on this machine, the
-//! client's, or those of files of its program.
+//! Page-locked memory of the client's program that kernels use: this process maps pages at the same
+//! addresses, which the device can access. They are either its own, and the client sends what its
+//! program writes and fetches what kernels have written; or, for a client on this machine, they are
+//! the client's, or those of files of its program.
 //!
-//! Its addresses are the client's choice, so they are only ever taken where nothing else is, or
-//! where this process keeps the place from others.
+//! The client chooses the addresses, so they are mapped only where nothing else is, or where this
+//! process has reserved them.
 
 mod compared;
 mod files;
@@ -37,7 +37,7 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 pub(crate) struct Mapped {
     /// The addresses that this process keeps from others, where it keeps any.
     addresses: Arc<Reserved>,
-    /// What the client has opened: bytes and context, by first address.
+    /// The memory that the client has opened: bytes and context, by first address.
     open: BTreeMap<u64, (u64, ContextId)>,
     /// The pages below, by first address. Each run is registered with the driver as one.
     runs: BTreeMap<u64, Run>,
@@ -52,7 +52,7 @@ struct Run {
     bytes: u64,
     /// How many of what is open use them.
     users: u32,
-    /// Where in which of the program's files they are, if they are there.
+    /// The program's file and the offset of the pages, if they are of a file.
     origin: Option<Origin>,
 }
 
@@ -67,7 +67,7 @@ enum Pages<'a> {
     OfProgram(BorrowedFd<'a>, Origin),
 }
 
-/// Pages that nobody uses any more.
+/// Pages that are not in use any more.
 pub(crate) struct Unused {
     runs: Vec<Range<u64>>,
     addresses: Arc<Reserved>,
@@ -244,8 +244,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// The pages that nobody uses, which are to be given to [`unmap`] once the device is done with
-    /// them.
+    /// Pages that are not in use. Pass them to [`unmap`] once the device is done with them.
     pub(crate) fn take_unused(&mut self) -> Unused {
         let unused: Vec<_> = self
             .runs

@@ -1,4 +1,4 @@
-//! What the session has allocated, and page-locked memory for copies.
+//! The session's allocations, and page-locked memory for copies.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl Drop for Slot {
 pub(crate) struct Parcels(VecDeque<(Slot, Handle<outboard_abi::CUevent_st>)>);
 
 impl Parcels {
-    /// How many are looked at each time: few, since one whose stream stands still stays.
+    /// How many are looked at each time: few, since one whose stream is blocked stays.
     const LOOKS: usize = 4;
 
     /// A buffer that holds `data`, and takes back some that the device has read. The context is

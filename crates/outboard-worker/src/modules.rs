@@ -40,7 +40,7 @@ pub(crate) struct Upload(Part);
 #[derive(Clone, Copy)]
 pub(crate) struct Module {
     module: Handle<outboard_abi::CUmod_st>,
-    /// What the module was made from when it had to be linked first.
+    /// The linked image, of a module that had to be linked first.
     library: Option<Handle<outboard_abi::CUlib_st>>,
 }
 

@@ -1,5 +1,5 @@
-//! The platform as a session is offered it: the devices that it asks for, as large as it may have
-//! them, without what only a process on their own machine can use.
+//! The platform as a session sees it: the devices that it asks for, with the memory that it may
+//! have, without features that need a process on their own machine.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ pub(super) fn portions(
     start: &Start,
 ) -> Result<HashMap<i32, Portion>, Refusal> {
     let mut portions = HashMap::new();
-    // Who only asks about the platform has no driver that could cut it.
+    // A session that only queries the platform has no driver that could divide it.
     let has_driver = start.platform.is_none() && !start.only_questions;
     let percent =
         start.identity.limits.multiprocessors.filter(|percent| *percent < 100 && has_driver);
@@ -72,7 +72,7 @@ pub(super) fn limit(platform: &mut Platform, limits: &Limits) -> Budget {
     Budget::new(limits.memory, ordinals)
 }
 
-/// What a device can only do for a process on its own machine is not offered.
+/// Features that need a process on the device's own machine are not offered.
 pub(super) fn mask_what_is_local(platform: &mut Platform) {
     use outboard_abi::CUdevice_attribute as A;
     let masked = [

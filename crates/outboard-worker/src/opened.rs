@@ -8,7 +8,7 @@ use outboard_wire::{ContextId, DevicePtr};
 use super::answer::Outcome;
 use super::commands::vmm::location;
 
-/// An allocation of another session, which lies at one address however often it is opened.
+/// An allocation of another session, which has one address however often it is opened.
 pub(super) struct Opened {
     pub(super) token: u128,
     pub(super) ctx: ContextId,
@@ -70,8 +70,8 @@ impl Place {
         }
     }
 
-    /// Takes a block away that no work uses any more. What the driver has opened ends with its
-    /// context.
+    /// Takes a block away that no work uses any more. Memory that the driver has opened ends with
+    /// its context.
     pub(super) fn unmap(self, table: &Table) {
         if let Place::Block(address, bytes) = self {
             let _ = call!(table, cuMemUnmap(address.0, bytes as usize))

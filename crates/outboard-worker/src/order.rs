@@ -1,10 +1,10 @@
-//! The order between the default stream and those that heed it, in a session that has a part of the
+//! The order between the default stream and blocking streams, in a session that has a part of the
 //! multiprocessors.
 //!
 //! CUDA's default stream waits for what was queued before in every stream that is not made
-//! non-blocking, and these wait for it. In green contexts NVIDIA's driver does not see to that
-//! (seen on an H200 with driver 580.159), so it is done here, by events, whenever work goes from
-//! the one to the others.
+//! non-blocking, and these wait for it. In green contexts NVIDIA's driver does not keep that order
+//! (observed on an H200 with driver 580.159), so the worker keeps it by events, whenever work
+//! follows from the one to the others.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use super::objects::Handle;
 
 /// Events and waits for them, in one context.
 trait Barrier {
-    /// What is queued in `after` from now on waits for what is in `before`.
+    /// Makes later work in `after` wait for the work in `before`.
     fn put(&mut self, before: CUstream, after: CUstream) -> Result<(), CUresult>;
 
     /// Whether what is queued in a stream goes into a graph.
@@ -77,7 +77,7 @@ impl Heeding {
 impl Order {
     /// A stream that heeds the default stream has been made.
     pub(super) fn opened(&mut self, ctx: ContextId, name: StreamId, stream: CUstream) {
-        // What is in the default stream already comes first.
+        // Work that is already in the default stream comes first.
         let new = Stream { stream: Handle::new(stream), ahead: false, behind: true };
         self.contexts.entry(ctx).or_default().heeding.0.insert(name, new);
     }
@@ -101,7 +101,7 @@ impl Order {
     /// A context is about to end.
     pub(super) fn forget(&mut self, table: &Table, ctx: ContextId) {
         if let Some(event) = self.contexts.remove(&ctx).and_then(|context| context.event) {
-            // Whoever waits for it goes on waiting for what was recorded.
+            // Work that waits for it still waits for the recorded work.
             let _ = call!(table, cuEventDestroy_v2(event.get()));
         }
     }

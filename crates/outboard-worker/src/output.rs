@@ -1,5 +1,5 @@
-//! What kernels print: the driver writes it to this process's standard output, failed assertions to
-//! standard error, and both belong on the client's.
+//! Output of kernels: the driver writes it to this process's standard output, and failed assertions
+//! to standard error; both belong on the client's.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ pub(crate) struct Output {
 
 /// A standard stream, caught in memory.
 struct Caught {
-    /// What tells the client which one it is.
+    /// The notice that carries its text to the client.
     notice: u16,
     file: std::fs::File,
     /// Held while sending, which keeps the pieces in order.
@@ -45,7 +45,7 @@ struct Page {
 // SAFETY: memory that is only ever read, as atomics.
 unsafe impl Send for Page {}
 
-/// What is known of what kernels may have printed.
+/// Whether kernels may have printed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Printed {
     /// Anything: to ask the system costs little, compared to what has happened.
@@ -96,7 +96,7 @@ impl Output {
 
     /// Sends on what has been printed since the last time. Replies that follow arrive after it.
     pub(crate) fn forward(&self, replier: &Replier, printed: Printed) {
-        // This is done for each wait, before its answer, and nearly always in vain.
+        // This happens for each wait, before its answer, and nearly always finds nothing.
         if printed == Printed::Hardly && !self.shows_something() {
             return;
         }
@@ -168,7 +168,7 @@ impl Caught {
         let State { sent, page } = &mut *state;
         let mut piece = Vec::new();
         loop {
-            // Who writes moves the position of the open file, which is one for all that share it.
+            // A write moves the position of the open file, which all that share it use.
             let end = rustix::fs::tell(&self.file).unwrap_or(*sent);
             let count = end.saturating_sub(*sent).min(PIECE as u64) as usize;
             if count == 0 {

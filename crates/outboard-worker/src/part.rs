@@ -1,4 +1,4 @@
-//! Bytes of an image, as drivers want them.
+//! Bytes of an image, aligned and terminated for drivers.
 
 use core::ffi::c_void;
 

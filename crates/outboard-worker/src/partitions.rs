@@ -1,4 +1,4 @@
-//! Resources of devices, as the driver describes them to itself.
+//! Resources of devices, as the driver's opaque structures describe them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -70,7 +70,7 @@ impl Partitions {
         Ok(bytes)
     }
 
-    /// What the client hands back, if it is the driver's.
+    /// The structure that the client returns, if it is one of the driver's.
     pub(crate) fn check(&self, bytes: &Bytes) -> Result<CUdevResource, CUresult> {
         if !self.handed_out.contains(bytes) {
             return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);

@@ -1,5 +1,5 @@
-//! The part of a device's multiprocessors that a session has: a green context stands in for each of
-//! its contexts, so that whatever the session queues, in whatever stream, runs there.
+//! The part of a device's multiprocessors that a session has: a green context replaces each of its
+//! contexts, so that all its work, in any stream, runs there.
 
 use outboard_abi::{CUcontext, CUdevResource, CUdevResourceType, CUgreenCtx_st, CUresult};
 use outboard_driver::{Table, call};

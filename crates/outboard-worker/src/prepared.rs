@@ -1,4 +1,4 @@
-//! What a worker has done before its client is there.
+//! The state that a worker prepares before it has a client.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub struct Prepared {
     pub(super) window: Option<Window>,
     /// The part of the window that the client may cut.
     pub(super) arena: Option<Offer>,
-    /// What the contexts that are kept take.
+    /// The memory of the kept contexts.
     pub(super) contexts: Vec<ContextMemory>,
 }
 
@@ -181,7 +181,7 @@ impl Prepared {
     }
 }
 
-/// A driver without functions: what a client asks of the device all the same is not supported.
+/// A driver without functions: requests for the device are not supported.
 pub(super) fn no_driver() -> &'static Table {
     // SAFETY: no function is said to be anywhere.
     let table = unsafe { Table::load(|_| core::ptr::null()) };

@@ -16,7 +16,7 @@ use super::budget::Charge;
 /// A token as messages have it.
 pub(crate) type Token = (u64, u64);
 
-/// What a token stands for, as the client names it.
+/// The object behind a token, under the client's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Thing {
     Memory(DevicePtr),
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
 /// Descriptors that the client has made for one token.
 struct Given {
     count: u64,
-    /// What the token keeps counts for the session, even if it has been released.
+    /// Memory behind the token counts for the session, even after its release.
     _charge: Option<Arc<Charge>>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn number((high, low): Token) -> u128 {
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// What a session has shared, as the worker that shared it has written it.
+/// A share as the sharing worker has written it.
 pub(crate) fn read<T: for<'a> Decode<'a>>(payload: &[u8]) -> Result<T, CUresult> {
     decode_all(payload).map_err(|_| CUresult::CUDA_ERROR_UNKNOWN)
 }
@@ -104,7 +104,7 @@ pub(crate) fn token(number: u128) -> Token {
     ((number >> 64) as u64, number as u64)
 }
 
-/// 128 bits that nobody guesses.
+/// 128 random bits.
 fn draw() -> Result<u128, CUresult> {
     let bytes = outboard_transport::random().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
     Ok(u128::from_le_bytes(bytes))
@@ -135,8 +135,8 @@ impl Worker {
         Ok(token(drawn))
     }
 
-    /// The same with a descriptor, of which the client makes one. What it keeps counts for the
-    /// session as long as the client has any.
+    /// The same with a descriptor, of which the client makes one. Its memory counts for the session
+    /// as long as the client has any.
     pub(crate) fn share_descriptor(
         &mut self,
         what: Thing,
@@ -172,7 +172,7 @@ impl Worker {
         }
     }
 
-    /// What another session has shared under a token.
+    /// Another session's share with this token.
     pub(crate) fn find_shared<T: for<'a> Decode<'a>>(
         &self,
         kind: Kind,

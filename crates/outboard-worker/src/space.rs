@@ -1,4 +1,4 @@
-//! The session's address space: reservations, physical memory, and what is mapped where.
+//! The session's address space: reservations, physical memory and mappings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use outboard_wire::{DevicePtr, ObjectId};
 use super::bounds::Kind as Bound;
 use super::budget::Charge;
 
-/// What the client has reserved, created and mapped. The driver checks too; but its answer to a
-/// mistaken range is not known to be an error for every range, and none of this process's own may
-/// be touched.
+/// The client's reservations, physical memory and mappings. The driver checks too; but its answer
+/// to a mistaken range is not known to be an error for every range, and none of this process's own
+/// may be touched.
 #[derive(Default)]
 pub(crate) struct Space {
     reservations: BTreeMap<DevicePtr, u64>,
@@ -103,7 +103,7 @@ impl Space {
             .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
-    /// Forgets physical memory, which counts as long as what this gives is kept.
+    /// Forgets physical memory, which counts until the result is dropped.
     pub(crate) fn remove_memory(
         &mut self,
         name: ObjectId,

@@ -1,8 +1,8 @@
-//! Spans of this worker's session, while somebody wants them. What makes one asks first whether it
-//! is wanted: one relaxed load.
+//! Spans of this worker's session, while the session is traced. Code that makes a span first checks
+//! whether it is wanted: one relaxed load.
 //!
-//! A thread sends them to the supervisor a few times a second. What there is no room for is dropped
-//! and counted: nothing waits here.
+//! A thread sends them to the supervisor a few times a second. Spans without room are dropped and
+//! counted: nothing waits here.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 struct State {
     spans: Vec<Span>,
     dropped: u64,
-    /// What they are part of.
+    /// Their parent.
     root: u64,
     control: Option<Arc<OwnedFd>>,
     /// Whether there is a thread that sends.
@@ -62,7 +62,7 @@ pub(super) fn set(on: bool, root: u64, control: &Arc<OwnedFd>) {
     CHANGED.notify_all();
 }
 
-/// Sends what there is, when the session ends.
+/// Sends the remaining spans when the session ends.
 pub(super) fn finish() {
     if on() {
         drop(send(state(), true));
@@ -84,7 +84,7 @@ fn run() {
     }
 }
 
-/// Sends what has been gathered; `last` tells that no more comes.
+/// Sends what has been gathered; `last` says that no more follow.
 fn send(mut state: MutexGuard<'static, State>, last: bool) -> MutexGuard<'static, State> {
     let Some(control) = state.control.clone() else { return state };
     let mut spans = std::mem::take(&mut state.spans);

@@ -1,5 +1,5 @@
-//! Suspending the GPU side of a worker and having it go on, by the driver's own means. Another
-//! process than the worker does it, and never the supervisor, which loads no driver.
+//! Suspending and resuming the GPU side of a worker, by the driver's own functions. A process of
+//! its own does it: not the worker, and not the supervisor, which loads no driver.
 
 use std::path::Path;
 

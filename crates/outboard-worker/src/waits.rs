@@ -1,7 +1,7 @@
-//! Waits for the device. The dispatcher itself looks at them, between the commands: to hand one to
-//! a helper thread costs more than most of them last. It spins for a bounded time, then looks now
-//! and then; the longer a wait has lasted, the less often. Where the driver cannot be asked, a
-//! helper thread waits in the driver, which spins as it does natively.
+//! Waits for the device. The dispatcher itself polls them between commands: handing one to a helper
+//! thread takes longer than most waits. It spins for a bounded time, then polls now and then; the
+//! longer a wait has lasted, the less often. If the driver has no query for a wait, a helper thread
+//! waits in the driver, which spins as it does natively.
 
 mod asked;
 mod in_use;
@@ -27,7 +27,7 @@ pub(super) use asked::Wait;
 use asked::{Mark, Part};
 use in_use::{Done, InUse};
 
-/// What has lasted for some time is looked at again after this part of that time, and in between
+/// A wait that has lasted for some time is polled again after this part of that time; in between
 /// the processor is free.
 const PART_OF_TIME: u32 = 128;
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
@@ -50,7 +50,7 @@ struct Watched {
     ctx: ContextId,
     context: Context,
     wait: Wait,
-    /// What is left of it.
+    /// The rest of the wait.
     parts: Vec<Part>,
     /// Streams have been used anew: the driver must not be asked to wait for all that is in them.
     passed: bool,
@@ -132,7 +132,7 @@ impl Waits {
         }
     }
 
-    /// A stream of the current context is about to be destroyed. Its work goes on.
+    /// A stream of the current context is about to be destroyed. Its work continues.
     pub(crate) fn ending(&mut self, table: &'static Table, ctx: ContextId, stream: CUstream) {
         self.mark(table, ctx);
         self.last = None;
@@ -148,7 +148,7 @@ impl Waits {
     /// Begins a wait for all of a context: its parts, if they can be told, and what to do when it
     /// is over.
     fn context(&mut self, ctx: ContextId) -> (Option<Vec<Part>>, Done) {
-        // What is used from now on is added anew.
+        // Streams used from now on are added anew.
         self.last = None;
         self.time += 1;
         let in_use = self.in_use.entry(ctx).or_default();
@@ -164,7 +164,7 @@ impl Waits {
         in_use.all().is_some_and(|parts| parts.iter().all(|part| part.query(table).is_ok()))
     }
 
-    /// Streams of this context end that nobody names. Only the driver knows what it has from here
+    /// Streams of this context end without being named. Only the driver knows what it has from here
     /// on, until a wait for all of it.
     pub(crate) fn lose_track(&mut self, ctx: ContextId) {
         self.last = None;
@@ -360,7 +360,7 @@ impl Worker {
             if let Some(teller) = teller {
                 teller.tell(Printed::Perhaps);
             }
-            // Who has the answer may look at the meter next.
+            // The client may read the meter right after the answer.
             waited(wait.name(), since, since.elapsed());
             finish(outcome, None);
         });

@@ -20,7 +20,7 @@ use super::prepared::Setup;
 #[derive(Default)]
 pub(super) struct Kept {
     contexts: Vec<(i32, Handle<CUctx_st>)>,
-    /// Gives back contexts that nobody will open.
+    /// Releases contexts that no client will open.
     release: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Measures {
 impl Measures {
     /// None where there is no NVML for this driver.
     pub(super) fn new(setup: &Setup, platform: &Platform) -> Option<Measures> {
-        // SAFETY: a file of that name is an NVML library; whoever runs the server says so of one
-        // that is named.
+        // SAFETY: a file of that name is an NVML library; the server's administrator chose the
+        // named one as a driver library.
         let nvml = unsafe { Nvml::load(setup.nvml.as_deref(), &setup.driver) }?;
         let handle = |device: &Device| {
             Some((device.id.ordinal() as i32, nvml.device(&uuid_text(&device.uuid))?))
@@ -58,17 +58,17 @@ impl Measures {
     }
 }
 
-/// What was made ahead.
+/// The contexts made ahead.
 #[derive(Default)]
 pub(super) struct Made {
     pub(super) kept: Kept,
     /// What the contexts take.
     pub(super) told: Vec<io::ContextMemory>,
-    /// Where memory was that was allocated in them.
+    /// Addresses of memory that was allocated in them.
     pub(super) memory: Vec<CUdeviceptr>,
 }
 
-/// What was seen of a context.
+/// Measurements of a context.
 struct Seen {
     free: u64,
     total: u64,
@@ -76,8 +76,9 @@ struct Seen {
 }
 
 /// Retains the primary contexts of these devices, and does once in each what is slow the first
-/// time. What fails is left to the client's first use, which can say why. What they take is told
-/// beside them; `used` says how many bytes of a device are in use, if it can.
+/// time. After an error, the client's first use makes the context and reports the reason. The
+/// result also says how much memory they take; `used` says how many bytes of a device are in use,
+/// if it can.
 pub(super) fn contexts(table: &Table, devices: &[i32], used: impl Fn(i32) -> Option<u64>) -> Made {
     let mut made = Made::default();
     for device in devices {
@@ -159,8 +160,8 @@ fn copy_and_fill(table: &Table) -> Result<CUdeviceptr, CUresult> {
 const TELLING_FLAGS: u32 = 0xff & !CUctx_flags::CU_CTX_MAP_HOST.0;
 
 impl Kept {
-    /// Takes the context of a device over, with these flags, if it is there and can have them. Who
-    /// takes it releases it once.
+    /// Takes the context of a device over, with these flags, if it is there and can have them. The
+    /// code that takes it releases it once.
     pub(super) fn take(
         &mut self,
         table: &Table,
@@ -171,8 +172,8 @@ impl Kept {
             return None;
         }
         let found = self.contexts.iter().position(|(of, _)| *of == device);
-        // A process that begins with this device may never come to the others, whose memory
-        // somebody else could use.
+        // A process that begins with this device may never use the others, whose memory other
+        // sessions could use.
         let taken = found.map(|index| self.contexts.swap_remove(index).1);
         self.give_back(table, |_| false);
         let Some(context) = taken else {
@@ -219,7 +220,7 @@ impl Kept {
         }
     }
 
-    /// Waits until what was given back is gone.
+    /// Waits until the released contexts have ended.
     fn finish(&mut self) {
         if let Some(thread) = self.release.take() {
             // A panic has ended the process.

@@ -1,8 +1,8 @@
 //! Memory at addresses of the client's choice.
 //!
-//! The worker reserves a part of its window, the *arena*, before there is a client. The client cuts
-//! it, and has whole *blocks* mapped there. Which parts of a block are allocated, a device that
-//! checks every access is told; others need not know.
+//! The worker reserves a part of its window, the *arena*, before there is a client. The client
+//! assigns its addresses and has whole *blocks* mapped there. A device that checks every access is
+//! told which parts of a block are allocated; others need not know.
 
 mod offer;
 
@@ -38,7 +38,7 @@ struct Placed {
     bytes: u64,
 }
 
-/// What is mapped in the arena.
+/// The blocks that are mapped in the arena.
 #[derive(Default)]
 pub(super) struct Arena {
     offer: Option<Offer>,
@@ -135,7 +135,7 @@ impl Gone {
 }
 
 impl Worker {
-    /// Maps a block of memory of the device of the context at hand.
+    /// Maps a block of memory of the current context's device.
     pub(super) fn map_block(&mut self, address: DevicePtr, bytes: u64) -> Outcome {
         let terms = self.arena.terms().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -224,7 +224,7 @@ impl Worker {
         self.set_part(address, bytes, if open { OPEN } else { CLOSED })
     }
 
-    /// Takes a block out of the account of what there is.
+    /// Removes a block from the account.
     fn forget_block(&mut self, address: DevicePtr) -> Option<Gone> {
         let mapping = self.space.remove_mapping(address)?;
         self.arena.blocks.remove(&address);
@@ -238,7 +238,7 @@ impl Worker {
         Some(Gone { address, mapping })
     }
 
-    /// Unmaps a block of the context at hand, once no work can use it any more.
+    /// Unmaps a block of the current context, once no work can use it any more.
     pub(super) fn unmap_block(&mut self, address: DevicePtr, bytes: u64) -> Outcome {
         if !self.arena.is_block(address, self.contexts.here())
             || self.space.whole(address, bytes)?.len() != 1
@@ -279,7 +279,7 @@ impl Worker {
         quiet
     }
 
-    /// The blocks of the context at hand, which is about to end.
+    /// The blocks of the current context, which is about to end.
     pub(super) fn blocks_end(&mut self) -> Vec<Gone> {
         self.arena.peers.remove(&self.contexts.here());
         for accessors in self.arena.peers.values_mut() {
@@ -293,7 +293,7 @@ impl Worker {
         blocks.into_iter().filter_map(|address| self.forget_block(address)).collect()
     }
 
-    /// The context at hand may use the memory of another device's context from now on.
+    /// The current context may use the memory of another device's context from now on.
     pub(super) fn peer_opens(&mut self, peer: ContextId) -> Outcome {
         let device = self.device_here()?;
         self.set_peer_access(peer, device, true)?;

@@ -1,4 +1,4 @@
-//! What a driver offers for an arena: addresses, and whether it wants to be told of allocations.
+//! A driver's support for an arena: its addresses, and whether it must be told of allocations.
 
 use std::ops::Range;
 

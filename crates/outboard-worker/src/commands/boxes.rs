@@ -12,7 +12,7 @@ use crate::memory::{Slot, Slots};
 use crate::staging::Target;
 
 impl Worker {
-    /// Looks up what a region names, and checks that the box lies within it.
+    /// Looks up the memory of a region, and checks that the box lies within it.
     fn placed(&self, region: Region, extent: Extent) -> Result<Placed, CUresult> {
         if extent.is_empty() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -83,7 +83,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Forgets a context, and gives what its memory counts for until it is gone.
+    /// Forgets a context; its memory counts until the result is dropped.
     fn close(&mut self) -> Result<(Context, Left, Vec<Charge>), CUresult> {
         let ctx = self.contexts.here();
         let context = self.contexts.get(ctx)?;

@@ -15,7 +15,7 @@ use crate::memory::{Slot, Slots};
 use crate::staging::{self, Failed, Reached, Target};
 use outboard_control::meter::{self, Direction, Way};
 
-/// Who allocates so much, in bytes, may be about to copy something large to it.
+/// A program that allocates this many bytes may be about to copy as much to it.
 const LARGE: u64 = 1 << 20;
 
 impl Worker {
@@ -125,7 +125,7 @@ impl Worker {
         )
     }
 
-    /// What asks the client for the bytes of a transfer.
+    /// The function that requests the bytes of a transfer from the client.
     fn asking(&self, transfer: u64) -> Result<impl Fn() + Clone + Send + use<>, CUresult> {
         let teller = self.client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let ctx = self.contexts.here();

@@ -89,7 +89,7 @@ impl Worker {
         Ok(context)
     }
 
-    /// What a client waits for.
+    /// The object of a client's wait.
     fn awaited(&mut self, what: u8, name: u64) -> Result<Wait, CUresult> {
         match what {
             0 => Ok(Wait::Context),

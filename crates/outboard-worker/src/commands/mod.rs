@@ -1,4 +1,4 @@
-//! What the worker does for each message, one module per family.
+//! The handlers of messages, one module per family.
 
 mod array;
 mod boxes;

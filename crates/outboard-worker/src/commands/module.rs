@@ -82,7 +82,7 @@ impl Worker {
         loaded
     }
 
-    /// Bytes that the device at hand has left.
+    /// Free bytes of the current device.
     fn left_on_device(&self) -> u64 {
         let (mut free, mut total) = (0usize, 0usize);
         let asked = call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total));
@@ -152,7 +152,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// Forgets a module; what is left is to unload it, in its context.
+    /// Forgets a module; it only has to be unloaded, in its context.
     fn forget_module(
         &mut self,
         module: ObjectId,

@@ -12,7 +12,7 @@ use super::{Worker, current};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::PeerCommands;
 
-/// So many operations may be asked about at once; there are fewer.
+/// How many operations one query may name; there are fewer.
 const MOST_OPERATIONS: usize = 256;
 
 impl Worker {

@@ -134,7 +134,7 @@ impl Worker {
         Ok(offset as u64)
     }
 
-    /// What is set, in the way of `like`.
+    /// The present setting, of the same kind as `like`.
     fn get_reference(&mut self, m: &ReferenceGet) -> Result<S, CUresult> {
         let r = self.reference(m.reference)?;
         let (mut number, mut signed) = (0u32, 0i32);

@@ -55,7 +55,7 @@ impl Worker {
                 let within = self.exchanges(*graph);
                 let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
                 host.iter().for_each(|part| found.calls_also(part));
-                // What it called before, another child may be a copy of, too.
+                // Another child may also be a copy of the graph that it called before.
                 found.exchanges.extend(within);
                 Ok(())
             }

@@ -1,5 +1,5 @@
-//! What the driver calls while it replays a graph: functions that ask the client for bytes of its
-//! memory, bring it bytes, or have it call a function of its program.
+//! Functions that the driver calls while it replays a graph: they fetch bytes of the client's
+//! memory, send it bytes, or have it run a host callback.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Memory {
     }
 }
 
-/// What is to be done.
+/// The task.
 enum Task {
     /// Nothing.
     Nothing,
@@ -92,8 +92,8 @@ impl HostPart {
                 }
             }
             Task::Exchange { memory, read, write } => {
-                // A client that does not answer as it should gets what was there: the device goes
-                // on.
+                // A client that does not answer as it should gets what was there: the device
+                // continues.
                 let fetched = read.is_none_or(|number| self.fetch(memory, number).is_some());
                 if let Some(number) = write
                     && fetched

@@ -1,6 +1,6 @@
-//! What executables needed of the client before they were changed. Launches under way may still
-//! come to it, so it is let go later, and much of it at a time: to know that they are done takes a
-//! thread that waits for the context.
+//! Functions and memory of the client that executables used before they were changed. Running
+//! launches may still use them, so they are released later, and many at a time: a thread must wait
+//! for the context to know that the launches are done.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The client's graphs in the driver: each is built there as it is told, and replayed by the driver
-//! itself.
+//! The client's graphs in the driver: the worker builds each from the client's edits, and the
+//! driver replays it.
 
 mod exec;
 mod host;

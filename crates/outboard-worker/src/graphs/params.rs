@@ -1,5 +1,5 @@
-//! The driver's structures for nodes of graphs. Whatever a node names is looked up, and device
-//! addresses must be the session's.
+//! The driver's structures for nodes of graphs. Every object that a node names is looked up, and
+//! device addresses must belong to the session.
 
 use std::sync::Arc;
 

@@ -28,13 +28,13 @@ const SHARE: u64 = 16;
 
 type Job = (String, Arc<Part>);
 
-/// What a file of so many bytes takes of the disk.
+/// The disk space of a file of that many bytes.
 fn taken(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(LEAST).unwrap_or(u64::MAX).max(LEAST)
 }
 
-/// What a file takes that is there: its blocks, which are more than its bytes, or fewer where the
-/// file system compresses.
+/// The disk space of an existing file: its blocks, which are more than its bytes, or fewer where
+/// the file system compresses.
 fn taken_by(metadata: &Metadata) -> u64 {
     taken(metadata.len()).max(metadata.blocks().saturating_mul(512))
 }
@@ -158,7 +158,7 @@ impl Writer {
         }
     }
 
-    /// Writes a file under another name first: who looks for it finds all of it or nothing.
+    /// Writes a file under another name first: a reader finds all of it or nothing.
     fn write(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.folder.join(name);
         if path.exists() {

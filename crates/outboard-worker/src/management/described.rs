@@ -1,4 +1,4 @@
-//! Answers for devices that no NVML library knows: what their driver library says of them.
+//! Answers for devices that no NVML library knows, from their driver library.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! What NVML says of the memory of a device of which the session may have only a part.
+//! NVML's answers about a device's memory, for a session that may have only a part of it.
 
 use outboard_abi::nvml::{nvmlMemory_t, nvmlMemory_v2_t};
 
@@ -12,7 +12,7 @@ fn seen(limit: u64, held: u64, free: u64) -> (u64, u64) {
     (free.min(limit - used), used)
 }
 
-/// Changes the answer of a function that tells of a device's memory.
+/// Changes the answer of a function about a device's memory.
 pub(super) fn memory(function: &str, ordinal: u32, limit: u64, blocks: &mut [Block]) {
     let Some(block) = blocks.get_mut(1) else { return };
     let held = board::get().map_or(0, |board: &Board| board.held_here(ordinal));

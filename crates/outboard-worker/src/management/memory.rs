@@ -1,4 +1,4 @@
-//! Memory for what a function reads and writes.
+//! Memory for a function's inputs and outputs.
 
 use outboard_nvml::Argument;
 

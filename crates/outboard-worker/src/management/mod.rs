@@ -1,5 +1,5 @@
-//! NVML's questions: answered by the server's NVML, or of what the driver library says where there
-//! is none, as for the software device.
+//! Queries of NVML: answered by the server's NVML or, without one, from the driver library, as for
+//! the software device.
 
 mod described;
 mod limited;

@@ -1,8 +1,7 @@
-//! Which processes a client is shown: those of its own machine that use this server.
+//! The processes that a client sees: those of its own machine that use this server.
 //!
-//! A server's NVML lists workers, of all clients, by numbers that mean nothing to any client. A
-//! worker knows for which process of which machine it works, and writes it on the supervisor's
-//! board.
+//! A server's NVML lists the workers of all clients, by process ids that mean nothing to a client.
+//! Each worker writes its client's process and machine on the supervisor's board.
 
 use outboard_control::board::{self, Session};
 

@@ -1,8 +1,7 @@
-//! Files of the client's program, whose pages the device uses as they are.
+//! Files of the client's program, whose pages the device uses directly.
 //!
-//! Their sizes are the program's to change. A driver that locks pages keeps those that it was
-//! given; to touch one that the file no longer has ends this process, and with it this session
-//! alone.
+//! The program may change their sizes. A driver that locks pages keeps them; touching a page that
+//! the file has lost ends this process, and with it this session alone.
 
 use std::os::fd::BorrowedFd;
 
@@ -67,7 +66,7 @@ mod tests {
     const ALREADY: CUresult = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     /// What comes of a function that the table lacks.
     const MISSING: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
-    /// Where nothing is mapped: a test that tries to learns from what fails that all before it was
+    /// A range without mappings: a test that tries to learns from what fails that all before it was
     /// in order.
     const AT: u64 = 0x6000_0000_0000;
 
@@ -121,7 +120,7 @@ mod tests {
         let known = fstat(&file).unwrap();
         let origin = Origin { file: (known.st_dev, known.st_ino), shift: 0_u64.wrapping_sub(AT) };
         let mut mapped = Mapped::default();
-        // The program's bytes are not ours to touch: a run that nobody uses is kept as it is.
+        // The program's bytes are not ours to touch: an unused run is kept as it is.
         mapped.runs.insert(AT, Run { bytes: PAGE, users: 0, origin: Some(origin) });
         mapped.bytes = PAGE;
         let ctx = ContextId(1);

@@ -41,7 +41,7 @@ const READ: &[&str] = &[
 /// Devices, and shared memory between workers of one GPU, by which drivers share allocations.
 const WRITE: &[&str] = &["/dev/full", "/dev/null", "/dev/zero", "/dev/shm", "/dev/nvidia-caps"];
 
-/// Where a process names its threads, as NVIDIA's driver does while it starts.
+/// The file by which a process names its threads, as NVIDIA's driver does while it starts.
 const NAMES: &str = "/proc/self/task";
 
 /// The folder of devices whose names begin with `nvidia`.
@@ -52,7 +52,7 @@ pub(super) fn confine(reads: &[PathBuf], writes: &[PathBuf]) -> Result<(), Strin
     match rules(reads, writes) {
         Ok(RulesetStatus::FullyEnforced) => Ok(()),
         Ok(RulesetStatus::PartiallyEnforced) => {
-            // What is there is in force: files always are.
+            // The rules that the system supports are in force: those for files always are.
             tracing::debug!(
                 "the system's Landlock is older than this program: files are confined, not all else"
             );

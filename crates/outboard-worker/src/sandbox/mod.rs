@@ -1,9 +1,9 @@
-//! What a worker may do to the machine it runs on.
+//! Confinement of a worker on its machine.
 //!
 //! A worker runs a driver library on a client's behalf: images that it compiles, kernels that it
-//! launches, structures that it parses are the client's. Should one of these take the process over,
-//! it must find nothing to take. Two steps, because threads that exist already keep the file rights
-//! they have:
+//! launches, structures that it parses are the client's. If one of these compromises the process,
+//! it must find nothing of value. Two steps, because threads that exist already keep the file
+//! rights they have:
 //!
 //! 1. [`Sandbox::before_the_driver`], while the process has one thread: a user of its own if the
 //!    server has one for it, none of root's capabilities, no new privileges, no core files, and of
@@ -12,8 +12,7 @@
 //!    read: system calls that no driver needs any more are refused in every thread (seccomp):
 //!    starting programs and processes, looking into others, network sockets, the system's settings.
 //!
-//! Where the system lacks a layer the worker says so in the log and goes on, unless it is to be
-//! [`Mode::Strict`].
+//! If the system lacks a layer, the worker logs that and continues, except in [`Mode::Strict`].
 
 mod accounts;
 mod calls;
@@ -107,7 +106,7 @@ pub struct Sandbox {
     reads: Vec<PathBuf>,
     /// Folders that are written to.
     writes: Vec<PathBuf>,
-    /// Who the process is to be, if not who starts it.
+    /// The user of the process, if another one than its parent's.
     user: Option<User>,
 }
 

@@ -1,4 +1,4 @@
-//! What is waited for, as the driver can be asked about it.
+//! The object of a wait, as the driver can be queried about it.
 
 use outboard_abi::{CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
 use outboard_driver::{Table, call};
@@ -6,7 +6,7 @@ use outboard_driver::{Table, call};
 use crate::answer::Outcome;
 use crate::objects::Handle;
 
-/// What a wait is for.
+/// The object of a wait.
 #[derive(Clone, Copy)]
 pub(crate) enum Wait {
     Context,
@@ -72,7 +72,7 @@ impl Mark {
         call!(table, cuStreamCreate(&raw mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING.0))?;
         let mark = call!(table, cuStreamWaitEvent(stream, event, 0))
             .and_then(|()| Mark::behind(table, stream));
-        // What is in it goes on.
+        // Its work continues.
         call!(table, cuStreamDestroy_v2(stream)).and(mark)
     }
 }

@@ -1,4 +1,4 @@
-//! Which streams of a context may have work in them: what a wait for all of it is a wait for.
+//! The streams of a context that may have work: a wait for the whole context is a wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
