@@ -13,10 +13,11 @@ use outboard_abi::{CUfunc_st, CUfunction, CUgraph_st, CUgraphExec_st, CUgraphNod
 use outboard_abi::{CUresult, CUstream, CUstream_st};
 use outboard_driver::{Table, call};
 use outboard_wire::messages::{Launch, Message};
-use outboard_wire::{ContextId, StreamId};
+use outboard_wire::{ContextId, ObjectId, StreamId};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use super::Worker;
+use super::bounds::Kind as Bound;
 use super::launch::{Shape, launch_plain, with_node};
 use super::objects::Handle;
 
@@ -105,6 +106,30 @@ struct Chain {
     used: u64,
 }
 
+/// What a message does to chains, as its description in api/wire/ says: what they rest on is about
+/// to change or to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Functions are about to end, and what comes after them may have their handles.
+    Ends,
+    /// The context is about to change in a way that graphs may not notice.
+    EndsInContext,
+    /// The stream is about to end.
+    EndsInStream(StreamId),
+    /// The function is about to change in a way that graphs may not notice.
+    EndsWithFunction(ObjectId),
+    /// Launches in the stream are made one by one from now on.
+    BarsStream(StreamId),
+    /// All launches are.
+    Bars,
+}
+
+/// Has chains, to which messages do what their descriptions say.
+pub(crate) trait Chained {
+    /// Is called before the message is handled.
+    fn affect_chains(&mut self, effect: Effect);
+}
+
 /// The launches that are held back, and the chains.
 #[derive(Default)]
 pub(super) struct Chains {
@@ -153,40 +178,52 @@ impl Chains {
         self.forget(table, |_, _| true);
     }
 
-    /// A stream's launches are made each by itself from now on.
-    pub(super) fn set_apart(&mut self, table: &Table, ctx: ContextId, stream: StreamId) {
-        let place = Place { ctx, stream };
-        self.special.insert(place);
-        self.forget(table, |of, _| of == place);
+    /// A message in context `ctx` does this; `function` finds the driver's function of a name.
+    fn affect(
+        &mut self,
+        table: &Table,
+        ctx: ContextId,
+        effect: Effect,
+        function: impl FnOnce(ObjectId) -> Option<CUfunction>,
+    ) {
+        match effect {
+            Effect::Ends => {
+                self.forget_all(table);
+            }
+            Effect::EndsInContext => self.forget(table, |of, _| of.ctx == ctx),
+            Effect::EndsInStream(stream) => {
+                let place = Place { ctx, stream };
+                self.special.remove(&place);
+                self.forget(table, |of, _| of == place);
+            }
+            Effect::EndsWithFunction(name) => {
+                if let Some(function) = function(name) {
+                    let is_it = |kernel: &Kernel| kernel.function == function as usize;
+                    self.forget(table, |_, chain| chain.kernels.iter().any(is_it));
+                }
+            }
+            Effect::BarsStream(stream) => self.bar(table, Place { ctx, stream }),
+            Effect::Bars => self.stop(table),
+        }
     }
 
-    /// A stream is about to end.
-    pub(super) fn forget_stream(&mut self, table: &Table, ctx: ContextId, stream: StreamId) {
-        let place = Place { ctx, stream };
-        self.special.remove(&place);
+    /// A stream's launches are made each by itself from now on.
+    fn bar(&mut self, table: &Table, place: Place) {
+        // Whether there is such a stream is not known yet.
+        if Bound::Stream.room(self.special.len()).is_err() {
+            return self.stop(table);
+        }
+        self.special.insert(place);
         self.forget(table, |of, _| of == place);
     }
 
     /// A context is about to end.
     pub(super) fn end_context(&mut self, table: &Table, ctx: ContextId) {
         self.special.retain(|place| place.ctx != ctx);
-        self.forget_context(table, ctx);
-    }
-
-    /// A context is about to change in a way that graphs may not notice.
-    pub(super) fn forget_context(&mut self, table: &Table, ctx: ContextId) {
         self.forget(table, |of, _| of.ctx == ctx);
     }
 
-    /// A function is about to change in a way that graphs may not notice.
-    pub(super) fn forget_function(&mut self, table: &Table, function: CUfunction) {
-        self.forget(table, |_, chain| {
-            chain.kernels.iter().any(|kernel| kernel.function == function as usize)
-        });
-    }
-
-    /// Functions are about to end, and what comes after them may have their handles; or memory is
-    /// wanted. Whether there was any chain.
+    /// Ends all chains: what they rest on may be gone, or memory is wanted. Whether there was any.
     pub(super) fn forget_all(&mut self, table: &Table) -> bool {
         let any = !self.made.is_empty();
         self.counts.clear();
@@ -369,6 +406,17 @@ impl Chain {
     fn end(self, table: &Table) {
         let _ = call!(table, cuGraphExecDestroy(self.exec.get()));
         let _ = call!(table, cuGraphDestroy(self.graph.get()));
+    }
+}
+
+impl Chained for Worker {
+    fn affect_chains(&mut self, effect: Effect) {
+        // Without its context, no message changes anything.
+        if self.enter().is_err() {
+            return;
+        }
+        let function = |name| self.objects.function(name).ok();
+        self.chains.affect(self.table, self.contexts.here(), effect, function);
     }
 }
 

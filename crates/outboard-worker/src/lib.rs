@@ -70,9 +70,9 @@ use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_transport::SpinLimits;
 use outboard_wire::handshake::Refusal;
-use outboard_wire::messages::{Launch, Message};
 use outboard_wire::{ContextId, DevicePtr};
 
+use crate::generated::dispatch::{continues_chains, dispatch};
 use crate::image_cache::owners_folder;
 use answer::{Incoming, Outcome};
 use chains::Chains;
@@ -286,13 +286,13 @@ impl Handler for Worker {
         self.chains.begin(command.more);
         let class = self.shown.begin(command.op);
         self.client.meet(replier);
-        if command.op != Launch::OP && !self.chains.is_empty() {
+        if !continues_chains(command.op) && !self.chains.is_empty() {
             self.make_launches();
         }
         let incoming =
             Incoming { op: command.op, seq: command.seq, payload: command.payload, replier };
         let traced = (class == Class::Module && spans::on()).then(std::time::Instant::now);
-        let dispatched = crate::generated::dispatch::dispatch(self, &incoming);
+        let dispatched = dispatch(self, &incoming);
         if let Some(begun) = traced {
             let message = outboard_wire::messages::name(incoming.op).unwrap_or_default();
             let bytes = spans::number("outboard.bytes", incoming.payload.len() as u64);

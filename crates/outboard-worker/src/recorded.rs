@@ -41,6 +41,8 @@ functions!(find:
     cuEventCreate
     cuEventDestroy_v2
     cuEventRecord
+    cuGraphDestroy
+    cuGraphExecDestroy
     cuStreamIsCapturing
     cuStreamQuery
     cuStreamWaitEvent

@@ -7,6 +7,7 @@
 
 mod backend;
 mod book;
+mod chains;
 mod control;
 mod coverage;
 mod front;

@@ -85,15 +85,16 @@ fn said_of(message: &str, traits: &str) -> String {
 #[test]
 fn bad_messages_are_refused_in_sentences() {
     assert_eq!(
-        said("[lamp]\nclass = \"call\"\nfields = [\"lamp\"]"),
+        said("[lamp]\nclass = \"call\"\nchains = \"keeps\"\nfields = [\"lamp\"]"),
         "the message lamp: a field is \"name: type\", not \"lamp\""
     );
     assert_eq!(
-        said("[lamp]\nclass = \"posted\"\nreply = [\"watts: u32\"]"),
+        said("[lamp]\nclass = \"posted\"\nchains = \"keeps\"\nreply = [\"watts: u32\"]"),
         "lamp is posted but has a reply"
     );
-    let twice =
-        ["lamp", "room"].map(|family| (family.to_owned(), "[lamp]\nclass = \"call\"".to_owned()));
+    let twice = ["lamp", "room"].map(|family| {
+        (family.to_owned(), "[lamp]\nclass = \"call\"\nchains = \"keeps\"".to_owned())
+    });
     let error =
         Messages::from_parts(&BTreeMap::from(twice), "").err().expect("the description is bad");
     assert_eq!(
@@ -109,8 +110,45 @@ fn bad_messages_are_refused_in_sentences() {
 }
 
 #[test]
+fn what_is_said_of_chains_is_checked() {
+    const FIELDS: &str = "fields = [\"stream: stream\", \"lamp: object\", \"watts: u32\"]\n";
+    for (chains, sentence) in [
+        ("", "`chains` says what it does to chains of launches, mostly `chains = \"keeps\"`"),
+        (
+            "chains = \"ends_with_function\"",
+            "its `chains` needs a function, but it has no field `function`",
+        ),
+        (
+            "chains = \"bars_stream\"\nchains_of = \"river\"",
+            "its `chains` needs a stream, but it has no field `river`",
+        ),
+        (
+            "chains = \"ends_in_stream\"\nchains_of = \"watts\"",
+            "its field `watts: u32` does not name a stream",
+        ),
+        (
+            "chains = \"ends\"\nchains_of = \"lamp\"",
+            "`chains_of` has no effect: nothing is asked of a field",
+        ),
+        (
+            "chains = \"keeps\"\nchains_if = \"watts > 0\"",
+            "`chains_if` has no effect: no chain ends",
+        ),
+        (
+            "chains = \"ends\"\nchains_if = \"0 < watts\"",
+            "`chains_if` begins with a field, not \"0\"",
+        ),
+    ] {
+        let lamp = format!("[lamp]\nclass = \"posted\"\n{FIELDS}{chains}");
+        assert_eq!(said(&lamp), format!("the message lamp: {sentence}"));
+    }
+    let unknown = said("[lamp]\nclass = \"call\"\nchains = \"rusts\"");
+    assert!(unknown.contains("unknown variant `rusts`"), "{unknown}");
+}
+
+#[test]
 fn bad_methods_are_refused_in_sentences() {
-    const SWITCH: &str = "[switch]\nclass = \"posted\"\nfields = [\"lamp: object\", \"on: bool\"]\n[switch.method]\ndocs = \"\"\n";
+    const SWITCH: &str = "[switch]\nclass = \"posted\"\nchains = \"keeps\"\nfields = [\"lamp: object\", \"on: bool\"]\n[switch.method]\ndocs = \"\"\n";
     for (more, sentence) in [
         (
             "arguments = [\"lamp: Lamp\", \"on: bool\"]\nfill = { lamp = \"lamp.0\" }",
@@ -170,7 +208,7 @@ fn bad_methods_are_refused_in_sentences() {
     }
     assert_eq!(
         said(
-            "[ask]\nclass = \"call\"\nreply = [\"watts: u32\"]\n[ask.method]\ndocs = \"\"\nresult = \"u64\""
+            "[ask]\nclass = \"call\"\nchains = \"keeps\"\nreply = [\"watts: u32\"]\n[ask.method]\ndocs = \"\"\nresult = \"u64\""
         ),
         "the method ask of the message ask: it has a result of its own (`result`): say in `read` how the reply becomes that"
     );
@@ -178,7 +216,7 @@ fn bad_methods_are_refused_in_sentences() {
 
 #[test]
 fn bad_traits_are_refused_in_sentences() {
-    const PING: &str = "[ping]\nclass = \"call\"\n[ping.method]\ndocs = \"\"\n";
+    const PING: &str = "[ping]\nclass = \"call\"\nchains = \"keeps\"\n[ping.method]\ndocs = \"\"\n";
     assert_eq!(
         said_of(PING, &TRAITS.replace("\"lamp\"", "\"lamp\", \"room\"")),
         "the trait Lamps takes the methods of api/wire/room.toml, which is not there"

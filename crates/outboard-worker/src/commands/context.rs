@@ -169,7 +169,6 @@ impl Worker {
         let context = self.enter()?;
         let device = context.device as u32;
         let bytes = self.limit_bytes(device, m.limit, m.value);
-        self.chains.forget_context(self.table, self.contexts.here());
         let set = |worker: &mut Worker| {
             call!(
                 worker.table,

@@ -108,8 +108,6 @@ impl Worker {
     fn open_green(&mut self, m: &GreenOpen) -> Result<(), CUresult> {
         let context = self.enter()?;
         self.objects.greens.check_new(m.green)?;
-        // Kernels of a graph are not in the part that the stream is of.
-        self.chains.stop(self.table);
         let (desc, mut green) = (self.partitions.description(m.desc)?, core::ptr::null_mut());
         call!(self.table, cuGreenCtxCreate(&raw mut green, desc.get(), context.device, m.flags))?;
         let mut real = core::ptr::null_mut();

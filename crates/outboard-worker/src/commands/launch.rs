@@ -14,14 +14,12 @@ impl LaunchCommands for Worker {
         self.enter()?;
         let function = self.objects.function(m.function)?;
         let attribute = outboard_abi::CUfunction_attribute_enum(m.attribute);
-        self.chains.forget_function(self.table, function);
         call!(self.table, cuFuncSetAttribute(function, attribute, m.value))
     }
 
     fn function_set_cache_config(&mut self, m: FunctionSetCacheConfig) -> Outcome {
         self.enter()?;
         let function = self.objects.function(m.function)?;
-        self.chains.forget_function(self.table, function);
         call!(self.table, cuFuncSetCacheConfig(function, outboard_abi::CUfunc_cache_enum(m.config)))
     }
 

@@ -159,7 +159,6 @@ impl Worker {
     ) -> Result<(Context, impl FnOnce(&Table) -> Outcome + Send + use<>), CUresult> {
         let context = self.enter()?;
         let unloaded = self.objects.modules.remove(module)?;
-        self.chains.forget_all(self.table);
         self.objects.functions.retain(|(_, of)| *of != module);
         self.objects.references.retain(|(_, of)| *of != module);
         self.objects.surface_references.retain(|(_, of)| *of != module);

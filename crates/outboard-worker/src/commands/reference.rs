@@ -29,7 +29,6 @@ impl Worker {
 
     fn create_reference(&mut self, name: ObjectId) -> Result<(), CUresult> {
         self.enter()?;
-        self.chains.stop(self.table);
         self.objects.references.check_new(name)?;
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuTexRefCreate(&raw mut reference))?;
@@ -53,8 +52,6 @@ impl Worker {
 
     fn find_reference(&mut self, m: &ReferenceFind<'_>) -> Result<(), CUresult> {
         self.enter()?;
-        // What a launch takes from it, a graph's node would not.
-        self.chains.stop(self.table);
         self.objects.references.check_new(m.reference)?;
         let (module, name) =
             (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
@@ -194,7 +191,6 @@ impl Worker {
 
     fn find_surface_reference(&mut self, m: &SurfaceReferenceFind<'_>) -> Result<(), CUresult> {
         self.enter()?;
-        self.chains.stop(self.table);
         self.objects.surface_references.check_new(m.reference)?;
         let (module, name) =
             (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);

@@ -10,7 +10,7 @@ use outboard_abi::{
 use outboard_driver::call;
 use outboard_wire::launch::STREAM_ATTRIBUTES;
 use outboard_wire::messages::*;
-use outboard_wire::{DevicePtr, StreamId};
+use outboard_wire::DevicePtr;
 
 use super::{Handle, Wait, Worker};
 use crate::answer::{Answer, Outcome};
@@ -27,9 +27,6 @@ impl StreamCommands for Worker {
         let mut stream = core::ptr::null_mut();
         call!(self.table, cuStreamCreateWithPriority(&raw mut stream, m.flags, m.priority))?;
         self.streams.add(self.contexts.here(), m.stream, stream);
-        if m.priority != 0 {
-            self.chains.set_apart(self.table, self.contexts.here(), StreamId::created(m.stream));
-        }
         if context.green.is_some() && m.flags & NON_BLOCKING == 0 {
             self.streams.heeds_default(self.contexts.here(), m.stream, stream);
         }
@@ -40,7 +37,6 @@ impl StreamCommands for Worker {
         self.enter()?;
         let ctx = self.contexts.here();
         let stream = self.streams.remove(self.table, ctx, m.stream)?;
-        self.chains.forget_stream(self.table, ctx, StreamId::created(m.stream));
         if let Some(pool) = self.pools.get(&ctx) {
             pool.leave_stream(self.table, stream);
         }
@@ -103,7 +99,6 @@ impl StreamCommands for Worker {
         let outcome = self.stream(m.stream).and_then(|stream| {
             let id = stream_attribute(m.attribute)?;
             let value = launch::attribute(m.attribute, m.value).value;
-            self.chains.set_apart(self.table, self.contexts.here(), m.stream);
             call!(self.table, cuStreamSetAttribute(stream, id, &raw const value))
         });
         answer.result(outcome.map(|()| StreamSetAttributeReply {}));
@@ -126,7 +121,6 @@ impl StreamCommands for Worker {
         answer: Answer<StreamCopyAttributes>,
     ) {
         let streams = self.stream(m.dst).and_then(|dst| Ok((dst, self.streams.get(m.src)?)));
-        self.chains.set_apart(self.table, self.contexts.here(), m.dst);
         let outcome =
             streams.and_then(|(dst, src)| call!(self.table, cuStreamCopyAttributes(dst, src)));
         answer.result(outcome.map(|()| StreamCopyAttributesReply {}));
