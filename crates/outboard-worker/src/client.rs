@@ -5,10 +5,10 @@ use std::sync::Arc;
 use outboard_abi::CUresult;
 use outboard_wire::ContextId;
 
-use super::copies::Copies;
 use super::io::{Registry, Replier};
 use super::output::{Output, Printed};
 use super::staging::Copied;
+use super::untold::Untold;
 
 /// Tells the client, from any thread, what it must know before the answer to a wait: what kernels
 /// have printed, which copies the device has done.
@@ -16,7 +16,7 @@ use super::staging::Copied;
 pub(crate) struct Teller {
     replier: Replier,
     output: Arc<Output>,
-    copies: Copies,
+    copies: Untold,
 }
 
 impl Teller {
@@ -38,14 +38,14 @@ impl Teller {
 /// The client of a session.
 pub(crate) struct Client {
     output: Arc<Output>,
-    copies: Copies,
+    copies: Untold,
     /// From the first command on.
     teller: Option<Teller>,
 }
 
 impl Client {
     pub(crate) fn new(output: Output) -> Client {
-        Client { output: Arc::new(output), copies: Copies::default(), teller: None }
+        Client { output: Arc::new(output), copies: Untold::default(), teller: None }
     }
 
     /// A command has come, which is answered through this.

@@ -1,35 +1,174 @@
-//! Copies to the host under way. Their bytes travel on lanes, so that an answer on the command
-//! connection may overtake them: the answer says which copies the device had done by then, and the
-//! client waits for their bytes.
+//! What copies go through: page-locked memory, and the thread that looks after large ones.
 
-use std::sync::{Arc, Weak};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use parking_lot::Mutex;
+use outboard_abi::{CUresult, CUstream};
+use outboard_driver::Table;
+use outboard_transport::Memory;
+use outboard_wire::ContextId;
 
+use super::contexts::{Context, current};
+use super::helpers::Helpers;
 use super::io::Replier;
-use super::staging::Copied;
+use super::slots::{Parcels, Slot, Slots};
+use super::staging::{Account, Place, Pool, SharedStaging, Warming, Watcher};
 
-/// A copy by its number. One that is gone has ended: it must not keep its memory for this.
-type Untold = (u64, Weak<dyn Copied>);
+/// The memory of a session's copies.
+pub(crate) struct Copies {
+    slots: Slots,
+    parcels: Parcels,
+    /// What copies may have of the pools below.
+    account: Arc<Account>,
+    pools: HashMap<ContextId, Arc<Pool>>,
+    shared: SharedStaging,
+    /// Whether shared staging memory has been made known to the device ahead.
+    shared_warm: bool,
+    watcher: Arc<Watcher>,
+}
 
-/// The copies that the client has not been told of.
-#[derive(Clone, Default)]
-pub(crate) struct Copies(Arc<Mutex<Vec<Untold>>>);
+/// Staging memory that a context will need, to be made ready on another thread.
+pub(crate) enum Ahead {
+    Own(Warming),
+    Shared(SharedStaging, Arc<Memory>, ContextId),
+}
+
+impl Ahead {
+    /// Makes it ready. The context is current.
+    pub(crate) fn run(self, table: &Table) {
+        match self {
+            Ahead::Own(warming) => warming.run(table),
+            Ahead::Shared(shared, memory, ctx) => shared.warm(table, &memory, ctx),
+        }
+    }
+}
 
 impl Copies {
-    pub(crate) fn add(&self, number: u64, copy: &Arc<dyn Copied>) {
-        self.0.lock().push((number, Arc::downgrade(copy)));
+    pub(crate) fn new(helpers: Helpers) -> Copies {
+        Copies {
+            slots: Slots::default(),
+            parcels: Parcels::default(),
+            account: Arc::default(),
+            pools: HashMap::new(),
+            shared: SharedStaging::default(),
+            shared_warm: false,
+            watcher: Watcher::new(helpers),
+        }
     }
 
-    /// Tells of those that the device has done. Replies that follow arrive after it.
-    pub(crate) fn tell(&self, replier: &Replier) {
-        let mut copies = self.0.lock();
-        copies.retain(|(number, copy)| {
-            let done = copy.upgrade().is_none_or(|copy| copy.is_copied());
-            if done {
-                let _ = replier.notice(outboard_wire::notice::COPIED, |writer| writer.u64(*number));
+    /// A buffer for a small copy. The context is current.
+    pub(crate) fn slot(&self, table: &Table, ctx: ContextId) -> Result<Slot, CUresult> {
+        self.slots.take(table, ctx)
+    }
+
+    /// A buffer that holds `data`, for a small copy to the device. The context is current.
+    pub(crate) fn pack(
+        &mut self,
+        table: &Table,
+        ctx: ContextId,
+        data: &[u8],
+    ) -> Result<Slot, CUresult> {
+        self.parcels.pack(table, &self.slots, ctx, data)
+    }
+
+    /// Keeps that buffer until the stream has come this far.
+    pub(crate) fn sent(
+        &mut self,
+        table: &Table,
+        slot: Slot,
+        stream: CUstream,
+    ) -> Result<(), CUresult> {
+        self.parcels.sent(table, slot, stream)
+    }
+
+    /// Large copies are to be expected in a context: what is to be made ready for them, if it is
+    /// not. `shared`: the memory that the client shares.
+    pub(crate) fn expect(&mut self, ctx: ContextId, shared: Option<&Arc<Memory>>) -> Option<Ahead> {
+        match shared {
+            Some(memory) if !std::mem::replace(&mut self.shared_warm, true) => {
+                Some(Ahead::Shared(self.shared.clone(), Arc::clone(memory), ctx))
             }
-            !done
-        });
+            Some(_) => None,
+            None => {
+                let pool = self.pools.entry(ctx).or_insert_with(|| Pool::new(&self.account));
+                pool.warming().map(Ahead::Own)
+            }
+        }
+    }
+
+    /// Where a large copy of a context runs, in `stream`.
+    pub(crate) fn place<'a>(
+        &'a mut self,
+        table: &'static Table,
+        (ctx, context): (ContextId, &Context),
+        stream: CUstream,
+        replier: &'a Replier,
+    ) -> Place<'a> {
+        let pool = self.pools.entry(ctx).or_insert_with(|| Pool::new(&self.account));
+        let watcher = &self.watcher;
+        Place { table, context: current(context), stream, pool, replier, ctx, watcher }
+    }
+
+    /// What the device knows of the memory that the client shares.
+    pub(crate) fn shared(&self) -> SharedStaging {
+        self.shared.clone()
+    }
+
+    /// A stream is about to end.
+    pub(crate) fn leave_stream(&self, table: &Table, ctx: ContextId, stream: CUstream) {
+        if let Some(pool) = self.pools.get(&ctx) {
+            pool.leave_stream(table, stream);
+        }
+    }
+
+    /// A context is about to end.
+    pub(crate) fn forget(&mut self, table: &Table, ctx: ContextId) {
+        self.parcels.forget(ctx);
+        self.slots.forget(ctx);
+        if let Some(pool) = self.pools.remove(&ctx) {
+            pool.close(table);
+        }
+        self.shared.forget(ctx);
+    }
+
+    /// Ends the thread that looks after large copies, which elsewhere ends with the process.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn end(&self) {
+        self.watcher.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorded::{calls, table};
+
+    const ONE: ContextId = ContextId(1);
+    const TWO: ContextId = ContextId(2);
+
+    #[test]
+    fn staging_memory_is_made_ready_once_for_each_context() {
+        let mut copies = Copies::new(Helpers::new());
+        let one = copies.expect(ONE, None);
+        assert!(matches!(one, Some(Ahead::Own(_))));
+        assert!(copies.expect(ONE, None).is_none(), "it is being made ready");
+        assert!(matches!(copies.expect(TWO, None), Some(Ahead::Own(_))));
+        drop(one);
+        copies.forget(table(), ONE);
+        assert!(copies.expect(ONE, None).is_some(), "a context that gets its name has none");
+    }
+
+    #[test]
+    fn buffers_are_used_again_in_their_context_while_it_is_there() {
+        let (table, mut copies) = (table(), Copies::new(Helpers::new()));
+        let allocated = |ctx, copies: &Copies| {
+            calls();
+            drop(copies.slot(table, ctx).unwrap());
+            calls().len()
+        };
+        assert_eq!((allocated(ONE, &copies), allocated(ONE, &copies)), (1, 0));
+        assert_eq!(allocated(TWO, &copies), 1, "page-locked memory goes with its context");
+        copies.forget(table, ONE);
+        assert_eq!((allocated(ONE, &copies), allocated(TWO, &copies)), (1, 0));
     }
 }

@@ -59,7 +59,7 @@ impl Drop for Fuzzed {
             self.take(ContextClose::OP, ctx.0, &[], false);
         }
         self.worker.closed();
-        self.worker.watcher.end();
+        self.worker.copies.end();
         self.worker.mapped.give_back();
     }
 }

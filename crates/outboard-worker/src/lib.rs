@@ -51,11 +51,13 @@ mod recorded;
 pub mod sandbox;
 mod shares;
 mod shown;
+mod slots;
 mod space;
 mod spans;
 mod staging;
 mod streams;
 pub mod suspend;
+mod untold;
 mod waits;
 mod warm;
 
@@ -64,7 +66,6 @@ mod generated {
 }
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
@@ -78,13 +79,14 @@ use answer::{Incoming, Outcome};
 use chains::Chains;
 use client::Client;
 use contexts::{Context, Contexts};
+use copies::Copies;
 use graphs::Graphs;
 use helpers::Helpers;
 use images::Images;
 use layouts::Layouts;
 use management::Management;
 use mapped::Mapped;
-use memory::{Allocations, Parcels, Slots};
+use memory::Allocations;
 use modules::Upload;
 use objects::Objects;
 use offered::Offered;
@@ -93,7 +95,6 @@ use partitions::Partitions;
 use shares::Shared;
 use shown::Shown;
 use space::Space;
-use staging::{Pool, SharedStaging, Watcher};
 use streams::Streams;
 use waits::Waits;
 
@@ -120,14 +121,7 @@ pub struct Worker {
     /// Memory of other sessions, by address.
     opened: HashMap<DevicePtr, opened::Opened>,
     mapped: Mapped,
-    slots: Slots,
-    parcels: Parcels,
-    /// What copies may have of the pools below.
-    staging: Arc<staging::Account>,
-    pools: HashMap<ContextId, Arc<Pool>>,
-    shared_staging: SharedStaging,
-    /// Whether shared staging memory has been made known to the device ahead.
-    shared_warm: bool,
+    copies: Copies,
     /// Values of texture and surface objects, each with its context.
     textures: HashSet<(ContextId, u64)>,
     surfaces: HashSet<(ContextId, u64)>,
@@ -138,7 +132,6 @@ pub struct Worker {
     helpers: Helpers,
     streams: Streams,
     chains: Chains,
-    watcher: Arc<Watcher>,
     graphs: Graphs,
     /// Whether memory has been allocated in a stream's order.
     stream_ordered: bool,
@@ -195,19 +188,13 @@ impl Worker {
             shared: Shared::default(),
             opened: HashMap::new(),
             mapped: Mapped::new(addresses),
-            slots: Slots::default(),
-            parcels: Parcels::default(),
-            staging: Arc::default(),
-            pools: HashMap::new(),
-            shared_staging: SharedStaging::default(),
-            shared_warm: false,
+            copies: Copies::new(helpers.clone()),
             textures: HashSet::new(),
             surfaces: HashSet::new(),
             upload: Upload::default(),
             images: Images::new(cache),
             layouts: Layouts::default(),
             partitions: Partitions::new(portions),
-            watcher: Watcher::new(helpers.clone()),
             helpers,
             streams: Streams::new(Waits::new(SpinLimits::from_env())),
             chains,

@@ -43,6 +43,7 @@ functions!(find:
     cuEventRecord
     cuGraphDestroy
     cuGraphExecDestroy
+    cuMemHostAlloc
     cuStreamIsCapturing
     cuStreamQuery
     cuStreamWaitEvent

@@ -8,7 +8,7 @@ use outboard_wire::messages::*;
 use super::{Handle, Wait, Worker};
 use crate::answer::{Answer, Outcome};
 use crate::boxes::{self, Placed};
-use crate::memory::{Slot, Slots};
+use crate::slots::{Slot, Slots};
 use crate::staging::Target;
 
 impl Worker {
@@ -67,10 +67,10 @@ impl Worker {
         }
         // Not from the message itself: a driver may wait for the stream before it has read rows of
         // pageable memory.
-        let slot = self.parcels.pack(self.table, &self.slots, self.contexts.here(), m.data)?;
+        let slot = self.copies.pack(self.table, self.contexts.here(), m.data)?;
         let src = Placed::host(HostPtr::of(slot.pointer()), m.extent);
         boxes::copy(self.table, &dst, &src, m.extent, stream)?;
-        self.parcels.sent(self.table, slot, stream)
+        self.copies.sent(self.table, slot, stream)
     }
 
     pub(super) fn copy_large_box_in(&mut self, m: &CopyBoxInBulk) -> Outcome {
@@ -97,7 +97,7 @@ impl Worker {
         let src = self.placed(m.src, m.extent)?;
         let bytes = m.extent.bytes().filter(|bytes| *bytes <= Slots::BYTES as u64);
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? as usize;
-        let slot = self.slots.take(self.table, self.contexts.here())?;
+        let slot = self.copies.slot(self.table, self.contexts.here())?;
         let dst = Placed::host(HostPtr::of(slot.pointer()), m.extent);
         boxes::copy(self.table, &dst, &src, m.extent, stream)?;
         Ok((slot, bytes, Handle::new(stream)))

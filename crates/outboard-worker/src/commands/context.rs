@@ -109,13 +109,8 @@ impl Worker {
         self.textures.retain(|(of, _)| *of != ctx);
         self.surfaces.retain(|(of, _)| *of != ctx);
         self.allocations.forget(ctx);
-        self.parcels.forget(ctx);
         self.mapped.forget(ctx);
-        self.slots.forget(ctx);
-        if let Some(pool) = self.pools.remove(&ctx) {
-            pool.close(self.table);
-        }
-        self.shared_staging.forget(ctx);
+        self.copies.forget(self.table, ctx);
         self.contexts.leave(self.table)?;
         Ok((context, left, self.budget.release_all(ctx)))
     }

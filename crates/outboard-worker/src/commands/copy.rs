@@ -11,7 +11,7 @@ use super::{Handle, Wait, Worker, current};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::CopyCommands;
 use crate::io::Replier;
-use crate::memory::{Slot, Slots};
+use crate::slots::{Slot, Slots};
 use crate::staging::{self, Failed, Reached, Target};
 use outboard_control::meter::{self, Direction, Way};
 
@@ -25,50 +25,24 @@ impl Worker {
         if bytes < LARGE {
             return;
         }
-        let Ok(context) = self.contexts.get(self.contexts.here()) else { return };
-        if let Some(memory) = self.client.replier().and_then(Replier::memory).cloned() {
-            let (shared, table, ctx) =
-                (self.shared_staging.clone(), self.table, self.contexts.here());
-            if !std::mem::replace(&mut self.shared_warm, true) {
-                self.helpers.run(move || {
-                    if call!(table, cuCtxSetCurrent(current(&context))).is_ok() {
-                        shared.warm(table, &memory, ctx);
-                    }
-                });
-            }
-            return;
-        }
-        let pool = self
-            .pools
-            .entry(self.contexts.here())
-            .or_insert_with(|| staging::Pool::new(&self.staging));
-        let Some(warming) = pool.warming() else { return };
+        let ctx = self.contexts.here();
+        let Ok(context) = self.contexts.get(ctx) else { return };
+        let shared = self.client.replier().and_then(Replier::memory);
+        let Some(ahead) = self.copies.expect(ctx, shared) else { return };
         let table = self.table;
         self.helpers.run(move || {
             if call!(table, cuCtxSetCurrent(current(&context))).is_ok() {
-                warming.run(table);
+                ahead.run(table);
             }
         });
     }
 
     /// Where a large copy of the command's context runs, in `stream`.
     pub(super) fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
-        let context = self.contexts.get(self.contexts.here())?;
-        let pool = self
-            .pools
-            .entry(self.contexts.here())
-            .or_insert_with(|| staging::Pool::new(&self.staging));
+        let ctx = self.contexts.here();
+        let context = self.contexts.get(ctx)?;
         let replier = self.client.replier().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        let (ctx, watcher) = (self.contexts.here(), &self.watcher);
-        Ok(staging::Place {
-            table: self.table,
-            context: current(&context),
-            stream,
-            pool,
-            replier,
-            ctx,
-            watcher,
-        })
+        Ok(self.copies.place(self.table, (ctx, &context), stream, replier))
     }
 
     /// Starts a large copy to the device. `reached` is called when its stream has come to it, from
@@ -195,7 +169,7 @@ impl Worker {
         let staged = staging::Staged { cut, at: m.at, to_device: m.to_device };
         let stream = self.stream(m.stream);
         let target = stream.and_then(|_| self.target(m.device, m.extent, m.from, m.bytes));
-        let (ctx, shared) = (self.contexts.here(), self.shared_staging.clone());
+        let (ctx, shared) = (self.contexts.here(), self.copies.shared());
         let place = self.place(stream.unwrap_or(core::ptr::null_mut()))?;
         staging::copy_staged(&place, &shared, &memory, ctx, &staged, target)?;
         let direction = if m.to_device { Direction::In } else { Direction::Out };
@@ -230,7 +204,7 @@ impl Worker {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         self.allocations.check(message.src, u64::from(message.bytes))?;
-        let slot = self.slots.take(self.table, self.contexts.here())?;
+        let slot = self.copies.slot(self.table, self.contexts.here())?;
         call!(
             self.table,
             cuMemcpyDtoHAsync_v2(

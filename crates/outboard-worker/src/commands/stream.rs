@@ -8,9 +8,9 @@ use outboard_abi::{
     CUstreamBatchMemOpType as Kind,
 };
 use outboard_driver::call;
+use outboard_wire::DevicePtr;
 use outboard_wire::launch::STREAM_ATTRIBUTES;
 use outboard_wire::messages::*;
-use outboard_wire::DevicePtr;
 
 use super::{Handle, Wait, Worker};
 use crate::answer::{Answer, Outcome};
@@ -37,9 +37,7 @@ impl StreamCommands for Worker {
         self.enter()?;
         let ctx = self.contexts.here();
         let stream = self.streams.remove(self.table, ctx, m.stream)?;
-        if let Some(pool) = self.pools.get(&ctx) {
-            pool.leave_stream(self.table, stream);
-        }
+        self.copies.leave_stream(self.table, ctx, stream);
         call!(self.table, cuStreamDestroy_v2(stream))
     }
 
