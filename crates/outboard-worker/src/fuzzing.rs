@@ -60,6 +60,6 @@ impl Drop for Fuzzed {
         }
         self.worker.closed();
         self.worker.copies.end();
-        self.worker.mapped.give_back();
+        self.worker.memory.mapped.give_back();
     }
 }

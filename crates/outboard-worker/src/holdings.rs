@@ -1,9 +1,7 @@
 //! Device memory that counts for the session's limit: that of the account, and that of pools.
 
-use outboard_abi::{
-    CUgraphMem_attribute_enum as GraphMemory, CUmemPool_attribute as Pools, CUmemoryPool, CUresult,
-};
-use outboard_driver::{Table, call};
+use outboard_abi::{CUgraphMem_attribute_enum as GraphMemory, CUresult};
+use outboard_driver::call;
 use outboard_wire::{ContextId, DevicePtr};
 
 use super::Worker;
@@ -11,9 +9,6 @@ use super::answer::Outcome;
 use super::bounds::Kind;
 use super::budget::{Charge, Looker, Pinned, taken};
 use super::io::Registry;
-use super::objects::Handle;
-
-type Pool = Handle<outboard_abi::CUmemPoolHandle_st>;
 
 /// How long a request that does not fit waits for work that may give memory back.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
@@ -30,37 +25,10 @@ const USUAL_STACK: u64 = 1 << 10;
 /// Memory is granted in steps.
 const STEP: u64 = 64 << 20;
 
-/// What a pool holds of its device, used or kept.
-fn reserved(table: &Table, pool: CUmemoryPool) -> u64 {
-    let mut bytes = 0u64;
-    let attribute = Pools::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
-    // A driver without this query has no pools.
-    let _ = call!(table, cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast()));
-    bytes
-}
-
 impl Worker {
     /// The ordinal of the current context's device.
     pub(super) fn device_here(&mut self) -> Result<u32, CUresult> {
         Ok(self.enter()?.device as u32)
-    }
-
-    /// The pools of a device that this session may have memory in, each once.
-    fn pools_of(&self, device: u32) -> Vec<CUmemoryPool> {
-        let mut pools = Vec::new();
-        if !self.stream_ordered {
-            return pools;
-        }
-        let mut default = core::ptr::null_mut();
-        if call!(self.table, cuDeviceGetDefaultMemPool(&raw mut default, device as i32)).is_ok() {
-            pools.push(default);
-        }
-        for (pool, of) in self.objects.pools.all().chain(&self.ended_pools) {
-            if *of == device && !pools.contains(&pool.get()) {
-                pools.push(pool.get());
-            }
-        }
-        pools
     }
 
     /// What graphs hold of a device.
@@ -78,19 +46,18 @@ impl Worker {
 
     /// Memory that the account does not contain.
     fn held_elsewhere(&self, device: u32) -> u64 {
-        let pools: u64 =
-            self.pools_of(device).into_iter().map(|pool| reserved(self.table, pool)).sum();
+        let pools = self.memory.pools.hold(self.table, device);
         pools.saturating_add(self.held_by_graphs(device))
     }
 
     /// What the session holds of a device.
     pub(super) fn held(&self, device: u32) -> u64 {
-        self.budget.held(device).saturating_add(self.held_elsewhere(device))
+        self.memory.budget.held(device).saturating_add(self.held_elsewhere(device))
     }
 
     /// Writes the session's memory on the board, if it has changed.
     pub(super) fn show_held(&self, board: &outboard_control::board::Board) {
-        if self.budget.has_changed(Looker::Board) {
+        if self.memory.budget.has_changed(Looker::Board) {
             for device in self.offered.ordinals() {
                 let held = self.held(device);
                 board.show_held(device, held);
@@ -101,15 +68,7 @@ impl Worker {
 
     /// Has pools and graphs give back what they only keep.
     fn trim(&mut self, device: u32) {
-        for pool in self.pools_of(device) {
-            let _ = call!(self.table, cuMemPoolTrimTo(pool, 0));
-        }
-        let table = self.table;
-        let is_empty =
-            |(pool, of): &mut (Pool, u32)| *of == device && reserved(table, pool.get()) == 0;
-        for (pool, _) in self.ended_pools.extract_if(.., is_empty) {
-            let _ = call!(table, cuMemPoolDestroy(pool.get()));
-        }
+        self.memory.pools.trim(self.table, device);
         if self.graphs.has_allocated {
             let _ = call!(self.table, cuDeviceGraphMemTrim(device as i32));
         }
@@ -140,7 +99,8 @@ impl Worker {
         if matches!(outcome, Err(FULL)) && self.chains.forget_all(self.table) {
             outcome = attempt(self);
         }
-        if !matches!(outcome, Err(FULL)) || (self.budget.limit().is_none() && !self.lends()) {
+        if !matches!(outcome, Err(FULL)) || (self.memory.budget.limit().is_none() && !self.lends())
+        {
             return outcome;
         }
         for settle in [false, true] {
@@ -191,7 +151,7 @@ impl Worker {
         let Some(registry) = self
             .client
             .registry()
-            .filter(|registry| registry.lends() && self.budget.has_changed(Looker::Grants))
+            .filter(|registry| registry.lends() && self.memory.budget.has_changed(Looker::Grants))
         else {
             return;
         };
@@ -253,14 +213,17 @@ impl Worker {
         bytes: u64,
         mut allocate: impl FnMut(&mut Worker) -> Result<T, CUresult>,
     ) -> Result<(T, Charge), CUresult> {
-        Kind::Allocation.room(self.allocations.len())?;
+        Kind::Allocation.room(self.memory.allocations.len())?;
         let bytes = taken(bytes);
         self.with_room(device, |worker| {
-            let others =
-                if worker.budget.limit().is_some() { worker.held_elsewhere(device) } else { 0 };
+            let others = if worker.memory.budget.limit().is_some() {
+                worker.held_elsewhere(device)
+            } else {
+                0
+            };
             // Asked for before it counts, so that it is not counted twice.
             worker.ask_for_room(device, bytes, false)?;
-            let charge = worker.budget.charge(device, bytes, others)?;
+            let charge = worker.memory.budget.charge(device, bytes, others)?;
             Ok((worker.allocate(device, 0, &mut allocate)?, charge))
         })
     }
@@ -270,7 +233,7 @@ impl Worker {
     pub(super) fn hold_pinned(&mut self, bytes: u64) -> Result<Pinned, CUresult> {
         let device = self.device_here()?;
         let ((), charge) = self.hold(device, bytes, |_| Ok(()))?;
-        self.budget.pin(bytes, charge)
+        self.memory.budget.pin(bytes, charge)
     }
 
     /// Memory out of a pool of a device: `allocate` gives its address, which `undo` frees again.
@@ -281,9 +244,9 @@ impl Worker {
         mut allocate: impl FnMut(&mut Worker) -> Result<DevicePtr, CUresult>,
         mut undo: impl FnMut(&mut Worker, DevicePtr),
     ) -> Result<DevicePtr, CUresult> {
-        self.budget.changed();
-        Kind::Allocation.room(self.allocations.len())?;
-        let limit = self.budget.limit().unwrap_or(u64::MAX);
+        self.memory.budget.changed();
+        Kind::Allocation.room(self.memory.allocations.len())?;
+        let limit = self.memory.budget.limit().unwrap_or(u64::MAX);
         if limit == u64::MAX && !self.lends() {
             return self.allocate(device, bytes, &mut allocate);
         }
@@ -304,7 +267,7 @@ impl Worker {
     /// Before a graph is launched that allocates so much on a device: whether that is the session's
     /// to have.
     pub(super) fn check_graph(&mut self, device: u32, bytes: u64) -> Outcome {
-        let Some(limit) = self.budget.limit() else { return Ok(()) };
+        let Some(limit) = self.memory.budget.limit() else { return Ok(()) };
         self.with_room(device, |worker| {
             let mut used = 0u64;
             let attribute = GraphMemory::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT;
@@ -319,20 +282,7 @@ impl Worker {
         })
     }
 
-    /// Ends a pool. The driver keeps what is in it until the last allocation is freed; as long as
-    /// that counts, the pool must be there to be asked.
-    pub(super) fn end_pool(&mut self, pool: Pool, device: u32) -> Outcome {
-        if self.budget.limit().is_none() || reserved(self.table, pool.get()) == 0 {
-            return call!(self.table, cuMemPoolDestroy(pool.get()));
-        }
-        let (attribute, mut keep) = (Pools::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0u64);
-        let _ =
-            call!(self.table, cuMemPoolSetAttribute(pool.get(), attribute, (&raw mut keep).cast()));
-        self.ended_pools.push((pool, device));
-        Ok(())
-    }
-
-    /// Memory that a device reserves for a context's limit, beyond that of every context.
+    /// What a device sets aside for a limit of a context, beyond what every context has.
     pub(super) fn limit_bytes(&self, device: u32, limit: u32, value: u64) -> u64 {
         use outboard_abi::CUlimit_enum as L;
         match L(limit) {
@@ -360,7 +310,7 @@ impl Worker {
         let (mut free, mut total) = (0usize, 0usize);
         call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
         let (free, total) = (free as u64, total as u64);
-        Ok(match self.budget.limit() {
+        Ok(match self.memory.budget.limit() {
             Some(limit) => (free.min(limit.saturating_sub(self.held(device))), total.min(limit)),
             None => (free, total),
         })

@@ -6,6 +6,7 @@
 //! is checked against what the session has allocated.
 
 mod address_map;
+mod allocations;
 mod answer;
 mod arena;
 mod bounds;
@@ -44,6 +45,7 @@ mod order;
 mod output;
 mod part;
 mod partitions;
+mod pools;
 mod portion;
 mod prepared;
 #[cfg(test)]
@@ -65,13 +67,13 @@ mod generated {
     pub(crate) mod dispatch;
 }
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_transport::SpinLimits;
+use outboard_wire::ContextId;
 use outboard_wire::handshake::Refusal;
-use outboard_wire::{ContextId, DevicePtr};
 
 use crate::generated::dispatch::{continues_chains, dispatch};
 use crate::image_cache::owners_folder;
@@ -85,16 +87,13 @@ use helpers::Helpers;
 use images::Images;
 use layouts::Layouts;
 use management::Management;
-use mapped::Mapped;
-use memory::Allocations;
+use memory::Memory;
 use modules::Upload;
 use objects::Objects;
 use offered::Offered;
 use outboard_control::meter::{self, Class};
 use partitions::Partitions;
-use shares::Shared;
 use shown::Shown;
-use space::Space;
 use streams::Streams;
 use waits::Waits;
 
@@ -114,13 +113,7 @@ pub struct Worker {
     shown: Shown,
     contexts: Contexts,
     objects: Objects,
-    allocations: Allocations,
-    space: Space,
-    arena: arena::Arena,
-    shared: Shared,
-    /// Memory of other sessions, by address.
-    opened: HashMap<DevicePtr, opened::Opened>,
-    mapped: Mapped,
+    memory: Memory,
     copies: Copies,
     /// Values of texture and surface objects, each with its context.
     textures: HashSet<(ContextId, u64)>,
@@ -133,14 +126,8 @@ pub struct Worker {
     streams: Streams,
     chains: Chains,
     graphs: Graphs,
-    /// Whether memory has been allocated in a stream's order.
-    stream_ordered: bool,
     /// Whether any kernel may print.
     prints: bool,
-    budget: budget::Budget,
-    /// Pools that the client has ended while there was memory in them, with the ordinals of their
-    /// devices.
-    ended_pools: Vec<(objects::Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
 }
 
 impl Worker {
@@ -162,10 +149,6 @@ impl Worker {
         let arena = arena
             .filter(|_| !start.only_questions)
             .and_then(|arena| arena.suiting(table, &platform));
-        let mut space = Space::default();
-        if let Some(terms) = arena.map(|offer| offer.terms) {
-            space.reserve(DevicePtr(terms.address), terms.bytes);
-        }
         let wanted =
             |ordinal| platform.devices.iter().any(|device| device.id.ordinal() as i32 == ordinal);
         kept.give_back(table, |ordinal| !start.only_questions && wanted(ordinal));
@@ -182,12 +165,7 @@ impl Worker {
             shown: Shown::new(shows_memory),
             contexts: Contexts::new(kept),
             objects: Objects::new(),
-            allocations: Allocations::default(),
-            space,
-            arena: arena::Arena::new(arena),
-            shared: Shared::default(),
-            opened: HashMap::new(),
-            mapped: Mapped::new(addresses),
+            memory: Memory::new(budget, addresses, arena),
             copies: Copies::new(helpers.clone()),
             textures: HashSet::new(),
             surfaces: HashSet::new(),
@@ -199,10 +177,7 @@ impl Worker {
             streams: Streams::new(Waits::new(SpinLimits::from_env())),
             chains,
             graphs: Graphs::default(),
-            stream_ordered: false,
             prints: false,
-            budget,
-            ended_pools: Vec::new(),
         })
     }
 
@@ -237,7 +212,7 @@ impl Handler for Worker {
     }
 
     fn arena(&self) -> Option<outboard_wire::handshake::arena::Arena> {
-        self.arena.terms()
+        self.memory.arena.terms()
     }
 
     fn answering(&mut self) {

@@ -1,99 +1,65 @@
-//! What the session has allocated.
+//! The memory that a session has, and what it counts for.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use outboard_abi::CUresult;
-use outboard_wire::boxes::{Extent, Layout};
+use outboard_transport::reserved::Reserved;
 use outboard_wire::{ContextId, DevicePtr};
 use parking_lot::Mutex;
 
-/// Device memory that the client may name in copies. With unified addressing the driver would take
-/// any address of this process, so that every address from the wire is looked up here first.
-#[derive(Debug, Default)]
-pub(crate) struct Allocations(BTreeMap<DevicePtr, (u64, ContextId)>);
+use super::allocations::Allocations;
+use super::arena::{Arena, Offer};
+use super::budget::{Budget, Charge, What};
+use super::mapped::Mapped;
+use super::opened::Opened;
+use super::pools::Pools;
+use super::shares::Shared;
+use super::space::Space;
 
-/// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as
-/// one.
-const MAPPED: ContextId = ContextId::NONE;
+/// The parts that know of memory.
+pub(crate) struct Memory {
+    /// What the client may name.
+    pub(crate) allocations: Allocations,
+    /// Reservations, physical memory and mappings.
+    pub(crate) space: Space,
+    pub(crate) arena: Arena,
+    /// What other sessions may open.
+    pub(crate) shared: Shared,
+    /// What other sessions have shared.
+    pub(crate) opened: Opened,
+    /// Memory of the client's program that the device uses, too.
+    pub(crate) mapped: Mapped,
+    pub(crate) pools: Pools,
+    pub(crate) budget: Budget,
+}
 
-impl Allocations {
-    pub(crate) fn insert(&mut self, base: DevicePtr, bytes: u64, ctx: ContextId) {
-        self.0.insert(base, (bytes, ctx));
-    }
-
-    /// Notes a mapping that a device may use.
-    pub(crate) fn insert_mapped(&mut self, base: DevicePtr, bytes: u64) {
-        self.0.insert(base, (bytes, MAPPED));
-    }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Bytes of the allocation that starts at `base`.
-    pub(crate) fn bytes_at(&self, base: DevicePtr) -> Result<u64, CUresult> {
-        self.0.get(&base).map(|(bytes, _)| *bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// Takes out the allocation that starts at `base`.
-    pub(crate) fn remove(&mut self, base: DevicePtr) -> Result<(), CUresult> {
-        self.0.remove(&base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
-    pub(crate) fn check(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
-        let (base, (len, owner)) =
-            self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let offset = address.since(*base);
-        let inside = offset < *len && bytes <= len - offset;
-        if inside {
-            return Ok(());
+impl Memory {
+    pub(crate) fn new(budget: Budget, addresses: Arc<Reserved>, arena: Option<Offer>) -> Memory {
+        let mut space = Space::default();
+        if let Some(terms) = arena.map(|offer| offer.terms) {
+            space.reserve(DevicePtr(terms.address), terms.bytes);
         }
-        let mut covered = base.offset(*len);
-        let end = address.checked_add(bytes).filter(|_| *owner == MAPPED && address < covered);
-        let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        while covered < end {
-            match self.0.get(&covered) {
-                Some((len, MAPPED)) => covered = covered.offset(*len),
-                _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-            }
+        Memory {
+            allocations: Allocations::default(),
+            space,
+            arena: Arena::new(arena),
+            shared: Shared::default(),
+            opened: Opened::default(),
+            mapped: Mapped::new(addresses),
+            pools: Pools::default(),
+            budget,
         }
-        Ok(())
     }
 
-    /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
-    pub(crate) fn check_rows(
-        &self,
-        address: DevicePtr,
-        width: u64,
-        height: u64,
-        pitch: u64,
-    ) -> Result<(), CUresult> {
-        let above = pitch
-            .checked_mul(height.saturating_sub(1))
-            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        self.check(address, above.checked_add(width).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+    /// Memory of a context begins at an address, and counts.
+    pub(crate) fn add(&mut self, ctx: ContextId, address: DevicePtr, bytes: u64, charge: Charge) {
+        self.budget.keep(ctx, What::At(address), charge);
+        self.allocations.insert(address, bytes, ctx);
     }
 
-    /// [`Allocations::check`] for a box.
-    pub(crate) fn check_box(
-        &self,
-        address: DevicePtr,
-        layout: Layout,
-        extent: Extent,
-    ) -> Result<(), CUresult> {
-        self.check(address, layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
-    }
-
-    /// Where the allocations of a context begin.
-    pub(crate) fn of(&self, ctx: ContextId) -> Vec<DevicePtr> {
-        self.0.iter().filter(|(_, (_, owner))| *owner == ctx).map(|(address, _)| *address).collect()
-    }
-
-    /// Forgets the allocations of a context that is gone.
+    /// Forgets what a context has. What it counts for, the budget knows still.
     pub(crate) fn forget(&mut self, ctx: ContextId) {
-        self.0.retain(|_, (_, owner)| *owner != ctx);
+        self.allocations.forget(ctx);
+        self.mapped.forget(ctx);
     }
 }
 
@@ -102,41 +68,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_allocated_may_be_named() {
-        let mut allocations = Allocations::default();
-        allocations.insert(DevicePtr(0x1000), 0x100, ContextId(1));
-        allocations.insert(DevicePtr(0x2000), 0x100, ContextId(2));
-        assert!(
-            allocations.check(DevicePtr(0x1000), 0x100).is_ok()
-                && allocations.check(DevicePtr(0x10ff), 1).is_ok()
-        );
-        for (address, bytes) in
-            [(0xfff, 1), (0x1000, 0x101), (0x1100, 1), (0x10ff, u64::MAX), (u64::MAX, 1), (0, 0)]
-        {
-            assert!(
-                allocations.check(DevicePtr(address), bytes).is_err(),
-                "{address:#x} {bytes:#x}"
-            );
+    fn memory_counts_until_what_it_counts_for_is_released() {
+        const ONE: ContextId = ContextId(1);
+        const TWO: ContextId = ContextId(2);
+        let mut memory = Memory::new(Budget::new(Some(1 << 20), 1), Arc::default(), None);
+        for (ctx, address) in [(ONE, 0x1000), (ONE, 0x2000), (TWO, 0x3000)] {
+            let charge = memory.budget.charge(0, 512, 0).unwrap();
+            memory.add(ctx, DevicePtr(address), 512, charge);
         }
-        assert!(allocations.check_rows(DevicePtr(0x1000), 0x10, 4, 0x40).is_ok());
-        assert!(allocations.check_rows(DevicePtr(0x1000), 0x41, 4, 0x40).is_err());
-        assert!(allocations.check_rows(DevicePtr(0x1000), 1, u64::MAX, u64::MAX).is_err());
-        allocations.insert_mapped(DevicePtr(0x3000), 0x100);
-        allocations.insert_mapped(DevicePtr(0x3100), 0x100);
-        allocations.insert(DevicePtr(0x3200), 0x100, ContextId(2));
-        assert!(allocations.check(DevicePtr(0x3001), 0x1ff).is_ok(), "mappings that touch");
-        assert!(
-            allocations.check(DevicePtr(0x3001), 0x200).is_err()
-                && allocations.check(DevicePtr(0x3001), u64::MAX).is_err()
-        );
-        assert!(
-            allocations.check(DevicePtr(0x3200), 0x101).is_err()
-                && allocations.check(DevicePtr(0x20ff), 0xf10).is_err()
-        );
-        allocations.forget(ContextId(1));
-        assert!(
-            allocations.check(DevicePtr(0x1000), 1).is_err()
-                && allocations.check(DevicePtr(0x2000), 1).is_ok()
-        );
+        assert_eq!((memory.budget.held(0), memory.allocations.len()), (3 * 512, 3));
+        assert!(memory.allocations.check(DevicePtr(0x1000), 512).is_ok());
+        drop(memory.budget.release(ONE, What::At(DevicePtr(0x1000))));
+        assert_eq!(memory.budget.held(0), 2 * 512);
+        memory.forget(ONE);
+        assert_eq!((memory.budget.held(0), memory.allocations.len()), (2 * 512, 1));
+        drop(memory.budget.release_all(ONE));
+        assert_eq!(memory.budget.held(0), 512);
+        assert!(memory.allocations.check(DevicePtr(0x3000), 512).is_ok());
     }
 }

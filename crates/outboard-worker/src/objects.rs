@@ -90,8 +90,6 @@ impl<T: Clone> Named<T> {
 /// Everything that a client has named.
 pub(crate) struct Objects {
     pub(crate) modules: Named<Module>,
-    /// A pool and the ordinal of its device; of no context.
-    pub(crate) pools: Named<(Handle<outboard_abi::CUmemPoolHandle_st>, u32)>,
     /// A kernel and the module it is of.
     pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, ObjectId)>,
     pub(crate) greens: Named<Green>,
@@ -116,7 +114,6 @@ impl Objects {
     pub(crate) fn new() -> Objects {
         Objects {
             modules: Named::new(Kind::Module),
-            pools: Named::new(Kind::Pool),
             functions: Named::new(Kind::Function),
             greens: Named::new(Kind::GreenContext),
             links: Named::new(Kind::Link),

@@ -44,6 +44,10 @@ functions!(find:
     cuGraphDestroy
     cuGraphExecDestroy
     cuMemHostAlloc
+    cuMemPoolDestroy
+    cuMemPoolGetAttribute
+    cuMemPoolSetAttribute
+    cuMemPoolTrimTo
     cuStreamIsCapturing
     cuStreamQuery
     cuStreamWaitEvent

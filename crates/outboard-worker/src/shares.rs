@@ -131,7 +131,7 @@ impl Worker {
                 CUresult::CUDA_ERROR_OUT_OF_MEMORY
             },
         )?;
-        self.shared.named.insert(what, drawn);
+        self.memory.shared.named.insert(what, drawn);
         Ok(token(drawn))
     }
 
@@ -145,14 +145,14 @@ impl Worker {
         charge: Option<Arc<Charge>>,
     ) -> Result<Token, CUresult> {
         let token = self.share(what, payload, Some(descriptor))?;
-        self.shared.given.insert(number(token), Given { count: 1, _charge: charge });
+        self.memory.shared.given.insert(number(token), Given { count: 1, _charge: charge });
         Ok(token)
     }
 
     /// The thing is gone, or its address means another one from now on.
     pub(crate) fn unshare(&mut self, what: Thing) {
-        if let Some(token) = self.shared.named.remove(&what) {
-            self.shared.given.remove(&token);
+        if let Some(token) = self.memory.shared.named.remove(&what) {
+            self.memory.shared.given.remove(&token);
             self.unshare_token(token);
         }
     }
@@ -166,7 +166,7 @@ impl Worker {
     /// Nobody holds a descriptor any more that was made for the token.
     pub(crate) fn drop_token(&mut self, token: Token) {
         let token = number(token);
-        if self.shared.take_back(token) {
+        if self.memory.shared.take_back(token) {
             // The supervisor takes back only what this session has shared.
             self.unshare_token(token);
         }

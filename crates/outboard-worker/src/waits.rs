@@ -317,7 +317,8 @@ impl Worker {
         }
         // Only a wait makes the driver print what kernels have printed and give back what pools
         // have freed, not a question; and of a context as a whole it has no question.
-        let needed = self.prints || self.stream_ordered || matches!(watched.wait, Wait::Context);
+        let needed =
+            self.prints || self.memory.pools.are_used() || matches!(watched.wait, Wait::Context);
         let blocks = !watched.passed && needed;
         let outcome =
             if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
@@ -328,7 +329,7 @@ impl Worker {
             Ok(()) => Printed::after(time),
             Err(_) => Printed::Perhaps,
         });
-        (watched.finish)(outcome, Some(&self.mapped));
+        (watched.finish)(outcome, Some(&self.memory.mapped));
         waited(kind, begun, time);
     }
 

@@ -137,20 +137,21 @@ impl Gone {
 impl Worker {
     /// Maps a block of memory of the current context's device.
     pub(super) fn map_block(&mut self, address: DevicePtr, bytes: u64) -> Outcome {
-        let terms = self.arena.terms().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        let terms = self.memory.arena.terms().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if !address.0.is_multiple_of(terms.granule) || !bytes.is_multiple_of(terms.granule) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        self.arena.leaving.wait(&(address.0..end.0))?;
-        self.space.check_free(address, bytes)?;
+        self.memory.arena.leaving.wait(&(address.0..end.0))?;
+        self.memory.space.check_free(address, bytes)?;
         let device = self.device_here()?;
         let ((), charge) =
             self.hold(device, bytes, |worker| worker.place_block(device, address, bytes))?;
-        self.space
+        self.memory
+            .space
             .add_mapping(address, Mapping { bytes, charge: Some(Arc::new(charge)), failure: None });
-        self.arena.blocks.insert(address, Placed { ctx: self.contexts.here(), bytes });
-        self.allocations.insert(address, bytes, self.contexts.here());
+        self.memory.arena.blocks.insert(address, Placed { ctx: self.contexts.here(), bytes });
+        self.memory.allocations.insert(address, bytes, self.contexts.here());
         self.expect_copies(bytes);
         Ok(())
     }
@@ -162,7 +163,7 @@ impl Worker {
         });
         // The software device shares memory in another way, which takes no descriptor for each
         // block.
-        let types = u32::from(!self.arena.is_told());
+        let types = u32::from(!self.memory.arena.is_told());
         let prop = memory_kind(location(DeviceId::new(device)), types, direct);
         let mut handle = 0;
         call!(table, cuMemCreate(&raw mut handle, bytes as usize, &raw const prop, 0))?;
@@ -171,6 +172,7 @@ impl Worker {
         let released = call!(table, cuMemRelease(handle));
         mapped.and(released)?;
         let peers = self
+            .memory
             .arena
             .peers
             .get(&self.contexts.here())
@@ -204,7 +206,7 @@ impl Worker {
     }
 
     fn set_part(&self, address: DevicePtr, bytes: u64, how: u32) -> Outcome {
-        match self.arena.offer.and_then(|offer| offer.set_part) {
+        match self.memory.arena.offer.and_then(|offer| offer.set_part) {
             // SAFETY: any addresses do; the driver checks them.
             Some(set_part) => outboard_driver::check(unsafe { set_part(address.0, bytes, how) }),
             None => Ok(()),
@@ -214,11 +216,11 @@ impl Worker {
     /// A part of a block is allocated, or free.
     pub(super) fn part_block(&mut self, address: DevicePtr, bytes: u64, open: bool) -> Outcome {
         let (base, _) =
-            self.arena.block_of(address, bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if !self.arena.is_block(base, self.contexts.here()) {
+            self.memory.arena.block_of(address, bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if !self.memory.arena.is_block(base, self.contexts.here()) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        if !open && self.arena.shared.remove(&address) {
+        if !open && self.memory.arena.shared.remove(&address) {
             self.unshare(Thing::Memory(address));
         }
         self.set_part(address, bytes, if open { OPEN } else { CLOSED })
@@ -226,13 +228,14 @@ impl Worker {
 
     /// Removes a block from the account.
     fn forget_block(&mut self, address: DevicePtr) -> Option<Gone> {
-        let mapping = self.space.remove_mapping(address)?;
-        self.arena.blocks.remove(&address);
-        let _ = self.allocations.remove(address);
+        let mapping = self.memory.space.remove_mapping(address)?;
+        self.memory.arena.blocks.remove(&address);
+        let _ = self.memory.allocations.remove(address);
         let end = address.offset(mapping.bytes);
-        let shared: Vec<DevicePtr> = self.arena.shared.range(address..end).copied().collect();
+        let shared: Vec<DevicePtr> =
+            self.memory.arena.shared.range(address..end).copied().collect();
         for allocation in shared {
-            self.arena.shared.remove(&allocation);
+            self.memory.arena.shared.remove(&allocation);
             self.unshare(Thing::Memory(allocation));
         }
         Some(Gone { address, mapping })
@@ -240,8 +243,8 @@ impl Worker {
 
     /// Unmaps a block of the current context, once no work can use it any more.
     pub(super) fn unmap_block(&mut self, address: DevicePtr, bytes: u64) -> Outcome {
-        if !self.arena.is_block(address, self.contexts.here())
-            || self.space.whole(address, bytes)?.len() != 1
+        if !self.memory.arena.is_block(address, self.contexts.here())
+            || self.memory.space.whole(address, bytes)?.len() != 1
         {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -254,7 +257,7 @@ impl Worker {
         }
         // Another thread of the client has queued work meanwhile. The driver does not wait for it.
         let (table, leaving, range) =
-            (self.table, self.arena.leaving.clone(), address.0..address.0 + bytes);
+            (self.table, self.memory.arena.leaving.clone(), address.0..address.0 + bytes);
         let contexts: Vec<_> = self.contexts.all().copied().collect();
         leaving.begin(range.clone());
         self.helpers.run(move || {
@@ -281,11 +284,11 @@ impl Worker {
 
     /// The blocks of the current context, which is about to end.
     pub(super) fn blocks_end(&mut self) -> Vec<Gone> {
-        self.arena.peers.remove(&self.contexts.here());
-        for accessors in self.arena.peers.values_mut() {
+        self.memory.arena.peers.remove(&self.contexts.here());
+        for accessors in self.memory.arena.peers.values_mut() {
             accessors.remove(&self.contexts.here());
         }
-        let all = self.arena.blocks.iter();
+        let all = self.memory.arena.blocks.iter();
         let blocks: Vec<DevicePtr> = all
             .filter(|(_, block)| block.ctx == self.contexts.here())
             .map(|(base, _)| *base)
@@ -297,14 +300,14 @@ impl Worker {
     pub(super) fn peer_opens(&mut self, peer: ContextId) -> Outcome {
         let device = self.device_here()?;
         self.set_peer_access(peer, device, true)?;
-        self.arena.peers.entry(peer).or_default().insert(self.contexts.here(), device);
+        self.memory.arena.peers.entry(peer).or_default().insert(self.contexts.here(), device);
         Ok(())
     }
 
     /// It may no longer.
     pub(super) fn peer_closes(&mut self, peer: ContextId) -> Outcome {
         let device = self.device_here()?;
-        let Some(accessors) = self.arena.peers.get_mut(&peer) else { return Ok(()) };
+        let Some(accessors) = self.memory.arena.peers.get_mut(&peer) else { return Ok(()) };
         accessors.remove(&self.contexts.here());
         // Another context of the same device may use it still.
         if accessors.values().any(|other| *other == device) {
@@ -314,7 +317,8 @@ impl Worker {
     }
 
     fn set_peer_access(&self, owner: ContextId, device: u32, open: bool) -> Outcome {
-        for (base, block) in self.arena.blocks.iter().filter(|(_, block)| block.ctx == owner) {
+        for (base, block) in self.memory.arena.blocks.iter().filter(|(_, block)| block.ctx == owner)
+        {
             self.set_block_access(*base, block.bytes, [device], open)?;
         }
         Ok(())

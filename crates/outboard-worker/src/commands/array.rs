@@ -61,7 +61,7 @@ impl Worker {
             call!(worker.table, cuArray3DCreate_v2(&raw mut array, &raw const wanted))?;
             Ok(array)
         })?;
-        self.budget.keep(self.contexts.here(), What::Array(m.array), charge);
+        self.memory.budget.keep(self.contexts.here(), What::Array(m.array), charge);
         self.objects.arrays.insert(
             m.array,
             self.contexts.here(),
@@ -164,7 +164,7 @@ impl ArrayCommands for Worker {
     fn array_destroy(&mut self, m: ArrayDestroy, answer: Answer<ArrayDestroy>) {
         let removed =
             self.enter().and_then(|context| Ok((context, self.objects.arrays.remove(m.array)?)));
-        let charge = self.budget.release(self.contexts.here(), What::Array(m.array));
+        let charge = self.memory.budget.release(self.contexts.here(), What::Array(m.array));
         match removed {
             Ok((_, array)) if !array.whole => answer.ok(&ArrayDestroyReply {}),
             // As freeing memory, it may wait for the device.
@@ -218,7 +218,7 @@ impl ArrayCommands for Worker {
                     )?;
                     Ok(mipmap)
                 })?;
-            self.budget.keep(self.contexts.here(), What::Mipmap(m.mipmap), charge);
+            self.memory.budget.keep(self.contexts.here(), What::Mipmap(m.mipmap), charge);
             self.objects.mipmaps.insert(m.mipmap, self.contexts.here(), Handle::new(mipmap));
             Ok(MipmapCreateReply {})
         });
@@ -228,7 +228,7 @@ impl ArrayCommands for Worker {
     fn mipmap_destroy(&mut self, m: MipmapDestroy, answer: Answer<MipmapDestroy>) {
         let removed =
             self.enter().and_then(|context| Ok((context, self.objects.mipmaps.remove(m.mipmap)?)));
-        let charge = self.budget.release(self.contexts.here(), What::Mipmap(m.mipmap));
+        let charge = self.memory.budget.release(self.contexts.here(), What::Mipmap(m.mipmap));
         match removed {
             Ok((context, mipmap)) => self.on_helper(
                 context,

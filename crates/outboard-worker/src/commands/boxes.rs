@@ -19,8 +19,8 @@ impl Worker {
         }
         match region.storage {
             Storage::Linear(address) => {
-                self.allocations.check_box(address, region.layout, extent)?;
-                Ok(if self.mapped.has(address.0) {
+                self.memory.allocations.check_box(address, region.layout, extent)?;
+                Ok(if self.memory.mapped.has(address.0) {
                     Placed::shared(region)
                 } else {
                     Placed::device(region)

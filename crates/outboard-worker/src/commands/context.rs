@@ -90,15 +90,11 @@ impl Worker {
         // The driver frees what a context has with it, but for what is another one's as well.
         let blocks = self.blocks_end();
         let memory = if context.green.is_some() && !context.primary {
-            self.allocations.of(ctx)
+            self.memory.allocations.of(ctx)
         } else {
             Vec::new()
         };
-        let opened = self
-            .opened
-            .extract_if(|_, opened| opened.ctx == ctx)
-            .map(|(_, opened)| opened.place)
-            .collect();
+        let opened = self.memory.opened.forget(ctx);
         let left = Left { memory, blocks, opened };
         self.stop_looking();
         self.streams.forget(self.table, ctx);
@@ -108,11 +104,10 @@ impl Worker {
         self.layouts.retain(|module| self.objects.modules.get(module).is_ok());
         self.textures.retain(|(of, _)| *of != ctx);
         self.surfaces.retain(|(of, _)| *of != ctx);
-        self.allocations.forget(ctx);
-        self.mapped.forget(ctx);
+        self.memory.forget(ctx);
         self.copies.forget(self.table, ctx);
         self.contexts.leave(self.table)?;
-        Ok((context, left, self.budget.release_all(ctx)))
+        Ok((context, left, self.memory.budget.release_all(ctx)))
     }
 
     /// Ends a context on a helper, and then has `finish` answer.
@@ -171,7 +166,7 @@ impl Worker {
             )
         };
         let ((), charge) = self.hold(device, bytes, set)?;
-        self.budget.keep(self.contexts.here(), What::Limit(m.limit), charge);
+        self.memory.budget.keep(self.contexts.here(), What::Limit(m.limit), charge);
         Ok(())
     }
 }

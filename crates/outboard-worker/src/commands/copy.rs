@@ -203,7 +203,7 @@ impl Worker {
         if message.bytes as usize > Slots::BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        self.allocations.check(message.src, u64::from(message.bytes))?;
+        self.memory.allocations.check(message.src, u64::from(message.bytes))?;
         let slot = self.copies.slot(self.table, self.contexts.here())?;
         call!(
             self.table,
@@ -221,7 +221,7 @@ impl Worker {
     /// process: in parts, as the driver copies only what it knows as one.
     fn copy_row(&self, stream: CUstream, to: UnifiedPtr, from: UnifiedPtr, bytes: u64) -> Outcome {
         let side = |at: UnifiedPtr| {
-            let known = self.mapped.registered_from(at.0);
+            let known = self.memory.mapped.registered_from(at.0);
             (known.is_some(), known.unwrap_or(u64::MAX))
         };
         let mut done = 0;
@@ -256,7 +256,7 @@ impl Worker {
     /// Queues a copy of rows, all of which the driver knows as one on either side.
     fn copy_rows(&self, stream: CUstream, m: &CopyOnDevice) -> Outcome {
         let kind = |at: UnifiedPtr| {
-            if self.mapped.has(at.0) {
+            if self.memory.mapped.has(at.0) {
                 CUmemorytype::CU_MEMORYTYPE_HOST
             } else {
                 CUmemorytype::CU_MEMORYTYPE_DEVICE
@@ -287,7 +287,7 @@ impl Worker {
 impl CopyCommands for Worker {
     fn copy_in(&mut self, message: CopyIn<'_>) -> Outcome {
         let stream = self.stream(message.stream)?;
-        self.allocations.check(message.dst, message.data.len() as u64)?;
+        self.memory.allocations.check(message.dst, message.data.len() as u64)?;
         // Pageable and small: the driver takes the bytes along before it returns.
         call!(
             self.table,
@@ -302,14 +302,14 @@ impl CopyCommands for Worker {
 
     fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
         let target = |worker: &Worker| {
-            worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst))
+            worker.memory.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst))
         };
         self.start_copy_in(m.stream, (m.transfer, m.bytes, m.chunk), target, None)
     }
 
     fn copy_in_late(&mut self, m: CopyInLate) -> Outcome {
         let target = |worker: &Worker| {
-            worker.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst))
+            worker.memory.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst))
         };
         self.start_copy_in_late(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }
@@ -330,16 +330,17 @@ impl CopyCommands for Worker {
 
     fn copy_out_bulk(&mut self, m: CopyOutBulk) -> Outcome {
         let target = |worker: &Worker| {
-            worker.allocations.check(m.src, m.bytes).map(|()| Target::Linear(m.src))
+            worker.memory.allocations.check(m.src, m.bytes).map(|()| Target::Linear(m.src))
         };
         self.start_copy_out_bulk(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }
 
     fn copy_on_device(&mut self, m: CopyOnDevice) -> Outcome {
         let stream = self.stream(m.stream)?;
-        self.allocations.check_rows(m.dst.device(), m.width, m.height, m.dst_pitch)?;
-        self.allocations.check_rows(m.src.device(), m.width, m.height, m.src_pitch)?;
-        let (to_host, from_host) = (self.mapped.has(m.dst.0), self.mapped.has(m.src.0));
+        self.memory.allocations.check_rows(m.dst.device(), m.width, m.height, m.dst_pitch)?;
+        self.memory.allocations.check_rows(m.src.device(), m.width, m.height, m.src_pitch)?;
+        let (to_host, from_host) =
+            (self.memory.mapped.has(m.dst.0), self.memory.mapped.has(m.src.0));
         if to_host != from_host {
             let direction = if from_host { Direction::In } else { Direction::Out };
             meter::page().moved(direction, Way::Mapped, m.width.saturating_mul(m.height));
@@ -347,7 +348,7 @@ impl CopyCommands for Worker {
         // The driver copies from and to memory that it knows as one.
         let is_one = |at: UnifiedPtr, pitch: u64| {
             let above = pitch.saturating_mul(m.height.saturating_sub(1));
-            let known = self.mapped.registered_from(at.0);
+            let known = self.memory.mapped.registered_from(at.0);
             known.is_none_or(|known| above.saturating_add(m.width) <= known)
         };
         if m.height != 1 && is_one(m.dst, m.dst_pitch) && is_one(m.src, m.src_pitch) {
@@ -367,7 +368,7 @@ impl CopyCommands for Worker {
         let stream = self.stream(m.stream)?;
         let row =
             m.width.checked_mul(u64::from(m.element)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        self.allocations.check_rows(m.dst, row, m.height, m.pitch)?;
+        self.memory.allocations.check_rows(m.dst, row, m.height, m.pitch)?;
         let (pitch, width, height) = (m.pitch as usize, m.width as usize, m.height as usize);
         match (m.element, m.height) {
             (1, 1) => call!(self.table, cuMemsetD8Async(m.dst.0, m.value as u8, width, stream)),

@@ -9,13 +9,13 @@ use outboard_abi::{
 };
 use outboard_driver::call;
 use outboard_wire::messages::*;
-use outboard_wire::{ContextId, DevicePtr, ObjectId};
+use outboard_wire::{DevicePtr, ObjectId};
 
-use super::{Handle, Worker};
+use super::Worker;
 use crate::answer::{Answer, Outcome};
 use crate::budget::{Charge, What};
 use crate::generated::dispatch::IpcCommands;
-use crate::opened::{Opened, Place};
+use crate::opened::Place;
 use crate::shares::{Kind, Thing, Token, number, read, token};
 use outboard_control::messages::{
     SharedBlock, SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled,
@@ -44,11 +44,15 @@ fn owned(fd: c_int) -> Result<OwnedFd, CUresult> {
 impl Worker {
     fn share_memory_at(&mut self, m: &ShareMemory) -> Result<Token, CUresult> {
         self.enter()?;
-        self.allocations.check(m.address, m.bytes)?;
-        if let Some(known) = self.shared.get(Thing::Memory(m.address)) {
+        self.memory.allocations.check(m.address, m.bytes)?;
+        if let Some(known) = self.memory.shared.get(Thing::Memory(m.address)) {
             return Ok(token(known));
         }
-        let token = match self.arena.block_of(m.address, m.bytes).filter(|_| !self.arena.is_told())
+        let token = match self
+            .memory
+            .arena
+            .block_of(m.address, m.bytes)
+            .filter(|_| !self.memory.arena.is_told())
         {
             Some(block) => self.share_in_block(block, m),
             None => {
@@ -58,7 +62,7 @@ impl Worker {
                 self.share(Thing::Memory(m.address), &shared, None)
             }
         }?;
-        self.arena.shared(m.address);
+        self.memory.arena.shared(m.address);
         Ok(token)
     }
 
@@ -86,21 +90,16 @@ impl Worker {
 
     fn open_memory_of(&mut self, m: &OpenMemory) -> Result<OpenMemoryReply, CUresult> {
         self.enter()?;
-        crate::bounds::Kind::Opened.room(self.opened.len())?;
-        if self.shared.is_named(m.token) {
+        self.memory.opened.check_room()?;
+        if self.memory.shared.is_named(m.token) {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
         let (payload, descriptor) = self.find_payload(Kind::Memory, m.token)?;
         let (token, ctx) = (number(m.token), self.contexts.here());
         // However often it is opened, it is there once.
-        let known =
-            self.opened.iter_mut().find(|(_, opened)| (opened.token, opened.ctx) == (token, ctx));
-        if let Some((address, opened)) = known {
-            opened.times += 1;
-            return Ok(OpenMemoryReply {
-                address: *address,
-                bytes: self.allocations.bytes_at(*address)?,
-            });
+        if let Some(address) = self.memory.opened.open_again(token, ctx) {
+            let bytes = self.memory.allocations.bytes_at(address)?;
+            return Ok(OpenMemoryReply { address, bytes });
         }
         let device = self.device_here()?;
         let (address, bytes, place, charge) = match descriptor {
@@ -121,9 +120,8 @@ impl Worker {
                 (address, bytes, Place::Driver(address), charge)
             }
         };
-        self.opened.insert(address, Opened { token, ctx, times: 1, place });
-        self.budget.keep(self.contexts.here(), What::At(address), charge);
-        self.allocations.insert(address, bytes, self.contexts.here());
+        self.memory.opened.add(address, (token, ctx), place);
+        self.memory.add(self.contexts.here(), address, bytes, charge);
         Ok(OpenMemoryReply { address, bytes })
     }
 
@@ -157,7 +155,7 @@ impl Worker {
     fn share_event_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
         self.enter()?;
         let event = self.streams.event(name)?;
-        if let Some(known) = self.shared.get(Thing::Event(name)) {
+        if let Some(known) = self.memory.shared.get(Thing::Event(name)) {
             return Ok(token(known));
         }
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
@@ -177,10 +175,10 @@ impl Worker {
     }
 
     fn export_physical_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
-        let handle = self.space.memory(name)?;
-        let (bytes, kind) = self.space.created(name)?;
+        let handle = self.memory.space.memory(name)?;
+        let (bytes, kind) = self.memory.space.created(name)?;
         // However often it is exported, there is one descriptor.
-        if let Some(known) = self.shared.give_again(Thing::Physical(name)) {
+        if let Some(known) = self.memory.shared.give_again(Thing::Physical(name)) {
             return Ok(token(known));
         }
         let mut fd: c_int = -1;
@@ -189,7 +187,7 @@ impl Worker {
             cuMemExportToShareableHandle((&raw mut fd).cast(), handle, DESCRIPTOR, 0)
         )?;
         let fd = owned(fd)?;
-        let charge = self.space.charge(name);
+        let charge = self.memory.space.charge(name);
         self.share_descriptor(
             Thing::Physical(name),
             &SharedPhysical { bytes, kind },
@@ -199,7 +197,7 @@ impl Worker {
     }
 
     fn import_physical_of(&mut self, m: &ImportPhysical) -> Result<ImportPhysicalReply, CUresult> {
-        self.space.check_new(m.memory)?;
+        self.memory.space.check_new(m.memory)?;
         let (SharedPhysical { bytes, kind }, fd) = self.find_shared(Kind::Physical, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let [device, handle_types, compression, usage] = kind;
@@ -214,7 +212,7 @@ impl Worker {
             )?;
             Ok(handle)
         })?;
-        self.space.add_memory(m.memory, held, bytes, kind);
+        self.memory.space.add_memory(m.memory, held, bytes, kind);
         Ok(ImportPhysicalReply {
             bytes,
             device: DeviceId::new(device),
@@ -225,8 +223,8 @@ impl Worker {
     }
 
     fn export_pool_named(&mut self, name: ObjectId) -> Result<Token, CUresult> {
-        let (pool, device) = self.objects.pools.get(name)?;
-        if let Some(known) = self.shared.give_again(Thing::Pool(name)) {
+        let (pool, device) = self.memory.pools.get(name)?;
+        if let Some(known) = self.memory.shared.give_again(Thing::Pool(name)) {
             return Ok(token(known));
         }
         let mut fd: c_int = -1;
@@ -239,20 +237,20 @@ impl Worker {
     }
 
     fn import_pool_of(&mut self, m: &ImportPool) -> Result<ImportPoolReply, CUresult> {
-        self.objects.pools.check_new(m.pool)?;
+        self.memory.pools.check_new(m.pool)?;
         let (SharedPool { device }, fd) = self.find_shared(Kind::Pool, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         self.location(DeviceId::new(device))?;
         let mut pool = core::ptr::null_mut();
         let given = fd.as_raw_fd() as usize as *mut c_void;
         call!(self.table, cuMemPoolImportFromShareableHandle(&raw mut pool, given, DESCRIPTOR, 0))?;
-        self.objects.pools.insert(m.pool, ContextId::NONE, (Handle::new(pool), device));
+        self.memory.pools.add(m.pool, pool, device);
         Ok(ImportPoolReply { device: DeviceId::new(device) })
     }
 
     fn share_pooled_at(&mut self, m: &SharePooled) -> Result<Token, CUresult> {
-        self.allocations.check(m.address, m.bytes)?;
-        if let Some(known) = self.shared.get(Thing::Pooled(m.address)) {
+        self.memory.allocations.check(m.address, m.bytes)?;
+        if let Some(known) = self.memory.shared.get(Thing::Pooled(m.address)) {
             return Ok(token(known));
         }
         let mut data = CUmemPoolPtrExportData { reserved: [0; 64] };
@@ -266,7 +264,7 @@ impl Worker {
 
     fn open_pooled_of(&mut self, m: &OpenPooled) -> Result<OpenPooledReply, CUresult> {
         self.enter()?;
-        let (pool, device) = self.objects.pools.get(m.pool)?;
+        let (pool, device) = self.memory.pools.get(m.pool)?;
         let (SharedPooled { data: reserved, bytes }, _) =
             self.find_shared(Kind::Pooled, m.token)?;
         let (address, charge) = self.hold(device, bytes, |worker| {
@@ -277,8 +275,7 @@ impl Worker {
             )?;
             Ok(DevicePtr(address))
         })?;
-        self.budget.keep(self.contexts.here(), What::At(address), charge);
-        self.allocations.insert(address, bytes, self.contexts.here());
+        self.memory.add(self.contexts.here(), address, bytes, charge);
         Ok(OpenPooledReply { address, bytes })
     }
 }
@@ -299,17 +296,15 @@ impl IpcCommands for Worker {
             Ok(context) => context,
             Err(error) => return answer.error(error),
         };
-        let Some(opened) = self.opened.get_mut(&m.address) else {
-            return answer.error(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let last = match self.memory.opened.close(m.address) {
+            Ok(last) => last,
+            Err(error) => return answer.error(error),
         };
-        opened.times -= 1;
-        let mut last = None;
-        if opened.times == 0 {
-            last = self.opened.remove(&m.address).map(|opened| opened.place);
-            let _ = self.allocations.remove(m.address);
+        if last.is_some() {
+            let _ = self.memory.allocations.remove(m.address);
         }
-        let charge =
-            last.and_then(|_| self.budget.release(self.contexts.here(), What::At(m.address)));
+        let charge = last
+            .and_then(|_| self.memory.budget.release(self.contexts.here(), What::At(m.address)));
         self.on_helper(
             context,
             answer,

@@ -9,7 +9,6 @@ use outboard_wire::{DevicePtr, ObjectId, StreamId, UnifiedPtr};
 
 use super::{Handle, Wait, Worker};
 use crate::answer::{Answer, Outcome};
-use crate::budget::What;
 use crate::contexts::Context;
 use crate::generated::dispatch::ManagedCommands;
 use crate::mapped::{self, Mapped};
@@ -37,17 +36,21 @@ impl Worker {
             }
             Ok(DevicePtr(address))
         })?;
-        self.budget.keep(self.contexts.here(), What::At(address), charge);
-        self.allocations.insert(address, bytes, self.contexts.here());
+        self.memory.add(self.contexts.here(), address, bytes, charge);
         Ok(address.unified())
     }
 
     fn open_mapped(&mut self, m: &MappedOpen) -> Result<(), CUresult> {
         self.enter()?;
-        let more = self.mapped.more(m.address.0, m.bytes)?;
+        let more = self.memory.mapped.more(m.address.0, m.bytes)?;
         let pinned = self.hold_pinned(more)?;
-        self.mapped.open(self.table, self.contexts.here(), (m.address.0, m.bytes), pinned)?;
-        self.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
+        self.memory.mapped.open(
+            self.table,
+            self.contexts.here(),
+            (m.address.0, m.bytes),
+            pinned,
+        )?;
+        self.memory.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
         Ok(())
     }
 
@@ -55,14 +58,14 @@ impl Worker {
         self.enter()?;
         let memory = self.client.replier().and_then(|replier| replier.memory().cloned());
         let memory = memory.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        self.mapped.share(
+        self.memory.mapped.share(
             self.table,
             self.contexts.here(),
             (m.address.0, m.bytes),
             &memory,
             m.offset,
         )?;
-        self.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
+        self.memory.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
         Ok(())
     }
 
@@ -71,21 +74,21 @@ impl Worker {
         let file = self.client.replier().and_then(|replier| replier.take_file(m.number).ok());
         self.enter()?;
         let file = file.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        self.mapped.share_file(
+        self.memory.mapped.share_file(
             self.table,
             self.contexts.here(),
             (m.address.0, m.bytes),
             file.as_fd(),
             m.offset,
         )?;
-        self.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
+        self.memory.allocations.insert(m.address.device(), m.bytes, self.contexts.here());
         Ok(())
     }
 
     fn close_mapped(&mut self, address: UnifiedPtr, bytes: u64) -> Result<Context, CUresult> {
         let context = self.enter()?;
-        self.mapped.close(address.0, bytes)?;
-        self.allocations.remove(address.device())?;
+        self.memory.mapped.close(address.0, bytes)?;
+        self.memory.allocations.remove(address.device())?;
         Ok(context)
     }
 
@@ -123,7 +126,7 @@ impl Worker {
         }
         let outcome = wait.query(self.table);
         self.client.tell_copies();
-        finish(answer, outcome, Some(&self.mapped));
+        finish(answer, outcome, Some(&self.memory.mapped));
     }
 }
 
@@ -156,7 +159,7 @@ impl ManagedCommands for Worker {
     fn mapped_close(&mut self, m: MappedClose, answer: Answer<MappedClose>) {
         match self.close_mapped(m.address, m.bytes) {
             Ok(context) => {
-                let unused = self.mapped.take_unused();
+                let unused = self.memory.mapped.take_unused();
                 self.on_helper(
                     context,
                     answer,
@@ -180,13 +183,13 @@ impl ManagedCommands for Worker {
         // If another thread of the client has queued work meanwhile, the pages are kept until
         // memory is closed again.
         if self.streams.waits.is_quiet(self.table, self.contexts.here()) {
-            mapped::unmap(self.table, &self.mapped.take_unused());
+            mapped::unmap(self.table, &self.memory.mapped.take_unused());
         }
         Ok(())
     }
 
     fn mapped_write(&mut self, m: MappedWrite<'_>) -> Outcome {
-        self.mapped.write(m.address.0, m.mask, m.data)
+        self.memory.mapped.write(m.address.0, m.mask, m.data)
     }
 
     fn mapped_read(&mut self, m: MappedRead, answer: Answer<MappedRead>) {
@@ -194,7 +197,7 @@ impl ManagedCommands for Worker {
         let outcome = if bytes > MOST_READ {
             Err(CUresult::CUDA_ERROR_INVALID_VALUE)
         } else {
-            self.mapped.read(m.address.0, bytes)
+            self.memory.mapped.read(m.address.0, bytes)
         };
         match outcome {
             Ok(data) => answer.ok(&MappedReadReply { data: &data }),
@@ -207,9 +210,9 @@ impl ManagedCommands for Worker {
         let outcome = if bytes > MOST_READ {
             Err(CUresult::CUDA_ERROR_INVALID_VALUE)
         } else {
-            self.mapped.sum(address, bytes, m.seed).and_then(|now| match now == m.sum {
+            self.memory.mapped.sum(address, bytes, m.seed).and_then(|now| match now == m.sum {
                 true => Ok(Vec::new()),
-                false => self.mapped.read(address, bytes),
+                false => self.memory.mapped.read(address, bytes),
             })
         };
         match outcome {

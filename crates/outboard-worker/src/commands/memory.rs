@@ -19,8 +19,7 @@ impl Worker {
             call!(worker.table, cuMemAlloc_v2(&raw mut address, bytes as usize))?;
             Ok(DevicePtr(address))
         })?;
-        self.budget.keep(self.contexts.here(), What::At(address), charge);
-        self.allocations.insert(address, bytes, self.contexts.here());
+        self.memory.add(self.contexts.here(), address, bytes, charge);
         self.expect_copies(bytes);
         Ok(address)
     }
@@ -36,13 +35,13 @@ impl Worker {
         self.unshare_freed(address);
         let context = self.enter()?;
         self.forget_allocation(address)?;
-        Ok((context, self.budget.release(self.contexts.here(), What::At(address))))
+        Ok((context, self.memory.budget.release(self.contexts.here(), What::At(address))))
     }
 
     fn alloc_async(&mut self, message: &MemoryAllocAsync) -> Result<DevicePtr, CUresult> {
         let stream = self.stream(message.stream)?;
         let device = self.device_here()?;
-        self.stream_ordered = true;
+        self.memory.pools.use_them();
         let allocate = |worker: &mut Worker| {
             let mut address = 0;
             call!(worker.table, cuMemAllocAsync(&raw mut address, message.bytes as usize, stream))?;
@@ -52,7 +51,7 @@ impl Worker {
             let _ = call!(worker.table, cuMemFreeAsync(address.0, stream));
         };
         let address = self.hold_pooled(device, message.bytes, allocate, undo)?;
-        self.allocations.insert(address, message.bytes, self.contexts.here());
+        self.memory.allocations.insert(address, message.bytes, self.contexts.here());
         self.expect_copies(message.bytes);
         Ok(address)
     }
@@ -135,7 +134,7 @@ impl MemoryCommands for Worker {
         self.forget_allocation(message.address)?;
         self.unshare_freed(message.address);
         // Of another session's pool; what comes out of pools here counts with them.
-        let _charge = self.budget.release(self.contexts.here(), What::At(message.address));
+        let _charge = self.memory.budget.release(self.contexts.here(), What::At(message.address));
         call!(self.table, cuMemFreeAsync(message.address.0, stream))
     }
 }

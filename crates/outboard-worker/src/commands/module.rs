@@ -53,7 +53,7 @@ impl Worker {
         parts: &[P],
         options: &JitOptions,
     ) -> modules::Loaded {
-        if self.budget.limit().is_none() {
+        if self.memory.budget.limit().is_none() {
             return modules::load(self.table, parts, options);
         }
         let before = self.left_on_device();
@@ -71,7 +71,7 @@ impl Worker {
         {
             match self.hold(device, taken, |_| Ok(())) {
                 Ok(((), charge)) => {
-                    self.budget.keep(self.contexts.here(), What::Module(name), charge)
+                    self.memory.budget.keep(self.contexts.here(), What::Module(name), charge)
                 }
                 Err(error) => {
                     let _ = module.unload(self.table);
@@ -121,29 +121,29 @@ impl Worker {
     /// driver sets aside as much as its most demanding kernel needs, for all threads that the
     /// device can have at once, and keeps it as long as the context.
     fn hold_local(&mut self, function: CUfunction) -> Outcome {
-        if self.budget.limit().is_none() {
+        if self.memory.budget.limit().is_none() {
             return Ok(());
         }
         let (device, mut local) = (self.device_here()?, 0);
         let attribute = outboard_abi::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
         call!(self.table, cuFuncGetAttribute(&raw mut local, attribute, function))?;
         let bytes = self.stack_bytes(device, u64::try_from(local).unwrap_or(0));
-        let before = self.budget.kept(self.contexts.here(), What::Local);
+        let before = self.memory.budget.kept(self.contexts.here(), What::Local);
         if bytes <= before {
             return Ok(());
         }
-        let known = self.budget.release(self.contexts.here(), What::Local);
+        let known = self.memory.budget.release(self.contexts.here(), What::Local);
         drop(known);
         match self.hold(device, bytes, |_| Ok(())) {
             Ok(((), charge)) => {
-                self.budget.keep(self.contexts.here(), What::Local, charge);
+                self.memory.budget.keep(self.contexts.here(), What::Local, charge);
                 Ok(())
             }
             Err(error) => {
                 if before > 0
                     && let Ok(((), charge)) = self.hold(device, before, |_| Ok(()))
                 {
-                    self.budget.keep(self.contexts.here(), What::Local, charge);
+                    self.memory.budget.keep(self.contexts.here(), What::Local, charge);
                 }
                 Err(error)
             }
@@ -163,7 +163,7 @@ impl Worker {
         self.objects.references.retain(|(_, of)| *of != module);
         self.objects.surface_references.retain(|(_, of)| *of != module);
         self.layouts.retain(|other| other != module);
-        let charge = self.budget.release(self.contexts.here(), What::Module(module));
+        let charge = self.memory.budget.release(self.contexts.here(), What::Module(module));
         let unload = move |table: &Table| {
             let outcome = unloaded.unload(table);
             drop(charge);
@@ -276,9 +276,9 @@ impl ModuleCommands for Worker {
         let module = self.enter().and_then(|_| self.objects.module(m.module));
         let outcome = module.and_then(|module| modules::global(self.table, module, m.name));
         if let Ok((address, bytes, _)) = outcome
-            && self.allocations.check(address, bytes).is_err()
+            && self.memory.allocations.check(address, bytes).is_err()
         {
-            self.allocations.insert(address, bytes, self.contexts.here());
+            self.memory.allocations.insert(address, bytes, self.contexts.here());
         }
         answer.result(outcome.map(|(address, bytes, managed)| ModuleGlobalReply {
             address,

@@ -5,19 +5,17 @@ use outboard_abi::{
     CUmemPoolProps, CUresult,
 };
 use outboard_driver::call;
+use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
-use outboard_wire::{ContextId, DevicePtr};
 
+use super::Worker;
 use super::vmm::posix;
-use super::{Handle, Worker};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::PoolCommands;
 use crate::shares::Thing;
 
 /// Access of so many devices may be set at once.
 const MOST_DEVICES: usize = 64;
-/// Pools stay when contexts go.
-const NONE: ContextId = ContextId::NONE;
 
 /// The attributes whose value is an `int`.
 fn is_flag(attribute: u32) -> Result<bool, CUresult> {
@@ -37,7 +35,7 @@ fn is_flag(attribute: u32) -> Result<bool, CUresult> {
 
 impl Worker {
     fn make_pool(&mut self, m: &PoolCreate) -> Outcome {
-        self.objects.pools.check_new(m.pool)?;
+        self.memory.pools.check_new(m.pool)?;
         // SAFETY: a plain structure of numbers and a pointer, all of which may be zero.
         let mut props: CUmemPoolProps = unsafe { std::mem::zeroed() };
         props.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -47,13 +45,13 @@ impl Worker {
         props.usage = u16::try_from(m.usage).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut pool = core::ptr::null_mut();
         call!(self.table, cuMemPoolCreate(&raw mut pool, &raw const props))?;
-        self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device.ordinal()));
+        self.memory.pools.add(m.pool, pool, m.device.ordinal());
         Ok(())
     }
 
     fn attribute(&self, m: &PoolAttribute) -> Result<u64, CUresult> {
         is_flag(m.attribute)?;
-        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let (pool, _) = self.memory.pools.get(m.pool)?;
         // Four bytes of it or all eight are written; it is little-endian either way.
         let mut value = 0u64;
         call!(
@@ -64,7 +62,7 @@ impl Worker {
     }
 
     fn set_pool_access(&self, m: &PoolSetAccess) -> Outcome {
-        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let (pool, _) = self.memory.pools.get(m.pool)?;
         if m.access.len() > MOST_DEVICES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -79,7 +77,7 @@ impl Worker {
     }
 
     fn access(&self, m: &PoolAccess) -> Result<u32, CUresult> {
-        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let (pool, _) = self.memory.pools.get(m.pool)?;
         let (mut flags, mut place) = (CUmemAccess_flags(0), self.location(m.device)?);
         call!(self.table, cuMemPoolGetAccess(&raw mut flags, pool.get(), &raw mut place))?;
         Ok(flags.0)
@@ -87,8 +85,8 @@ impl Worker {
 
     fn alloc_from(&mut self, m: &PoolAlloc) -> Result<DevicePtr, CUresult> {
         let stream = self.stream(m.stream)?;
-        let (pool, device) = self.objects.pools.get(m.pool)?;
-        self.stream_ordered = true;
+        let (pool, device) = self.memory.pools.get(m.pool)?;
+        self.memory.pools.use_them();
         let allocate = |worker: &mut Worker| {
             let mut address = 0;
             call!(
@@ -101,18 +99,18 @@ impl Worker {
             let _ = call!(worker.table, cuMemFreeAsync(address.0, stream));
         };
         let address = self.hold_pooled(device, m.bytes, allocate, undo)?;
-        self.allocations.insert(address, m.bytes, self.contexts.here());
+        self.memory.allocations.insert(address, m.bytes, self.contexts.here());
         Ok(address)
     }
 }
 
 impl PoolCommands for Worker {
     fn pool_default(&mut self, m: PoolDefault) -> Outcome {
-        self.objects.pools.check_new(m.pool)?;
+        self.memory.pools.check_new(m.pool)?;
         self.location(m.device)?;
         let mut pool = core::ptr::null_mut();
         call!(self.table, cuDeviceGetDefaultMemPool(&raw mut pool, m.device.ordinal() as i32))?;
-        self.objects.pools.insert(m.pool, NONE, (Handle::new(pool), m.device.ordinal()));
+        self.memory.pools.add(m.pool, pool, m.device.ordinal());
         Ok(())
     }
 
@@ -123,12 +121,12 @@ impl PoolCommands for Worker {
 
     fn pool_destroy(&mut self, m: PoolDestroy) -> Outcome {
         self.unshare(Thing::Pool(m.pool));
-        let (pool, device) = self.objects.pools.remove(m.pool)?;
-        self.end_pool(pool, device)
+        let counts = self.memory.budget.limit().is_some();
+        self.memory.pools.end(self.table, m.pool, counts)
     }
 
     fn pool_trim(&mut self, m: PoolTrim, answer: Answer<PoolTrim>) {
-        match self.objects.pools.get(m.pool) {
+        match self.memory.pools.get(m.pool) {
             Ok((pool, _)) => self.on_free_helper(
                 answer,
                 move |table| call!(table, cuMemPoolTrimTo(pool.get(), m.keep as usize)),
@@ -144,7 +142,7 @@ impl PoolCommands for Worker {
 
     fn pool_set_attribute(&mut self, m: PoolSetAttribute) -> Outcome {
         is_flag(m.attribute)?;
-        let (pool, _) = self.objects.pools.get(m.pool)?;
+        let (pool, _) = self.memory.pools.get(m.pool)?;
         let mut value = m.value;
         call!(
             self.table,

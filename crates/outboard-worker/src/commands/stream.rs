@@ -75,7 +75,7 @@ impl StreamCommands for Worker {
 
     fn stream_wait_value(&mut self, m: StreamWaitValue) -> Outcome {
         let stream = self.stream(m.stream)?;
-        self.allocations.check(m.address, if m.wide { 8 } else { 4 })?;
+        self.memory.allocations.check(m.address, if m.wide { 8 } else { 4 })?;
         if m.wide {
             call!(self.table, cuStreamWaitValue64_v2(stream, m.address.0, m.value, m.flags))
         } else {
@@ -85,7 +85,7 @@ impl StreamCommands for Worker {
 
     fn stream_write_value(&mut self, m: StreamWriteValue) -> Outcome {
         let stream = self.stream(m.stream)?;
-        self.allocations.check(m.address, if m.wide { 8 } else { 4 })?;
+        self.memory.allocations.check(m.address, if m.wide { 8 } else { 4 })?;
         if m.wide {
             call!(self.table, cuStreamWriteValue64_v2(stream, m.address.0, m.value, m.flags))
         } else {
@@ -163,7 +163,7 @@ impl Worker {
         let mut operation = CUstreamBatchMemOpParams { pad: [0; 6] };
         let flags = *flags as u32;
         if bytes > 0 {
-            self.allocations.check(*address, bytes)?;
+            self.memory.allocations.check(*address, bytes)?;
             // The members for waiting and writing are laid out alike.
             operation.waitValue = WaitValue {
                 operation: kind,

@@ -19,7 +19,7 @@ impl Worker {
     /// resources that reach beyond their allocation, programs make them, and a kernel that reads
     /// there is stopped by the device as with any other address.
     pub(super) fn is_ours(&self, address: DevicePtr) -> Result<(), CUresult> {
-        self.allocations.check(address, 1)
+        self.memory.allocations.check(address, 1)
     }
 
     /// The driver's description of a resource, whose names are looked up and whose memory begins in

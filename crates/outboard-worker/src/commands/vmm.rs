@@ -52,13 +52,13 @@ impl Worker {
     }
 
     fn unreserve(&mut self, address: DevicePtr, bytes: u64) -> Outcome {
-        self.space.unreserve(address, bytes)?;
+        self.memory.space.unreserve(address, bytes)?;
         call!(self.table, cuMemAddressFree(address.0, bytes as usize))
     }
 
     fn create(&mut self, m: &VmmCreate) -> Outcome {
         let prop = self.memory_kind(m.device, m.handle_types, m.compression, m.usage)?;
-        self.space.check_new(m.memory)?;
+        self.memory.space.check_new(m.memory)?;
         let held = self.hold(m.device.ordinal(), m.bytes, |worker| {
             let mut handle = 0;
             call!(
@@ -68,30 +68,30 @@ impl Worker {
             Ok(handle)
         })?;
         let kind = [m.device.ordinal(), m.handle_types, m.compression, m.usage];
-        self.space.add_memory(m.memory, held, m.bytes, kind);
+        self.memory.space.add_memory(m.memory, held, m.bytes, kind);
         Ok(())
     }
 
     /// Has the driver map memory at addresses where the client may have it.
     fn map_there(&self, m: &VmmPlace) -> Outcome {
-        let handle = self.space.memory(m.memory)?;
+        let handle = self.memory.space.memory(m.memory)?;
         call!(self.table, cuMemMap(m.address.0, m.bytes as usize, m.offset as usize, handle, 0))
     }
 
     fn map(&mut self, m: &VmmPlace) -> Outcome {
-        self.space.check_free(m.address, m.bytes)?;
+        self.memory.space.check_free(m.address, m.bytes)?;
         self.map_there(m)?;
-        let charge = self.space.charge(m.memory);
-        self.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge, failure: None });
+        let charge = self.memory.space.charge(m.memory);
+        self.memory.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge, failure: None });
         Ok(())
     }
 
     /// As [`Worker::map`], for a client that takes the memory to be there.
     fn map_unless_refused(&mut self, m: &VmmPlace) -> Outcome {
-        self.space.check_free(m.address, m.bytes)?;
+        self.memory.space.check_free(m.address, m.bytes)?;
         let failure = self.map_there(m).err();
-        let charge = self.space.charge(m.memory).filter(|_| failure.is_none());
-        self.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge, failure });
+        let charge = self.memory.space.charge(m.memory).filter(|_| failure.is_none());
+        self.memory.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge, failure });
         Ok(())
     }
 
@@ -99,8 +99,8 @@ impl Worker {
         if m.access.is_empty() || m.access.len() > MOST_DEVICES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let whole = self.space.whole(m.address, m.bytes)?;
-        whole.iter().try_for_each(|(base, _)| self.space.check_mapped(*base))?;
+        let whole = self.memory.space.whole(m.address, m.bytes)?;
+        whole.iter().try_for_each(|(base, _)| self.memory.space.check_mapped(*base))?;
         let mut desc = Vec::with_capacity(m.access.len());
         for (device, flags) in &m.access {
             if !matches!(flags, 0 | 1 | 3) {
@@ -117,11 +117,11 @@ impl Worker {
         )?;
         for (base, bytes) in whole {
             for (device, flags) in &m.access {
-                self.space.note_access(base, device.ordinal(), *flags != 0);
+                self.memory.space.note_access(base, device.ordinal(), *flags != 0);
             }
-            match self.space.accessible(base) {
-                true => self.allocations.insert_mapped(base, bytes),
-                false => drop(self.allocations.remove(base)),
+            match self.memory.space.accessible(base) {
+                true => self.memory.allocations.insert_mapped(base, bytes),
+                false => drop(self.memory.allocations.remove(base)),
             }
         }
         Ok(())
@@ -168,14 +168,14 @@ impl VmmCommands for Worker {
     fn vmm_reserve(&mut self, m: VmmReserve, answer: Answer<VmmReserve>) {
         let mut address = 0;
         let (bytes, align) = (m.bytes as usize, m.align as usize);
-        let outcome = self.space.check_room();
+        let outcome = self.memory.space.check_room();
         let reserve = |()| {
             call!(self.table, cuMemAddressReserve(&raw mut address, bytes, align, m.hint.0, 0))
         };
         let outcome = outcome.and_then(reserve);
         answer.result(outcome.map(|()| {
             let address = DevicePtr(address);
-            self.space.reserve(address, m.bytes);
+            self.memory.space.reserve(address, m.bytes);
             VmmReserveReply { address }
         }));
     }
@@ -194,8 +194,8 @@ impl VmmCommands for Worker {
     }
 
     fn vmm_release(&mut self, m: VmmRelease) -> Outcome {
-        let (handle, _charge) = self.space.remove_memory(m.memory)?;
-        self.shared.forget_name(Thing::Physical(m.memory));
+        let (handle, _charge) = self.memory.space.remove_memory(m.memory)?;
+        self.memory.shared.forget_name(Thing::Physical(m.memory));
         call!(self.table, cuMemRelease(handle))
     }
 
@@ -210,18 +210,18 @@ impl VmmCommands for Worker {
     }
 
     fn vmm_unmap(&mut self, m: VmmUnmap, answer: Answer<VmmUnmap>) {
-        let whole = match self.space.whole(m.address, m.bytes) {
+        let whole = match self.memory.space.whole(m.address, m.bytes) {
             Ok(whole) => whole,
             Err(error) => return answer.error(error),
         };
         let (mut gone, mut parts) = (Vec::with_capacity(whole.len()), Vec::new());
         for (base, bytes) in whole {
-            if self.space.check_mapped(base).is_ok() {
+            if self.memory.space.check_mapped(base).is_ok() {
                 parts.push((base, bytes));
             }
-            gone.push(self.space.remove_mapping(base));
+            gone.push(self.memory.space.remove_mapping(base));
             // It is not there if no device had access.
-            let _ = self.allocations.remove(base);
+            let _ = self.memory.allocations.remove(base);
         }
         // The driver waits for work that may use it.
         self.on_free_helper(

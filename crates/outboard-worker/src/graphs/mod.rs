@@ -148,8 +148,8 @@ impl Worker {
     /// Memory is freed: its address means nothing any more, unless it is a graph's.
     pub(crate) fn forget_allocation(&mut self, address: DevicePtr) -> Outcome {
         match self.graphs.memory.contains_key(&address) {
-            true => self.allocations.check(address, 1),
-            false => self.allocations.remove(address),
+            true => self.memory.allocations.check(address, 1),
+            false => self.memory.allocations.remove(address),
         }
     }
 

@@ -91,7 +91,7 @@ impl Worker {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         let counted = Nodes::take(1)?;
-        Kind::Allocation.room(self.allocations.len())?;
+        Kind::Allocation.room(self.memory.allocations.len())?;
         let before = found.before(&dependencies)?;
         let access: Vec<CUmemAccessDesc> = params
             .access
@@ -126,7 +126,7 @@ impl Worker {
             NodeParams::Allocate(params),
             (Built::one(node), counted),
         )?;
-        self.allocations.insert(address, bytes, self.contexts.here());
+        self.memory.allocations.insert(address, bytes, self.contexts.here());
         self.graphs.memory.entry(address).or_default().insert(graph);
         self.graphs.has_allocated = true;
         Ok(address)
@@ -176,7 +176,7 @@ impl Worker {
             // Its address would have to be answered.
             NodeParams::Allocate(_) => return Err(INVALID),
             NodeParams::Free { address } => {
-                self.allocations.check(*address, 1)?;
+                self.memory.allocations.check(*address, 1)?;
                 call!(table, cuGraphAddMemFreeNode(out, graph, before, count, address.0))?;
             }
             NodeParams::Batch(batch) => {

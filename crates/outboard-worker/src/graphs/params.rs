@@ -47,7 +47,7 @@ impl Worker {
         fill: &FillNode,
     ) -> Result<(CUDA_MEMSET_NODE_PARAMS, CUcontext), CUresult> {
         let row = fill.width.checked_mul(u64::from(fill.element)).ok_or(INVALID)?;
-        self.allocations.check_rows(fill.dst, row, fill.height, fill.pitch)?;
+        self.memory.allocations.check_rows(fill.dst, row, fill.height, fill.pitch)?;
         let p = CUDA_MEMSET_NODE_PARAMS {
             dst: fill.dst.0,
             pitch: fill.pitch as usize,
@@ -77,7 +77,7 @@ impl Worker {
             let mut params: CUstreamBatchMemOpParams = zeroed();
             params.waitValue.operation = kind;
             if bytes > 0 {
-                self.allocations.check(operation.address, bytes)?;
+                self.memory.allocations.check(operation.address, bytes)?;
                 params.waitValue.address = operation.address.0;
                 params.waitValue.__bindgen_anon_1.value64 = operation.value;
                 params.waitValue.flags = operation.flags;
@@ -105,8 +105,8 @@ impl Worker {
                     .and_then(|slices| slices.checked_mul(rows.height))
                     .ok_or(INVALID)?;
                 let all = above.checked_add(height).ok_or(INVALID)?;
-                self.allocations.check_rows(rows.address, width, all, rows.pitch)?;
-                let kind = if self.mapped.has(rows.address.0) {
+                self.memory.allocations.check_rows(rows.address, width, all, rows.pitch)?;
+                let kind = if self.memory.mapped.has(rows.address.0) {
                     CUmemorytype::CU_MEMORYTYPE_HOST
                 } else {
                     CUmemorytype::CU_MEMORYTYPE_DEVICE

@@ -1,0 +1,141 @@
+//! What the session has allocated.
+
+use std::collections::BTreeMap;
+
+use outboard_abi::CUresult;
+use outboard_wire::boxes::{Extent, Layout};
+use outboard_wire::{ContextId, DevicePtr};
+
+/// Device memory that the client may name in copies. With unified addressing the driver would take
+/// any address of this process, so that every address from the wire is looked up here first.
+#[derive(Debug, Default)]
+pub(crate) struct Allocations(BTreeMap<DevicePtr, (u64, ContextId)>);
+
+/// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as
+/// one.
+const MAPPED: ContextId = ContextId::NONE;
+
+impl Allocations {
+    pub(crate) fn insert(&mut self, base: DevicePtr, bytes: u64, ctx: ContextId) {
+        self.0.insert(base, (bytes, ctx));
+    }
+
+    /// Notes a mapping that a device may use.
+    pub(crate) fn insert_mapped(&mut self, base: DevicePtr, bytes: u64) {
+        self.0.insert(base, (bytes, MAPPED));
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes of the allocation that starts at `base`.
+    pub(crate) fn bytes_at(&self, base: DevicePtr) -> Result<u64, CUresult> {
+        self.0.get(&base).map(|(bytes, _)| *bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// Takes out the allocation that starts at `base`.
+    pub(crate) fn remove(&mut self, base: DevicePtr) -> Result<(), CUresult> {
+        self.0.remove(&base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
+    pub(crate) fn check(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
+        let (base, (len, owner)) =
+            self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let offset = address.since(*base);
+        let inside = offset < *len && bytes <= len - offset;
+        if inside {
+            return Ok(());
+        }
+        let mut covered = base.offset(*len);
+        let end = address.checked_add(bytes).filter(|_| *owner == MAPPED && address < covered);
+        let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        while covered < end {
+            match self.0.get(&covered) {
+                Some((len, MAPPED)) => covered = covered.offset(*len),
+                _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            }
+        }
+        Ok(())
+    }
+
+    /// [`Allocations::check`] for `height` rows of `width` bytes, `pitch` apart.
+    pub(crate) fn check_rows(
+        &self,
+        address: DevicePtr,
+        width: u64,
+        height: u64,
+        pitch: u64,
+    ) -> Result<(), CUresult> {
+        let above = pitch
+            .checked_mul(height.saturating_sub(1))
+            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        self.check(address, above.checked_add(width).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+    }
+
+    /// [`Allocations::check`] for a box.
+    pub(crate) fn check_box(
+        &self,
+        address: DevicePtr,
+        layout: Layout,
+        extent: Extent,
+    ) -> Result<(), CUresult> {
+        self.check(address, layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)
+    }
+
+    /// Where the allocations of a context begin.
+    pub(crate) fn of(&self, ctx: ContextId) -> Vec<DevicePtr> {
+        self.0.iter().filter(|(_, (_, owner))| *owner == ctx).map(|(address, _)| *address).collect()
+    }
+
+    /// Forgets the allocations of a context that is gone.
+    pub(crate) fn forget(&mut self, ctx: ContextId) {
+        self.0.retain(|_, (_, owner)| *owner != ctx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_allocated_may_be_named() {
+        let mut allocations = Allocations::default();
+        allocations.insert(DevicePtr(0x1000), 0x100, ContextId(1));
+        allocations.insert(DevicePtr(0x2000), 0x100, ContextId(2));
+        assert!(
+            allocations.check(DevicePtr(0x1000), 0x100).is_ok()
+                && allocations.check(DevicePtr(0x10ff), 1).is_ok()
+        );
+        for (address, bytes) in
+            [(0xfff, 1), (0x1000, 0x101), (0x1100, 1), (0x10ff, u64::MAX), (u64::MAX, 1), (0, 0)]
+        {
+            assert!(
+                allocations.check(DevicePtr(address), bytes).is_err(),
+                "{address:#x} {bytes:#x}"
+            );
+        }
+        assert!(allocations.check_rows(DevicePtr(0x1000), 0x10, 4, 0x40).is_ok());
+        assert!(allocations.check_rows(DevicePtr(0x1000), 0x41, 4, 0x40).is_err());
+        assert!(allocations.check_rows(DevicePtr(0x1000), 1, u64::MAX, u64::MAX).is_err());
+        allocations.insert_mapped(DevicePtr(0x3000), 0x100);
+        allocations.insert_mapped(DevicePtr(0x3100), 0x100);
+        allocations.insert(DevicePtr(0x3200), 0x100, ContextId(2));
+        assert!(allocations.check(DevicePtr(0x3001), 0x1ff).is_ok(), "mappings that touch");
+        assert!(
+            allocations.check(DevicePtr(0x3001), 0x200).is_err()
+                && allocations.check(DevicePtr(0x3001), u64::MAX).is_err()
+        );
+        assert!(
+            allocations.check(DevicePtr(0x3200), 0x101).is_err()
+                && allocations.check(DevicePtr(0x20ff), 0xf10).is_err()
+        );
+        allocations.forget(ContextId(1));
+        assert!(
+            allocations.check(DevicePtr(0x1000), 1).is_err()
+                && allocations.check(DevicePtr(0x2000), 1).is_ok()
+        );
+    }
+}
