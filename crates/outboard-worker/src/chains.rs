@@ -415,7 +415,7 @@ impl Chained for Worker {
         if self.enter().is_err() {
             return;
         }
-        let function = |name| self.objects.function(name).ok();
+        let function = |name| self.code.function(name).ok();
         self.chains.affect(self.table, self.contexts.here(), effect, function);
     }
 }

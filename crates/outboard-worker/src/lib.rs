@@ -14,6 +14,7 @@ mod boxes;
 mod budget;
 mod chains;
 mod client;
+mod code;
 mod commands;
 mod contexts;
 mod copies;
@@ -59,6 +60,7 @@ mod spans;
 mod staging;
 mod streams;
 pub mod suspend;
+mod textures;
 mod untold;
 mod waits;
 mod warm;
@@ -67,12 +69,9 @@ mod generated {
     pub(crate) mod dispatch;
 }
 
-use std::collections::HashSet;
-
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
 use outboard_transport::SpinLimits;
-use outboard_wire::ContextId;
 use outboard_wire::handshake::Refusal;
 
 use crate::generated::dispatch::{continues_chains, dispatch};
@@ -80,21 +79,19 @@ use crate::image_cache::owners_folder;
 use answer::{Incoming, Outcome};
 use chains::Chains;
 use client::Client;
+use code::Code;
 use contexts::{Context, Contexts};
 use copies::Copies;
 use graphs::Graphs;
 use helpers::Helpers;
-use images::Images;
-use layouts::Layouts;
 use management::Management;
 use memory::Memory;
-use modules::Upload;
-use objects::Objects;
 use offered::Offered;
 use outboard_control::meter::{self, Class};
 use partitions::Partitions;
 use shown::Shown;
 use streams::Streams;
+use textures::Textures;
 use waits::Waits;
 
 pub use counted::Counted;
@@ -112,22 +109,15 @@ pub struct Worker {
     client: Client,
     shown: Shown,
     contexts: Contexts,
-    objects: Objects,
     memory: Memory,
     copies: Copies,
-    /// Values of texture and surface objects, each with its context.
-    textures: HashSet<(ContextId, u64)>,
-    surfaces: HashSet<(ContextId, u64)>,
-    upload: Upload,
-    images: Images,
-    layouts: Layouts,
+    code: Code,
+    textures: Textures,
     partitions: Partitions,
     helpers: Helpers,
     streams: Streams,
     chains: Chains,
     graphs: Graphs,
-    /// Whether any kernel may print.
-    prints: bool,
 }
 
 impl Worker {
@@ -164,20 +154,15 @@ impl Worker {
             client: Client::new(output),
             shown: Shown::new(shows_memory),
             contexts: Contexts::new(kept),
-            objects: Objects::new(),
             memory: Memory::new(budget, addresses, arena),
             copies: Copies::new(helpers.clone()),
-            textures: HashSet::new(),
-            surfaces: HashSet::new(),
-            upload: Upload::default(),
-            images: Images::new(cache),
-            layouts: Layouts::default(),
+            code: Code::new(cache),
+            textures: Textures::new(),
             partitions: Partitions::new(portions),
             helpers,
             streams: Streams::new(Waits::new(SpinLimits::from_env())),
             chains,
             graphs: Graphs::default(),
-            prints: false,
         })
     }
 
@@ -240,7 +225,7 @@ impl Handler for Worker {
     }
 
     fn closed(&mut self) {
-        self.images.flush();
+        self.code.flush();
     }
 
     fn command(&mut self, command: Command<'_>, replier: &Replier) {

@@ -1,15 +1,10 @@
 //! The driver's objects under the client's names for them.
 
-use std::sync::Arc;
-
-use outboard_abi::{CUfunction, CUmodule, CUresult};
+use outboard_abi::CUresult;
 use outboard_wire::{ContextId, ObjectId};
 use rustc_hash::FxHashMap;
 
 use super::bounds::Kind;
-use super::links::Link;
-use super::modules::Module;
-use super::portion::Green;
 
 /// A driver's handle. It is only ever handed back to the driver, from whichever thread has the
 /// context current.
@@ -84,63 +79,5 @@ impl<T: Clone> Named<T> {
     /// Forgets the objects that are not `kept`.
     pub(crate) fn retain(&mut self, kept: impl Fn(&T) -> bool) {
         self.0.retain(|_, (_, object)| kept(object));
-    }
-}
-
-/// Everything that a client has named.
-pub(crate) struct Objects {
-    pub(crate) modules: Named<Module>,
-    /// A kernel and the module it is of.
-    pub(crate) functions: Named<(Handle<outboard_abi::CUfunc_st>, ObjectId)>,
-    pub(crate) greens: Named<Green>,
-    pub(crate) links: Named<Arc<Link>>,
-    pub(crate) arrays: Named<Array>,
-    pub(crate) mipmaps: Named<Handle<outboard_abi::CUmipmappedArray_st>>,
-    /// A texture reference and the module it is of; 0 if it was created.
-    pub(crate) references: Named<(Handle<outboard_abi::CUtexref_st>, ObjectId)>,
-    /// A surface reference and the module it is of.
-    pub(crate) surface_references: Named<(Handle<outboard_abi::CUsurfref_st>, ObjectId)>,
-}
-
-/// An array.
-#[derive(Clone, Copy)]
-pub(crate) struct Array {
-    pub(crate) handle: Handle<outboard_abi::CUarray_st>,
-    /// Whether it is one of its own, and not a level or plane of another.
-    pub(crate) whole: bool,
-}
-
-impl Objects {
-    pub(crate) fn new() -> Objects {
-        Objects {
-            modules: Named::new(Kind::Module),
-            functions: Named::new(Kind::Function),
-            greens: Named::new(Kind::GreenContext),
-            links: Named::new(Kind::Link),
-            arrays: Named::new(Kind::Array),
-            mipmaps: Named::new(Kind::Mipmap),
-            references: Named::new(Kind::Reference),
-            surface_references: Named::new(Kind::Reference),
-        }
-    }
-
-    /// Forgets all that a context had.
-    pub(crate) fn forget(&mut self, ctx: ContextId) {
-        self.modules.forget(ctx);
-        self.functions.forget(ctx);
-        self.greens.forget(ctx);
-        self.links.forget(ctx);
-        self.arrays.forget(ctx);
-        self.mipmaps.forget(ctx);
-        self.references.forget(ctx);
-        self.surface_references.forget(ctx);
-    }
-
-    pub(crate) fn module(&self, name: ObjectId) -> Result<CUmodule, CUresult> {
-        self.modules.get(name).map(Module::handle)
-    }
-
-    pub(crate) fn function(&self, name: ObjectId) -> Result<CUfunction, CUresult> {
-        self.functions.get(name).map(|(function, _)| function.get())
     }
 }

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use outboard_abi::{CUdevResource, CUresult};
 use outboard_driver::{Table, call};
-use outboard_wire::ObjectId;
+use outboard_wire::{ContextId, ObjectId};
 
-use super::objects::Handle;
-use super::portion::Portion;
+use super::bounds::Kind;
+use super::objects::{Handle, Named};
+use super::portion::{Green, Portion};
 
 /// A resource on the wire.
 pub(crate) type Bytes = [u8; size_of::<CUdevResource>()];
@@ -18,17 +19,44 @@ const MOST: usize = 1 << 16;
 
 /// What a session knows of resources. Their bytes hold what the driver makes of them, addresses
 /// perhaps: so only bytes that the driver has written ever go back to it.
-#[derive(Default)]
 pub(crate) struct Partitions {
     /// The parts of devices that the session may use, by ordinal, if it may not use all of them.
     portions: HashMap<i32, Portion>,
     handed_out: HashSet<Bytes>,
     descriptions: HashMap<ObjectId, Handle<outboard_abi::CUdevResourceDesc_st>>,
+    greens: Named<Green>,
 }
 
 impl Partitions {
     pub(crate) fn new(portions: HashMap<i32, Portion>) -> Partitions {
-        Partitions { portions, ..Partitions::default() }
+        Partitions {
+            portions,
+            handed_out: HashSet::new(),
+            descriptions: HashMap::new(),
+            greens: Named::new(Kind::GreenContext),
+        }
+    }
+
+    /// Whether a green context may have this name.
+    pub(crate) fn check_new_green(&self, name: ObjectId) -> Result<(), CUresult> {
+        self.greens.check_new(name)
+    }
+
+    pub(crate) fn add_green(&mut self, ctx: ContextId, name: ObjectId, green: Green) {
+        self.greens.insert(name, ctx, green);
+    }
+
+    pub(crate) fn green(&self, name: ObjectId) -> Result<Green, CUresult> {
+        self.greens.get(name)
+    }
+
+    pub(crate) fn remove_green(&mut self, name: ObjectId) -> Result<Green, CUresult> {
+        self.greens.remove(name)
+    }
+
+    /// Forgets the green contexts of a context.
+    pub(crate) fn forget(&mut self, ctx: ContextId) {
+        self.greens.forget(ctx);
     }
 
     /// Whether the session may use only a part of the device.
@@ -114,7 +142,7 @@ mod tests {
 
     #[test]
     fn only_the_drivers_bytes_go_back_to_it() {
-        let mut shares = Partitions::default();
+        let mut shares = Partitions::new(HashMap::new());
         let bytes = shares.hand_out(&empty()).unwrap();
         assert!(shares.check(&bytes).is_ok());
         for at in [0, 4, 95, 96, 143] {

@@ -48,6 +48,7 @@ functions!(find:
     cuMemPoolGetAttribute
     cuMemPoolSetAttribute
     cuMemPoolTrimTo
+    cuModuleLoadDataEx
     cuStreamIsCapturing
     cuStreamQuery
     cuStreamWaitEvent

@@ -317,15 +317,16 @@ impl Worker {
         }
         // Only a wait makes the driver print what kernels have printed and give back what pools
         // have freed, not a question; and of a context as a whole it has no question.
-        let needed =
-            self.prints || self.memory.pools.are_used() || matches!(watched.wait, Wait::Context);
+        let needed = self.code.prints()
+            || self.memory.pools.are_used()
+            || matches!(watched.wait, Wait::Context);
         let blocks = !watched.passed && needed;
         let outcome =
             if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
         let (kind, begun) = (watched.wait.name(), watched.since);
         let time = begun.elapsed();
         self.client.tell(match outcome {
-            Ok(()) if !self.prints => Printed::Hardly,
+            Ok(()) if !self.code.prints() => Printed::Hardly,
             Ok(()) => Printed::after(time),
             Err(_) => Printed::Perhaps,
         });

@@ -6,11 +6,10 @@ use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 use outboard_wire::types::{ArrayDescriptor, SparseProperties};
 
-use super::{Handle, Worker};
+use super::Worker;
 use crate::answer::Answer;
 use crate::budget::{What, array_bytes};
 use crate::generated::dispatch::ArrayCommands;
-use crate::objects::Array;
 
 fn to_driver(d: &ArrayDescriptor) -> CUDA_ARRAY3D_DESCRIPTOR {
     CUDA_ARRAY3D_DESCRIPTOR {
@@ -53,7 +52,7 @@ fn describe(table: &Table, array: CUarray) -> Result<ArrayDescriptor, CUresult> 
 impl Worker {
     fn create_array(&mut self, m: &ArrayCreate) -> Result<ArrayDescriptor, CUresult> {
         let device = self.device_here()?;
-        self.objects.arrays.check_new(m.array)?;
+        self.textures.check_new_array(m.array)?;
         check_sides(&m.descriptor)?;
         let wanted = to_driver(&m.descriptor);
         let (array, charge) = self.hold(device, array_size(&m.descriptor, 1), |worker| {
@@ -62,28 +61,20 @@ impl Worker {
             Ok(array)
         })?;
         self.memory.budget.keep(self.contexts.here(), What::Array(m.array), charge);
-        self.objects.arrays.insert(
-            m.array,
-            self.contexts.here(),
-            Array { handle: Handle::new(array), whole: true },
-        );
+        self.textures.add_array(self.contexts.here(), m.array, array, true);
         describe(self.table, array)
     }
 
     /// Names a part of an array or mipmapped array.
     fn name_part(&mut self, name: ObjectId, part: CUarray) -> Result<ArrayDescriptor, CUresult> {
-        self.objects.arrays.insert(
-            name,
-            self.contexts.here(),
-            Array { handle: Handle::new(part), whole: false },
-        );
+        self.textures.add_array(self.contexts.here(), name, part, false);
         describe(self.table, part)
     }
 
     fn plane(&mut self, m: &ArrayPlane) -> Result<ArrayDescriptor, CUresult> {
         self.enter()?;
-        self.objects.arrays.check_new(m.name)?;
-        let array = self.objects.arrays.get(m.array)?.handle;
+        self.textures.check_new_array(m.name)?;
+        let array = self.textures.array(m.array)?;
         let mut plane = core::ptr::null_mut();
         call!(self.table, cuArrayGetPlane(&raw mut plane, array.get(), m.plane))?;
         self.name_part(m.name, plane)
@@ -91,10 +82,10 @@ impl Worker {
 
     fn level(&mut self, m: &MipmapLevel) -> Result<ArrayDescriptor, CUresult> {
         self.enter()?;
-        self.objects.arrays.check_new(m.name)?;
-        let mipmap = self.objects.mipmaps.get(m.mipmap)?;
+        self.textures.check_new_array(m.name)?;
+        let mipmap = self.textures.mipmap(m.mipmap)?;
         let mut level = core::ptr::null_mut();
-        call!(self.table, cuMipmappedArrayGetLevel(&raw mut level, mipmap.get(), m.level))?;
+        call!(self.table, cuMipmappedArrayGetLevel(&raw mut level, mipmap, m.level))?;
         self.name_part(m.name, level)
     }
 
@@ -110,13 +101,13 @@ impl Worker {
         };
         let device = m.device.ordinal() as i32;
         if m.mipmapped {
-            let mipmap: CUmipmappedArray = self.objects.mipmaps.get(m.array)?.get();
+            let mipmap: CUmipmappedArray = self.textures.mipmap(m.array)?;
             call!(
                 self.table,
                 cuMipmappedArrayGetMemoryRequirements(&raw mut needs, mipmap, device)
             )?;
         } else {
-            let array = self.objects.arrays.get(m.array)?.handle.get();
+            let array = self.textures.array(m.array)?.get();
             call!(self.table, cuArrayGetMemoryRequirements(&raw mut needs, array, device))?;
         }
         Ok(ArrayMemoryRequirementsReply {
@@ -140,10 +131,10 @@ impl Worker {
             reserved: [0; 4],
         };
         if m.mipmapped {
-            let mipmap = self.objects.mipmaps.get(m.array)?.get();
+            let mipmap = self.textures.mipmap(m.array)?;
             call!(self.table, cuMipmappedArrayGetSparseProperties(&raw mut found, mipmap))?;
         } else {
-            let array = self.objects.arrays.get(m.array)?.handle.get();
+            let array = self.textures.array(m.array)?.get();
             call!(self.table, cuArrayGetSparseProperties(&raw mut found, array))?;
         }
         Ok(SparseProperties {
@@ -163,7 +154,7 @@ impl ArrayCommands for Worker {
 
     fn array_destroy(&mut self, m: ArrayDestroy, answer: Answer<ArrayDestroy>) {
         let removed =
-            self.enter().and_then(|context| Ok((context, self.objects.arrays.remove(m.array)?)));
+            self.enter().and_then(|context| Ok((context, self.textures.remove_array(m.array)?)));
         let charge = self.memory.budget.release(self.contexts.here(), What::Array(m.array));
         match removed {
             Ok((_, array)) if !array.whole => answer.ok(&ArrayDestroyReply {}),
@@ -206,7 +197,7 @@ impl ArrayCommands for Worker {
 
     fn mipmap_create(&mut self, m: MipmapCreate, answer: Answer<MipmapCreate>) {
         let outcome = self.device_here().and_then(|device| {
-            self.objects.mipmaps.check_new(m.mipmap)?;
+            self.textures.check_new_mipmap(m.mipmap)?;
             check_sides(&m.descriptor)?;
             let wanted = to_driver(&m.descriptor);
             let (mipmap, charge) =
@@ -219,7 +210,7 @@ impl ArrayCommands for Worker {
                     Ok(mipmap)
                 })?;
             self.memory.budget.keep(self.contexts.here(), What::Mipmap(m.mipmap), charge);
-            self.objects.mipmaps.insert(m.mipmap, self.contexts.here(), Handle::new(mipmap));
+            self.textures.add_mipmap(self.contexts.here(), m.mipmap, mipmap);
             Ok(MipmapCreateReply {})
         });
         answer.result(outcome);
@@ -227,7 +218,7 @@ impl ArrayCommands for Worker {
 
     fn mipmap_destroy(&mut self, m: MipmapDestroy, answer: Answer<MipmapDestroy>) {
         let removed =
-            self.enter().and_then(|context| Ok((context, self.objects.mipmaps.remove(m.mipmap)?)));
+            self.enter().and_then(|context| Ok((context, self.textures.remove_mipmap(m.mipmap)?)));
         let charge = self.memory.budget.release(self.contexts.here(), What::Mipmap(m.mipmap));
         match removed {
             Ok((context, mipmap)) => self.on_helper(

@@ -26,9 +26,7 @@ impl Worker {
                     Placed::device(region)
                 })
             }
-            Storage::Array(name) => {
-                Ok(Placed::array(self.objects.arrays.get(name)?.handle, region))
-            }
+            Storage::Array(name) => Ok(Placed::array(self.textures.array(name)?, region)),
         }
     }
 

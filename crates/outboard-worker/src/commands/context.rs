@@ -100,10 +100,9 @@ impl Worker {
         self.streams.forget(self.table, ctx);
         self.chains.end_context(self.table, ctx);
         self.contexts.remove();
-        self.objects.forget(ctx);
-        self.layouts.retain(|module| self.objects.modules.get(module).is_ok());
-        self.textures.retain(|(of, _)| *of != ctx);
-        self.surfaces.retain(|(of, _)| *of != ctx);
+        self.code.forget(ctx);
+        self.textures.forget(ctx);
+        self.partitions.forget(ctx);
         self.memory.forget(ctx);
         self.copies.forget(self.table, ctx);
         self.contexts.leave(self.table)?;
@@ -188,7 +187,7 @@ impl ContextCommands for Worker {
         // What kernels print is fetched when their work is done.
         let is_quiet =
             self.enter().is_ok() && self.streams.waits.is_quiet(self.table, self.contexts.here());
-        if holds_much || self.prints || !is_quiet {
+        if holds_much || self.code.prints() || !is_quiet {
             self.end_context(answer, |answer, outcome| {
                 answer.result(outcome.map(|()| ContextLeaveReply {}))
             });

@@ -52,7 +52,7 @@ impl Worker {
                 call!(self.table, cuCtxGetDevResource(current(&context), &raw mut resource, kind))?
             }
             name => {
-                let green = self.objects.greens.get(name)?;
+                let green = self.partitions.green(name)?;
                 call!(
                     self.table,
                     cuGreenCtxGetDevResource(green.context.get(), &raw mut resource, kind)
@@ -107,7 +107,7 @@ impl Worker {
 
     fn open_green(&mut self, m: &GreenOpen) -> Result<(), CUresult> {
         let context = self.enter()?;
-        self.objects.greens.check_new(m.green)?;
+        self.partitions.check_new_green(m.green)?;
         let (desc, mut green) = (self.partitions.description(m.desc)?, core::ptr::null_mut());
         call!(self.table, cuGreenCtxCreate(&raw mut green, desc.get(), context.device, m.flags))?;
         let mut real = core::ptr::null_mut();
@@ -117,7 +117,7 @@ impl Worker {
             return Err(error);
         }
         let green = Green { context: Handle::new(green), real: Handle::new(real) };
-        self.objects.greens.insert(m.green, self.contexts.here(), green);
+        self.partitions.add_green(self.contexts.here(), m.green, green);
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Worker {
     ) -> Result<(Option<Green>, CUevent), CUresult> {
         self.enter()?;
         let green =
-            if green == ObjectId::NONE { None } else { Some(self.objects.greens.get(green)?) };
+            if green == ObjectId::NONE { None } else { Some(self.partitions.green(green)?) };
         Ok((green, self.streams.event(event)?))
     }
 }
@@ -166,7 +166,7 @@ impl GreenCommands for Worker {
         self.streams.waits.lose_track(self.contexts.here());
         match self
             .enter()
-            .and_then(|context| self.objects.greens.remove(m.green).map(|green| (context, green)))
+            .and_then(|context| self.partitions.remove_green(m.green).map(|green| (context, green)))
         {
             // The driver waits for the work in it.
             Ok((context, green)) => self.on_helper(
@@ -181,7 +181,7 @@ impl GreenCommands for Worker {
 
     fn green_stream(&mut self, m: GreenStream) -> Outcome {
         self.enter()?;
-        let green = self.objects.greens.get(m.green)?;
+        let green = self.partitions.green(m.green)?;
         self.streams.check_new(m.stream)?;
         // Streams of all kinds come about in a green context that is current.
         self.contexts.lose_current();

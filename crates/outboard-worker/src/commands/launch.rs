@@ -12,20 +12,20 @@ use crate::launch::{self, Config, Extras, Shape};
 impl LaunchCommands for Worker {
     fn function_set_attribute(&mut self, m: FunctionSetAttribute) -> Outcome {
         self.enter()?;
-        let function = self.objects.function(m.function)?;
+        let function = self.code.function(m.function)?;
         let attribute = outboard_abi::CUfunction_attribute_enum(m.attribute);
         call!(self.table, cuFuncSetAttribute(function, attribute, m.value))
     }
 
     fn function_set_cache_config(&mut self, m: FunctionSetCacheConfig) -> Outcome {
         self.enter()?;
-        let function = self.objects.function(m.function)?;
+        let function = self.code.function(m.function)?;
         call!(self.table, cuFuncSetCacheConfig(function, outboard_abi::CUfunc_cache_enum(m.config)))
     }
 
     fn occupancy(&mut self, m: Occupancy, answer: Answer<Occupancy>) {
         let mut blocks = 0;
-        let function = self.enter().and_then(|_| self.objects.function(m.function));
+        let function = self.enter().and_then(|_| self.code.function(m.function));
         let outcome = function.and_then(|function| {
             let (block, shared) = (m.block as i32, m.shared as usize);
             call!(
@@ -48,7 +48,7 @@ impl LaunchCommands for Worker {
         answer: Answer<OccupancyDynamicShared>,
     ) {
         let mut bytes = 0usize;
-        let function = self.enter().and_then(|_| self.objects.function(m.function));
+        let function = self.enter().and_then(|_| self.code.function(m.function));
         let outcome = function.and_then(|function| {
             call!(
                 self.table,
@@ -64,7 +64,7 @@ impl LaunchCommands for Worker {
     }
 
     fn occupancy_clusters(&mut self, m: OccupancyClusters, answer: Answer<OccupancyClusters>) {
-        let function = self.enter().and_then(|_| self.objects.function(m.function));
+        let function = self.enter().and_then(|_| self.code.function(m.function));
         let outcome = function.and_then(|function| {
             let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
             let extras =
@@ -99,7 +99,7 @@ impl LaunchCommands for Worker {
             self.make_launches();
         }
         let stream = self.stream(m.stream)?;
-        let function = self.objects.function(m.function)?;
+        let function = self.code.function(m.function)?;
         let shape = Shape { grid: m.grid, block: m.block, shared: m.shared };
         if is_plain {
             return self.launch_in_row(place, stream, function, shape, m.params);

@@ -19,10 +19,9 @@ fn status(outcome: Result<(), CUresult>) -> u32 {
 impl Worker {
     fn start_link(&mut self, name: ObjectId) -> Result<Arc<Link>, CUresult> {
         let context = self.enter()?;
-        self.objects.links.retain(|link| !link.has_failed());
-        self.objects.links.check_new(name)?;
+        self.code.check_new_link(name)?;
         let link = Arc::new(Link::start(self.table, context)?);
-        self.objects.links.insert(name, self.contexts.here(), link.clone());
+        self.code.add_link(self.contexts.here(), name, link.clone());
         Ok(link)
     }
 }
@@ -39,8 +38,8 @@ impl LinkCommands for Worker {
     }
 
     fn link_add(&mut self, m: LinkAdd<'_>, answer: Answer<LinkAdd<'static>>) {
-        let data = self.upload.take_all();
-        match self.objects.links.get(m.link).and_then(|link| Ok((link, data?))) {
+        let data = self.code.take_whole();
+        match self.code.link(m.link).and_then(|link| Ok((link, data?))) {
             Ok((link, data)) => {
                 let (kind, name, options) = (m.kind, m.name.to_owned(), m.options);
                 link.run(move |state| {
@@ -53,7 +52,7 @@ impl LinkCommands for Worker {
     }
 
     fn link_complete(&mut self, m: LinkComplete, answer: Answer<LinkComplete>) {
-        match self.objects.links.get(m.link) {
+        match self.code.link(m.link) {
             Ok(link) => link.run(move |state| {
                 let linked = state.complete();
                 let bytes = linked.unwrap_or(0);
@@ -68,7 +67,7 @@ impl LinkCommands for Worker {
     }
 
     fn link_output(&mut self, m: LinkOutput, answer: Answer<LinkOutput>) {
-        match self.objects.links.get(m.link) {
+        match self.code.link(m.link) {
             Ok(link) => link.run(move |state| {
                 answer.result(state.output(m.offset).map(|data| LinkOutputReply { data }))
             }),
@@ -77,6 +76,6 @@ impl LinkCommands for Worker {
     }
 
     fn link_destroy(&mut self, m: LinkDestroy) -> Outcome {
-        self.objects.links.remove(m.link).map(drop)
+        self.code.remove_link(m.link)
     }
 }

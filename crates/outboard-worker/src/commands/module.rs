@@ -4,17 +4,16 @@ use std::borrow::Borrow;
 
 use outboard_abi::{CUfunction, CUmodule, CUresult};
 use outboard_driver::{Table, call};
-use outboard_image::{may_print, takes_at_least, takes_at_most};
+use outboard_image::{takes_at_least, takes_at_most};
 use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
 
-use super::{Context, Handle, Worker, current};
+use super::{Context, Worker, current};
 use crate::answer::{Answer, Outcome};
 use crate::budget::What;
 use crate::generated::dispatch::ModuleCommands;
-use crate::layouts::Layouts;
 use crate::modules;
 use crate::part::Part;
 
@@ -26,19 +25,15 @@ impl Worker {
         options: &JitOptions,
     ) -> Result<modules::Loaded, CUresult> {
         let context = self.enter()?;
-        self.objects.modules.check_new(module)?;
+        self.code.check_new(module)?;
         let sm = self.offered.architecture(context.device as u32);
-        self.prints =
-            self.prints || !matches!(parts, [part] if !may_print(part.borrow().bytes(), sm));
+        self.code.expect(parts, sm);
         // To compile may take seconds, which other threads' waits shall not.
         self.stop_looking();
         let loaded = self.load_counted(module, context.device as u32, parts, options);
         if let Ok(handle) = loaded.outcome {
-            self.objects.modules.insert(module, self.contexts.here(), handle);
+            self.code.add(self.table, (self.contexts.here(), module, handle), parts, sm);
             self.tell_kernels(module, handle.handle());
-            if Layouts::are_needed(self.table) {
-                self.layouts.learn(module, parts, sm);
-            }
         }
         Ok(loaded)
     }
@@ -110,10 +105,10 @@ impl Worker {
         function: ObjectId,
     ) -> Result<CUfunction, CUresult> {
         self.enter()?;
-        self.objects.functions.check_new(function)?;
-        let found = modules::function(self.table, self.objects.module(module)?, name)?;
+        self.code.check_new_function(function)?;
+        let found = modules::function(self.table, self.code.module(module)?, name)?;
         self.hold_local(found)?;
-        self.objects.functions.insert(function, self.contexts.here(), (Handle::new(found), module));
+        self.code.add_function(self.contexts.here(), function, (found, module));
         Ok(found)
     }
 
@@ -158,11 +153,7 @@ impl Worker {
         module: ObjectId,
     ) -> Result<(Context, impl FnOnce(&Table) -> Outcome + Send + use<>), CUresult> {
         let context = self.enter()?;
-        let unloaded = self.objects.modules.remove(module)?;
-        self.objects.functions.retain(|(_, of)| *of != module);
-        self.objects.references.retain(|(_, of)| *of != module);
-        self.objects.surface_references.retain(|(_, of)| *of != module);
-        self.layouts.retain(|other| other != module);
+        let unloaded = self.code.remove(module)?;
         let charge = self.memory.budget.release(self.contexts.here(), What::Module(module));
         let unload = move |table: &Table| {
             let outcome = unloaded.unload(table);
@@ -175,11 +166,11 @@ impl Worker {
 
 impl ModuleCommands for Worker {
     fn image_data(&mut self, m: ImageData<'_>) -> Outcome {
-        self.upload.extend(m.data)
+        self.code.receive(m.data)
     }
 
     fn module_load(&mut self, m: ModuleLoad, answer: Answer<ModuleLoad>) {
-        let parts = self.upload.take(&m.parts);
+        let parts = self.code.take_parts(&m.parts);
         match parts.and_then(|parts| self.load(m.module, &parts, &m.options)) {
             Ok(loaded) => {
                 let status = loaded.outcome.map_or_else(|error| error.0, |_| 0);
@@ -190,11 +181,11 @@ impl ModuleCommands for Worker {
     }
 
     fn module_load_named(&mut self, m: ModuleLoadNamed, answer: Answer<ModuleLoadNamed>) {
-        let kept = self.images.are_kept();
+        let kept = self.code.keeps_images();
         if m.parts.is_empty() {
             return answer.error(CUresult::CUDA_ERROR_INVALID_IMAGE);
         }
-        let parts = match self.images.find(&m.parts) {
+        let parts = match self.code.find(&m.parts) {
             Ok(parts) => parts,
             Err(missing) => {
                 return answer.ok(&ModuleLoadNamedReply {
@@ -206,7 +197,7 @@ impl ModuleCommands for Worker {
             }
         };
         let outcome = self.load(m.module, &parts, &m.options);
-        self.images.forget();
+        self.code.forget_images();
         match outcome {
             Ok(loaded) => {
                 let status = loaded.outcome.map_or_else(|error| error.0, |_| 0);
@@ -222,8 +213,7 @@ impl ModuleCommands for Worker {
     }
 
     fn image_complete(&mut self, m: ImageComplete) -> Outcome {
-        let image = self.upload.take_all()?;
-        self.images.arrived(m.name, image)
+        self.code.complete(m.name)
     }
 
     fn module_unload(&mut self, m: ModuleUnload, answer: Answer<ModuleUnload>) {
@@ -249,10 +239,10 @@ impl ModuleCommands for Worker {
     }
 
     fn module_functions(&mut self, m: ModuleFunctions, answer: Answer<ModuleFunctions>) {
-        let module = self.enter().and_then(|_| self.objects.module(m.module));
+        let module = self.enter().and_then(|_| self.code.module(m.module));
         let outcome = module.and_then(|module| match self.table.cuModuleEnumerateFunctions {
             Some(_) => modules::names(self.table, module),
-            None => Ok(self.layouts.names(m.module)),
+            None => Ok(self.code.layouts().names(m.module)),
         });
         answer.result(outcome.map(|names| ModuleFunctionsReply { names }));
     }
@@ -261,7 +251,7 @@ impl ModuleCommands for Worker {
         let outcome = self.find_function(m.module, m.name, m.function).and_then(|function| {
             let mut info = modules::describe(self.table, function)?;
             if self.table.cuFuncGetParamInfo.is_none() {
-                info.params = self.layouts.params(m.module, m.name);
+                info.params = self.code.layouts().params(m.module, m.name);
             }
             Ok(ModuleFunctionReply { info })
         });
@@ -273,7 +263,7 @@ impl ModuleCommands for Worker {
     }
 
     fn module_global(&mut self, m: ModuleGlobal<'_>, answer: Answer<ModuleGlobal<'static>>) {
-        let module = self.enter().and_then(|_| self.objects.module(m.module));
+        let module = self.enter().and_then(|_| self.code.module(m.module));
         let outcome = module.and_then(|module| modules::global(self.table, module, m.name));
         if let Ok((address, bytes, _)) = outcome
             && self.memory.allocations.check(address, bytes).is_err()

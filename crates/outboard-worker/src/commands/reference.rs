@@ -11,7 +11,7 @@ use outboard_wire::messages::*;
 use outboard_wire::references::ReferenceSetting as S;
 use outboard_wire::{DevicePtr, ObjectId};
 
-use super::{Handle, Worker};
+use super::Worker;
 use crate::answer::Answer;
 use crate::generated::dispatch::ReferenceCommands;
 
@@ -24,44 +24,32 @@ impl Worker {
     /// The driver's reference; of a module, which is then alive, or created.
     fn reference(&mut self, name: ObjectId) -> Result<CUtexref, CUresult> {
         self.enter()?;
-        self.objects.references.get(name).map(|(reference, _)| reference.get())
+        self.code.reference(name)
     }
 
     fn create_reference(&mut self, name: ObjectId) -> Result<(), CUresult> {
         self.enter()?;
-        self.objects.references.check_new(name)?;
+        self.code.check_new_reference(name)?;
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuTexRefCreate(&raw mut reference))?;
-        self.objects.references.insert(
-            name,
-            self.contexts.here(),
-            (Handle::new(reference), ObjectId::NONE),
-        );
+        self.code.add_reference(self.contexts.here(), name, (reference, ObjectId::NONE));
         Ok(())
     }
 
     fn destroy_reference(&mut self, name: ObjectId) -> Result<(), CUresult> {
         self.enter()?;
-        // Those of a module end with it.
-        if self.objects.references.get(name)?.1 != ObjectId::NONE {
-            return Err(INVALID);
-        }
-        let (reference, _) = self.objects.references.remove(name)?;
-        call!(self.table, cuTexRefDestroy(reference.get()))
+        let reference = self.code.remove_reference(name)?;
+        call!(self.table, cuTexRefDestroy(reference))
     }
 
     fn find_reference(&mut self, m: &ReferenceFind<'_>) -> Result<(), CUresult> {
         self.enter()?;
-        self.objects.references.check_new(m.reference)?;
+        self.code.check_new_reference(m.reference)?;
         let (module, name) =
-            (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
+            (self.code.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuModuleGetTexRef(&raw mut reference, module, name.as_ptr()))?;
-        self.objects.references.insert(
-            m.reference,
-            self.contexts.here(),
-            (Handle::new(reference), m.module),
-        );
+        self.code.add_reference(self.contexts.here(), m.reference, (reference, m.module));
         Ok(())
     }
 
@@ -71,11 +59,11 @@ impl Worker {
         let mut offset = 0usize;
         match m.setting {
             S::Array(name, flags) => {
-                let array = self.objects.arrays.get(name)?.handle.get();
+                let array = self.textures.array(name)?.get();
                 call!(self.table, cuTexRefSetArray(r, array, flags))
             }
             S::Mipmap(name, flags) => {
-                let mipmap = self.objects.mipmaps.get(name)?.get();
+                let mipmap = self.textures.mipmap(name)?;
                 call!(self.table, cuTexRefSetMipmappedArray(r, mipmap, flags))
             }
             S::Memory(address, bytes) => {
@@ -191,24 +179,20 @@ impl Worker {
 
     fn find_surface_reference(&mut self, m: &SurfaceReferenceFind<'_>) -> Result<(), CUresult> {
         self.enter()?;
-        self.objects.surface_references.check_new(m.reference)?;
+        self.code.check_new_surface_reference(m.reference)?;
         let (module, name) =
-            (self.objects.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
+            (self.code.module(m.module)?, CString::new(m.name).map_err(|_| INVALID)?);
         let mut reference = core::ptr::null_mut();
         call!(self.table, cuModuleGetSurfRef(&raw mut reference, module, name.as_ptr()))?;
-        self.objects.surface_references.insert(
-            m.reference,
-            self.contexts.here(),
-            (Handle::new(reference), m.module),
-        );
+        self.code.add_surface_reference(self.contexts.here(), m.reference, (reference, m.module));
         Ok(())
     }
 
     fn set_surface_reference(&mut self, m: &SurfaceReferenceSet) -> Result<(), CUresult> {
         self.enter()?;
-        let (reference, _) = self.objects.surface_references.get(m.reference)?;
-        let array = self.objects.arrays.get(m.array)?.handle.get();
-        call!(self.table, cuSurfRefSetArray(reference.get(), array, m.flags))
+        let reference = self.code.surface_reference(m.reference)?;
+        let array = self.textures.array(m.array)?.get();
+        call!(self.table, cuSurfRefSetArray(reference, array, m.flags))
     }
 }
 

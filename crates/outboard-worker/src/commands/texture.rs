@@ -11,7 +11,6 @@ use outboard_wire::types::{Resource, Sampler, View};
 
 use super::Worker;
 use crate::answer::{Answer, Outcome};
-use crate::bounds::Kind;
 use crate::generated::dispatch::TextureCommands;
 
 impl Worker {
@@ -33,12 +32,10 @@ impl Worker {
             flags: 0,
         };
         match *resource {
-            Resource::Array(name) => {
-                d.res.array.hArray = self.objects.arrays.get(name)?.handle.get()
-            }
+            Resource::Array(name) => d.res.array.hArray = self.textures.array(name)?.get(),
             Resource::Mipmap(name) => {
                 d.resType = CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
-                d.res.mipmap.hMipmappedArray = self.objects.mipmaps.get(name)?.get();
+                d.res.mipmap.hMipmappedArray = self.textures.mipmap(name)?;
             }
             Resource::Linear { address, format, channels, bytes } => {
                 self.is_ours(address)?;
@@ -68,7 +65,7 @@ impl Worker {
 
     fn create_texture(&mut self, m: &TextureCreate) -> Result<u64, CUresult> {
         self.enter()?;
-        Kind::Texture.room(self.textures.len())?;
+        self.textures.check_texture_room()?;
         let (resource, sampler) = (self.resource(&m.resource)?, sampler(&m.sampler));
         let view = m.view.first().map(view);
         let view = view.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
@@ -77,17 +74,17 @@ impl Worker {
             self.table,
             cuTexObjectCreate(&raw mut texture, &raw const resource, &raw const sampler, view)
         )?;
-        self.textures.insert((self.contexts.here(), texture));
+        self.textures.add_texture(self.contexts.here(), texture);
         Ok(texture)
     }
 
     fn create_surface(&mut self, m: &SurfaceCreate) -> Result<u64, CUresult> {
         self.enter()?;
-        Kind::Surface.room(self.surfaces.len())?;
+        self.textures.check_surface_room()?;
         let resource = self.resource(&m.resource)?;
         let mut surface = 0;
         call!(self.table, cuSurfObjectCreate(&raw mut surface, &raw const resource))?;
-        self.surfaces.insert((self.contexts.here(), surface));
+        self.textures.add_surface(self.contexts.here(), surface);
         Ok(surface)
     }
 }
@@ -131,10 +128,7 @@ impl TextureCommands for Worker {
 
     fn texture_destroy(&mut self, m: TextureDestroy) -> Outcome {
         self.enter()?;
-        // Drivers follow such values without asking.
-        if !self.textures.remove(&(self.contexts.here(), m.texture)) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        self.textures.remove_texture(self.contexts.here(), m.texture)?;
         call!(self.table, cuTexObjectDestroy(m.texture))
     }
 
@@ -145,9 +139,7 @@ impl TextureCommands for Worker {
 
     fn surface_destroy(&mut self, m: SurfaceDestroy) -> Outcome {
         self.enter()?;
-        if !self.surfaces.remove(&(self.contexts.here(), m.surface)) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
+        self.textures.remove_surface(self.contexts.here(), m.surface)?;
         call!(self.table, cuSurfObjectDestroy(m.surface))
     }
 }

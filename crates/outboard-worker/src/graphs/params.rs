@@ -32,7 +32,7 @@ impl Worker {
         kernel: &KernelNode,
         run: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Outcome,
     ) -> Outcome {
-        let func = self.objects.function(kernel.function)?;
+        let func = self.code.function(kernel.function)?;
         let shape =
             Shape { grid: kernel.grid.into(), block: kernel.block.into(), shared: kernel.shared };
         with_node(func, &shape, &kernel.params, run)
@@ -126,7 +126,7 @@ impl Worker {
             }
             Place::Array { array, at, .. } => {
                 // The driver knows its bounds.
-                let array = self.objects.arrays.get(*array)?.handle.get();
+                let array = self.textures.array(*array)?.get();
                 let none = Rows { address: UnifiedPtr::NULL, pitch: 0, height: 0 };
                 Ok((CUmemorytype::CU_MEMORYTYPE_ARRAY, none, array, at.map(|at| at as usize)))
             }
