@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use outboard_transport::reserved::Reserved;
 use outboard_wire::{ContextId, DevicePtr};
-use parking_lot::Mutex;
 
 use super::allocations::Allocations;
 use super::arena::{Arena, Offer};

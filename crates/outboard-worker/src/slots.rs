@@ -1,11 +1,12 @@
 //! Page-locked memory for small copies.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use outboard_abi::{CUevent_flags, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_wire::ContextId;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::bounds::Kind;
 use super::objects::Handle;
@@ -44,8 +45,8 @@ impl Slots {
         self.lock().remove(&ctx);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ContextId, Vec<usize>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<ContextId, Vec<usize>>> {
+        self.0.lock()
     }
 }
 

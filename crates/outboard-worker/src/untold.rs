@@ -2,7 +2,9 @@
 //! command connection may overtake them: the client is told which copies the device had done by
 //! then, and waits for those.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use super::io::Replier;
 use super::staging::Copied;
@@ -16,12 +18,12 @@ pub(crate) struct Untold(Arc<Mutex<Vec<Copy>>>);
 
 impl Untold {
     pub(crate) fn add(&self, number: u64, copy: &Arc<dyn Copied>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((number, Arc::downgrade(copy)));
+        self.0.lock().push((number, Arc::downgrade(copy)));
     }
 
     /// Tells of those that the device has done. Replies that follow arrive after it.
     pub(crate) fn tell(&self, replier: &Replier) {
-        let mut copies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut copies = self.0.lock();
         copies.retain(|(number, copy)| {
             let done = copy.upgrade().is_none_or(|copy| copy.is_copied());
             if done {
