@@ -62,7 +62,7 @@ impl Remote {
     }
 
     pub(super) fn context_close(&self, ctx: ContextId) -> Result<()> {
-        self.seen.context_ends(ctx);
+        self.polled.context_ends(ctx);
         self.end_shared_memory(ctx);
         let session = self.session()?;
         session.reuse().end_context(ctx, |block| session.give_back(block));

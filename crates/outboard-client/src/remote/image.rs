@@ -64,7 +64,7 @@ impl Remote {
     ) -> Result<()> {
         let session = self.session()?;
         if !matches!(image.parts, [whole] if !may_print(whole, image.sm)) {
-            self.seen.never();
+            self.polled.disable();
         }
         let parts = parts(&image);
         if session.images().not_kept.load(Ordering::Relaxed) {

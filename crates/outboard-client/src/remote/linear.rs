@@ -6,7 +6,7 @@ use outboard_front::backend::{
 use outboard_wire::messages as msg;
 
 use super::Remote;
-use super::seen::{SMALL, Slot};
+use super::polled::{SMALL, Slot};
 use super::shared::TouchedCopy;
 use crate::copies::HostCopy;
 use crate::link::bulk::Direction;
@@ -87,7 +87,7 @@ impl Remote {
                 let queue = |slot: Slot| {
                     self.post_copy(ctx, slot.bytes().unified(), src.unified(), row(bytes), stream)
                 };
-                if let Some(slot) = self.seen(ctx, stream, queue)? {
+                if let Some(slot) = self.poll_device(ctx, stream, queue)? {
                     // SAFETY: the slot is this thread's, and the device is done with it; the other
                     // by the contract above.
                     unsafe {
@@ -95,7 +95,7 @@ impl Remote {
                     };
                     return Ok(());
                 }
-                return self.unseen(plain);
+                return self.wait_in_worker(plain);
             }
             return plain();
         }

@@ -16,8 +16,8 @@ mod managed;
 mod memory;
 mod module;
 mod pinned;
+mod polled;
 mod pool;
-mod seen;
 mod shared;
 mod stream;
 mod vmm;
@@ -42,7 +42,7 @@ use crate::pager::Pager;
 use crate::session::Session;
 use crate::slabs::Slabs;
 use crate::tokens::Descriptors;
-use seen::Seen;
+use polled::PolledWaits;
 
 /// The devices of one of a process's servers.
 pub struct Remote {
@@ -60,7 +60,7 @@ pub struct Remote {
     variables: Mutex<BTreeMap<ObjectId, Vec<Range<UnifiedPtr>>>>,
     /// The contexts that have a stream for the pager's bytes.
     moving: Mutex<BTreeSet<ContextId>>,
-    seen: Seen,
+    polled: PolledWaits,
     /// What programs pass to each other.
     descriptors: Descriptors,
 }
@@ -78,7 +78,7 @@ impl Remote {
             slabs: Mutex::new(Slabs::new()),
             variables: Mutex::new(BTreeMap::new()),
             moving: Mutex::new(BTreeSet::new()),
-            seen: Seen::new(),
+            polled: PolledWaits::new(),
             descriptors: Descriptors::new(),
         }
     }

@@ -38,11 +38,13 @@ impl Remote {
     pub(super) fn stream_synchronize(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
         self.waited_for(Done::Stream((ctx, stream)), false, |along| {
             let idle = |progress: &Progress| progress.is_stream_idle(ctx, stream);
-            if !idle(self.session()?.progress()) && self.seen(ctx, stream, |_| Ok(()))?.is_some() {
+            if !idle(self.session()?.progress())
+                && self.poll_device(ctx, stream, |_| Ok(()))?.is_some()
+            {
                 return Ok(());
             }
             let message = msg::StreamSynchronize { stream };
-            self.unseen(|| {
+            self.wait_in_worker(|| {
                 self.wait(ctx, &message, along, idle, |progress, seq| {
                     progress.stream_done(ctx, stream, seq)
                 })

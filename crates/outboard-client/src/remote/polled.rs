@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::Remote;
 
-/// Threads that can wait like this at once.
+/// How many threads can wait like this at once.
 const SLOTS: usize = 16;
 /// A slot has its number, alone in its cache line and the one that processors fetch along, and
 /// bytes behind it.
@@ -31,20 +31,20 @@ const NUMBER: usize = 128;
 /// Copies of up to this many bytes come like this: all that would come with an answer otherwise.
 pub(super) const SMALL: u64 = MAX_INLINE as u64;
 const SLOT: usize = NUMBER + SMALL as usize;
-/// The first waits of a process are made as any other: a program that makes few does without the
-/// memory.
-const FIRST: u32 = 16;
+/// The first waits of a process are ordinary ones: a program that makes few needs no such memory.
+const ORDINARY_FIRST: u32 = 16;
 
-/// Longer waits are made as any other: the worker, which has nothing to do meanwhile, would fall
-/// asleep, and be late for what comes next.
-const LONG: Duration = Duration::from_micros(400);
+/// Longer waits are ordinary ones: the worker, idle meanwhile, would fall asleep and start the next
+/// command late.
+const LONGEST: Duration = Duration::from_micros(400);
 
-/// There is no memory yet, or there is not to be any. Else its address.
-const NONE: u64 = 0;
-const NEVER: u64 = 1;
+/// Values of `base` without memory: not yet, or never again. Any other value is the memory's
+/// address.
+const NOT_MADE: u64 = 0;
+const DISABLED: u64 = 1;
 
-/// The memory, and whose it is.
-pub(super) struct Seen {
+/// The memory with the numbers, and the context that allocated it.
+pub(super) struct PolledWaits {
     base: AtomicU64,
     ctx: AtomicU32,
     waits: AtomicU32,
@@ -102,10 +102,10 @@ impl Slot {
     }
 }
 
-impl Seen {
-    pub(super) const fn new() -> Seen {
-        Seen {
-            base: AtomicU64::new(NONE),
+impl PolledWaits {
+    pub(super) const fn new() -> PolledWaits {
+        PolledWaits {
+            base: AtomicU64::new(NOT_MADE),
             ctx: AtomicU32::new(0),
             waits: AtomicU32::new(0),
             long: AtomicBool::new(false),
@@ -113,25 +113,25 @@ impl Seen {
         }
     }
 
-    /// From now on an answer of the worker's says more than the device can.
-    pub(super) fn never(&self) {
-        if self.base.load(Ordering::Relaxed) != NEVER {
-            self.base.store(NEVER, Ordering::Release);
+    /// From now on the worker's answers carry more than the device can show.
+    pub(super) fn disable(&self) {
+        if self.base.load(Ordering::Relaxed) != DISABLED {
+            self.base.store(DISABLED, Ordering::Release);
         }
     }
 
     /// A context is about to end, perhaps the one whose memory this is.
     pub(super) fn context_ends(&self, ctx: ContextId) {
         if self.ctx.load(Ordering::Relaxed) == ctx.0 {
-            self.never();
+            self.disable();
         }
     }
 
     #[inline]
     fn slot(&self, remote: &Remote, ctx: ContextId) -> Option<Slot> {
         match self.base.load(Ordering::Acquire) {
-            NEVER => None,
-            NONE => {
+            DISABLED => None,
+            NOT_MADE => {
                 self.begin(remote, ctx);
                 None
             }
@@ -143,39 +143,40 @@ impl Seen {
         }
     }
 
-    fn took(&self, begun: Instant) {
-        let long = begun.elapsed() > LONG;
+    fn note_duration(&self, begun: Instant) {
+        let long = begun.elapsed() > LONGEST;
         if self.long.load(Ordering::Relaxed) != long {
             self.long.store(long, Ordering::Relaxed);
         }
     }
 
-    /// Makes the memory, if it is time.
+    /// Allocates the memory once there were enough waits.
     #[cold]
     fn begin(&self, remote: &Remote, ctx: ContextId) {
-        if self.waits.fetch_add(1, Ordering::Relaxed) < FIRST {
+        if self.waits.fetch_add(1, Ordering::Relaxed) < ORDINARY_FIRST {
             return;
         }
         let Some(_one) = self.making.try_lock() else { return };
-        if self.base.load(Ordering::Acquire) != NONE {
+        if self.base.load(Ordering::Acquire) != NOT_MADE {
             return;
         }
         self.ctx.store(ctx.0, Ordering::Relaxed);
         let memory = remote.alloc_host(ctx, SLOTS * SLOT);
-        // It is for the device only if the worker has it, too.
+        // The device can write it only if the worker has it, too.
         let made = memory.ok().map(|memory| memory as u64);
         let base = made
             .filter(|base| remote.host.is_shared(HostPtr(*base), (SLOTS * SLOT) as u64))
-            .unwrap_or(NEVER);
+            .unwrap_or(DISABLED);
         // If it was switched off meanwhile, it stays off.
-        let _ = self.base.compare_exchange(NONE, base, Ordering::Release, Ordering::Relaxed);
+        let _ = self.base.compare_exchange(NOT_MADE, base, Ordering::Release, Ordering::Relaxed);
     }
 }
 
 impl Remote {
-    /// Waits until the device has done all that was queued in a stream, if it says so soon and
-    /// nothing else needs to be known. `before` queues what comes with it.
-    pub(super) fn seen(
+    /// Waits until the device has done all work queued in a stream, by polling for its number.
+    /// Returns `None` if the number does not come soon or the worker's answer is needed. `before`
+    /// queues a copy that comes with the number.
+    pub(super) fn poll_device(
         &self,
         ctx: ContextId,
         stream: StreamId,
@@ -189,11 +190,10 @@ impl Remote {
         {
             return Ok(None);
         }
-        let Some(slot) = self.seen.slot(self, ctx) else { return Ok(None) };
+        let Some(slot) = self.polled.slot(self, ctx) else { return Ok(None) };
         let begun = Instant::now();
         before(slot)?;
-        // Nobody else writes there: the device has come to what was queued before, or this is not
-        // reached again.
+        // The number's earlier writes are done: otherwise this path would have been disabled.
         let number = slot.number().load(Ordering::Relaxed).wrapping_add(1);
         let write = msg::StreamWriteValue {
             stream,
@@ -203,10 +203,10 @@ impl Remote {
             flags: 0,
         };
         let seq = session.post_numbered(ctx, &write)?;
-        if !link.look_for(|| slot.number().load(Ordering::Acquire) == number, LONG) {
+        if !link.look_for(|| slot.number().load(Ordering::Acquire) == number, LONGEST) {
             return Ok(None);
         }
-        self.seen.took(begun);
+        self.polled.note_duration(begun);
         if session.reuse().needs_wait() || session.has_copies_to_be_told_of() {
             // Another thread freed or copied something meanwhile, perhaps before that number.
             return Ok(None);
@@ -217,17 +217,17 @@ impl Remote {
         Ok(Some(slot))
     }
 
-    /// Makes a wait behind [`Remote::seen`] as any other. If it fails, the device may never get to
-    /// the number, or do so later.
-    pub(super) fn unseen<T>(&self, wait: impl FnOnce() -> Result<T>) -> Result<T> {
-        if self.seen.base.load(Ordering::Relaxed) <= NEVER {
+    /// Makes an ordinary wait after [`Remote::poll_device`] has failed. If it fails, too, the
+    /// device may never write the number, or write it later.
+    pub(super) fn wait_in_worker<T>(&self, wait: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.polled.base.load(Ordering::Relaxed) <= DISABLED {
             return wait();
         }
         let begun = Instant::now();
         let outcome = wait();
-        self.seen.took(begun);
+        self.polled.note_duration(begun);
         if outcome.is_err() {
-            self.seen.never();
+            self.polled.disable();
         }
         outcome
     }
