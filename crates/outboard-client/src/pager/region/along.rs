@@ -5,12 +5,12 @@ use std::ops::Range;
 /// Pages that come with one answer, at most.
 pub(in crate::pager) const MOST: usize = 16;
 /// A page that was fetched this often without being touched is not fetched with answers any more.
-const OFTEN: u32 = 8;
+const MOST_UNTOUCHED: u32 = 8;
 /// After so many fetched pages of which none was touched, no page of the region is fetched with
 /// answers ...
-const IN_VAIN: usize = 64;
+const MOST_WASTED: usize = 64;
 /// ... until the device has been asked for pages of it so many times.
-const REST: u32 = 64;
+const PAUSE: u32 = 64;
 
 /// Pages of a region that the program is likely to touch when it has waited.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct Along {
     /// Pages that the device was asked for since a wait began.
     fetched: usize,
     /// Pages that have come since one of them was touched.
-    in_vain: usize,
+    wasted: usize,
     /// The device will be asked so many times before pages are remembered again.
     rest: u32,
 }
@@ -55,22 +55,22 @@ impl Along {
     /// it was touched last.
     pub(super) fn likely(&mut self) -> &[(usize, u32)] {
         self.fetched = 0;
-        if self.in_vain >= IN_VAIN {
-            *self = Along { rest: REST, ..Along::default() };
+        if self.wasted >= MOST_WASTED {
+            *self = Along { rest: PAUSE, ..Along::default() };
         }
-        self.pages.retain(|(_, times)| *times < OFTEN);
+        self.pages.retain(|(_, times)| *times < MOST_UNTOUCHED);
         &self.pages
     }
 
     /// These pages have come.
     pub(super) fn came(&mut self, pages: &Range<usize>) {
-        self.in_vain += pages.len();
+        self.wasted += pages.len();
         self.times(pages).for_each(|times| *times += 1);
     }
 
     /// Of these pages, which had come, one was touched.
     pub(super) fn touched(&mut self, pages: &Range<usize>) {
-        self.in_vain = 0;
+        self.wasted = 0;
         self.times(pages).for_each(|times| *times = 0);
     }
 
@@ -91,7 +91,7 @@ mod tests {
     struct Loop {
         along: Along,
         fetches: usize,
-        in_vain: usize,
+        wasted: usize,
     }
 
     impl Loop {
@@ -108,7 +108,7 @@ mod tests {
                     }
                 }
             }
-            self.in_vain += came.iter().filter(|page| !touched.contains(page)).count();
+            self.wasted += came.iter().filter(|page| !touched.contains(page)).count();
         }
     }
 
@@ -116,14 +116,14 @@ mod tests {
     fn what_is_touched_again_comes() {
         let mut one = Loop::default();
         (0..100).for_each(|_| one.step(&[7, 8, 90]));
-        assert_eq!((one.fetches, one.in_vain), (3, 0));
+        assert_eq!((one.fetches, one.wasted), (3, 0));
         let mut turns = Loop::default();
         (0..99).for_each(|step| turns.step(&[step % 3]));
         assert_eq!(turns.fetches, 3, "pages in turns come each time");
         let mut seldom = Loop::default();
         (0..100).for_each(|step| seldom.step(if step % 5 == 0 { &[3] } else { &[] }));
         assert_eq!(
-            (seldom.fetches, seldom.in_vain),
+            (seldom.fetches, seldom.wasted),
             (1, 80),
             "waits for something else may be in between"
         );
@@ -134,11 +134,11 @@ mod tests {
         let mut all = Loop::default();
         all.step(&[1, 2, 3]);
         (0..100).for_each(|_| all.step(&[]));
-        assert_eq!(all.in_vain, 3 * OFTEN as usize);
+        assert_eq!(all.wasted, 3 * MOST_UNTOUCHED as usize);
         let mut some = Loop::default();
         some.step(&[1, 2, 3]);
         (0..100).for_each(|_| some.step(&[2]));
-        assert_eq!((some.fetches, some.in_vain), (3, 2 * OFTEN as usize));
+        assert_eq!((some.fetches, some.wasted), (3, 2 * MOST_UNTOUCHED as usize));
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
 
     /// Whatever a program touches: what comes in vain is bounded by what was touched.
     #[test]
-    fn what_comes_in_vain_is_bounded() {
+    fn wasted_pages_are_bounded() {
         let mut seed = 1u64;
         let mut random = move |below: usize| {
             seed = seed
@@ -170,17 +170,17 @@ mod tests {
             }
             // A page that is touched comes along a few times afterwards.
             assert!(
-                all.in_vain <= OFTEN as usize * touched,
+                all.wasted <= MOST_UNTOUCHED as usize * touched,
                 "{} of {pages} pages, {touched} touched",
-                all.in_vain
+                all.wasted
             );
         }
         let mut fresh = Loop::default();
         (0..10_000).for_each(|step| fresh.step(&[step]));
         assert!(
-            fresh.in_vain < 10_000 + 100,
+            fresh.wasted < 10_000 + 100,
             "{} pages came in vain for 10,000 that were touched",
-            fresh.in_vain
+            fresh.wasted
         );
     }
 }

@@ -22,7 +22,7 @@ use quiet::Quiet;
 
 /// Whose bytes of a page are current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PageState {
     /// The program has it for itself, and touches are not noticed: so is memory that no kernel has
     /// been able to use yet.
     Fresh,
@@ -37,12 +37,12 @@ enum State {
     Stale,
 }
 
-impl State {
+impl PageState {
     fn access(self) -> Access {
         match self {
-            State::Fresh | State::Dirty => Access::Write,
-            State::Clean => Access::Read,
-            State::Kept | State::Stale => Access::None,
+            PageState::Fresh | PageState::Dirty => Access::Write,
+            PageState::Clean => Access::Read,
+            PageState::Kept | PageState::Stale => Access::None,
         }
     }
 }
@@ -66,7 +66,7 @@ pub(in crate::pager) struct Region {
     memory: Shared,
     /// Mapped memory: what the device had when a page became dirty.
     twin: Option<Own>,
-    states: Vec<State>,
+    states: Vec<PageState>,
     /// Pages that are fresh or dirty.
     unsent: usize,
     /// Pages that are clean or kept.
@@ -99,9 +99,9 @@ impl Region {
         reserved: &'static Reserved,
     ) -> io::Result<Region> {
         let memory = Shared::new_at(base.host(), bytes, reserved)?;
-        let mut region = Region::new(home, base, bytes, memory, State::Fresh, spans);
+        let mut region = Region::new(home, base, bytes, memory, PageState::Fresh, spans);
         if !fresh {
-            region.set(&(0..bytes / PAGE as usize), State::Stale)?;
+            region.set(&(0..bytes / PAGE as usize), PageState::Stale)?;
         }
         Ok(region)
     }
@@ -134,7 +134,7 @@ impl Region {
             }
         }
         let spans = std::iter::once(base.range(bytes as u64)).collect();
-        let mut region = Region::new(home, base, bytes, memory, State::Dirty, spans);
+        let mut region = Region::new(home, base, bytes, memory, PageState::Dirty, spans);
         region.twin = Some(Own::zeroed(bytes)?);
         region.quiet = Quiet::new(seed);
         Ok(region)
@@ -158,7 +158,7 @@ impl Region {
         base: UnifiedPtr,
         bytes: usize,
         memory: Shared,
-        state: State,
+        state: PageState,
         spans: Vec<Range<UnifiedPtr>>,
     ) -> Region {
         let pages = bytes / PAGE as usize;
@@ -199,7 +199,7 @@ impl Region {
         self.remove_span(addresses);
         let pages = self.pages(addresses);
         self.memory.clear(&bytes(&pages));
-        let _ = self.set(&pages, State::Fresh);
+        let _ = self.set(&pages, PageState::Fresh);
     }
 
     /// The bytes at these addresses are not the program's any more.
@@ -226,7 +226,7 @@ impl Region {
     }
 
     /// Puts pages in a state. Fails when the system has no room for so many different protections.
-    fn set(&mut self, pages: &Range<usize>, state: State) -> io::Result<()> {
+    fn set(&mut self, pages: &Range<usize>, state: PageState) -> io::Result<()> {
         let same = self.states[pages.clone()].iter().all(|old| old.access() == state.access());
         if !same {
             self.memory.protect(&bytes(pages), state.access())?;
@@ -235,10 +235,10 @@ impl Region {
         Ok(())
     }
 
-    fn count(&mut self, pages: &Range<usize>, state: State) {
-        let classes = |state: State| {
-            let unsent = matches!(state, State::Fresh | State::Dirty);
-            [unsent, matches!(state, State::Clean | State::Kept), state == State::Kept]
+    fn count(&mut self, pages: &Range<usize>, state: PageState) {
+        let classes = |state: PageState| {
+            let unsent = matches!(state, PageState::Fresh | PageState::Dirty);
+            [unsent, matches!(state, PageState::Clean | PageState::Kept), state == PageState::Kept]
                 .map(usize::from)
         };
         let new = classes(state);
@@ -265,8 +265,8 @@ impl Region {
     ) -> Result<()> {
         moved.faults += 1;
         let page = (address.since(self.base) / PAGE) as usize;
-        let write = write || self.states[page] == State::Clean;
-        let done = |state: State| {
+        let write = write || self.states[page] == PageState::Clean;
+        let done = |state: PageState| {
             if write { state.access() == Access::Write } else { state.access() != Access::None }
         };
         if done(self.states[page]) {
@@ -278,7 +278,7 @@ impl Region {
         let limits = self.pages(&self.span_of(address));
         let limit = limits.end.max(page + 1);
         let what = match &self.twin {
-            Some(_) if self.states[page] == State::Kept && self.quiet.seed().is_none() => {
+            Some(_) if self.states[page] == PageState::Kept && self.quiet.seed().is_none() => {
                 Opens::Known
             }
             _ if !write => Opens::Read,
@@ -297,12 +297,12 @@ impl Region {
         self.ahead.opened(end - start);
         self.quiet.touched();
         match state {
-            State::Stale => self.along.fetched(&(start..end)),
-            State::Kept => self.along.touched(&(start..end)),
+            PageState::Stale => self.along.fetched(&(start..end)),
+            PageState::Kept => self.along.touched(&(start..end)),
             _ => {}
         }
         self.open(store, &(start..end), write, moved)?;
-        if state == State::Stale && self.unsent + self.same == self.states.len() {
+        if state == PageState::Stale && self.unsent + self.same == self.states.len() {
             self.quiet.trust();
         }
         Ok(())
@@ -316,7 +316,7 @@ impl Region {
         write: bool,
         moved: &mut Moved,
     ) -> Result<()> {
-        let outcome = if self.states[pages.start] == State::Stale {
+        let outcome = if self.states[pages.start] == PageState::Stale {
             self.fetch(store, pages, moved)
         } else {
             Ok(())
@@ -325,7 +325,7 @@ impl Region {
         if write {
             self.keep_twin(pages);
         }
-        let state = if write { State::Dirty } else { State::Clean };
+        let state = if write { PageState::Dirty } else { PageState::Clean };
         if self.set(pages, state).is_err() {
             return outcome.and(self.open_all(store, moved));
         }
@@ -335,16 +335,18 @@ impl Region {
     /// The system refuses finer protections: one for the whole region then.
     fn open_all(&mut self, store: &dyn Store, moved: &mut Moved) -> Result<()> {
         let mut outcome = Ok(());
-        for run in self.runs(|state| state == State::Stale) {
+        for run in self.runs(|state| state == PageState::Stale) {
             outcome = outcome.and(self.fetch(store, &run, moved));
         }
-        for run in self.runs(|state| matches!(state, State::Stale | State::Clean | State::Kept)) {
+        for run in self
+            .runs(|state| matches!(state, PageState::Stale | PageState::Clean | PageState::Kept))
+        {
             self.keep_twin(&run);
         }
         let all = 0..self.states.len();
         if self.memory.protect(&bytes(&all), Access::Write).is_ok() {
-            for run in self.runs(|state| state != State::Fresh) {
-                self.count(&run, State::Dirty);
+            for run in self.runs(|state| state != PageState::Fresh) {
+                self.count(&run, PageState::Dirty);
             }
         }
         outcome
@@ -363,7 +365,7 @@ impl Region {
     }
 
     /// Runs of pages whose state is `wanted`.
-    fn runs(&self, wanted: impl Fn(State) -> bool) -> Vec<Range<usize>> {
+    fn runs(&self, wanted: impl Fn(PageState) -> bool) -> Vec<Range<usize>> {
         let mut runs: Vec<Range<usize>> = Vec::new();
         for (page, state) in self.states.iter().enumerate() {
             match runs.last_mut() {
@@ -395,8 +397,8 @@ impl Region {
     pub(in crate::pager) fn invalidate(&mut self) {
         self.begin_anew();
         self.quiet.distrust();
-        for run in self.runs(|state| matches!(state, State::Clean | State::Kept)) {
-            let _ = self.set(&run, State::Stale);
+        for run in self.runs(|state| matches!(state, PageState::Clean | PageState::Kept)) {
+            let _ = self.set(&run, PageState::Stale);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use outboard_abi::CUresult;
 use outboard_front::backend::{Result, UnifiedPtr};
 
-use super::{Moved, Region, State, bytes};
+use super::{Moved, PageState, Region, bytes};
 use crate::pager::difference::{Stretch, stretches};
 use crate::pager::pages::{Access, PAGE};
 use crate::pager::store::{Kind, Store};
@@ -50,7 +50,7 @@ impl Region {
     ) -> Result<()> {
         let wanted = self.pages(addresses);
         let mut outcome = Ok(());
-        for run in self.runs(|state| state == State::Stale) {
+        for run in self.runs(|state| state == PageState::Stale) {
             let run = run.start.max(wanted.start)..run.end.min(wanted.end);
             if !run.is_empty() {
                 outcome = outcome.and(self.open(store, &run, false, moved));
@@ -63,7 +63,7 @@ impl Region {
     /// vain.
     pub(in crate::pager) fn likely(&mut self) -> impl Iterator<Item = (usize, u32)> {
         let states = &self.states;
-        self.along.likely().iter().copied().filter(|(page, _)| states[*page] == State::Stale)
+        self.along.likely().iter().copied().filter(|(page, _)| states[*page] == PageState::Stale)
     }
 
     /// The device's bytes of stale pages have come along with an answer. If pages have changed
@@ -80,7 +80,7 @@ impl Region {
         moved.fetched += data.len() as u64;
         if late
             || bytes(&pages).len() != data.len()
-            || self.states[pages.clone()].iter().any(|state| *state != State::Stale)
+            || self.states[pages.clone()].iter().any(|state| *state != PageState::Stale)
         {
             return;
         }
@@ -91,7 +91,7 @@ impl Region {
                 .copy_from_nonoverlapping(data.as_ptr(), data.len())
         };
         self.quiet.written();
-        self.count(&pages, State::Kept);
+        self.count(&pages, PageState::Kept);
     }
 
     /// The number and the sum of all bytes, if they are at most `room` and the wait that begins is
@@ -111,7 +111,7 @@ impl Region {
     pub(in crate::pager) fn compared(&mut self, same: bool, late: bool) {
         self.quiet.compared(same);
         if same && !late {
-            self.count(&(0..self.states.len()), State::Kept);
+            self.count(&(0..self.states.len()), PageState::Kept);
             self.quiet.trust();
         }
     }
@@ -154,7 +154,7 @@ impl Region {
             self.begin_anew();
             self.due = self.quiet.trusted();
         }
-        let unsent = self.runs(|state| matches!(state, State::Fresh | State::Dirty));
+        let unsent = self.runs(|state| matches!(state, PageState::Fresh | PageState::Dirty));
         // Later writes fault again, so that no write is lost.
         let all = 0..self.states.len();
         self.memory
@@ -168,11 +168,11 @@ impl Region {
             });
         }
         let after = match self.home.kind {
-            Kind::Managed => State::Kept,
-            Kind::Mapped if self.due.is_some() => State::Kept,
-            Kind::Mapped => State::Stale,
+            Kind::Managed => PageState::Kept,
+            Kind::Mapped if self.due.is_some() => PageState::Kept,
+            Kind::Mapped => PageState::Stale,
         };
-        for run in self.runs(|state| state != State::Stale) {
+        for run in self.runs(|state| state != PageState::Stale) {
             self.count(&run, after);
         }
         outcome.map(|()| moved.pushed != before)

@@ -84,7 +84,7 @@ fn what_was_touched_after_a_wait_comes_with_the_next() {
 }
 
 #[test]
-fn what_comes_in_vain_hides_nothing_and_ends() {
+fn wasted_pages_hide_nothing_and_end() {
     let _turn = turn();
     let range = known(64);
     let came: Vec<usize> = (2..30).map(|value| answered(range.start, value)).collect();
