@@ -59,7 +59,7 @@ enum Owed {
 
 #[derive(Debug, Default)]
 struct State {
-    pools: FxHashMap<Pool, Kept>,
+    pools: FxHashMap<Pool, PoolMemory>,
     /// Default pools under the names that the program's handles have.
     names: FxHashMap<ObjectId, DeviceId>,
     devices: FxHashMap<ContextId, DeviceId>,
@@ -76,7 +76,7 @@ struct Live {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct PoolMemory {
     threshold: u64,
     live: u64,
     held: u64,
@@ -89,7 +89,7 @@ struct Kept {
     fitting: FxHashMap<(ContextId, StreamId, u64), Vec<u64>>,
 }
 
-impl Kept {
+impl PoolMemory {
     fn note(&mut self) {
         self.most_live = self.most_live.max(self.live);
         self.most_held = self.most_held.max(self.live + self.held);

@@ -7,7 +7,7 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{CopyMode, DevicePtr, HostPtr, Result, StreamId};
 use outboard_wire::boxes::{Extent, Layout, Region, Storage};
 
-use crate::link::bulk::{Direction, Place};
+use crate::link::bulk::{Direction, HostBytes};
 
 /// A copy between the program's memory and the device.
 #[derive(Clone, Copy, Debug)]
@@ -65,11 +65,11 @@ impl HostCopy {
     }
 
     /// The address of its bytes in the program's memory.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> HostBytes {
         let first = self.host.pointer::<u8>();
         match self.device_row() {
-            Some(_) => Place::from(first),
-            None => Place::rows(first, self.extent, self.layout),
+            Some(_) => HostBytes::from(first),
+            None => HostBytes::rows(first, self.extent, self.layout),
         }
     }
 

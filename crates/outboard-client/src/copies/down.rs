@@ -11,7 +11,7 @@ use super::description::{HostCopy, Sizes};
 use super::under_way::{Aside, Earlier, Transfer};
 use super::{chunk_of_rows, pieces};
 use crate::link::Ticket;
-use crate::link::bulk::{Direction, Place};
+use crate::link::bulk::{Direction, HostBytes};
 use crate::session::Session;
 
 /// The transfers of one copy that is waited for. While the bytes of one come, the device copies the
@@ -89,7 +89,7 @@ impl Session {
         &self,
         ctx: ContextId,
         copy: &HostCopy,
-        (place, host): (Place, Range<HostPtr>),
+        (place, host): (HostBytes, Range<HostPtr>),
         (from, bytes, chunk): (u64, u64, u32),
     ) -> Result<()> {
         let HostCopy { device: src, extent, stream, .. } = *copy;

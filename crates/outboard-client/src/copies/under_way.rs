@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use outboard_front::backend::{ContextId, HostPtr, StreamId};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::link::bulk::Place;
+use crate::link::bulk::HostBytes;
 use crate::link::{Before, StagedTicket, Ticket};
 use crate::outstanding::{Outstanding, Queued};
 
@@ -61,18 +61,18 @@ pub(crate) struct Earlier {
 #[derive(Debug)]
 pub(crate) struct Aside {
     bytes: Box<[u8]>,
-    place: Place,
+    place: HostBytes,
 }
 
 impl Aside {
     /// Room for the `len` packed bytes that belong to `place`.
-    pub(crate) fn new(place: Place, len: u64) -> Aside {
+    pub(crate) fn new(place: HostBytes, len: u64) -> Aside {
         Aside { bytes: vec![0; len as usize].into(), place }
     }
 
     /// Where the bytes go first.
-    pub(crate) fn first(&mut self) -> Place {
-        Place::from(self.bytes.as_mut_ptr())
+    pub(crate) fn first(&mut self) -> HostBytes {
+        HostBytes::from(self.bytes.as_mut_ptr())
     }
 }
 

@@ -9,14 +9,14 @@ use outboard_wire::messages as msg;
 use super::description::{HostCopy, Sizes};
 use super::under_way::Transfer;
 use super::{chunk_of_rows, pieces};
-use crate::link::bulk::{Direction, Place};
+use crate::link::bulk::{Direction, HostBytes};
 use crate::link::{Sent, Upload};
 use crate::session::Session;
 
 /// One transfer of a copy, which is about to be announced.
 struct Piece<'a> {
     upload: Upload<'a>,
-    place: Place,
+    place: HostBytes,
     host: Range<HostPtr>,
     /// The first of its packed bytes, and how many they are.
     from: u64,

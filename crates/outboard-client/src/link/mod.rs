@@ -293,7 +293,7 @@ impl Link {
     /// transfer has ended.
     pub unsafe fn download(
         &self,
-        to: impl Into<bulk::Place>,
+        to: impl Into<bulk::HostBytes>,
         len: u64,
         chunk: u32,
         behind: Vec<u64>,
@@ -327,7 +327,7 @@ impl Link {
     pub unsafe fn stage(
         &self,
         direction: bulk::Direction,
-        place: impl Into<bulk::Place>,
+        place: impl Into<bulk::HostBytes>,
         len: u64,
         chunk: u32,
     ) -> Option<Result<StagedCopy<'_>, LinkError>> {
@@ -346,7 +346,7 @@ impl Link {
     pub unsafe fn stage_in_background(
         &self,
         direction: bulk::Direction,
-        place: impl Into<bulk::Place>,
+        place: impl Into<bulk::HostBytes>,
         (len, chunk): (u64, u32),
         stream: staged::Stream,
         behind: Vec<Before>,

@@ -12,7 +12,7 @@ use std::time::Instant;
 use outboard_session::chunks::{ChunkError, Cut, Expected};
 
 use super::Direction;
-use super::place::Place;
+use super::host_bytes::HostBytes;
 use super::table::{End, Measured, Outcome};
 
 /// Bytes that are put aside at most; a lane that brings more of them waits.
@@ -21,7 +21,7 @@ const MOST_ASIDE: usize = 64 << 20;
 #[derive(Debug)]
 struct Download {
     expected: Expected,
-    to: Place,
+    to: HostBytes,
     /// Chunks that threads are reading, and those that are put aside.
     reading: u32,
     /// Transfers that write to the same memory before this one.
@@ -37,7 +37,7 @@ struct Download {
 /// Where a chunk that begins to come goes.
 #[derive(Debug)]
 pub(super) enum Room {
-    Here(Place),
+    Here(HostBytes),
     /// Into memory of the reader's, and then to [`Downloads::put_aside`].
     Aside,
 }
@@ -47,7 +47,7 @@ pub(super) enum Room {
 pub(super) struct Early {
     pub(super) transfer: u64,
     pub(super) index: u32,
-    pub(super) to: Place,
+    pub(super) to: HostBytes,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ impl Downloads {
         &mut self,
         number: u64,
         cut: Cut,
-        to: Place,
+        to: HostBytes,
         behind: Vec<u64>,
         outcome: &Arc<Outcome>,
     ) {

@@ -6,7 +6,7 @@ use outboard_session::chunks::Cut;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::downloads::{Early, Room};
-use super::place::Place;
+use super::host_bytes::HostBytes;
 use super::table::{Outcome, Table};
 
 /// Bytes of the transfers: two chunks and a rest.
@@ -22,14 +22,14 @@ pub(crate) fn lanes(data: &[u8]) {
     let mut memory = vec![KEPT; AROUND + BYTES + AROUND];
     let mut table = Table::default();
     let [up, taken, down, last]: [Arc<Outcome>; 4] = Default::default();
-    let to = Place::from(memory.as_mut_ptr().wrapping_add(AROUND));
+    let to = HostBytes::from(memory.as_mut_ptr().wrapping_add(AROUND));
     let Some(upload) = table.open_upload(cut, &up, &taken) else { return };
     let first = table.open_download(cut, to, Vec::new(), &down);
     table.open_download(cut, to, vec![first], &last);
     let source = vec![SENT; BYTES];
     for (step, frame) in data.chunks_exact(LaneHeader::SIZE).enumerate() {
         if step == 2 {
-            table.start_upload(upload, Place::from(source.as_ptr()), false);
+            table.start_upload(upload, HostBytes::from(source.as_ptr()), false);
         }
         if let Some(job) = table.next_job(None) {
             assert!(job.index < cut.count() && job.len <= cut.chunk());

@@ -9,9 +9,9 @@ mod count;
 mod downloads;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod host_bytes;
 mod lane;
 mod lanes;
-mod place;
 mod reading;
 mod table;
 mod transfer;
@@ -30,8 +30,8 @@ use super::shared::{Shared, lock};
 use super::staged::Staged;
 use super::{ConnectError, LinkError};
 use count::Count;
+pub use host_bytes::HostBytes;
 use lane::Lane;
-pub use place::Place;
 use table::{Measured, Outcome, Table};
 pub use transfer::{Later, Sent, Ticket, Upload};
 use tuner::Tuner;
@@ -292,7 +292,7 @@ pub(super) fn open_queued_upload(
 /// transfer has ended.
 pub(super) unsafe fn open_download(
     shared: &Arc<Shared>,
-    to: Place,
+    to: HostBytes,
     len: u64,
     chunk: u32,
     behind: Vec<u64>,

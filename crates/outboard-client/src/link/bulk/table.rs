@@ -11,7 +11,7 @@ use outboard_wire::limits::UPLOADS;
 
 use super::Direction;
 use super::downloads::Downloads;
-use super::place::Place;
+use super::host_bytes::HostBytes;
 
 /// How a transfer ended; shared with the thread that waits for it.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl Outcome {
 pub(super) struct Job {
     pub(super) transfer: u64,
     pub(super) index: u32,
-    pub(super) from: Place,
+    pub(super) from: HostBytes,
     pub(super) len: u32,
     /// Its bytes are to be copied: they are not needed once it has been written.
     pub(super) copied: bool,
@@ -54,7 +54,7 @@ pub(super) struct Job {
 struct Upload {
     cut: Cut,
     /// Unknown until the application starts it; grants may come before.
-    from: Option<Place>,
+    from: Option<HostBytes>,
     next: u32,
     granted: u32,
     writing: u32,
@@ -210,7 +210,7 @@ impl Table {
     pub(super) fn open_download(
         &mut self,
         cut: Cut,
-        to: Place,
+        to: HostBytes,
         behind: Vec<u64>,
         outcome: &Arc<Outcome>,
     ) -> u64 {
@@ -220,7 +220,7 @@ impl Table {
     }
 
     /// The application's bytes are at `from`: the upload takes its turns from now on.
-    pub(super) fn start_upload(&mut self, transfer: u64, from: Place, copied: bool) {
+    pub(super) fn start_upload(&mut self, transfer: u64, from: HostBytes, copied: bool) {
         let Some(upload) = self.uploads.get_mut(&transfer) else { return };
         (upload.from, upload.copied) = (Some(from), copied);
         if let Some(reserved) = self.reserved.get_mut(&transfer) {

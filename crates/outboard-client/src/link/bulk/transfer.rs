@@ -8,8 +8,8 @@ use outboard_transport::PEER_CHECK;
 
 use super::super::LinkError;
 use super::super::shared::{Shared, lock};
+use super::host_bytes::HostBytes;
 use super::lanes;
-use super::place::Place;
 use super::table::{End, Outcome};
 
 /// A transfer to the worker that has been opened and not started.
@@ -34,7 +34,7 @@ pub struct Upload<'a> {
 pub struct Later {
     shared: Arc<Shared>,
     transfer: u64,
-    from: Place,
+    from: HostBytes,
 }
 
 /// A transfer to the worker whose bytes have been sent.
@@ -81,7 +81,7 @@ impl Upload<'_> {
     ///
     /// # Safety
     /// The bytes must be valid for reads until this returns.
-    pub unsafe fn send(self, from: impl Into<Place>) -> Result<Sent, LinkError> {
+    pub unsafe fn send(self, from: impl Into<HostBytes>) -> Result<Sent, LinkError> {
         // What was lost on its way is sent again: from a copy, or the bytes are needed until the
         // worker has them.
         let copied = self.cut.len() <= COPIED;
@@ -97,7 +97,7 @@ impl Upload<'_> {
     ///
     /// # Safety
     /// The bytes must be valid for reads until then.
-    pub unsafe fn send_and_keep(self, from: impl Into<Place>) -> Result<Sent, LinkError> {
+    pub unsafe fn send_and_keep(self, from: impl Into<HostBytes>) -> Result<Sent, LinkError> {
         // SAFETY: by the contract above.
         unsafe { self.send_on(from.into(), false) }
     }
@@ -105,7 +105,7 @@ impl Upload<'_> {
     /// # Safety
     /// The bytes must be valid for reads until what this returns is dropped, if they are not
     /// copied.
-    unsafe fn send_on(self, from: Place, copied: bool) -> Result<Sent, LinkError> {
+    unsafe fn send_on(self, from: HostBytes, copied: bool) -> Result<Sent, LinkError> {
         // The worker does well to know of the transfer before its bytes come. If this fails, so
         // will the transfer.
         let _ = self.shared.flush();
@@ -118,7 +118,7 @@ impl Upload<'_> {
     ///
     /// # Safety
     /// The bytes must be valid for reads until the ticket says that the transfer has ended.
-    pub unsafe fn send_in_background(self, from: impl Into<Place>) -> Ticket {
+    pub unsafe fn send_in_background(self, from: impl Into<HostBytes>) -> Ticket {
         let cut = self.cut;
         let (shared, transfer, outcome) = self.start(from.into(), false);
         shared.bulk.work.ring_all();
@@ -129,7 +129,7 @@ impl Upload<'_> {
     ///
     /// # Safety
     /// The bytes must be valid for reads until the ticket says that the transfer has ended.
-    pub unsafe fn later(mut self, from: impl Into<Place>) -> (Ticket, Later) {
+    pub unsafe fn later(mut self, from: impl Into<HostBytes>) -> (Ticket, Later) {
         self.goes_on = true;
         let (shared, transfer, cut) = (Arc::clone(self.shared), self.transfer, self.cut);
         let ticket = Ticket {
@@ -141,7 +141,7 @@ impl Upload<'_> {
         (ticket, Later { shared, transfer, from: from.into() })
     }
 
-    fn start(&self, from: Place, copied: bool) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
+    fn start(&self, from: HostBytes, copied: bool) -> (&'_ Arc<Shared>, u64, Arc<Outcome>) {
         lock(&self.shared.bulk.table).start_upload(self.transfer, from, copied);
         (self.shared, self.transfer, Arc::clone(&self.outcome))
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use outboard_session::groups::{FLAGS, Groups};
 
 use super::super::LinkError;
-use super::super::bulk::{Direction, Place};
+use super::super::bulk::{Direction, HostBytes};
 use super::super::shared::Shared;
 use super::areas::Area;
 use super::copying::{Copying, Step};
@@ -51,7 +51,7 @@ pub struct Before(Weak<Copying>);
 pub(in super::super) unsafe fn open<'a>(
     shared: &'a Arc<Shared>,
     direction: Direction,
-    place: Place,
+    place: HostBytes,
     (len, chunk): (u64, u32),
     stream: Stream,
     behind: Vec<Before>,

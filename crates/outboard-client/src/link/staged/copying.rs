@@ -13,7 +13,7 @@ use outboard_session::groups::{self, Flag, Groups};
 use outboard_transport::PEER_CHECK;
 
 use super::super::LinkError;
-use super::super::bulk::{Direction, Place};
+use super::super::bulk::{Direction, HostBytes};
 use super::super::shared::Shared;
 use super::areas::Use;
 use super::crew::Crew;
@@ -26,7 +26,7 @@ pub(super) struct Copying {
     flags: *mut u8,
     groups: Groups,
     direction: Direction,
-    place: Place,
+    place: HostBytes,
     /// Copies of its stream that write to the same memory: their bytes must be there first.
     behind: Box<[Weak<Copying>]>,
     /// The next chunk to be copied.
@@ -69,7 +69,7 @@ impl Copying {
         flags: *mut u8,
         groups: Groups,
         direction: Direction,
-        place: Place,
+        place: HostBytes,
         behind: Box<[Weak<Copying>]>,
     ) -> Arc<Copying> {
         let copying = Copying {
@@ -386,7 +386,7 @@ pub(super) mod tests {
                     flags,
                     self.groups,
                     direction,
-                    Place::from(host),
+                    HostBytes::from(host),
                     behind,
                 )
             }

@@ -19,7 +19,7 @@ use outboard_session::groups::{FLAGS, Groups};
 use outboard_transport::Memory;
 
 use super::LinkError;
-use super::bulk::{Direction, Place};
+use super::bulk::{Direction, HostBytes};
 use super::shared::Shared;
 use areas::{Area, Areas};
 use copying::Copying;
@@ -84,7 +84,7 @@ fn of(shared: &Arc<Shared>) -> Option<(&Staged, &Memory)> {
 pub(super) unsafe fn open(
     shared: &Arc<Shared>,
     direction: Direction,
-    place: Place,
+    place: HostBytes,
     len: u64,
     chunk: u32,
 ) -> Option<Result<StagedCopy<'_>, LinkError>> {

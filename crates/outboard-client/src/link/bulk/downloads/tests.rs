@@ -43,7 +43,7 @@ fn open(
 ) -> Arc<Outcome> {
     let outcome = Arc::default();
     let cut = Cut::new(memory.len() as u64, CHUNK).unwrap();
-    downloads.open(number, cut, Place::from(memory.as_mut_ptr()), behind, &outcome);
+    downloads.open(number, cut, HostBytes::from(memory.as_mut_ptr()), behind, &outcome);
     outcome
 }
 

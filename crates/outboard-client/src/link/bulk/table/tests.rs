@@ -8,7 +8,7 @@ fn upload(table: &mut Table, chunks: u32) -> (u64, Arc<Outcome>) {
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(u64::from(chunks) * u64::from(CHUNK), CHUNK).unwrap();
     let transfer = table.open_upload(cut, &outcome, &Arc::default()).unwrap();
-    table.start_upload(transfer, Place::from(std::ptr::null_mut::<u8>()), false);
+    table.start_upload(transfer, HostBytes::from(std::ptr::null_mut::<u8>()), false);
     (transfer, outcome)
 }
 
@@ -58,7 +58,7 @@ fn a_cancelled_download_waits_for_what_was_sent() {
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(5 * u64::from(CHUNK), CHUNK).unwrap();
     let transfer =
-        table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+        table.open_download(cut, HostBytes::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
     table.downloads.cancel(transfer, 1);
     assert_eq!(outcome.get(), None, "its first chunk is still on its way");
     table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
@@ -95,7 +95,7 @@ fn a_chunk_that_broke_off_may_come_again() {
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
     let transfer =
-        table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+        table.open_download(cut, HostBytes::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
     table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
     assert!(table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().is_err());
     assert!(!table.downloads.end_chunk(transfer, 0, false));
@@ -110,7 +110,7 @@ fn memory_in_use_by_a_thread_is_not_given_back() {
     let outcome = Arc::new(Outcome::default());
     let cut = Cut::new(2 * u64::from(CHUNK), CHUNK).unwrap();
     let transfer =
-        table.open_download(cut, Place::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
+        table.open_download(cut, HostBytes::from(std::ptr::null_mut::<u8>()), Vec::new(), &outcome);
     table.downloads.begin_chunk(transfer, 0, CHUNK).unwrap().unwrap();
     let (_, idle) = upload(&mut table, 1);
     let (_, busy) = upload(&mut table, 1);

@@ -1,11 +1,11 @@
-//! Where a transfer's bytes lie in the application's memory: in one piece, or in the rows of a box.
+//! A transfer's bytes in the application's memory: in one piece, or in the rows of a box.
 
 use outboard_wire::boxes::{Extent, Layout};
 
-/// A place in the application's memory. Its creator promised that it stays valid until the transfer
-/// has ended.
+/// Bytes in the application's memory. The creator of the value promised that they stay valid until
+/// the transfer has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct HostBytes {
     base: *mut u8,
     /// Where a chunk begins among the packed bytes.
     offset: u64,
@@ -14,30 +14,30 @@ pub struct Place {
 
 // SAFETY: only an address; those who use it rely on the promise above, which does not depend on the
 // thread.
-unsafe impl Send for Place {}
+unsafe impl Send for HostBytes {}
 
-impl From<*mut u8> for Place {
-    fn from(base: *mut u8) -> Place {
-        Place { base, offset: 0, rows: None }
+impl From<*mut u8> for HostBytes {
+    fn from(base: *mut u8) -> HostBytes {
+        HostBytes { base, offset: 0, rows: None }
     }
 }
 
-impl From<*const u8> for Place {
-    fn from(base: *const u8) -> Place {
-        Place::from(base.cast_mut())
+impl From<*const u8> for HostBytes {
+    fn from(base: *const u8) -> HostBytes {
+        HostBytes::from(base.cast_mut())
     }
 }
 
-impl Place {
+impl HostBytes {
     /// The rows of a box that begins at `base`; its bytes travel packed.
-    pub fn rows(base: *mut u8, extent: Extent, layout: Layout) -> Place {
+    pub fn rows(base: *mut u8, extent: Extent, layout: Layout) -> HostBytes {
         let rows = (!layout.is_packed(extent)).then_some((extent, layout));
-        Place { base, offset: 0, rows }
+        HostBytes { base, offset: 0, rows }
     }
 
     /// The place from `offset` packed bytes on.
-    pub(crate) fn at(self, offset: u64) -> Place {
-        Place { offset: self.offset + offset, ..self }
+    pub(crate) fn at(self, offset: u64) -> HostBytes {
+        HostBytes { offset: self.offset + offset, ..self }
     }
 
     /// The address, if the bytes lie in one piece.
@@ -132,7 +132,7 @@ mod tests {
             let layout = Layout { pitch: width + gap, slice: (width + gap) * (height + skip) };
             let span = layout.span(extent).unwrap() as usize;
             let mut source: Vec<u8> = (0..span).map(|i| (i % 251) as u8 + 1).collect();
-            let place = Place::rows(source.as_mut_ptr(), extent, layout);
+            let place = HostBytes::rows(source.as_mut_ptr(), extent, layout);
             let total = extent.bytes().unwrap() as usize;
             let (mut packed, mut scratch) = (Vec::new(), Vec::new());
             for at in (0..total).step_by(first) {
@@ -141,7 +141,7 @@ mod tests {
             }
             prop_assert_eq!(packed.len(), total);
             let mut target = vec![0; span];
-            let back = Place::rows(target.as_mut_ptr(), extent, layout);
+            let back = HostBytes::rows(target.as_mut_ptr(), extent, layout);
             for (index, piece) in packed.chunks(second).enumerate() {
                 // SAFETY: `target` has the span of the box.
                 unsafe { back.at((index * second) as u64).write(piece) };
