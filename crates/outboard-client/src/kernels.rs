@@ -19,12 +19,12 @@ impl KnownKernels {
         self.0.lock()
     }
 
-    /// The server has told of all kernels of a module.
-    pub(crate) fn told(&self, told: Kernels) {
+    /// Stores the list of a module's kernels, which the server has sent.
+    pub(crate) fn insert(&self, module: Kernels) {
         let mut all = self.all();
         let known: usize = all.values().map(|kernels| kernels.len() + 1).sum();
-        if known + told.kernels.len() < MOST {
-            all.insert(told.module, told.kernels);
+        if known + module.kernels.len() < MOST {
+            all.insert(module.module, module.kernels);
         }
     }
 
@@ -58,7 +58,7 @@ mod tests {
         let kernels =
             || (0..1000).map(|number| (number.to_string(), KernelInfo::default())).collect();
         (0..1000).for_each(|module| {
-            known.told(Kernels { module: ObjectId(module), kernels: kernels() })
+            known.insert(Kernels { module: ObjectId(module), kernels: kernels() })
         });
         assert!(known.all().values().map(Vec::len).sum::<usize>() < MOST);
         assert_eq!(
@@ -72,7 +72,7 @@ mod tests {
         let known = KnownKernels::default();
         let info = KernelInfo { attributes: vec![1024], params: vec![(0, 8)] };
         assert_eq!(known.find(ObjectId(1), "a"), None);
-        known.told(Kernels {
+        known.insert(Kernels {
             module: ObjectId(1),
             kernels: vec![("b".to_owned(), info.clone()), ("a".to_owned(), info.clone())],
         });

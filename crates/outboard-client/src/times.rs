@@ -55,8 +55,8 @@ impl Times {
         self.known().timed.remove(&event);
     }
 
-    /// The time of a pair in milliseconds, or what to ask for.
-    pub(crate) fn look(&self, pair: Pair, progress: &Progress) -> Result<f32, Question> {
+    /// The time of a pair in milliseconds, or the query to send.
+    pub(crate) fn find(&self, pair: Pair, progress: &Progress) -> Result<f32, Question> {
         let mut known = self.known();
         let records =
             |(start, end): Pair| Some((progress.record_of(start)?, progress.record_of(end)?));
@@ -151,7 +151,7 @@ mod tests {
     ) -> usize {
         let mut asked = 0;
         for pair in pairs.into_iter().map(pair) {
-            match times.look(pair, progress) {
+            match times.find(pair, progress) {
                 Ok(milliseconds) => assert_eq!(milliseconds, pair.0.0 as f32),
                 Err(question) => {
                     assert_eq!(question.pairs[0], pair);
@@ -200,12 +200,12 @@ mod tests {
     #[test]
     fn times_that_there_are_not_are_not_known() {
         let (times, progress) = recorded(2);
-        let question = times.look(pair((0, 1)), &progress).unwrap_err();
+        let question = times.find(pair((0, 1)), &progress).unwrap_err();
         assert_eq!(question.pairs, [pair((0, 1)), pair((2, 3))]);
         times.answered(&question, &[(0, 1.0), (600, 0.0)]);
-        assert_eq!(times.look(pair((0, 1)), &progress).unwrap(), 1.0);
-        assert!(times.look(pair((2, 3)), &progress).is_err());
+        assert_eq!(times.find(pair((0, 1)), &progress).unwrap(), 1.0);
+        assert!(times.find(pair((2, 3)), &progress).is_err());
         times.forget(ObjectId(2));
-        assert!(times.look(pair((0, 3)), &progress).unwrap_err().pairs.len() == 1);
+        assert!(times.find(pair((0, 3)), &progress).unwrap_err().pairs.len() == 1);
     }
 }

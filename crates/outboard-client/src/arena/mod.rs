@@ -232,7 +232,7 @@ impl Arena {
     }
 
     /// Memory of a context, not of 0 bytes.
-    pub(crate) fn take(&self, ctx: ContextId, bytes: u64, mut tell: impl FnMut(Change)) -> Taken {
+    pub(crate) fn take(&self, ctx: ContextId, bytes: u64, mut send: impl FnMut(Change)) -> Taken {
         let mut state = self.state();
         state.time += 1;
         let State { addresses, blocks, live, contexts, .. } = &mut *state;
@@ -266,7 +266,7 @@ impl Arena {
             block.live += 1;
         }
         if self.terms.told {
-            tell(Change::Opened(ctx, address, bytes));
+            send(Change::Opened(ctx, address, bytes));
         }
         Taken::Memory(address)
     }
@@ -277,7 +277,7 @@ impl Arena {
         &self,
         block: Block,
         bytes: u64,
-        mut tell: impl FnMut(Change),
+        mut send: impl FnMut(Change),
     ) -> DevicePtr {
         let mut state = self.state();
         let part = self.part(bytes);
@@ -291,7 +291,7 @@ impl Arena {
             owner.parts.give(address.0 + part, whole - part);
         }
         if self.terms.told {
-            tell(Change::Opened(ctx, address, bytes));
+            send(Change::Opened(ctx, address, bytes));
         }
         address
     }
@@ -326,11 +326,11 @@ impl Arena {
     }
 
     /// Frees an allocation that no work uses any more. `None` if there is none at this address.
-    pub(crate) fn free(&self, address: DevicePtr, mut tell: impl FnMut(Change)) -> Option<Freed> {
+    pub(crate) fn free(&self, address: DevicePtr, mut send: impl FnMut(Change)) -> Option<Freed> {
         let mut state = self.state();
         let bytes = state.live.remove(&address)?;
         state.time += 1;
-        self.free_in_block(&mut state, address, bytes, &mut tell);
+        self.free_in_block(&mut state, address, bytes, &mut send);
         Some(Freed {
             is_unwatched: state.is_any_kept() && !self.watched.swap(true, Ordering::Relaxed),
         })
@@ -341,13 +341,13 @@ impl Arena {
         state: &mut State,
         address: DevicePtr,
         bytes: u64,
-        tell: &mut impl FnMut(Change),
+        send: &mut impl FnMut(Change),
     ) {
         let State { blocks, contexts, time, .. } = state;
         let Some((&base, block)) = blocks.range_mut(..=address).next_back() else { return };
         let Some(owner) = contexts.get_mut(&block.ctx) else { return };
         if self.terms.told || block.exported {
-            tell(Change::Closed(block.ctx, address, bytes));
+            send(Change::Closed(block.ctx, address, bytes));
         }
         block.live -= 1;
         if let Some(part) = self.part(bytes).filter(|_| block.shared && !block.exported) {
@@ -362,47 +362,50 @@ impl Arena {
         owner.parts.forget(base.0, block.bytes);
         let ctx = block.ctx;
         if block.exported || block.bytes > MOST_KEPT {
-            self.unmap(state, base, tell);
+            self.unmap(state, base, send);
             return;
         }
         owner.keep(*time, base, block.bytes);
-        self.shrink(state, ctx, MOST_KEPT, tell);
+        self.shrink(state, ctx, MOST_KEPT, send);
     }
 
     /// Gives back the oldest credit of a context until at most `most` bytes are left.
-    fn shrink(&self, state: &mut State, ctx: ContextId, most: u64, tell: &mut impl FnMut(Change)) {
+    fn shrink(&self, state: &mut State, ctx: ContextId, most: u64, send: &mut impl FnMut(Change)) {
         while let Some(owner) = state.contexts.get_mut(&ctx)
             && owner.bytes_kept > most
             && let Some(address) = owner.take_oldest()
         {
-            self.unmap(state, address, tell);
+            self.unmap(state, address, send);
         }
     }
 
-    fn unmap(&self, state: &mut State, address: DevicePtr, tell: &mut impl FnMut(Change)) {
+    fn unmap(&self, state: &mut State, address: DevicePtr, send: &mut impl FnMut(Change)) {
         let Some(Held { ctx, bytes, .. }) = state.blocks.remove(&address) else { return };
-        tell(Change::Unmapped(Block { ctx, address, bytes }));
+        send(Change::Unmapped(Block { ctx, address, bytes }));
         state.addresses.give(address.0, self.span(bytes).unwrap_or(bytes));
     }
 
     /// Gives back all that is kept; whether that was anything.
-    pub(crate) fn give_all(&self, mut tell: impl FnMut(Change)) -> bool {
-        self.give_all_of(&mut self.state(), &mut tell)
+    pub(crate) fn give_all(&self, mut send: impl FnMut(Change)) -> bool {
+        self.give_all_of(&mut self.state(), &mut send)
     }
 
-    fn give_all_of(&self, state: &mut State, tell: &mut impl FnMut(Change)) -> bool {
+    fn give_all_of(&self, state: &mut State, send: &mut impl FnMut(Change)) -> bool {
         let any = state.is_any_kept();
         let owners: Vec<ContextId> = state.contexts.keys().copied().collect();
         for ctx in owners {
-            self.shrink(state, ctx, 0, tell);
+            self.shrink(state, ctx, 0, send);
         }
         any
     }
 
-    /// Gives back what has been kept while nothing was allocated or freed for [`IDLE`], or what the
-    /// server wants. Returns how long it may be before this is to be called again; `None` if not
-    /// before memory is freed.
-    pub(crate) fn look(&self, now: Instant, mut tell: impl FnMut(Change)) -> Option<Duration> {
+    /// Gives credit back after nothing was allocated or freed for [`IDLE`], or when the server
+    /// asks. Returns after which time to call this again; `None` if not before memory is freed.
+    pub(crate) fn give_back_idle(
+        &self,
+        now: Instant,
+        mut send: impl FnMut(Change),
+    ) -> Option<Duration> {
         if !self.watched.load(Ordering::Relaxed) {
             return None;
         }
@@ -413,7 +416,7 @@ impl Arena {
         let idle =
             state.seen.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
         if idle >= IDLE || self.wanted.swap(false, Ordering::AcqRel) {
-            self.give_all_of(&mut state, &mut tell);
+            self.give_all_of(&mut state, &mut send);
         }
         if !state.is_any_kept() {
             state.seen = None;

@@ -80,7 +80,7 @@ fn what_lies_idle_or_is_wanted_goes_back() {
     let is_unwatched = |address| arena.free(address, |_| ()).unwrap().is_unwatched;
     let look = |now| {
         let mut told = 0;
-        (arena.look(now, |_| told += 1), told)
+        (arena.give_back_idle(now, |_| told += 1), told)
     };
     let [first, second] = [1, 2].map(|granules| take(&arena, A, granules * GRANULE).unwrap().0);
     assert_eq!(look(now), (None, 0), "nothing is kept");
@@ -283,12 +283,12 @@ impl Session {
         Session { arena: arena(64, true), server: Mutex::default() }
     }
 
-    fn tell(&self, change: Change) {
+    fn send_change(&self, change: Change) {
         self.server.lock().change(change);
     }
 
     fn allocate(&self, ctx: ContextId, bytes: u64) -> Option<DevicePtr> {
-        let attempt = || match self.arena.take(ctx, bytes, |change| self.tell(change)) {
+        let attempt = || match self.arena.take(ctx, bytes, |change| self.send_change(change)) {
             Taken::Memory(address) => Some(address),
             Taken::Nothing => None,
             Taken::Block(block) => {
@@ -297,10 +297,11 @@ impl Session {
                     self.arena.refused(block);
                     return None;
                 }
-                Some(self.arena.mapped(block, bytes, |change| self.tell(change)))
+                Some(self.arena.mapped(block, bytes, |change| self.send_change(change)))
             }
         };
-        attempt().or_else(|| self.arena.give_all(|change| self.tell(change)).then(attempt)?)
+        attempt()
+            .or_else(|| self.arena.give_all(|change| self.send_change(change)).then(attempt)?)
     }
 
     /// Runs steps, frees all, and says how often there was no memory. What is allocated at the same
@@ -310,7 +311,7 @@ impl Session {
         for (second, bytes, frees, pick) in steps {
             if *frees && !live.is_empty() {
                 let (address, _) = live.swap_remove(pick % live.len());
-                let _ = self.arena.free(address, |change| self.tell(change));
+                let _ = self.arena.free(address, |change| self.send_change(change));
             } else {
                 match self.allocate(if *second { B } else { A }, *bytes) {
                     Some(address) => {
@@ -326,7 +327,7 @@ impl Session {
             }
         }
         for (address, _) in live {
-            let _ = self.arena.free(address, |change| self.tell(change));
+            let _ = self.arena.free(address, |change| self.send_change(change));
         }
         refused
     }
@@ -347,7 +348,7 @@ fn any_block_may_be_refused() {
         let session = Session::new();
         session.server.lock().refuses_after = Some(refused);
         let lacked = session.run(&steps);
-        session.arena.give_all(|change| session.tell(change));
+        session.arena.give_all(|change| session.send_change(change));
         let server = session.server.lock();
         assert!(server.blocks.is_empty() && server.parts.is_empty(), "block {refused}");
         if server.refuses_after.is_some() {
@@ -386,7 +387,7 @@ proptest! {
         session.server.lock().killed_after = Some(killed_after);
         session.run(&steps);
         let kept = session.arena.kept_beside(A) + session.arena.kept_beside(B);
-        session.arena.give_all(|change| session.tell(change));
+        session.arena.give_all(|change| session.send_change(change));
         prop_assert_eq!(session.arena.kept_beside(A) + session.arena.kept_beside(B), 0);
         prop_assert!(kept <= Server::MEMORY);
         let killed = session.server.lock().killed_after == Some(0);
@@ -402,7 +403,7 @@ proptest! {
                 scope.spawn(|| session.run(steps));
             }
         });
-        session.arena.give_all(|change| session.tell(change));
+        session.arena.give_all(|change| session.send_change(change));
         let server = session.server.lock();
         prop_assert!(server.mapped == 0 && server.blocks.is_empty() && server.parts.is_empty());
         drop(server);

@@ -240,21 +240,22 @@ impl Link {
         Ok(reply)
     }
 
-    /// Has the thread that writes commands do this whenever there are none to write. It may post.
+    /// Sets a function that the sender thread calls whenever it has no command to write. The
+    /// function may post.
     pub(crate) fn when_idle(&self, look: WhenIdle) {
         let _ = self.shared.when_idle.set(look);
     }
 
-    /// Has that thread do so soon.
-    pub(crate) fn look_when_idle(&self) {
+    /// Has that thread call it soon.
+    pub(crate) fn run_idle_work(&self) {
         self.shared.wake_sender();
     }
 
-    /// Sends everything posted so far, and looks for a sign that memory shows, for as long as waits
-    /// are worth spinning for, but not longer than `most`. Whether it was seen; then everything has
-    /// been taken in that the worker had said by then.
-    pub fn look_for(&self, sign: impl Fn() -> bool, most: Duration) -> bool {
-        profile::waited(|| self.shared.look_for(sign, most))
+    /// Sends everything posted so far and polls memory for a sign, for as long as waits are worth
+    /// spinning for, at most `most`. Returns whether the sign came; then everything that the worker
+    /// had sent before it has been read.
+    pub fn poll_for(&self, sign: impl Fn() -> bool, most: Duration) -> bool {
+        profile::waited(|| self.shared.poll_for(sign, most))
     }
 
     /// Sends everything posted so far, without waiting for any reply.

@@ -119,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// As of [`Link::look_for`](super::Link::look_for).
-    pub(super) fn look_for(&self, sign: impl Fn() -> bool, most: Duration) -> bool {
+    /// As of [`Link::poll_for`](super::Link::poll_for).
+    pub(super) fn poll_for(&self, sign: impl Fn() -> bool, most: Duration) -> bool {
         if self.flush().is_err() {
             return false;
         }
@@ -289,9 +289,9 @@ impl Shared {
         }
     }
 
-    /// Somebody has waited for so long for what does not come over this connection: sees whether
-    /// the worker has said anything here meanwhile.
-    pub(super) fn look_for_life(&self, waited: Duration) {
+    /// Called by a thread that has waited that long for something that comes another way: checks
+    /// whether the worker has sent anything over this connection meanwhile.
+    pub(super) fn check_for_life(&self, waited: Duration) {
         self.read_unasked();
         if self.connection.is_broken() || self.is_lost() {
             return;

@@ -170,13 +170,13 @@ impl Inner {
     pub(super) fn record(&mut self, event: ObjectId, stream: StreamName) {
         let latest = self.outstanding.get(&stream).copied().unwrap_or(0);
         let before = self.events.insert(event, (stream, latest));
-        self.told_no_more(before);
+        self.event_changed(before);
     }
 
     /// A stream or an event is gone. The stream's work still counts until a wait covers it.
     pub(super) fn forget(&mut self, name: ObjectId) {
         let before = self.events.remove(&name);
-        self.told_no_more(before);
+        self.event_changed(before);
         let name = StreamId::created(name);
         self.joined.retain(|((_, stream), _), _| *stream != name);
         let stream = self.outstanding.keys().find(|(_, stream)| *stream == name).copied();
@@ -207,7 +207,7 @@ impl Inner {
     }
 
     /// An event is recorded anew or destroyed.
-    fn told_no_more(&mut self, before: Option<(StreamName, u64)>) {
+    fn event_changed(&mut self, before: Option<(StreamName, u64)>) {
         if let Some((stream, _)) = before
             && self.ended.contains(&stream)
         {

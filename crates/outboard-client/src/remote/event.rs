@@ -81,7 +81,7 @@ impl Remote {
         end: ObjectId,
     ) -> Result<f32> {
         let session = self.session()?;
-        let question = match session.times().look((start, end), session.progress()) {
+        let question = match session.times().find((start, end), session.progress()) {
             Ok(milliseconds) if session.link().is_alive() => return Ok(milliseconds),
             Ok(_) => return Err(LOST),
             Err(question) => question,

@@ -203,7 +203,7 @@ impl Remote {
             flags: 0,
         };
         let seq = session.post_numbered(ctx, &write)?;
-        if !link.look_for(|| slot.number().load(Ordering::Acquire) == number, LONGEST) {
+        if !link.poll_for(|| slot.number().load(Ordering::Acquire) == number, LONGEST) {
             return Ok(None);
         }
         self.polled.note_duration(begun);

@@ -15,7 +15,7 @@ impl Session {
     }
 
     /// Tells the server of a change. Without a connection there is nothing to tell.
-    fn tell(&self, change: Change) {
+    fn send_change(&self, change: Change) {
         let _ = match change {
             Change::Opened(ctx, address, bytes) => {
                 self.post_numbered(ctx, &msg::MemoryPart { address, bytes, open: true })
@@ -37,14 +37,16 @@ impl Session {
             return Err(LOST);
         }
         self.free_what_is_late(false);
-        match arena.take(ctx, bytes, |change| self.tell(change)) {
+        match arena.take(ctx, bytes, |change| self.send_change(change)) {
             Taken::Memory(address) => Ok(Some(address)),
             Taken::Nothing => Ok(None),
             Taken::Block(block) => {
                 match self
                     .call_idle(ctx, &msg::MemoryMap { address: block.address, bytes: block.bytes })
                 {
-                    Ok(_) => Ok(Some(arena.mapped(block, bytes, |change| self.tell(change)))),
+                    Ok(_) => {
+                        Ok(Some(arena.mapped(block, bytes, |change| self.send_change(change))))
+                    }
                     Err(error) => {
                         arena.refused(block);
                         Err(error)
@@ -92,9 +94,10 @@ impl Session {
 
     /// Frees an allocation that nothing uses any more, if there is one in the arena.
     pub(crate) fn free(&self, address: DevicePtr) -> bool {
-        let freed = self.arena().and_then(|arena| arena.free(address, |change| self.tell(change)));
+        let freed =
+            self.arena().and_then(|arena| arena.free(address, |change| self.send_change(change)));
         if freed.as_ref().is_some_and(|freed| freed.is_unwatched) {
-            self.link.look_when_idle();
+            self.link.run_idle_work();
         }
         freed.is_some()
     }
@@ -104,7 +107,7 @@ impl Session {
         let session = Arc::downgrade(self);
         self.link.when_idle(Box::new(move |now| {
             let session = session.upgrade()?;
-            session.arena()?.look(now, |change| session.tell(change))
+            session.arena()?.give_back_idle(now, |change| session.send_change(change))
         }));
     }
 
@@ -112,7 +115,8 @@ impl Session {
     pub(super) fn give_all(&self) -> bool {
         self.free_what_is_late(true);
         let pooled = self.reuse.give_all(|block| self.give_back(block));
-        let blocks = self.arena().is_some_and(|arena| arena.give_all(|change| self.tell(change)));
+        let blocks =
+            self.arena().is_some_and(|arena| arena.give_all(|change| self.send_change(change)));
         pooled || blocks
     }
 }

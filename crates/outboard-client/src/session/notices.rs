@@ -85,7 +85,7 @@ impl Notices {
             }
             KERNELS => {
                 if let Ok(told) = reader.get() {
-                    self.kernels.told(told);
+                    self.kernels.insert(told);
                 }
             }
             WANTED => self.memory_wanted.store(true, Ordering::Release),

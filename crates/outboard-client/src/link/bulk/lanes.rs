@@ -316,7 +316,7 @@ pub(super) fn help_with(shared: &Shared, transfer: u64, outcome: &Outcome) {
                 let (table, timed_out) = bulk.changed.wait_timeout(table, PEER_CHECK);
                 drop(table);
                 if timed_out {
-                    shared.look_for_life(PEER_CHECK);
+                    shared.check_for_life(PEER_CHECK);
                 }
             }
         }

@@ -262,7 +262,7 @@ pub(super) fn open_upload(
             table.set_stuck();
         } else {
             drop(table);
-            shared.look_for_life(PEER_CHECK);
+            shared.check_for_life(PEER_CHECK);
             table = lock(&bulk.table);
         }
     }

@@ -276,7 +276,7 @@ fn wait_for(shared: &Shared, outcome: &Outcome) {
         if timed_out && outcome.get().is_none() {
             drop(table);
             bulk.check_lanes();
-            shared.look_for_life(PEER_CHECK);
+            shared.check_for_life(PEER_CHECK);
             table = lock(&bulk.table);
         }
     }

@@ -329,7 +329,7 @@ impl<'a> Wait<'a> {
             std::thread::sleep(if waited < PATIENCE { PAUSE } else { LONG_PAUSE });
             if waited >= self.look {
                 self.look = waited + PEER_CHECK;
-                self.shared.look_for_life(PEER_CHECK);
+                self.shared.check_for_life(PEER_CHECK);
             }
         }
     }

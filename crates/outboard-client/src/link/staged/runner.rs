@@ -171,7 +171,7 @@ impl Runner {
             };
             if still >= looked + PEER_CHECK {
                 looked = still;
-                first.copying.shared().look_for_life(PEER_CHECK);
+                first.copying.shared().check_for_life(PEER_CHECK);
             }
             self.pause(Some(match still {
                 _ if still < PATIENCE => PAUSE,
