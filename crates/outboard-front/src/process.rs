@@ -30,7 +30,7 @@ pub struct Process<B: 'static> {
 /// nothing of each other; code that uses several parts gets all of it.
 pub struct Front {
     pub(crate) hooks: Option<Hooks>,
-    pub(crate) state: parts::state::State,
+    pub(crate) state: parts::state::DriverState,
     pub(crate) logs: logs::Logs,
     pub(crate) contexts: parts::context::Contexts,
     pub(crate) greens: parts::green::Greens,
@@ -129,7 +129,7 @@ impl Front {
     const fn new(hooks: Option<Hooks>) -> Front {
         Front {
             hooks,
-            state: parts::state::State::new(),
+            state: parts::state::DriverState::new(),
             logs: logs::Logs::new(),
             contexts: parts::context::Contexts::new(),
             greens: parts::green::Greens::new(),

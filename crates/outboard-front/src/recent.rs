@@ -35,14 +35,14 @@ impl Sign {
 /// so that it needs no locked operation.
 pub(crate) struct Own<T>(pub(crate) Arc<T>);
 
-struct Kept {
+struct CachedObject {
     handle: u64,
     signs: [Sign; 2],
     object: Rc<dyn Any>,
 }
 
 thread_local! {
-    static KEPT: [RefCell<Option<Kept>>; PLACES] = const { [const { RefCell::new(None) }; PLACES] };
+    static KEPT: [RefCell<Option<CachedObject>>; PLACES] = const { [const { RefCell::new(None) }; PLACES] };
 }
 
 #[inline]
@@ -67,7 +67,7 @@ pub(crate) fn find<T: Any>(handle: u64) -> Option<Rc<Own<T>>> {
 /// Keeps an object for this thread, as long as both signs hold.
 pub(crate) fn keep<T: Any>(handle: u64, signs: [Sign; 2], object: Arc<T>) -> Rc<Own<T>> {
     let object = Rc::new(Own(object));
-    let kept = Kept { handle, signs, object: Rc::clone(&object) as Rc<dyn Any> };
+    let kept = CachedObject { handle, signs, object: Rc::clone(&object) as Rc<dyn Any> };
     // The replaced object is dropped after the borrow has ended.
     let _before =
         KEPT.try_with(|places| places[place(handle)].try_borrow_mut().ok()?.replace(kept));

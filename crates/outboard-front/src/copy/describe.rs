@@ -14,7 +14,7 @@ use crate::border::require;
 use crate::process::Front;
 
 /// One side of a copy as a structure describes it.
-struct Place {
+struct DescribedSide {
     kind: CUmemorytype,
     host: HostPtr,
     device: UnifiedPtr,
@@ -24,7 +24,7 @@ struct Place {
     height: u64,
 }
 
-impl Place {
+impl DescribedSide {
     fn end(&self, front: &'static Front, extent: Extent) -> Result<End> {
         let base = match self.kind {
             CUmemorytype::CU_MEMORYTYPE_HOST => Operand::Host(self.host),
@@ -80,8 +80,8 @@ pub(crate) fn in_memory(
 /// A copy between two sides; an empty one names nothing.
 fn between(
     front: &'static Front,
-    dst: &Place,
-    src: &Place,
+    dst: &DescribedSide,
+    src: &DescribedSide,
     extent: Extent,
 ) -> Result<Option<Copy>> {
     if extent.is_empty() {
@@ -94,7 +94,7 @@ fn between(
 macro_rules! two_dimensions {
     ($front:expr, $copy:expr) => {{
         let c = $copy;
-        let dst = Place {
+        let dst = DescribedSide {
             kind: c.dstMemoryType,
             host: HostPtr::of(c.dstHost),
             device: UnifiedPtr(c.dstDevice.into()),
@@ -103,7 +103,7 @@ macro_rules! two_dimensions {
             pitch: c.dstPitch as u64,
             height: 0,
         };
-        let src = Place {
+        let src = DescribedSide {
             kind: c.srcMemoryType,
             host: HostPtr::of(c.srcHost),
             device: UnifiedPtr(c.srcDevice.into()),
@@ -126,7 +126,7 @@ macro_rules! three_dimensions {
     ($front:expr, $copy:expr) => {{
         let c = $copy;
         require(c.srcLOD == 0 && c.dstLOD == 0)?;
-        let dst = Place {
+        let dst = DescribedSide {
             kind: c.dstMemoryType,
             host: HostPtr::of(c.dstHost),
             device: UnifiedPtr(c.dstDevice.into()),
@@ -135,7 +135,7 @@ macro_rules! three_dimensions {
             pitch: c.dstPitch as u64,
             height: c.dstHeight as u64,
         };
-        let src = Place {
+        let src = DescribedSide {
             kind: c.srcMemoryType,
             host: HostPtr::of(c.srcHost),
             device: UnifiedPtr(c.srcDevice.into()),

@@ -14,7 +14,7 @@ pub(crate) enum Wait {
 
 /// The memory of a side, as far as the plan depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SideMemory {
     Host {
         /// Whether all of the side lies in page-locked memory.
         pinned: bool,
@@ -51,8 +51,8 @@ pub(crate) struct Plan {
 
 /// Plans a copy that is not empty.
 #[inline]
-pub(crate) fn plan(dst: Place, src: Place, extent: Extent, wait: Wait) -> Plan {
-    use Place::{Array, Device, Host};
+pub(crate) fn plan(dst: SideMemory, src: SideMemory, extent: Extent, wait: Wait) -> Plan {
+    use SideMemory::{Array, Device, Host};
     let (mode, is_row) = (mode(dst, src, wait), extent.height == 1 && extent.depth == 1);
     let method = match (dst, src) {
         (Host { .. }, Host { .. }) => return Plan { method: Method::OnHost, waits: false },
@@ -69,24 +69,24 @@ pub(crate) fn plan(dst: Place, src: Place, extent: Extent, wait: Wait) -> Plan {
 }
 
 /// The properties of host memory on which a copy may rely.
-fn mode(dst: Place, src: Place, wait: Wait) -> CopyMode {
+fn mode(dst: SideMemory, src: SideMemory, wait: Wait) -> CopyMode {
     match (wait, dst, src) {
         (Wait::Synchronous, ..) => CopyMode::Synchronous,
-        (Wait::SourceTaken, _, Place::Host { .. }) => CopyMode::Pageable,
-        (_, Place::Host { pinned: false }, _) | (_, _, Place::Host { pinned: false }) => {
+        (Wait::SourceTaken, _, SideMemory::Host { .. }) => CopyMode::Pageable,
+        (_, SideMemory::Host { pinned: false }, _) | (_, _, SideMemory::Host { pinned: false }) => {
             CopyMode::Pageable
         }
         _ => CopyMode::Pinned,
     }
 }
 
-impl Place {
+impl SideMemory {
     /// Whether a synchronous copy always ends before its call returns. The program may look at
     /// managed memory at once.
     fn always_waits(self) -> bool {
         matches!(
             self,
-            Place::Device { managed: true, .. } | Place::Device { synchronous: true, .. }
+            SideMemory::Device { managed: true, .. } | SideMemory::Device { synchronous: true, .. }
         )
     }
 }
@@ -107,25 +107,26 @@ mod tests {
     }
     use Returned::{Arrived, Queued, SourceRead};
 
-    const DEVICE: Place = Place::Device { managed: false, synchronous: false };
-    const PLACES: [Place; 7] = [
-        Place::Host { pinned: false },
-        Place::Host { pinned: true },
+    const DEVICE: SideMemory = SideMemory::Device { managed: false, synchronous: false };
+    const PLACES: [SideMemory; 7] = [
+        SideMemory::Host { pinned: false },
+        SideMemory::Host { pinned: true },
         DEVICE,
-        Place::Device { managed: true, synchronous: false },
-        Place::Device { managed: false, synchronous: true },
-        Place::Device { managed: true, synchronous: true },
-        Place::Array,
+        SideMemory::Device { managed: true, synchronous: false },
+        SideMemory::Device { managed: false, synchronous: true },
+        SideMemory::Device { managed: true, synchronous: true },
+        SideMemory::Array,
     ];
     const WAITS: [Wait; 3] = [Wait::Synchronous, Wait::Asynchronous, Wait::SourceTaken];
 
     /// CUDA's rules under "API synchronization behavior", sentence by sentence; for cases that they
     /// leave open, the behaviour of its driver: a pageable copy of more than 64 KiB has arrived.
-    fn cuda(dst: Place, src: Place, bytes: u64, wait: Wait) -> Returned {
-        let is_host = |place| matches!(place, Place::Host { .. });
-        let (pageable, pinned) = (Place::Host { pinned: false }, Place::Host { pinned: true });
-        let managed = |place| matches!(place, Place::Device { managed: true, .. });
-        let sync_memops = |place| matches!(place, Place::Device { synchronous: true, .. });
+    fn cuda(dst: SideMemory, src: SideMemory, bytes: u64, wait: Wait) -> Returned {
+        let is_host = |place| matches!(place, SideMemory::Host { .. });
+        let (pageable, pinned) =
+            (SideMemory::Host { pinned: false }, SideMemory::Host { pinned: true });
+        let managed = |place| matches!(place, SideMemory::Device { managed: true, .. });
+        let sync_memops = |place| matches!(place, SideMemory::Device { synchronous: true, .. });
         // "For transfers from any host memory to any host memory, the function is fully
         // synchronous", in both lists.
         if is_host(dst) && is_host(src) {
@@ -192,10 +193,10 @@ mod tests {
     }
 
     /// `copy_box` promises what the method for the same sides does; without host memory, nothing.
-    fn as_row(plan: Plan, dst: Place, src: Place) -> Plan {
+    fn as_row(plan: Plan, dst: SideMemory, src: SideMemory) -> Plan {
         let method = match (plan.method, dst, src) {
-            (Method::Box(mode), Place::Host { .. }, _) => Method::ToHost(mode),
-            (Method::Box(mode), _, Place::Host { .. }) => Method::ToDevice(mode),
+            (Method::Box(mode), SideMemory::Host { .. }, _) => Method::ToHost(mode),
+            (Method::Box(mode), _, SideMemory::Host { .. }) => Method::ToDevice(mode),
             (Method::Box(_), ..) => Method::OnDevice,
             (method, ..) => method,
         };
@@ -246,18 +247,18 @@ mod tests {
                 Method::Box(_) => "box",
             }
         };
-        let host = Place::Host { pinned: false };
+        let host = SideMemory::Host { pinned: false };
         let (row, rows, slices) = ((64, 1, 1), (64, 2, 1), (64, 1, 2));
         for (dst, src, methods) in [
             (host, host, ["host", "host", "host"]),
             (DEVICE, host, ["to device", "box", "box"]),
             (host, DEVICE, ["to host", "box", "box"]),
             (DEVICE, DEVICE, ["on device", "on device", "box"]),
-            (Place::Array, host, ["box", "box", "box"]),
-            (host, Place::Array, ["box", "box", "box"]),
-            (Place::Array, DEVICE, ["box", "box", "box"]),
-            (DEVICE, Place::Array, ["box", "box", "box"]),
-            (Place::Array, Place::Array, ["box", "box", "box"]),
+            (SideMemory::Array, host, ["box", "box", "box"]),
+            (host, SideMemory::Array, ["box", "box", "box"]),
+            (SideMemory::Array, DEVICE, ["box", "box", "box"]),
+            (DEVICE, SideMemory::Array, ["box", "box", "box"]),
+            (SideMemory::Array, SideMemory::Array, ["box", "box", "box"]),
         ] {
             assert_eq!(
                 [row, rows, slices].map(|shape| name(dst, src, shape)),

@@ -4,7 +4,7 @@
 use outboard_abi::CUresult;
 
 use super::path::{Copy, End, Operand};
-use super::plan::Place;
+use super::plan::SideMemory;
 use crate::backend::{
     BoxCopy, ContextId, DevicePtr, Extent, HostPtr, Memory, ObjectId, Result, Side, UnifiedPtr,
 };
@@ -96,17 +96,17 @@ impl Resolved {
 
     /// The facts that the plan needs. The box has been checked.
     #[inline]
-    pub(crate) fn place(&self, extent: Extent) -> Place {
+    pub(crate) fn place(&self, extent: Extent) -> SideMemory {
         match (self.side.memory, &self.found) {
-            (Memory::Array(_), _) => Place::Array,
-            (Memory::Host(_), None) => Place::Host { pinned: false },
+            (Memory::Array(_), _) => SideMemory::Array,
+            (Memory::Host(_), None) => SideMemory::Host { pinned: false },
             (Memory::Host(address), Some((base, bytes, _))) => {
                 let left = bytes - address.unified().since(*base);
-                Place::Host {
+                SideMemory::Host {
                     pinned: self.side.layout.span(extent).is_some_and(|span| span <= left),
                 }
             }
-            (Memory::Device(_), found) => Place::Device {
+            (Memory::Device(_), found) => SideMemory::Device {
                 managed: found.is_some_and(|(_, _, allocation)| allocation.kind.is_managed()),
                 synchronous: found.is_some_and(|(_, _, allocation)| allocation.synchronous),
             },
@@ -205,8 +205,8 @@ mod tests {
         for (bytes, pinned) in [(span - 1, false), (span, true), (span + 1, true)] {
             let side =
                 Resolved { found: Some((UnifiedPtr(4000), 96 + bytes, host)), ..resolved(layout) };
-            assert_eq!(side.place(extent), Place::Host { pinned }, "{bytes} bytes of {span}");
+            assert_eq!(side.place(extent), SideMemory::Host { pinned }, "{bytes} bytes of {span}");
         }
-        assert_eq!(resolved(layout).place(extent), Place::Host { pinned: false });
+        assert_eq!(resolved(layout).place(extent), SideMemory::Host { pinned: false });
     }
 }

@@ -14,7 +14,7 @@ use crate::backend::Result;
 pub(crate) static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// What a process knows of its devices and their driver.
-pub(crate) struct State {
+pub(crate) struct DriverState {
     pub(crate) ready: OnceLock<Ready>,
     pub(crate) init: Mutex<()>,
     /// The driver's description of the devices, and the process that asked for it: a forked child
@@ -33,9 +33,9 @@ pub(crate) struct Ready {
     pub(crate) limits: Vec<crate::device::Limits>,
 }
 
-impl State {
-    pub(crate) const fn new() -> State {
-        State {
+impl DriverState {
+    pub(crate) const fn new() -> DriverState {
+        DriverState {
             ready: OnceLock::new(),
             init: Mutex::new(()),
             found: Mutex::new(None),

@@ -14,13 +14,13 @@ use crate::device::Limits;
 use crate::fault::Fault;
 use crate::handles::{Kind, Table};
 use crate::parts::green::Green;
-use crate::parts::state::State;
+use crate::parts::state::DriverState;
 use crate::storage::Storage;
 
 /// A context, alive or not: a thread may hold a destroyed one on its stack. It is never freed.
 pub(crate) struct Context {
     /// Of the process that it is of.
-    pub(crate) state: &'static State,
+    pub(crate) state: &'static DriverState,
     pub(crate) handle: u64,
     /// Index among the visible devices.
     pub(crate) device: usize,
