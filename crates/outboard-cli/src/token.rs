@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use miette::{IntoDiagnostic, Result};
 use outboard_control::identity::Limits;
 use outboard_supervisor::auth::certificate;
-use outboard_supervisor::auth::tokens::{self, Record, State, TokenError};
+use outboard_supervisor::auth::tokens::{self, Record, TokenError, TokenState};
 use outboard_transport::tls::Fingerprint;
 use outboard_wire::Code;
 use serde::Serialize;
@@ -150,7 +150,7 @@ struct Made<'a> {
 struct Row<'a> {
     id: &'a str,
     owner: &'a str,
-    state: State,
+    state: TokenState,
     created: Timestamp,
     expires: Option<Timestamp>,
     revoked: Option<Timestamp>,

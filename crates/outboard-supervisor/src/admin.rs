@@ -99,7 +99,7 @@ pub enum Answer {
 /// A place that is kept for a client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct KeptPlace {
     /// What the client calls itself.
     pub client: String,
     /// Indices of the devices; empty for all.
@@ -145,7 +145,7 @@ pub struct Listing {
     /// Clients that wait for their place.
     pub waiting: usize,
     /// Places that are kept for clients that have asked for one and come back.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptPlace>,
     /// Exclusive devices that are in use.
     pub held: Vec<Held>,
     /// Sessions of the server before this one whose workers have not answered yet.

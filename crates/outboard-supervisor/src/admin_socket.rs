@@ -20,8 +20,8 @@ use super::traces::LAST_SPANS;
 use super::upgrade::Step;
 use super::{Config, ServeError, Supervisor};
 use crate::admin::{
-    Answer, Ask, Held, Kept, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply, Session,
-    VERSION, Which, beside, framed,
+    Answer, Ask, Held, KeptPlace, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply,
+    Session, VERSION, Which, beside, framed,
 };
 use outboard_control::meter::{CLASSES, ERRORS, Reading, WAYS};
 use outboard_control::number::Number;
@@ -189,10 +189,10 @@ fn listing(supervisor: &Supervisor) -> Listing {
     }
 }
 
-fn kept(supervisor: &Supervisor) -> Vec<Kept> {
+fn kept(supervisor: &Supervisor) -> Vec<KeptPlace> {
     let mut all = Vec::new();
     supervisor.queue.each_kept(|client, devices, left| {
-        all.push(Kept {
+        all.push(KeptPlace {
             client: client.to_owned(),
             devices: devices.to_vec(),
             seconds: left.as_secs_f64(),

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::local;
 use super::sessions::{About, Kind};
-use super::sharing::{Place, Request};
+use super::sharing::{AdmittedPlace, Request};
 use super::standing::Folder;
 use outboard_control::identity::Identity;
 use outboard_control::messages::Start;
@@ -113,7 +113,7 @@ impl Record {
         u128::from_str_radix(&self.key, 16).ok()
     }
 
-    pub(super) fn about(&self, place: Option<Rc<Place>>) -> About {
+    pub(super) fn about(&self, place: Option<Rc<AdmittedPlace>>) -> About {
         let (identity, holder, peer) =
             (self.identity.clone(), self.holder.clone(), self.peer.clone());
         let asker = holder.clone();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use outboard_supervisor::admin::{Held, Kept, Listing, Session};
+use outboard_supervisor::admin::{Held, KeptPlace, Listing, Session};
 use serde::Serialize;
 
 /// Remembers a listing to compare the next one with.
@@ -39,7 +39,7 @@ pub(crate) struct Rated {
     /// Bytes of the server's machine that they hold.
     pub(crate) warm_host_memory: u64,
     /// Places that are kept for clients that come back.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<KeptPlace>,
     /// Exclusive devices in use.
     pub(crate) held: Vec<Held>,
     pub(crate) sessions: Vec<RatedSession>,

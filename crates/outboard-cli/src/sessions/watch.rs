@@ -137,7 +137,7 @@ fn cut(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use outboard_supervisor::admin::{Kept, Session};
+    use outboard_supervisor::admin::{KeptPlace, Session};
 
     use super::*;
     use crate::sessions::RatedSession;
@@ -162,7 +162,7 @@ mod tests {
             bytes_per_second: 1023.4 * f64::from(1 << 30),
             ..RatedSession::default()
         };
-        let kept = Kept { client: "x".repeat(100), seconds: 20.0, ..Kept::default() };
+        let kept = KeptPlace { client: "x".repeat(100), seconds: 20.0, ..KeptPlace::default() };
         Rated { sessions: (0..sessions).map(rated).collect(), kept: vec![kept], ..Rated::default() }
     }
 

@@ -16,7 +16,7 @@ use crate::auth::certificate;
 use crate::hellos::machine;
 use crate::peer::Peer;
 use crate::sessions::{About, Kind, Unwelcome};
-use crate::sharing::Place;
+use crate::sharing::AdmittedPlace;
 use crate::tally::Given;
 use crate::warm::{self, Taken};
 use crate::workers::{self, Worker};
@@ -57,7 +57,7 @@ pub(super) struct Order {
     pub(super) client: Client,
     pub(super) peer: Peer,
     /// Its place among the sessions, if it needs one.
-    pub(super) place: Option<Rc<Place>>,
+    pub(super) place: Option<Rc<AdmittedPlace>>,
     /// Whether its connections are to be encrypted.
     pub(super) encrypted: bool,
 }

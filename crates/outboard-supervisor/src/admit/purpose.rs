@@ -18,7 +18,7 @@ use crate::auth::Way;
 use crate::hellos::Seat;
 use crate::peer::{Connection, Peer, too_many};
 use crate::sessions::Kind;
-use crate::sharing::{Place, Request, Turned};
+use crate::sharing::{AdmittedPlace, Request, Turned};
 use crate::{Supervisor, secure};
 use outboard_control::identity::Identity;
 use outboard_control::messages::ToWorker;
@@ -141,7 +141,7 @@ async fn enter(
     stream: &mut impl Connection,
     peer: Peer,
     version: Version,
-) -> Result<(Request, Rc<Place>), Failure> {
+) -> Result<(Request, Rc<AdmittedPlace>), Failure> {
     // A device that does not exist would block a place in the queue.
     if let Some(count) = supervisor.warm.known_devices()
         && let Some(index) = devices.iter().find(|index| **index as usize >= count)

@@ -48,7 +48,7 @@ pub struct Record {
 /// Whether a token is valid at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum TokenState {
     /// It is accepted.
     Good,
     /// Its time is over.
@@ -63,7 +63,7 @@ pub enum Unaccepted {
     /// There is no such token.
     Unknown,
     /// The token of this name is no longer good.
-    NoLonger(String, State),
+    NoLonger(String, TokenState),
 }
 
 /// The file of tokens.
@@ -95,11 +95,11 @@ pub enum TokenError {
 
 impl Record {
     /// Its present state.
-    pub fn state(&self, now: Timestamp) -> State {
+    pub fn state(&self, now: Timestamp) -> TokenState {
         match (self.revoked, self.expires) {
-            (Some(_), _) => State::Revoked,
-            (None, Some(expires)) if expires <= now => State::Expired,
-            _ => State::Good,
+            (Some(_), _) => TokenState::Revoked,
+            (None, Some(expires)) if expires <= now => TokenState::Expired,
+            _ => TokenState::Good,
         }
     }
 
@@ -108,12 +108,12 @@ impl Record {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for TokenState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            State::Good => "good",
-            State::Expired => "expired",
-            State::Revoked => "revoked",
+            TokenState::Good => "good",
+            TokenState::Expired => "expired",
+            TokenState::Revoked => "revoked",
         })
     }
 }
@@ -264,14 +264,14 @@ fn decoded(hash: &str) -> Option<[u8; 32]> {
 #[derive(Debug)]
 pub(crate) struct Known {
     path: PathBuf,
-    seen: RefCell<Seen>,
+    seen: RefCell<FileSnapshot>,
     /// Whether the file has been read anew since this was last taken: all tasks must act on a
     /// change, whichever reads it.
     changed: Cell<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct FileSnapshot {
     /// The file's identity and times when it was read.
     stamp: Option<Stamp>,
     tokens: Vec<([u8; 32], Record)>,
@@ -361,7 +361,7 @@ impl Known {
         }
         let record = seen.tokens.get(found as usize).map(|(_, record)| record);
         match record.map(|record| (record, record.state(now))) {
-            Some((record, State::Good)) if seen.problem.is_none() => Ok(record.identity()),
+            Some((record, TokenState::Good)) if seen.problem.is_none() => Ok(record.identity()),
             Some((record, state)) => Err(Unaccepted::NoLonger(record.id.clone(), state)),
             None => Err(Unaccepted::Unknown),
         }
@@ -373,7 +373,7 @@ impl Known {
         let Some(token) = &identity.token else { return true };
         self.refresh();
         let seen = self.seen.borrow();
-        let good = |record: &Record| record.id == *token && record.state(now) == State::Good;
+        let good = |record: &Record| record.id == *token && record.state(now) == TokenState::Good;
         seen.problem.is_none() && seen.tokens.iter().any(|(_, record)| good(record))
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::attend::Stop;
-use crate::sharing::Place;
+use crate::sharing::AdmittedPlace;
 use crate::traces::{Trail, Whose};
 use outboard_control::identity::Identity;
 use outboard_control::messages::ToWorker;
@@ -58,7 +58,7 @@ pub(crate) struct About {
     pub(crate) peer: String,
     pub(crate) kind: Kind,
     /// Its admission, released when the last clone is dropped.
-    pub(crate) place: Option<Rc<Place>>,
+    pub(crate) place: Option<Rc<AdmittedPlace>>,
     /// The span of the client's that the session is part of.
     pub(crate) parent: Option<TraceParent>,
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(super) use admission::{Held, Request};
 pub(super) use lending::{Lending, Shared};
-pub(super) use queue::{Place, Queue, Turned};
+pub(super) use queue::{AdmittedPlace, Queue, Turned};
 
 use outboard_control::identity::Limits;
 

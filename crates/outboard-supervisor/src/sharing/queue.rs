@@ -31,24 +31,24 @@ pub(crate) struct Queue(Rc<Inner>);
 struct Inner {
     admission: RefCell<Admission>,
     /// Places for clients that will come back.
-    kept: RefCell<Vec<Kept>>,
+    kept: RefCell<Vec<KeptPlace>>,
     /// Signalled whenever a client has left.
     changed: Notify,
     patience: Option<Duration>,
 }
 
-struct Kept {
+struct KeptPlace {
     number: u64,
     holder: String,
     devices: Vec<u32>,
     memory: u64,
     client: String,
     until: Instant,
-    place: Rc<Place>,
+    place: Rc<AdmittedPlace>,
 }
 
 /// An admitted client's place, released on drop. Dropped, it is free.
-pub(crate) struct Place {
+pub(crate) struct AdmittedPlace {
     number: u64,
     queue: Queue,
 }
@@ -60,20 +60,20 @@ pub(crate) enum Turned {
     Gone(io::Error),
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for AdmittedPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("AdmittedPlace").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-impl Place {
+impl AdmittedPlace {
     /// The admission that it belongs to.
     pub(crate) fn request(&self) -> Option<Request> {
         self.queue.0.admission.borrow().request(self.number).cloned()
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmittedPlace {
     fn drop(&mut self) {
         self.queue.0.admission.borrow_mut().leave(self.number);
         self.queue.0.changed.notify_waiters();
@@ -107,7 +107,7 @@ impl Queue {
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         may_wait: bool,
         stopping: impl Fn() -> Option<Refusal>,
-    ) -> Result<Rc<Place>, Turned> {
+    ) -> Result<Rc<AdmittedPlace>, Turned> {
         if let Some(place) = self.take_kept(&request) {
             return Ok(place);
         }
@@ -118,7 +118,7 @@ impl Queue {
             .come(request, may_wait, Timestamp::now())
             .map_err(Turned::Away)?;
         // From here on, whatever happens to this client, its place is free afterwards.
-        let place = Rc::new(Place { number, queue: self.clone() });
+        let place = Rc::new(AdmittedPlace { number, queue: self.clone() });
         let began = Instant::now();
         let mut told: Option<(Instant, Waiting)> = None;
         loop {
@@ -179,13 +179,13 @@ impl Queue {
     }
 
     /// Keeps a place that an earlier server has given, even if this one would not give it now.
-    pub(crate) fn take_over(&self, request: Request, since: Timestamp) -> Rc<Place> {
+    pub(crate) fn take_over(&self, request: Request, since: Timestamp) -> Rc<AdmittedPlace> {
         let number = self.0.admission.borrow_mut().go_on(request, since);
-        Rc::new(Place { number, queue: self.clone() })
+        Rc::new(AdmittedPlace { number, queue: self.clone() })
     }
 
     /// Keeps a place for a while, for a session of the same holder on the same devices.
-    pub(crate) fn keep(&self, request: &Request, place: Rc<Place>) {
+    pub(crate) fn keep(&self, request: &Request, place: Rc<AdmittedPlace>) {
         let number = place.number;
         let (holder, devices, memory) =
             (request.holder.clone(), request.devices.clone(), request.memory);
@@ -194,7 +194,7 @@ impl Queue {
             let own: Vec<usize> = (0..kept.len()).filter(|at| kept[*at].holder == holder).collect();
             let surplus = (own.len() >= MOST_KEPT).then(|| kept.remove(own[0]));
             let (client, until) = (request.client.clone(), Instant::now() + KEPT);
-            kept.push(Kept { number, holder, devices, memory, client, until, place });
+            kept.push(KeptPlace { number, holder, devices, memory, client, until, place });
             surplus
         };
         // Not under the borrow: others are told.
@@ -216,7 +216,7 @@ impl Queue {
         }
     }
 
-    fn take_kept(&self, request: &Request) -> Option<Rc<Place>> {
+    fn take_kept(&self, request: &Request) -> Option<Rc<AdmittedPlace>> {
         let mut kept = self.0.kept.borrow_mut();
         let at = kept.iter().position(|one| {
             one.holder == request.holder
@@ -245,7 +245,7 @@ mod tests {
     }
 
     /// Asks to be let in, without being willing to wait.
-    async fn comes(queue: &Queue, holder: &str, memory: u64) -> Option<Rc<Place>> {
+    async fn comes(queue: &Queue, holder: &str, memory: u64) -> Option<Rc<AdmittedPlace>> {
         let (mut stream, _other) = tokio::io::duplex(64);
         queue.enter(request(holder, memory), &mut stream, false, || None).await.ok()
     }

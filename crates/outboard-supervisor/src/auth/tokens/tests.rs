@@ -36,7 +36,7 @@ fn a_token_is_accepted_until_it_expires_or_is_revoked() {
     let alice = Identity { owner: "alice".into(), token: Some(record.id.clone()), limits };
     assert_eq!(known.check(&token, at(1_900_000_000)), Ok(alice.clone()));
     assert_eq!(known.check(&other, at(1_900_000_000)).unwrap().owner, "bob");
-    let expired = Unaccepted::NoLonger(record.id.clone(), State::Expired);
+    let expired = Unaccepted::NoLonger(record.id.clone(), TokenState::Expired);
     assert_eq!(known.check(&token, at(2_000_000_000)), Err(expired));
     for wrong in [
         "",
@@ -57,7 +57,7 @@ fn a_token_is_accepted_until_it_expires_or_is_revoked() {
     assert_eq!(revoke(&folder.0, &record.id).unwrap(), 1);
     // As when somebody shows a token.
     known.refresh();
-    let revoked = Unaccepted::NoLonger(record.id.clone(), State::Revoked);
+    let revoked = Unaccepted::NoLonger(record.id.clone(), TokenState::Revoked);
     assert_eq!(known.check(&token, at(1_900_000_000)), Err(revoked));
     assert!(known.take_changed(), "a change is noticed, though somebody has shown a token since");
     assert!(
