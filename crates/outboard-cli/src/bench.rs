@@ -91,12 +91,12 @@ fn save(results: &Results, file: &Path) -> io::Result<()> {
 }
 
 /// Prints each measurement on standard error, and keeps the results so far in the file.
-struct Told<'a> {
+struct BenchProgress<'a> {
     started: Instant,
     json: Option<&'a Path>,
 }
 
-impl Progress for Told<'_> {
+impl Progress for BenchProgress<'_> {
     fn step(&mut self, what: &str) {
         eprintln!("{:>4} s  {what}", self.started.elapsed().as_secs());
     }
@@ -127,8 +127,8 @@ fn measure(args: &Args) -> Result<Results> {
     };
     fs::create_dir_all(&scratch).into_diagnostic().wrap_err("cannot create the folder for logs")?;
     let outcome = set_up(args, &scratch).and_then(|setup| {
-        let mut told = Told { started: Instant::now(), json: args.json.as_deref() };
-        runner::run(&setup, &mut told).into_diagnostic()
+        let mut progress = BenchProgress { started: Instant::now(), json: args.json.as_deref() };
+        runner::run(&setup, &mut progress).into_diagnostic()
     });
     if args.logs.is_none() && outcome.is_ok() {
         // Nothing is lost if it stays.

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::admin;
 use crate::gauges::{Gauge, Gauges};
 use crate::sessions::{Rated, Rates};
-use state::{Sort, State};
+use state::{Sort, TopState};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -68,7 +68,7 @@ pub(crate) fn top(args: &Args) -> Result<()> {
     let stop = stop_signals().into_diagnostic()?;
     // Puts the terminal back in order after a panic, too.
     let mut terminal = ratatui::try_init().into_diagnostic()?;
-    let mut screen = Screen { state: State::new(args.sort), stop, interval, looks: args.count };
+    let mut screen = Screen { state: TopState::new(args.sort), stop, interval, looks: args.count };
     let result = screen.run(&mut terminal, &mut admin, &mut rates, &devices);
     ratatui::restore();
     result
@@ -118,7 +118,7 @@ fn print(
     interval: Duration,
     looks: Option<u64>,
 ) -> Result<()> {
-    let mut state = State::new(args.sort);
+    let mut state = TopState::new(args.sort);
     let mut gauges = Vec::new();
     let mut left = looks;
     while left != Some(0) {
@@ -147,7 +147,7 @@ fn print(
 
 /// The terminal's side.
 struct Screen {
-    state: State,
+    state: TopState,
     stop: Arc<AtomicBool>,
     interval: Duration,
     looks: Option<u64>,

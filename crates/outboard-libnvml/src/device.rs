@@ -4,7 +4,7 @@ use outboard_abi::nvml::nvmlDevice_t;
 use outboard_wire::platform::Device;
 
 use crate::border::{INVALID, Result};
-use crate::machine::{Machine, Place};
+use crate::machine::{DevicePosition, Machine};
 
 /// Handles are this and the device's position in the session: no address of anything, and not null.
 const BASE: usize = 0x0b0a_4d00_0000;
@@ -26,6 +26,6 @@ pub(crate) fn device(machine: &Machine, device: nvmlDevice_t) -> Result<&Device>
 }
 
 /// The connection that has the device of a handle, and its position there.
-pub(crate) fn place(machine: &Machine, device: nvmlDevice_t) -> Result<Place> {
+pub(crate) fn place(machine: &Machine, device: nvmlDevice_t) -> Result<DevicePosition> {
     machine.place(index(machine, device)?).ok_or(INVALID)
 }

@@ -16,7 +16,7 @@ pub(crate) struct Machine {
 /// A device as one connection knows it: the server's place in the list, and the device's position
 /// there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct DevicePosition {
     pub(crate) server: usize,
     pub(crate) index: u32,
 }
@@ -36,13 +36,13 @@ impl Machine {
     }
 
     /// Where the device at a position of the platform is.
-    pub(crate) fn place(&self, position: u32) -> Option<Place> {
+    pub(crate) fn place(&self, position: u32) -> Option<DevicePosition> {
         let id = self.platform.devices.get(position as usize)?.id;
         let server = id.server().place();
         let own = DeviceId::new(id.ordinal());
         let index =
             self.servers[server].platform().devices.iter().position(|device| device.id == own)?;
-        Some(Place { server, index: index as u32 })
+        Some(DevicePosition { server, index: index as u32 })
     }
 
     /// The device at a position, if its PCI domain is another one here than on its server.

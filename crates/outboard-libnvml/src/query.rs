@@ -8,7 +8,7 @@ use outboard_wire::messages::{NvmlQuery, NvmlQueryReply};
 use outboard_wire::{Reader, Writer};
 
 use crate::border::{INVALID, Result, put};
-use crate::machine::{Machine, Place};
+use crate::machine::{DevicePosition, Machine};
 use crate::{device, pci, session};
 
 /// An argument as the program passes it.
@@ -88,7 +88,7 @@ fn server_of(
     let mut server = None;
     for (param, argument) in function.params.iter().zip(arguments) {
         let (Param::Device, Pointer(handle)) = (param, argument) else { continue };
-        let Place { server: this, .. } = device::place(machine, handle.cast())?;
+        let DevicePosition { server: this, .. } = device::place(machine, handle.cast())?;
         if server.is_some_and(|other| other != this) {
             return Ok(None);
         }

@@ -42,7 +42,7 @@ impl FromStr for Sort {
 }
 
 /// The state of the screen.
-pub(super) struct State {
+pub(super) struct TopState {
     look: Look,
     pub(super) recent: Recent,
     pub(super) sort: Sort,
@@ -54,9 +54,9 @@ pub(super) struct State {
     pub(super) offset: usize,
 }
 
-impl State {
-    pub(super) fn new(sort: Sort) -> State {
-        State {
+impl TopState {
+    pub(super) fn new(sort: Sort) -> TopState {
+        TopState {
             look: Look::default(),
             recent: Recent::default(),
             sort,

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-use super::state::{SORTS, State};
+use super::state::{SORTS, TopState};
 use crate::gauges::Gauge;
 use crate::sessions::RatedSession;
 use crate::sessions::text::{self, bytes, columns, devices, duration, plain, rate, short};
@@ -19,7 +19,7 @@ struct Column {
     grows: bool,
     /// Screens that are narrower go without it.
     from: u16,
-    cell: fn(&RatedSession, &State) -> String,
+    cell: fn(&RatedSession, &TopState) -> String,
 }
 
 /// How calls a second went lately: nothing that a single look could say.
@@ -132,7 +132,7 @@ const COLUMNS: &[Column] = &[
     },
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &mut TopState) {
     let area = frame.area();
     let shown = (state.look().devices.len() as u16).min(area.height.saturating_sub(6).max(3) / 3);
     let parts = [
@@ -148,7 +148,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State) {
     frame.render_widget(keys(state), foot);
 }
 
-fn summary(state: &State) -> Line<'static> {
+fn summary(state: &TopState) -> Line<'static> {
     let server = &state.look().server;
     let sum = |of: fn(&RatedSession) -> f64| server.sessions.iter().map(of).sum::<f64>();
     let sessions = server.sessions.iter().filter(|rated| rated.session.kind == "session").count();
@@ -180,14 +180,14 @@ fn bar(part: Option<f64>, cells: usize) -> String {
     format!("[{}{}]", "|".repeat(filled), " ".repeat(cells - filled))
 }
 
-fn sessions_on(state: &State, device: u32) -> usize {
+fn sessions_on(state: &TopState, device: u32) -> usize {
     let uses =
         |rated: &&RatedSession| rated.session.memory.iter().any(|memory| memory.device == device);
     state.look().server.sessions.iter().filter(uses).count()
 }
 
 /// The holder of a device, if it is exclusive.
-fn holder(state: &State, device: u32) -> Option<String> {
+fn holder(state: &TopState, device: u32) -> Option<String> {
     let held = state.look().server.held.iter().find(|held| held.device == device)?;
     Some(text::holder(held, "for"))
 }
@@ -195,7 +195,7 @@ fn holder(state: &State, device: u32) -> Option<String> {
 /// Width of recent values, in cells.
 const LATELY: usize = 6;
 
-fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) {
+fn draw_devices(frame: &mut Frame<'_>, state: &TopState, area: Rect, shown: usize) {
     let wide = area.width >= 100;
     // A holder takes a line's rest.
     let held = area.width >= 130;
@@ -258,14 +258,14 @@ fn draw_devices(frame: &mut Frame<'_>, state: &State, area: Rect, shown: usize) 
     frame.render_widget(Table::new(rows, widths).header(head), area);
 }
 
-fn draw_sessions(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
+fn draw_sessions(frame: &mut Frame<'_>, state: &mut TopState, area: Rect) {
     let columns: Vec<&Column> =
         COLUMNS.iter().chain([&RECENT]).filter(|column| area.width >= column.from).collect();
     let widths = columns.iter().map(|column| match column.grows {
         true => Constraint::Min(column.width),
         false => Constraint::Length(column.width),
     });
-    let shown: &State = state;
+    let shown: &TopState = state;
     let sessions = shown.sessions();
     let room = usize::from(area.height.saturating_sub(1));
     let offset = state.offset.min(sessions.len().saturating_sub(room));
@@ -293,7 +293,7 @@ fn draw_sessions(frame: &mut Frame<'_>, state: &mut State, area: Rect) {
     state.offset = offset;
 }
 
-fn keys(state: &State) -> Line<'static> {
+fn keys(state: &TopState) -> Line<'static> {
     let mut spans = vec![Span::raw("q quit  sort: ")];
     for (sort, name, key) in SORTS {
         let rest = name.strip_prefix(key).unwrap_or(name);
@@ -310,7 +310,7 @@ fn keys(state: &State) -> Line<'static> {
 }
 
 /// The same as text, for scripts and files.
-pub(super) fn text(state: &State) -> String {
+pub(super) fn text(state: &TopState) -> String {
     let mut rows = vec![
         ["", "DEVICE", "BUSY", "USED", "MEMORY", "SESSIONS", "EXCLUSIVE"]
             .map(str::to_owned)
@@ -372,8 +372,8 @@ mod tests {
         }
     }
 
-    fn state() -> State {
-        let mut state = State::new(Sort::Calls);
+    fn state() -> TopState {
+        let mut state = TopState::new(Sort::Calls);
         let sessions = vec![
             session("aaaaaaaa", "alice", 10.0, 5 << 30),
             session("bbbbbbbb", "bob", 12_345.0, 1 << 20),
@@ -397,7 +397,7 @@ mod tests {
         state
     }
 
-    fn screen(state: &mut State, width: u16, height: u16) -> Vec<String> {
+    fn screen(state: &mut TopState, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, state)).unwrap();
         let buffer = terminal.backend().buffer();
