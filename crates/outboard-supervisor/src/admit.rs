@@ -1,13 +1,16 @@
 //! From a new connection to a worker that serves it.
 
+mod client;
+mod failure;
 mod order;
 mod purpose;
 
 use std::io;
 use std::time::Duration;
 
+use failure::{Failure, refuse};
 use outboard_wire::handshake::{
-    HELLO_LIMIT, HandshakeError, Hello, Preamble, Purpose, Refusal, RefusalCode, VERSION,
+    HELLO_LIMIT, Hello, Preamble, Purpose, Refusal, RefusalCode, VERSION,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -18,29 +21,7 @@ use super::peer::{Connection, Peer, too_many};
 use super::tally::{self, Outcome};
 use crate::sparing::STRANGERS;
 
-/// Why a connection came to nothing.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("{0}")]
-    Refused(Refusal),
-    /// The worker has ended without an answer to the client, which gets this sentence instead.
-    #[error("{0}")]
-    Lost(Refusal),
-    #[error("{0}")]
-    Broken(#[from] io::Error),
-}
-
-impl From<HandshakeError> for Failure {
-    fn from(error: HandshakeError) -> Failure {
-        Failure::Refused(Refusal::from(&error))
-    }
-}
-
-fn refuse(code: RefusalCode, sentence: impl Into<String>) -> Failure {
-    Failure::Refused(Refusal { code, sentence: sentence.into() })
-}
-
-/// The server does not wait for a client that has sent nothing.
+/// Who has said nothing is not waited for.
 const BRIEFLY: Duration = Duration::from_millis(100);
 
 /// A client that has not authenticated itself after this time is told so.

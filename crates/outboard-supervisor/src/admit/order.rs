@@ -6,22 +6,21 @@ use std::rc::Rc;
 
 use outboard_transport::tls::Fingerprint;
 use outboard_wire::handshake::auth::Secure;
-use outboard_wire::handshake::{Process, Refusal, RefusalCode, TraceParent};
+use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::window::Window;
 use tokio::time::timeout;
 
-use super::{Failure, refuse};
+use super::client::{Admitted, Client, Known, asker, holder};
+use super::failure::{Failure, refuse};
 use crate::Supervisor;
 use crate::auth::certificate;
-use crate::hellos::machine;
 use crate::peer::Peer;
 use crate::sessions::{About, Kind, Unwelcome};
 use crate::sharing::AdmittedPlace;
 use crate::tally::Given;
 use crate::warm::{self, Taken};
 use crate::workers::{self, Worker};
-use outboard_control::identity::Identity;
-use outboard_control::messages::{self, Grace, Start};
+use outboard_control::messages::{self, Start};
 use outboard_control::number::Number;
 
 /// Connections of one owner, or one machine of those that have shown nothing, that only ask and
@@ -34,36 +33,39 @@ fn most_questions_of_one(all: usize) -> usize {
     (all - all / 4).clamp(1, MOST_QUESTIONS)
 }
 
-/// The client of a hello.
-#[derive(Clone)]
-pub(super) struct Client {
-    pub(super) name: String,
-    pub(super) process: Process,
-    pub(super) identity: Identity,
-    /// The span of the client's that its session is part of.
-    pub(super) parent: Option<TraceParent>,
-    /// How long its session is to be kept without a connection.
-    pub(super) grace: Option<Grace>,
-    /// The windows that it accepts, if it has named any.
-    pub(super) windows: Option<Vec<Window>>,
-}
-
-/// A session to be started, and its owner.
+/// What a new session is to be, and whose.
 pub(super) struct Order {
-    pub(super) kind: Kind,
-    pub(super) devices: Vec<u32>,
-    /// The platform, if no driver needs to be started.
-    pub(super) platform: Option<Vec<u8>>,
-    pub(super) client: Client,
-    pub(super) peer: Peer,
+    kind: Kind,
+    devices: Vec<u32>,
+    /// What is known of the platform, if no driver is to be started.
+    platform: Option<Vec<u8>>,
+    client: Client,
+    peer: Peer,
     /// Its place among the sessions, if it needs one.
-    pub(super) place: Option<Rc<AdmittedPlace>>,
+    place: Option<Rc<AdmittedPlace>>,
     /// Whether its connections are to be encrypted.
-    pub(super) encrypted: bool,
+    encrypted: bool,
 }
 
 impl Order {
-    pub(super) fn new(client: Client, peer: Peer, kind: Kind, encrypted: bool) -> Order {
+    /// A session of a client that has been admitted.
+    pub(super) fn session(admitted: Admitted) -> Order {
+        let (known, devices, place) = admitted.into_parts();
+        Order { devices, place: Some(place), ..Order::new(known, Kind::Session) }
+    }
+
+    /// A worker that answers questions about devices; `platform` is what is known of them.
+    pub(super) fn management(known: Known, devices: Vec<u32>, platform: Option<Vec<u8>>) -> Order {
+        Order { devices, platform, ..Order::new(known, Kind::Management) }
+    }
+
+    /// A worker that finds out what the platform is.
+    pub(super) fn probe(known: Known) -> Order {
+        Order::new(known, Kind::Probe)
+    }
+
+    fn new(known: Known, kind: Kind) -> Order {
+        let (client, peer, encrypted) = known.into_parts();
         Order { kind, devices: Vec::new(), platform: None, client, peer, place: None, encrypted }
     }
 
@@ -217,28 +219,6 @@ async fn hand_over(
             supervisor.sessions.kill(session);
             Err(refuse(RefusalCode::WorkerFailed, "the server's worker took too long to start"))
         }
-    }
-}
-
-/// How others name a client: without authentication, by its machine, and by nothing that it says
-/// itself.
-pub(super) fn holder(identity: &Identity, peer: Peer) -> String {
-    match peer {
-        Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
-            format!("{} at {}", identity.owner, address.ip())
-        }
-        _ => identity.owner.clone(),
-    }
-}
-
-/// The holder of a client that only sends queries. The owner of an IPv6 network has all of its
-/// addresses.
-fn asker(identity: &Identity, peer: Peer) -> String {
-    match peer {
-        Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
-            format!("{} at {}", identity.owner, machine(address.ip()))
-        }
-        _ => identity.owner.clone(),
     }
 }
 

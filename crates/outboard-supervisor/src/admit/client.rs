@@ -1,0 +1,311 @@
+//! A client on its way to a session. Each step takes a state and gives the next, or refuses, and
+//! nothing else makes a state: nobody is admitted who was not authenticated, and nobody is
+//! authenticated whose hello may not come this way.
+
+use std::rc::Rc;
+
+use outboard_wire::handshake::resume::{Point, RESUME, Terms};
+use outboard_wire::handshake::sharing::{RESERVE, Reserve};
+use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
+use outboard_wire::handshake::{
+    Extensions, HandshakeError, Hello, Process, Purpose, RefusalCode, TRACE, TraceParent, Version,
+};
+use outboard_wire::window::Window;
+
+use super::failure::{Failure, refuse};
+use crate::auth::Way;
+use crate::hellos::{Seat, machine};
+use crate::peer::{Connection, Peer};
+use crate::sharing::{Place, Request, Turned};
+use crate::{Supervisor, secure};
+use outboard_control::identity::Identity;
+use outboard_control::messages::{Grace, ToWorker};
+use outboard_control::number::Number;
+
+/// Since this version, clients understand that they have to wait.
+const SPEAKS_OF_WAITING: Version = Version { major: 1, minor: 4 };
+
+fn malformed(error: impl Into<HandshakeError>) -> Failure {
+    Failure::from(error.into())
+}
+
+/// A client that has said hello, in a version that the server speaks. Nothing that it says has been
+/// checked.
+pub(super) struct Heard {
+    hello: Hello,
+    way: Way,
+    peer: Peer,
+}
+
+/// A client that may say what it says where it is.
+pub(super) enum Checked {
+    /// A further connection of a session.
+    Further(Further),
+    /// Somebody who is to show who it is.
+    Stranger(Stranger),
+}
+
+/// A further connection of a session, whose key the client has.
+pub(super) struct Further {
+    session: u64,
+    key: u128,
+    connection: FurtherConnection,
+    peer: Peer,
+}
+
+enum FurtherConnection {
+    Lane(ToWorker),
+    Resume { point: Point, secure: bool },
+    Memory,
+}
+
+/// A client that has not shown who it is.
+pub(super) struct Stranger {
+    name: String,
+    process: Process,
+    version: Version,
+    more: Extensions,
+    wish: Wish,
+    way: Way,
+    peer: Peer,
+}
+
+/// What a client would like.
+pub(super) enum Wish {
+    /// A session with these devices.
+    Session(Vec<u32>),
+    /// Answers about these devices.
+    Management(Vec<u32>),
+    /// To know what the platform is, and perhaps a place for a session with these devices.
+    Probe { reserve: Option<Vec<u32>> },
+}
+
+/// A client that has been authenticated.
+pub(super) struct Known {
+    client: Client,
+    version: Version,
+    peer: Peer,
+    encrypted: bool,
+}
+
+/// A client that has a place among the sessions.
+pub(super) struct Admitted {
+    known: Known,
+    devices: Vec<u32>,
+    place: Rc<AdmittedPlace>,
+}
+
+/// What an authenticated client has said of itself, and who it is.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) name: String,
+    pub(super) process: Process,
+    pub(super) identity: Identity,
+    /// The span of the client's that its session is part of.
+    pub(super) parent: Option<TraceParent>,
+    /// How long its session is to be kept without a connection.
+    pub(super) grace: Option<Grace>,
+    /// Where it accepts addresses, if it has said so.
+    pub(super) windows: Option<Vec<Window>>,
+}
+
+impl Heard {
+    pub(super) fn new(hello: Hello, stream: &impl Connection, peer: Peer) -> Heard {
+        Heard { hello, way: stream.way(peer), peer }
+    }
+
+    /// Checks that the server takes such clients now, that the hello may come this way, and, for a
+    /// further connection, that the client has the session's key where it says so with a proof.
+    pub(super) fn check(self, supervisor: &Supervisor) -> Result<Checked, Failure> {
+        let Heard { mut hello, way, peer } = self;
+        if let Some(refusal) = supervisor.drain.refusal(&hello.purpose) {
+            return Err(Failure::Refused(refusal));
+        }
+        let secure =
+            secure::look_at(supervisor, &mut hello, &way, peer).map_err(Failure::Refused)?;
+        let Hello { version, client: name, process, purpose, more, .. } = hello;
+        let further = |session, key, connection| {
+            Ok(Checked::Further(Further { session, key, connection, peer }))
+        };
+        let wish = match purpose {
+            Purpose::Lane { session, key } => {
+                let lane = match more.get(RESUME).map_err(malformed)? {
+                    Some(point) => ToWorker::ResumableLane { secure, point },
+                    None => ToWorker::Lane { secure },
+                };
+                return further(session, key, FurtherConnection::Lane(lane));
+            }
+            Purpose::Resume { session, key } => {
+                let point = more.get(RESUME).map_err(malformed)?.ok_or_else(|| {
+                    refuse(RefusalCode::BadHello, "the hello does not say what has come")
+                })?;
+                return further(session, key, FurtherConnection::Resume { point, secure });
+            }
+            Purpose::Memory { .. } if matches!(peer, Peer::Remote(_)) => {
+                return Err(refuse(
+                    RefusalCode::NotAllowed,
+                    "memory can be shared over the server's Unix socket only",
+                ));
+            }
+            Purpose::Memory { session, key } => {
+                return further(session, key, FurtherConnection::Memory);
+            }
+            Purpose::Session { devices } => Wish::Session(devices),
+            Purpose::Management { devices } => Wish::Management(devices),
+            Purpose::Probe => {
+                let reserve = more.get(RESERVE).ok().flatten();
+                Wish::Probe { reserve: reserve.map(|Reserve { devices }| devices) }
+            }
+        };
+        Ok(Checked::Stranger(Stranger { name, process, version, more, wish, way, peer }))
+    }
+}
+
+impl Further {
+    /// Gives the connection to the session's worker. Whoever has a session's key is its owner.
+    pub(super) fn join(
+        self,
+        supervisor: &Supervisor,
+        stream: &impl Connection,
+    ) -> Result<(), Failure> {
+        let Further { session, key, connection, peer } = self;
+        let anybody = |_: &Identity| Ok(());
+        let (sessions, stream) = (&supervisor.sessions, stream.as_fd());
+        match connection {
+            FurtherConnection::Lane(lane) => {
+                sessions.add(session, key, lane, stream, anybody).map_err(Failure::Refused)?;
+                tracing::debug!(session = %Number(session), %peer, "lane");
+            }
+            FurtherConnection::Resume { point, secure } => {
+                let attempt = point.attempt;
+                let resume = ToWorker::GoOn { secure, point };
+                let may = |identity: &Identity| supervisor.gate.goes_on(identity);
+                sessions.add(session, key, resume, stream, may).map_err(Failure::Refused)?;
+                tracing::info!(session = %Number(session), %peer, attempt, "the client is back");
+            }
+            FurtherConnection::Memory => {
+                sessions
+                    .add(session, key, ToWorker::Memory, stream, anybody)
+                    .map_err(Failure::Refused)?;
+                tracing::debug!(session = %Number(session), %peer, "shared memory");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stranger {
+    /// Finds out who the client is. It gives up its seat: from here on, the queue counts it, or the
+    /// sessions do.
+    pub(super) fn authenticate(
+        self,
+        supervisor: &Supervisor,
+        seat: &mut Option<Seat>,
+    ) -> Result<(Known, Wish), Failure> {
+        let Stranger { name, process, version, more, wish, way, peer } = self;
+        let mut identity = supervisor.gate.identify(&more, &way).map_err(Failure::Refused)?;
+        identity.limits = identity.limits.and(supervisor.config.sharing.limits);
+        // A part that makes no sense is as good as none: it is for people to look at.
+        let parent = more.get(TRACE).ok().flatten();
+        let terms: Option<Terms> = more.get(RESUME).map_err(malformed)?;
+        let grace = terms.and_then(|terms| supervisor.config.resume.grace(terms));
+        let accepted: Option<Acceptable> = more.get(WINDOWS).map_err(malformed)?;
+        let windows = accepted.map(|Acceptable(windows)| windows);
+        drop(seat.take());
+        let client = Client { name, process, identity, parent, grace, windows };
+        let encrypted = matches!(way, Way::Secure { .. });
+        Ok((Known { client, version, peer, encrypted }, wish))
+    }
+}
+
+impl Known {
+    /// Has the client wait for its turn, if it has to.
+    pub(super) async fn admit(
+        self,
+        supervisor: &Supervisor,
+        devices: Vec<u32>,
+        stream: &mut impl Connection,
+    ) -> Result<Admitted, Failure> {
+        let (_, place) = self.enter(supervisor, &devices, stream).await?;
+        Ok(Admitted { known: self, devices, place })
+    }
+
+    /// The same for a client that will come back: the queue keeps its place.
+    pub(super) async fn reserve(
+        &self,
+        supervisor: &Supervisor,
+        devices: &[u32],
+        stream: &mut impl Connection,
+    ) -> Result<(), Failure> {
+        let (request, place) = self.enter(supervisor, devices, stream).await?;
+        supervisor.queue.keep(&request, place);
+        Ok(())
+    }
+
+    async fn enter(
+        &self,
+        supervisor: &Supervisor,
+        devices: &[u32],
+        stream: &mut impl Connection,
+    ) -> Result<(Request, Rc<AdmittedPlace>), Failure> {
+        let Known { client, version, peer, .. } = self;
+        // A device that there is not would hold its place for nobody.
+        if let Some(count) = supervisor.warm.known_devices()
+            && let Some(index) = devices.iter().find(|index| **index as usize >= count)
+        {
+            let sentence =
+                format!("the server has no device {index}: it has {count}, numbered from 0");
+            return Err(refuse(RefusalCode::NoDevice, sentence));
+        }
+        let Identity { owner, limits, .. } = &client.identity;
+        let request = Request {
+            holder: holder(&client.identity, *peer),
+            owner: owner.clone(),
+            owner_sessions: limits.sessions,
+            devices: devices.to_vec(),
+            memory: limits.memory.unwrap_or(0),
+            client: client.name.clone(),
+        };
+        let may_wait = *version >= SPEAKS_OF_WAITING;
+        let purpose = Purpose::Session { devices: devices.to_vec() };
+        let stopping = || supervisor.drain.refusal_in_queue(&purpose);
+        let entered = supervisor.queue.enter(request.clone(), stream, may_wait, stopping).await;
+        let place = entered.map_err(|turned| match turned {
+            Turned::Away(refusal) => Failure::Refused(refusal),
+            Turned::Gone(error) => Failure::Broken(error),
+        })?;
+        Ok((request, place))
+    }
+
+    /// Who the client is, where, and whether its connections are encrypted.
+    pub(super) fn into_parts(self) -> (Client, Peer, bool) {
+        (self.client, self.peer, self.encrypted)
+    }
+}
+
+impl Admitted {
+    pub(super) fn into_parts(self) -> (Known, Vec<u32>, Rc<AdmittedPlace>) {
+        (self.known, self.devices, self.place)
+    }
+}
+
+/// Who a client is to others: those who have shown nothing are told apart by their machines, and by
+/// nothing that they say themselves.
+pub(super) fn holder(identity: &Identity, peer: Peer) -> String {
+    match peer {
+        Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
+            format!("{} at {}", identity.owner, address.ip())
+        }
+        _ => identity.owner.clone(),
+    }
+}
+
+/// For whom a client counts that only asks. Whoever has a network of IPv6 has all of its addresses.
+pub(super) fn asker(identity: &Identity, peer: Peer) -> String {
+    match peer {
+        Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
+            format!("{} at {}", identity.owner, machine(address.ip()))
+        }
+        _ => identity.owner.clone(),
+    }
+}
