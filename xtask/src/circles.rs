@@ -16,7 +16,6 @@ const MOST: usize = 8;
 const LARGER: &[(&str, usize)] = &[
     ("outboard-client", 29),
     ("outboard-cpu", 27),
-    ("outboard-simt", 19),
     ("outboard-supervisor", 32),
     ("outboard-worker", 45),
 ];

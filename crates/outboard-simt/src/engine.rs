@@ -1,10 +1,15 @@
 //! The engine: memory, programs, launches.
 
-use crate::codegen::{self, program::host_isa};
+use crate::codegen;
+use crate::codegen::program::host_isa;
 use crate::exec::grid::Grid;
 use crate::exec::pool::{Core, Pool};
+use crate::fault::Fault;
+use crate::launch::Launch;
+use crate::limit::Limit;
+use crate::memory::Memory;
+use crate::program::{Kernel, LoadError, Program};
 use crate::texture::{Objects, Surface, Texture};
-use crate::{Fault, Kernel, Launch, LoadError, Memory, Program};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use outboard_ptx::ir;
 use std::sync::Arc;
@@ -58,19 +63,6 @@ pub enum EngineError {
     /// Threads could not be started.
     #[error("cannot start the threads of the engine: {0}")]
     Threads(#[source] std::io::Error),
-}
-
-/// Sizes that `cuCtxSetLimit` sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// Bytes of stack per thread, beyond what a kernel is known to need; used by recursion. Default
-    /// 64 KiB.
-    Stack,
-    /// Bytes of text that the `printf` calls of one launch may leave behind; what is beyond drops
-    /// the oldest. Default 1 MiB.
-    PrintfFifo,
-    /// Bytes of the heap of `malloc` in kernels. Fixed by its first use. Default 8 MiB.
-    MallocHeap,
 }
 
 /// Compiles programs and runs grids. Shared freely between threads.

@@ -23,15 +23,17 @@ mod engine;
 mod exec;
 mod fault;
 mod launch;
+mod limit;
 mod math;
 mod memory;
 mod program;
 mod rt;
 pub mod texture;
 
-pub use engine::{Engine, EngineConfig, EngineError, Limit};
+pub use engine::{Engine, EngineConfig, EngineError};
 pub use fault::{Fault, FaultKind, Space};
 pub use launch::{Launch, OutputSink, OutputStream};
+pub use limit::Limit;
 pub use memory::reserved::{memory_file, named_file};
 pub use memory::{Memory, OutOfMemory, Saved};
 pub use program::{Kernel, KernelInfo, LoadError, ParamInfo, Program};

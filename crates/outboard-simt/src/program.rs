@@ -60,7 +60,7 @@ pub enum LoadError {
     Duplicate(String),
     /// No memory for the variables of the program.
     #[error("no memory for the variables of the program: {0}")]
-    OutOfMemory(#[from] crate::OutOfMemory),
+    OutOfMemory(#[from] crate::memory::OutOfMemory),
     /// The code generator refused the program; a defect of the engine.
     #[error("the code generator failed on {function}: {message}")]
     Codegen {

@@ -6,12 +6,12 @@
 //! context, the thread's context, the address of its frame in local memory, and the addresses of
 //! its argument and result areas; it returns a status (see [`crate::exec::context`]).
 
-use crate::Space;
 use crate::codegen::analysis::Facts;
 use crate::codegen::program::Unit;
 use crate::codegen::steps::Steps;
 use crate::codegen::types::{classes, computed};
 use crate::exec::context::{BlockContext, STATUS_DONE, STATUS_EXIT, STATUS_FAULT, ThreadContext};
+use crate::fault::Space;
 use crate::program::LoadError;
 use crate::rt::access::Stop;
 use crate::rt::sync;

@@ -5,11 +5,11 @@
 //! the validity table. Windows (shared, local, parameters) need only the comparison. What the
 //! compiler can see to be inside a variable needs none.
 
-use crate::Space as FaultSpace;
 use crate::codegen::func::{FuncGen, Gen, PLAIN};
 use crate::codegen::program::Place;
 use crate::codegen::types::int_of_size;
 use crate::exec::context::BlockContext;
+use crate::fault::Space as FaultSpace;
 use crate::memory::GRANULE_SHIFT;
 use crate::rt::access::{access_info, resolve, window_fault};
 use crate::rt::sync;

@@ -5,8 +5,8 @@ use crate::exec::context::{BlockContext, CodePtr, STATUS_FAULT, ThreadContext};
 use crate::exec::grid::Grid;
 use crate::exec::slot::{Slot, StackSlice};
 use crate::exec::warp::{Collective, Warp, bits};
+use crate::fault::{Fault, FaultKind};
 use crate::launch::Fifo;
-use crate::{Fault, FaultKind};
 use corosensei::{Coroutine, CoroutineResult};
 use std::cell::{Cell, RefCell};
 

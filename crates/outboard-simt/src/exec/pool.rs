@@ -7,9 +7,11 @@
 use crate::exec::block::BlockRun;
 use crate::exec::grid::Grid;
 use crate::exec::slot::Slot;
+use crate::fault::FaultKind;
+use crate::limit::Limit;
+use crate::memory::Memory;
 use crate::rt::heap::Heap;
 use crate::texture::{Objects, Surface, Texture};
-use crate::{FaultKind, Limit, Memory};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! What one running block needs besides its code: shared memory, local memory and stacks. Slots are
 //! kept and used again.
 
-use crate::memory::{Mapping, Memory};
-use crate::{Fault, FaultKind, OutOfMemory};
+use crate::fault::{Fault, FaultKind};
+use crate::memory::{Mapping, Memory, OutOfMemory};
 use corosensei::stack::{STACK_ALIGNMENT, Stack, StackPointer};
 use std::num::NonZeroUsize;
 

@@ -1,7 +1,7 @@
 //! What happens when a check in compiled code fails.
 
 use crate::exec::context::{STATUS_FAULT, ThreadContext};
-use crate::{FaultKind, Space};
+use crate::fault::{FaultKind, Space};
 
 /// Spaces as compiled code passes them.
 pub(crate) fn space_code(space: Space) -> u64 {

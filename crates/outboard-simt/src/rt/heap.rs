@@ -1,6 +1,7 @@
 //! The heap of `malloc` and `free` in kernels.
 
-use crate::{Limit, Memory};
+use crate::limit::Limit;
+use crate::memory::Memory;
 use outboard_ranges::FreeRanges;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -5,10 +5,11 @@
 
 use crate::exec::context::{BlockContext, STATUS_DONE, STATUS_FAULT, ThreadContext};
 use crate::exec::pool::Core;
+use crate::fault::{FaultKind, Space};
 use crate::launch::OutputStream;
+use crate::memory::Memory;
 use crate::rt::access::{Stop, stop};
 use crate::rt::format;
-use crate::{FaultKind, Memory, Space};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Longest string that is read from device memory.

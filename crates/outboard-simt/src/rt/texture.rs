@@ -2,8 +2,8 @@
 //! thread's context.
 
 use crate::exec::context::{EXCHANGE_VALUES, ThreadContext};
+use crate::fault::{FaultKind, Space};
 use crate::texture::{Access, FetchRequest, fetch, gather, locate};
-use crate::{FaultKind, Space};
 use outboard_ptx::ir::{Boundary, Geometry, Query};
 
 /// What an instruction does, as compiled code passes it.
