@@ -3,13 +3,13 @@
 //! Page-locked host memory is ordinary memory of the process, which the engines are told of:
 //! kernels use it at its own address.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
+use outboard_ranges::RangeMap;
 use outboard_simt::Engine;
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap_anonymous, msync, munmap};
@@ -18,10 +18,9 @@ const PAGE: u64 = 4096;
 
 /// Host memory that kernels may use.
 #[derive(Default)]
-pub(crate) struct HostMemory(Mutex<BTreeMap<u64, Range>>);
+pub(crate) struct HostMemory(Mutex<RangeMap<u64, Range>>);
 
 struct Range {
-    bytes: u64,
     ctx: ContextId,
     /// Bytes of our mapping; 0 for memory of the program.
     mapped: u64,
@@ -43,7 +42,7 @@ impl HostMemory {
         let memory =
             unsafe { mmap_anonymous(ptr::null_mut(), mapped as usize, access, MapFlags::PRIVATE) }
                 .map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        self.insert(engines, memory as u64, Range { bytes: bytes as u64, ctx, mapped });
+        self.insert(engines, memory as u64, bytes as u64, Range { ctx, mapped });
         Ok(memory.cast())
     }
 
@@ -57,7 +56,7 @@ impl HostMemory {
     ) -> Result<()> {
         let (address, bytes) = (memory as u64, bytes as u64);
         let end = address.checked_add(bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        if self.overlaps(address, end) {
+        if self.0.lock().overlaps(address, bytes) {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
         let first = address & !(PAGE - 1);
@@ -65,7 +64,7 @@ impl HostMemory {
         // mapped, which is what is asked.
         unsafe { msync(first as *mut c_void, (end - first) as usize, MsyncFlags::ASYNC) }
             .map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        self.insert(engines, address, Range { bytes, ctx, mapped: 0 });
+        self.insert(engines, address, bytes, Range { ctx, mapped: 0 });
         Ok(())
     }
 
@@ -78,12 +77,12 @@ impl HostMemory {
         owned: bool,
     ) -> Result<()> {
         let mut ranges = self.0.lock();
-        match ranges.get(&(memory as u64)) {
-            Some(range) if (range.mapped != 0) == owned => {}
+        match ranges.get(memory as u64) {
+            Some((_, range)) if (range.mapped != 0) == owned => {}
             _ if owned => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             _ => return Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED),
         }
-        if let Some(range) = ranges.remove(&(memory as u64)) {
+        if let Some((_, range)) = ranges.remove(memory as u64) {
             release(engines, memory as u64, &range);
         }
         Ok(())
@@ -91,7 +90,7 @@ impl HostMemory {
 
     /// Forgets all that a context made.
     pub(crate) fn remove_context(&self, engines: &[Arc<Engine>], ctx: ContextId) {
-        self.0.lock().retain(|&address, range| {
+        self.0.lock().retain(|address, _, range| {
             if range.ctx == ctx {
                 release(engines, address, range);
             }
@@ -99,22 +98,14 @@ impl HostMemory {
         });
     }
 
-    fn overlaps(&self, start: u64, end: u64) -> bool {
-        let ranges = self.0.lock();
-        ranges
-            .range(..end)
-            .next_back()
-            .is_some_and(|(&address, range)| address + range.bytes > start)
-    }
-
-    fn insert(&self, engines: &[Arc<Engine>], address: u64, range: Range) {
+    fn insert(&self, engines: &[Arc<Engine>], address: u64, bytes: u64, range: Range) {
         for engine in engines {
             // SAFETY: the memory is mapped, and stays so until it is unregistered: by the program's
             // promise (`cuMemHostRegister`), or because it is our mapping, which `release`
             // unregisters first.
-            unsafe { engine.memory().register_host(address, range.bytes) };
+            unsafe { engine.memory().register_host(address, bytes) };
         }
-        self.0.lock().insert(address, range);
+        self.0.lock().insert(address, bytes, range);
     }
 }
 

@@ -3,7 +3,6 @@
 //! Addresses are reserved in the arena that all devices share. What is mapped there is opened for
 //! each device that may use it: as a whole, or, once it is divided, part by part.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{
     DeviceId, DevicePtr, MemoryKind, ObjectId, PartChange, Result, VirtualMemory,
 };
+use outboard_ranges::RangeMap;
 use outboard_simt::{Engine, Memory, named_file};
 use parking_lot::Mutex;
 
@@ -102,29 +102,30 @@ impl Drop for Physical {
 
 /// What is mapped where.
 #[derive(Default)]
-pub(crate) struct Mappings(Mutex<BTreeMap<u64, Mapping>>);
+pub(crate) struct Mappings(Mutex<RangeMap<u64, Mapping>>);
 
 struct Mapping {
-    bytes: u64,
     /// Kept alive.
     memory: Arc<Physical>,
     /// Where in it the mapping begins.
     offset: u64,
     devices: Vec<u32>,
-    /// If it is divided: addresses and bytes of what may be used.
-    parts: Option<BTreeMap<u64, u64>>,
+    /// If it is divided: what may be used.
+    parts: Option<RangeMap<u64, ()>>,
 }
 
 impl Mapping {
     /// Takes access from all devices.
-    fn close(&self, engines: &[Arc<Engine>], address: u64) {
-        self.each(engines, |memory| memory.close(address, self.bytes));
+    fn close(&self, engines: &[Arc<Engine>], address: u64, bytes: u64) {
+        self.each(engines, |memory| memory.close(address, bytes));
     }
 
-    fn open(&self, engines: &[Arc<Engine>], address: u64) {
+    fn open(&self, engines: &[Arc<Engine>], address: u64, bytes: u64) {
         self.each(engines, |memory| match &self.parts {
-            None => memory.open(address, self.bytes),
-            Some(parts) => parts.iter().for_each(|(part, bytes)| memory.open_part(*part, *bytes)),
+            None => memory.open(address, bytes),
+            Some(parts) => {
+                parts.iter().for_each(|(part, bytes, ())| memory.open_part(part, bytes));
+            }
         });
     }
 
@@ -134,34 +135,31 @@ impl Mapping {
     }
 
     /// Divides it, if it is not divided and devices may use it.
-    fn divide(&mut self, engines: &[Arc<Engine>], address: u64) -> Result<()> {
+    fn divide(&mut self, engines: &[Arc<Engine>], address: u64, bytes: u64) -> Result<()> {
         if self.parts.is_some() || self.devices.is_empty() {
             return Err(INVALID);
         }
-        self.close(engines, address);
-        self.parts = Some(BTreeMap::new());
+        self.close(engines, address, bytes);
+        self.parts = Some(RangeMap::new());
         Ok(())
     }
 
     fn open_part(&mut self, engines: &[Arc<Engine>], address: u64, bytes: u64) -> Result<()> {
         let parts = self.parts.as_mut().ok_or(INVALID)?;
-        let below = parts.range(..address + bytes).next_back();
-        if !address.is_multiple_of(PART_ALIGN)
-            || below.is_some_and(|(start, len)| start + len > address)
-        {
+        if !address.is_multiple_of(PART_ALIGN) || parts.overlaps(address, bytes) {
             return Err(INVALID);
         }
-        parts.insert(address, bytes);
+        parts.insert(address, bytes, ());
         self.each(engines, |memory| memory.open_part(address, bytes));
         Ok(())
     }
 
     fn close_part(&mut self, engines: &[Arc<Engine>], address: u64, bytes: u64) -> Result<()> {
         let parts = self.parts.as_mut().ok_or(INVALID)?;
-        if parts.get(&address) != Some(&bytes) {
+        if parts.get(address) != Some((bytes, &())) {
             return Err(INVALID);
         }
-        parts.remove(&address);
+        parts.remove(address);
         self.each(engines, |memory| memory.close(address, bytes));
         Ok(())
     }
@@ -173,14 +171,11 @@ impl Mappings {
     /// nothing is mapped.
     pub(crate) fn allocation(&self, address: u64) -> Result<Option<(Arc<Engine>, u64, u64)>> {
         let mappings = self.0.lock();
-        let Some((base, mapping)) = mappings.range(..=address).next_back() else { return Ok(None) };
+        let Some((base, mapped, mapping)) = mappings.find(address) else { return Ok(None) };
         let within = address - base;
-        if within >= mapping.bytes {
-            return Ok(None);
-        }
         let bytes = match &mapping.parts {
-            Some(parts) => *parts.get(&address).ok_or(INVALID)?,
-            None if within == 0 && !mapping.devices.is_empty() => mapping.bytes,
+            Some(parts) => parts.get(address).ok_or(INVALID)?.0,
+            None if within == 0 && !mapping.devices.is_empty() => mapped,
             None => return Err(INVALID),
         };
         match mapping.memory.place {
@@ -262,8 +257,8 @@ impl VirtualMemory for Cpu {
         if !mapped {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let mapping = Mapping { bytes, memory: physical, offset, devices: Vec::new(), parts: None };
-        self.mappings.0.lock().insert(address, mapping);
+        let mapping = Mapping { memory: physical, offset, devices: Vec::new(), parts: None };
+        self.mappings.0.lock().insert(address, bytes, mapping);
         Ok(())
     }
 
@@ -271,11 +266,11 @@ impl VirtualMemory for Cpu {
         self.wait_for_everything();
         let mut mappings = self.mappings.0.lock();
         let bases: Vec<u64> =
-            mappings.range(address..address + bytes).map(|(base, _)| *base).collect();
+            mappings.beginning_in(address..address + bytes).map(|(base, ..)| base).collect();
         for base in bases {
-            if let Some(mapping) = mappings.remove(&base) {
-                mapping.close(self.engines()?, base);
-                self.home()?.memory().unmap(base, mapping.bytes);
+            if let Some((mapped, mapping)) = mappings.remove(base) {
+                mapping.close(self.engines()?, base, mapped);
+                self.home()?.memory().unmap(base, mapped);
             }
         }
         Ok(())
@@ -295,15 +290,16 @@ impl VirtualMemory for Cpu {
         for (device, _) in access {
             self.engine(*device)?;
         }
-        for (base, mapping) in self.mappings.0.lock().range_mut(address..address + bytes) {
-            mapping.close(engines, *base);
+        for (base, mapped, mapping) in self.mappings.0.lock().beginning_in(address..address + bytes)
+        {
+            mapping.close(engines, base, mapped);
             for (device, flags) in access {
                 mapping.devices.retain(|other| *other != device.ordinal());
                 if *flags != 0 {
                     mapping.devices.push(device.ordinal());
                 }
             }
-            mapping.open(engines, *base);
+            mapping.open(engines, base, mapped);
         }
         Ok(())
     }
@@ -320,13 +316,13 @@ impl VirtualMemory for Cpu {
     ) -> Result<()> {
         let engines = self.engines()?;
         let mut mappings = self.mappings.0.lock();
-        let (base, mapping) = mappings.range_mut(..=address).next_back().ok_or(INVALID)?;
+        let (base, mapped, mapping) = mappings.find_mut(address).ok_or(INVALID)?;
         let within = address - base;
-        if within >= mapping.bytes || bytes == 0 || bytes > mapping.bytes - within {
+        if bytes == 0 || bytes > mapped - within {
             return Err(INVALID);
         }
         match change {
-            PartChange::Divide if bytes == mapping.bytes => mapping.divide(engines, address),
+            PartChange::Divide if bytes == mapped => mapping.divide(engines, address, bytes),
             PartChange::Divide => Err(INVALID),
             PartChange::Open => mapping.open_part(engines, address, bytes),
             PartChange::Close => mapping.close_part(engines, address, bytes),

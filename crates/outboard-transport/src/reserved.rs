@@ -1,11 +1,11 @@
 //! Addresses that a process has reserved, so that the system maps nothing else there.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use outboard_ranges::RangeMap;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Reserved addresses, and what was taken of them and of others.
@@ -14,16 +14,16 @@ pub struct Reserved(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Ends of the ranges that are reserved, by their first addresses.
-    kept: BTreeMap<u64, u64>,
-    /// Ends of the ranges that somebody has mapped something at, by their first addresses.
-    taken: BTreeMap<u64, u64>,
+    /// The ranges that are reserved.
+    kept: RangeMap<u64, ()>,
+    /// The ranges that somebody has mapped something at.
+    taken: RangeMap<u64, ()>,
 }
 
 impl Reserved {
     /// Nothing.
     pub const fn new() -> Reserved {
-        Reserved(Mutex::new(State { kept: BTreeMap::new(), taken: BTreeMap::new() }))
+        Reserved(Mutex::new(State { kept: RangeMap::new(), taken: RangeMap::new() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -37,7 +37,7 @@ impl Reserved {
     pub fn reserve(&self, range: Range<u64>) -> io::Result<()> {
         let mut state = self.state();
         reserve(&range, MapFlags::FIXED_NOREPLACE)?;
-        state.kept.insert(range.start, range.end);
+        state.kept.insert(range.start, range.end - range.start, ());
         Ok(())
     }
 
@@ -57,17 +57,17 @@ impl Reserved {
         if range.start >= range.end {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        if overlap(&state.taken, &range).next().is_some() {
+        if state.taken.overlaps(range.start, range.end - range.start) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let others: Vec<_> = outside(&state.kept, &range);
+        let others: Vec<_> = state.kept.gaps_in(&range);
         for (made, other) in others.iter().enumerate() {
             if let Err(error) = reserve(other, MapFlags::FIXED_NOREPLACE) {
                 others[..made].iter().for_each(unmap);
                 return Err(error);
             }
         }
-        state.taken.insert(range.start, range.end);
+        state.taken.insert(range.start, range.end - range.start, ());
         Ok(())
     }
 
@@ -78,10 +78,10 @@ impl Reserved {
     /// Nobody uses any more what was mapped there.
     pub unsafe fn give_back(&self, start: u64) {
         let mut state = self.state();
-        let Some(end) = state.taken.remove(&start) else { return };
-        let range = start..end;
-        outside(&state.kept, &range).iter().for_each(unmap);
-        for kept in overlap(&state.kept, &range) {
+        let Some((bytes, ())) = state.taken.remove(start) else { return };
+        let range = start..start + bytes;
+        state.kept.gaps_in(&range).iter().for_each(unmap);
+        for kept in state.kept.parts_in(&range) {
             // If the system has no further mapping to give, the memory leaks, but the addresses
             // stay occupied.
             let _ = reserve(&kept, MapFlags::FIXED);
@@ -91,32 +91,10 @@ impl Reserved {
     /// Gives up all that is reserved and not taken.
     pub fn clear(&self) {
         let mut state = self.state();
-        for (start, end) in std::mem::take(&mut state.kept) {
-            outside(&state.taken, &(start..end)).iter().for_each(unmap);
+        for (start, bytes, ()) in std::mem::take(&mut state.kept).iter() {
+            state.taken.gaps_in(&(start..start + bytes)).iter().for_each(unmap);
         }
     }
-}
-
-/// The parts of a range that lie in some of these.
-fn overlap(ranges: &BTreeMap<u64, u64>, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    let Range { start, end } = *range;
-    let first = ranges.range(..start).next_back();
-    let within = first.into_iter().chain(ranges.range(start..end));
-    within
-        .map(move |(from, to)| start.max(*from)..end.min(*to))
-        .filter(|part| part.start < part.end)
-}
-
-/// The parts of a range that lie in none of these.
-fn outside(ranges: &BTreeMap<u64, u64>, range: &Range<u64>) -> Vec<Range<u64>> {
-    let (mut parts, mut at) = (Vec::new(), range.start);
-    for taken in overlap(ranges, range) {
-        parts.push(at..taken.start);
-        at = taken.end;
-    }
-    parts.push(at..range.end);
-    parts.retain(|part| part.start < part.end);
-    parts
 }
 
 /// Maps inaccessible pages there.
@@ -151,9 +129,11 @@ pub fn mappings(maps: &str) -> impl Iterator<Item = Range<u64>> {
 
 /// The parts of a range at which no mapping is.
 pub fn gaps(maps: &str, range: &Range<u64>) -> Vec<Range<u64>> {
-    let mapped: BTreeMap<u64, u64> =
-        mappings(maps).map(|mapping| (mapping.start, mapping.end)).collect();
-    outside(&mapped, range)
+    let mut mapped = RangeMap::new();
+    for Range { start, end } in mappings(maps) {
+        mapped.insert(start, end.saturating_sub(start), ());
+    }
+    mapped.gaps_in(range)
 }
 
 #[cfg(test)]
