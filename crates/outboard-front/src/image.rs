@@ -86,6 +86,17 @@ impl Memory for OwnMemory {
         };
         true
     }
+
+    fn read_text(&self, address: u64, out: &mut [u8]) -> usize {
+        let text = address as *const u8;
+        // SAFETY: `locate`'s caller says that the text ends with a zero, and each byte is read only
+        // if none of those before it is one.
+        let end = (0..out.len()).position(|index| unsafe { text.add(index).read() } == 0);
+        let count = end.map_or(out.len(), |end| end + 1);
+        // SAFETY: as above.
+        unsafe { core::ptr::copy_nonoverlapping(text, out.as_mut_ptr(), count) };
+        count
+    }
 }
 
 #[cfg(test)]

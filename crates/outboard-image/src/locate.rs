@@ -103,36 +103,23 @@ fn container_length(memory: &(impl Memory + ?Sized), addr: u64) -> Result<u64, E
     fatbin::container_length(&header)
 }
 
-/// Bytes up to the NUL. Blocks never cross a page that might not be mapped.
+/// Bytes up to the NUL.
 fn text_length(memory: &(impl Memory + ?Sized), addr: u64) -> Result<u64, Error> {
-    const PAGE: u64 = 4096;
     let mut len = 0u64;
-    let mut block = [0u8; PAGE as usize];
+    let mut block = [0u8; 4096];
     while len < MAX_PTX {
         let at = addr.checked_add(len).ok_or(Error::NotAnImage)?;
-        let block = &mut block[..(PAGE - at % PAGE) as usize];
-        if !memory.read(at, block) {
-            return text_tail(memory, addr, len);
+        let count = memory.read_text(at, &mut block);
+        if let Some(end) = text_end(&block[..count])? {
+            return Ok(len + end as u64);
         }
-        match text_end(block) {
-            Ok(Some(end)) => return Ok(len + end as u64),
-            Ok(None) => len += block.len() as u64,
-            Err(error) => return Err(error),
+        len += count as u64;
+        if count < block.len() {
+            let addr = addr.checked_add(len).ok_or(Error::NotAnImage)?;
+            return Err(Error::Unreadable { addr, len: 1 });
         }
     }
     Err(Error::TooLarge { what: "a PTX text", size: len, limit: MAX_PTX })
-}
-
-/// The last bytes of a memory that ends within a page, one at a time.
-fn text_tail(memory: &(impl Memory + ?Sized), addr: u64, mut len: u64) -> Result<u64, Error> {
-    loop {
-        let at = addr.checked_add(len).ok_or(Error::NotAnImage)?;
-        let [byte] = read(memory, at)?;
-        match text_end(&[byte])? {
-            Some(_) => return Ok(len),
-            None => len += 1,
-        }
-    }
 }
 
 /// Where the NUL stands, if the bytes before it are text.

@@ -12,6 +12,21 @@ pub trait Memory {
     ///
     /// Implementations may assume nothing about `addr`: it can come from a damaged image.
     fn read(&self, addr: u64, buf: &mut [u8]) -> bool;
+
+    /// Fills `buf` from `addr`, but reads nothing behind the first zero, and returns how many bytes
+    /// it read: fewer than there is room for if the last one is that zero, or the memory ends.
+    fn read_text(&self, addr: u64, buf: &mut [u8]) -> usize {
+        for index in 0..buf.len() {
+            let byte = &mut buf[index..=index];
+            if !addr.checked_add(index as u64).is_some_and(|at| self.read(at, byte)) {
+                return index;
+            }
+            if byte[0] == 0 {
+                return index + 1;
+            }
+        }
+        buf.len()
+    }
 }
 
 /// Addresses are offsets into the slice.
