@@ -34,7 +34,7 @@ impl Worker {
     /// What graphs hold of a device.
     fn held_by_graphs(&self, device: u32) -> u64 {
         let mut bytes = 0u64;
-        if self.graphs.has_allocated {
+        if self.graphs.has_allocated() {
             let attribute = GraphMemory::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
             let _ = call!(
                 self.table,
@@ -69,7 +69,7 @@ impl Worker {
     /// Has pools and graphs give back what they only keep.
     fn trim(&mut self, device: u32) {
         self.memory.pools.trim(self.table, device);
-        if self.graphs.has_allocated {
+        if self.graphs.has_allocated() {
             let _ = call!(self.table, cuDeviceGraphMemTrim(device as i32));
         }
     }

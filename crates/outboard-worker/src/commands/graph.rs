@@ -1,7 +1,5 @@
 //! Graphs.
 
-use std::collections::{HashMap, HashSet};
-
 use outboard_abi::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExecUpdateResult_enum, CUgraphExecUpdateResultInfo,
     CUgraphInstantiate_flags_enum, CUgraphInstantiateResult_enum as Made,
@@ -11,11 +9,10 @@ use outboard_driver::call;
 use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
-use super::{Handle, Worker};
+use super::Worker;
 use crate::answer::{Answer, Outcome};
-use crate::bounds::{Kind, Nodes};
+use crate::bounds::Nodes;
 use crate::generated::dispatch::GraphCommands;
-use crate::graphs::{Exec, Graph, Left};
 
 /// An update that did not work out: the driver's word for it, and the nodes to blame.
 type Blame = (u32, u64, u64);
@@ -23,13 +20,10 @@ type Blame = (u32, u64, u64);
 impl Worker {
     fn make_graph(&mut self, name: ObjectId) -> Outcome {
         self.enter()?;
-        if name == ObjectId::NONE || self.graphs.all.contains_key(&name) {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
-        Kind::Graph.room(self.graphs.all.len())?;
+        self.graphs.check_new(name)?;
         let mut native = core::ptr::null_mut();
         call!(self.table, cuGraphCreate(&raw mut native, 0))?;
-        self.graphs.all.insert(name, Graph::new(native, false));
+        self.graphs.add(name, native);
         Ok(())
     }
 
@@ -38,13 +32,10 @@ impl Worker {
     fn instantiate(&mut self, m: &GraphInstantiate) -> Result<u64, (CUresult, u32, u64)> {
         let plain = |error| (error, Made::CUDA_GRAPH_INSTANTIATE_ERROR.0, 0);
         let stream = self.stream(m.stream).map_err(plain)?;
-        if m.exec == ObjectId::NONE || self.graphs.execs.contains_key(&m.exec) {
-            return Err(plain(CUresult::CUDA_ERROR_INVALID_HANDLE));
-        }
-        Kind::Executable.room(self.graphs.execs.len()).map_err(plain)?;
-        let nodes = Nodes::take(self.count_nodes(m.graph).map_err(plain)?).map_err(plain)?;
+        self.graphs.check_new_exec(m.exec).map_err(plain)?;
+        let nodes = Nodes::take(self.graphs.count_nodes(m.graph).map_err(plain)?).map_err(plain)?;
         self.renew_host_parts(m.graph).map_err(plain)?;
-        let graph = self.graph(m.graph).map_err(plain)?;
+        let graph = self.graphs.graph(m.graph).map_err(plain)?;
         if let Some((error, node)) = graph.error {
             return Err((error, Made::CUDA_GRAPH_INSTANTIATE_ERROR.0, node));
         }
@@ -60,25 +51,7 @@ impl Worker {
             cuGraphInstantiateWithParams(&raw mut native, graph.native.get(), &raw mut p)
         )
         .map_err(|error| (error, p.result_out.0, graph.name_of(p.hErrNode_out)))?;
-        let host = self.all_host_parts(m.graph);
-        let inside = self.with_inside(m.graph).map_err(plain)?;
-        self.graphs.own_as(m.exec, &inside);
-        let (memory, exchanges) = (self.allocated_by(&inside), self.exchanges(m.graph));
-        let (native_exec, off) = (Handle::new(native), HashSet::new());
-        let (left, calls) = (Left::default(), HashMap::new());
-        let graph = m.graph;
-        let exec = Exec {
-            native: native_exec,
-            graph,
-            host,
-            left,
-            calls,
-            exchanges,
-            off,
-            memory,
-            _nodes: nodes,
-        };
-        self.graphs.execs.insert(m.exec, exec);
+        self.graphs.add_exec(m.exec, m.graph, native, nodes).map_err(plain)?;
         let launched_by_kernels =
             u64::from(CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH.0);
         Ok(if m.flags & launched_by_kernels != 0 { native as u64 } else { 0 })
@@ -86,7 +59,7 @@ impl Worker {
 
     /// Whether the session may have what a launch allocates.
     fn check_memory(&mut self, exec: ObjectId) -> Outcome {
-        let memory = self.graphs.execs.get(&exec).map_or(Vec::new(), |exec| exec.memory.clone());
+        let memory = self.graphs.memory_of(exec);
         memory.into_iter().try_for_each(|(device, bytes)| self.check_graph(device, bytes))
     }
 
@@ -95,8 +68,8 @@ impl Worker {
         let plain = |error| (error, nothing);
         self.enter().map_err(plain)?;
         self.renew_host_parts(m.graph).map_err(plain)?;
-        let exec = self.exec(m.exec).map_err(plain)?;
-        let graph = self.graph(m.graph).map_err(plain)?;
+        let exec = self.graphs.exec(m.exec).map_err(plain)?;
+        let graph = self.graphs.graph(m.graph).map_err(plain)?;
         if let Some((error, node)) = graph.error {
             return Err((error, (nothing.0, node, 0)));
         }
@@ -117,13 +90,8 @@ impl Worker {
                 )
             },
         )?;
-        let (host, exchanges) = (self.all_host_parts(m.graph), self.exchanges(m.graph));
-        if let Some(exec) = self.graphs.execs.get_mut(&m.exec) {
-            let before = exec.calls_only(host);
-            // Which node of another graph has become which of this one's, only the driver knows.
-            exec.exchanges = if exec.graph == m.graph { exchanges } else { HashMap::new() };
-            self.leave(m.exec, before);
-        }
+        let before = self.graphs.update_exec(m.exec, m.graph);
+        self.leave(m.exec, before);
         Ok(())
     }
 }
@@ -148,7 +116,7 @@ impl GraphCommands for Worker {
 
     fn graph_condition(&mut self, m: GraphCondition, answer: Answer<GraphCondition>) {
         let outcome = self.enter().and_then(|context| {
-            let (graph, mut handle) = (self.graph(m.graph)?.native.get(), 0);
+            let (graph, mut handle) = (self.graphs.graph(m.graph)?.native.get(), 0);
             let ctx = super::current(&context);
             call!(
                 self.table,
@@ -161,7 +129,7 @@ impl GraphCommands for Worker {
 
     fn graph_destroy(&mut self, m: GraphDestroy) -> Outcome {
         self.enter()?;
-        self.drop_graph(m.graph)
+        self.graphs.drop_graph(self.table, m.graph)
     }
 
     fn graph_instantiate(&mut self, m: GraphInstantiate, answer: Answer<GraphInstantiate>) {
@@ -201,24 +169,21 @@ impl GraphCommands for Worker {
     fn graph_upload(&mut self, m: GraphUpload) -> Outcome {
         let stream = self.stream(m.stream)?;
         self.check_memory(m.exec)?;
-        call!(self.table, cuGraphUpload(self.exec(m.exec)?, stream))
+        call!(self.table, cuGraphUpload(self.graphs.exec(m.exec)?, stream))
     }
 
     fn graph_launch(&mut self, m: GraphLaunch) -> Outcome {
         let stream = self.stream(m.stream)?;
-        if self.graphs.has_allocated {
+        if self.graphs.has_allocated() {
             self.check_memory(m.exec)?;
         }
-        call!(self.table, cuGraphLaunch(self.exec(m.exec)?, stream))
+        call!(self.table, cuGraphLaunch(self.graphs.exec(m.exec)?, stream))
     }
 
     fn graph_exec_destroy(&mut self, m: GraphExecDestroy) -> Outcome {
         self.enter()?;
-        let exec = self.graphs.execs.remove(&m.exec).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        self.graphs.disown(m.exec);
-        let outcome = call!(self.table, cuGraphExecDestroy(exec.native.get()));
-        let mut parts = exec.left.into_parts();
-        parts.extend(exec.host);
+        let (exec, parts) = self.graphs.remove_exec(m.exec)?;
+        let outcome = call!(self.table, cuGraphExecDestroy(exec));
         if !parts.is_empty() {
             // Launches under way may come to them yet.
             self.let_go(parts);

@@ -26,7 +26,7 @@ impl Worker {
             let found = self.graphs.execs.get(&exec).ok_or(INVALID)?;
             (found.native.get(), found.graph)
         };
-        let [first, node, last] = self.nodes_within(graph, name)?;
+        let [first, node, last] = self.graphs.nodes_within(self.table, graph, name)?;
         match params {
             NodeParams::Kernel(kernel) => self.with_kernel(kernel, |p| {
                 call!(table, cuGraphExecKernelNodeSetParams_v2(native, node, p))
@@ -49,10 +49,10 @@ impl Worker {
                 call!(table, cuGraphExecBatchMemOpNodeSetParams(native, node, &raw const p))
             }
             NodeParams::Child { graph, .. } => {
-                let child = self.graph(*graph)?;
+                let child = self.graphs.graph(*graph)?;
                 let (child, host) = (child.native.get(), child.host());
                 call!(table, cuGraphExecChildGraphNodeSetParams(native, node, child))?;
-                let within = self.exchanges(*graph);
+                let within = self.graphs.exchanges(*graph);
                 let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
                 host.iter().for_each(|part| found.calls_also(part));
                 // Another child may also be a copy of the graph that it called before.
@@ -137,7 +137,7 @@ impl Worker {
     pub(crate) fn enable_exec_node(&mut self, exec: ObjectId, name: u64, enabled: bool) -> Outcome {
         let idle = self.idle_part(exec)?;
         let graph = self.graphs.execs.get(&exec).ok_or(INVALID)?.graph;
-        let natives = self.nodes_within(graph, name)?;
+        let natives = self.graphs.nodes_within(self.table, graph, name)?;
         let (asks, main) = (asking(natives), natives[1]);
         let found = self.graphs.execs.get_mut(&exec).ok_or(INVALID)?;
         let exchange = found.exchanges.get(&name);

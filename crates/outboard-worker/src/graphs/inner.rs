@@ -7,13 +7,13 @@ use outboard_abi::{
     CUgraphChildGraphNodeOwnership_enum as Ownership, CUgraphNode, CUgraphNodeParams,
     CUgraphNodeType_enum, CUresult,
 };
-use outboard_driver::call;
+use outboard_driver::{Table, call};
 use outboard_wire::ObjectId;
 use outboard_wire::graph::NodeParams;
 
+use super::Graphs;
 use super::node::{Built, Spot};
 use super::params::{INVALID, zeroed};
-use crate::Worker;
 
 /// The graphs that a node has inside, themselves and not as copies.
 fn inside(params: &NodeParams) -> &[ObjectId] {
@@ -24,10 +24,11 @@ fn inside(params: &NodeParams) -> &[ObjectId] {
     }
 }
 
-impl Worker {
+impl Graphs {
     /// Adds a node into which a graph moves.
     pub(super) fn build_moved(
         &mut self,
+        table: &Table,
         spot: &Spot<'_>,
         child: ObjectId,
     ) -> Result<Built, CUresult> {
@@ -43,10 +44,10 @@ impl Worker {
         let (before, count, data) = (spot.before.as_ptr(), spot.before.len(), core::ptr::null());
         let mut node: CUgraphNode = core::ptr::null_mut();
         call!(
-            self.table,
+            table,
             cuGraphAddNode_v2(&raw mut node, spot.graph, before, data, count, &raw mut p)
         )?;
-        if let Some(found) = self.graphs.all.get_mut(&child) {
+        if let Some(found) = self.all.get_mut(&child) {
             found.inner = true;
         }
         Ok(Built::one(node))
@@ -59,8 +60,7 @@ impl Worker {
         let mut at = 0;
         while let Some(graph) = found.get(at) {
             at += 1;
-            let nodes =
-                self.graphs.all.get(graph).into_iter().flat_map(|graph| graph.nodes.values());
+            let nodes = self.all.get(graph).into_iter().flat_map(|graph| graph.nodes.values());
             let more: Vec<ObjectId> =
                 nodes.flat_map(|node| inside(&node.params)).copied().collect();
             found.extend(more.into_iter().filter(|graph| known.insert(*graph)));
@@ -73,7 +73,7 @@ impl Worker {
         let mut all: Vec<(u32, u64)> = Vec::new();
         let nodes = graphs
             .iter()
-            .filter_map(|graph| self.graphs.all.get(graph))
+            .filter_map(|graph| self.all.get(graph))
             .flat_map(|graph| graph.nodes.values());
         for node in nodes {
             if let NodeParams::Allocate(memory) = &node.params {
@@ -90,8 +90,8 @@ impl Worker {
     pub(super) fn forget_inside(&mut self, params: &NodeParams) {
         let mut open = inside(params).to_vec();
         while let Some(graph) = open.pop() {
-            if self.graphs.all.get(&graph).is_some_and(|graph| graph.inner)
-                && let Some(gone) = self.graphs.all.remove(&graph)
+            if self.all.get(&graph).is_some_and(|graph| graph.inner)
+                && let Some(gone) = self.all.remove(&graph)
             {
                 open.extend(gone.nodes.values().flat_map(|node| inside(&node.params)));
             }
@@ -102,11 +102,12 @@ impl Worker {
     /// last.
     pub(super) fn nodes_within(
         &self,
+        table: &Table,
         graph: ObjectId,
         name: u64,
     ) -> Result<[CUgraphNode; 3], CUresult> {
         let natives = |graph: ObjectId| {
-            let node = self.graphs.all.get(&graph)?.nodes.get(&name)?;
+            let node = self.all.get(&graph)?.nodes.get(&name)?;
             Some([node.first.get(), node.main.get(), node.last.get()])
         };
         let graphs = self.with_inside(graph)?;
@@ -122,7 +123,7 @@ impl Worker {
             if let Some(found) = natives(graph) {
                 let mut copied = found;
                 for node in &mut copied {
-                    *node = self.in_copy(&way, *node)?;
+                    *node = self.in_copy(table, &way, *node)?;
                 }
                 return Ok(copied);
             }
@@ -139,12 +140,17 @@ impl Worker {
 
     /// What has become of a node in the copy of its graph that is inside the last of these nodes,
     /// each in a copy inside the one before.
-    fn in_copy(&self, way: &[CUgraphNode], node: CUgraphNode) -> Result<CUgraphNode, CUresult> {
+    fn in_copy(
+        &self,
+        table: &Table,
+        way: &[CUgraphNode],
+        node: CUgraphNode,
+    ) -> Result<CUgraphNode, CUresult> {
         let Some((child, before)) = way.split_last() else { return Ok(node) };
-        let child = self.in_copy(before, *child)?;
+        let child = self.in_copy(table, before, *child)?;
         let (mut graph, mut found) = (core::ptr::null_mut(), core::ptr::null_mut());
-        call!(self.table, cuGraphChildGraphNodeGetGraph(child, &raw mut graph))?;
-        call!(self.table, cuGraphNodeFindInClone(&raw mut found, node, graph))?;
+        call!(table, cuGraphChildGraphNodeGetGraph(child, &raw mut graph))?;
+        call!(table, cuGraphNodeFindInClone(&raw mut found, node, graph))?;
         Ok(found)
     }
 }

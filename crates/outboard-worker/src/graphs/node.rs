@@ -48,7 +48,7 @@ impl Worker {
     ) -> Outcome {
         let counted = Nodes::take(1)?;
         let built = {
-            let found = self.graph(graph)?;
+            let found = self.graphs.graph(graph)?;
             if name == 0 || found.nodes.contains_key(&name) {
                 return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
             }
@@ -75,7 +75,9 @@ impl Worker {
         if let Some(graph) = self.graphs.all.get_mut(&graph) {
             graph.nodes.insert(name, node);
         }
-        special.into_iter().try_for_each(|edge| self.edge(graph, edge, name, true))
+        special
+            .into_iter()
+            .try_for_each(|edge| self.graphs.edge(self.table, graph, edge, name, true))
     }
 
     /// Adds a node that allocates; its address.
@@ -86,7 +88,7 @@ impl Worker {
         dependencies: Vec<Edge>,
         params: AllocateNode,
     ) -> Result<DevicePtr, CUresult> {
-        let found = self.graph(graph)?;
+        let found = self.graphs.graph(graph)?;
         if name == 0 || found.nodes.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
@@ -127,8 +129,7 @@ impl Worker {
             (Built::one(node), counted),
         )?;
         self.memory.allocations.insert(address, bytes, self.contexts.here());
-        self.graphs.memory.entry(address).or_default().insert(graph);
-        self.graphs.has_allocated = true;
+        self.graphs.allocates(graph, address);
         Ok(address)
     }
 
@@ -157,10 +158,10 @@ impl Worker {
                 return Ok(Built([node; 3], vec![part]));
             }
             NodeParams::Child { graph: child, moved: true } => {
-                return self.build_moved(spot, *child);
+                return self.graphs.build_moved(self.table, spot, *child);
             }
             NodeParams::Child { graph: child, moved: false } => {
-                let child = self.graph(*child)?;
+                let child = self.graphs.graph(*child)?;
                 let (native, host) = (child.native.get(), child.host());
                 call!(table, cuGraphAddChildGraphNode(out, graph, before, count, native))?;
                 return Ok(Built([node; 3], host));
@@ -216,7 +217,7 @@ impl Worker {
         p.type_ = CUgraphNodeType_enum::CU_GRAPH_NODE_TYPE_CONDITIONAL;
         p.__bindgen_anon_1.conditional.handle = node.handle;
         p.__bindgen_anon_1.conditional.type_ = CUgraphConditionalNodeType_enum(node.kind);
-        Kind::Graph.room(self.graphs.all.len().saturating_add(node.bodies.len()))?;
+        self.graphs.check_room(node.bodies.len())?;
         p.__bindgen_anon_1.conditional.size = node.bodies.len() as u32;
         p.__bindgen_anon_1.conditional.ctx = self.context_of(node.ctx)?;
         let (before, count) = (spot.before.as_ptr(), spot.before.len());
@@ -301,7 +302,7 @@ impl Worker {
     /// Gives a node other parameters.
     pub(super) fn set_node(&mut self, graph: ObjectId, name: u64, params: NodeParams) -> Outcome {
         let table = self.table;
-        let node = self.graph(graph)?.node(name)?.main.get();
+        let node = self.graphs.graph(graph)?.node(name)?.main.get();
         match &params {
             NodeParams::Kernel(kernel) => {
                 self.with_kernel(kernel, |p| call!(table, cuGraphKernelNodeSetParams_v2(node, p)))?;
@@ -336,7 +337,7 @@ impl Worker {
                 return self.replace_node(graph, name, params);
             }
         }
-        self.with_node(graph, name, |node| node.params = params)
+        self.graphs.with_node(graph, name, |node| node.params = params)
     }
 }
 
