@@ -10,8 +10,11 @@ use outboard_wire::codec::decode_all;
 pub(crate) use outboard_wire::token::TokenKind as Kind;
 use outboard_wire::{Decode, DevicePtr, Encode, ObjectId, Writer};
 
-use super::Worker;
 use super::budget::Charge;
+use super::io::Registry;
+
+/// There is no supervisor to ask.
+const UNKNOWN: CUresult = CUresult::CUDA_ERROR_UNKNOWN;
 
 /// A token as messages have it.
 pub(crate) type Token = (u64, u64);
@@ -110,14 +113,11 @@ fn draw() -> Result<u128, CUresult> {
     Ok(u128::from_le_bytes(bytes))
 }
 
-impl Worker {
-    fn registry(&self) -> Result<&super::io::Registry, CUresult> {
-        self.client.registry().ok_or(CUresult::CUDA_ERROR_UNKNOWN)
-    }
-
+impl Shared {
     /// Shares a thing of the session's, whose token stays the same while it lasts.
     pub(crate) fn share(
         &mut self,
+        registry: Option<&Registry>,
         what: Thing,
         payload: &impl Encode,
         descriptor: Option<BorrowedFd<'_>>,
@@ -125,13 +125,14 @@ impl Worker {
         let drawn = draw()?;
         let mut writer = Writer::new();
         writer.put(payload);
-        self.registry()?.share(drawn, what.kind() as u8, writer.into_vec(), descriptor).map_err(
-            |error| {
+        registry
+            .ok_or(UNKNOWN)?
+            .share(drawn, what.kind() as u8, writer.into_vec(), descriptor)
+            .map_err(|error| {
                 tracing::warn!(%error, "nothing more can be shared");
                 CUresult::CUDA_ERROR_OUT_OF_MEMORY
-            },
-        )?;
-        self.memory.shared.named.insert(what, drawn);
+            })?;
+        self.named.insert(what, drawn);
         Ok(token(drawn))
     }
 
@@ -139,59 +140,60 @@ impl Worker {
     /// as long as the client has any.
     pub(crate) fn share_descriptor(
         &mut self,
+        registry: Option<&Registry>,
         what: Thing,
         payload: &impl Encode,
         descriptor: BorrowedFd<'_>,
         charge: Option<Arc<Charge>>,
     ) -> Result<Token, CUresult> {
-        let token = self.share(what, payload, Some(descriptor))?;
-        self.memory.shared.given.insert(number(token), Given { count: 1, _charge: charge });
+        let token = self.share(registry, what, payload, Some(descriptor))?;
+        self.given.insert(number(token), Given { count: 1, _charge: charge });
         Ok(token)
     }
 
     /// The thing is gone, or its address means another one from now on.
-    pub(crate) fn unshare(&mut self, what: Thing) {
-        if let Some(token) = self.memory.shared.named.remove(&what) {
-            self.memory.shared.given.remove(&token);
-            self.unshare_token(token);
-        }
-    }
-
-    fn unshare_token(&self, token: u128) {
-        if let Ok(registry) = self.registry() {
-            let _ = registry.unshare(token);
+    pub(crate) fn unshare(&mut self, registry: Option<&Registry>, what: Thing) {
+        if let Some(token) = self.named.remove(&what) {
+            self.given.remove(&token);
+            unshare_token(registry, token);
         }
     }
 
     /// Nobody holds a descriptor any more that was made for the token.
-    pub(crate) fn drop_token(&mut self, token: Token) {
+    pub(crate) fn drop_token(&mut self, registry: Option<&Registry>, token: Token) {
         let token = number(token);
-        if self.memory.shared.take_back(token) {
+        if self.take_back(token) {
             // The supervisor takes back only what this session has shared.
-            self.unshare_token(token);
+            unshare_token(registry, token);
         }
     }
+}
 
-    /// Another session's share with this token.
-    pub(crate) fn find_shared<T: for<'a> Decode<'a>>(
-        &self,
-        kind: Kind,
-        token: Token,
-    ) -> Result<(T, Option<OwnedFd>), CUresult> {
-        let (payload, descriptor) = self.find_payload(kind, token)?;
-        Ok((read(&payload)?, descriptor))
+fn unshare_token(registry: Option<&Registry>, token: u128) {
+    if let Some(registry) = registry {
+        let _ = registry.unshare(token);
     }
+}
 
-    /// The same, for [`read`].
-    pub(crate) fn find_payload(
-        &self,
-        kind: Kind,
-        token: Token,
-    ) -> Result<(Vec<u8>, Option<OwnedFd>), CUresult> {
-        let found = self.registry()?.find(number(token), kind as u8).map_err(|error| {
-            tracing::warn!(%error, "the supervisor does not say what is shared");
-            CUresult::CUDA_ERROR_UNKNOWN
-        })?;
-        found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
+/// What another session has shared under a token.
+pub(crate) fn find_shared<T: for<'a> Decode<'a>>(
+    registry: Option<&Registry>,
+    kind: Kind,
+    token: Token,
+) -> Result<(T, Option<OwnedFd>), CUresult> {
+    let (payload, descriptor) = find_payload(registry, kind, token)?;
+    Ok((read(&payload)?, descriptor))
+}
+
+/// The same, for [`read`].
+pub(crate) fn find_payload(
+    registry: Option<&Registry>,
+    kind: Kind,
+    token: Token,
+) -> Result<(Vec<u8>, Option<OwnedFd>), CUresult> {
+    let found = registry.ok_or(UNKNOWN)?.find(number(token), kind as u8).map_err(|error| {
+        tracing::warn!(%error, "the supervisor does not say what is shared");
+        CUresult::CUDA_ERROR_UNKNOWN
+    })?;
+    found.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }

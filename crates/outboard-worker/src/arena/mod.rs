@@ -221,7 +221,7 @@ impl Worker {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         if !open && self.memory.arena.shared.remove(&address) {
-            self.unshare(Thing::Memory(address));
+            self.memory.shared.unshare(self.client.registry(), Thing::Memory(address));
         }
         self.set_part(address, bytes, if open { OPEN } else { CLOSED })
     }
@@ -236,7 +236,7 @@ impl Worker {
             self.memory.arena.shared.range(address..end).copied().collect();
         for allocation in shared {
             self.memory.arena.shared.remove(&allocation);
-            self.unshare(Thing::Memory(allocation));
+            self.memory.shared.unshare(self.client.registry(), Thing::Memory(allocation));
         }
         Some(Gone { address, mapping })
     }

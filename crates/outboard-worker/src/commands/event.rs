@@ -22,7 +22,7 @@ impl EventCommands for Worker {
         self.enter()?;
         let event = self.streams.remove_event(m.event)?;
         self.leaves_event(event);
-        self.unshare(Thing::Event(m.event));
+        self.memory.shared.unshare(self.client.registry(), Thing::Event(m.event));
         call!(self.table, cuEventDestroy_v2(event))
     }
 

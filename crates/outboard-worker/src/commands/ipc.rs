@@ -16,7 +16,7 @@ use crate::answer::{Answer, Outcome};
 use crate::budget::{Charge, What};
 use crate::generated::dispatch::IpcCommands;
 use crate::opened::Place;
-use crate::shares::{Kind, Thing, Token, number, read, token};
+use crate::shares::{self, Kind, Thing, Token, number, read, token};
 use outboard_control::messages::{
     SharedBlock, SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled,
 };
@@ -59,7 +59,12 @@ impl Worker {
                 let mut handle = CUipcMemHandle { reserved: [0; 64] };
                 call!(self.table, cuIpcGetMemHandle(&raw mut handle, m.address.0))?;
                 let shared = SharedMemory { handle: bytes(handle.reserved), bytes: m.bytes };
-                self.share(Thing::Memory(m.address), &shared, None)
+                self.memory.shared.share(
+                    self.client.registry(),
+                    Thing::Memory(m.address),
+                    &shared,
+                    None,
+                )
             }
         }?;
         self.memory.arena.shared(m.address);
@@ -85,7 +90,12 @@ impl Worker {
         exported?;
         let fd = owned(fd)?;
         let shared = SharedBlock { bytes: m.bytes, offset: m.address.since(base), block, device };
-        self.share(Thing::Memory(m.address), &shared, Some(fd.as_fd()))
+        self.memory.shared.share(
+            self.client.registry(),
+            Thing::Memory(m.address),
+            &shared,
+            Some(fd.as_fd()),
+        )
     }
 
     fn open_memory_of(&mut self, m: &OpenMemory) -> Result<OpenMemoryReply, CUresult> {
@@ -94,7 +104,8 @@ impl Worker {
         if self.memory.shared.is_named(m.token) {
             return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
         }
-        let (payload, descriptor) = self.find_payload(Kind::Memory, m.token)?;
+        let (payload, descriptor) =
+            shares::find_payload(self.client.registry(), Kind::Memory, m.token)?;
         let (token, ctx) = (number(m.token), self.contexts.here());
         // However often it is opened, it is there once.
         if let Some(address) = self.memory.opened.open_again(token, ctx) {
@@ -160,13 +171,19 @@ impl Worker {
         }
         let mut handle = CUipcEventHandle { reserved: [0; 64] };
         call!(self.table, cuIpcGetEventHandle(&raw mut handle, event))?;
-        self.share(Thing::Event(name), &SharedEvent { handle: bytes(handle.reserved) }, None)
+        self.memory.shared.share(
+            self.client.registry(),
+            Thing::Event(name),
+            &SharedEvent { handle: bytes(handle.reserved) },
+            None,
+        )
     }
 
     fn open_event_of(&mut self, m: &OpenEvent) -> Outcome {
         self.enter()?;
         self.streams.check_new_event(m.event)?;
-        let (SharedEvent { handle }, _) = self.find_shared(Kind::Event, m.token)?;
+        let (SharedEvent { handle }, _) =
+            shares::find_shared(self.client.registry(), Kind::Event, m.token)?;
         let handle = CUipcEventHandle { reserved: chars(handle) };
         let mut event = core::ptr::null_mut();
         call!(self.table, cuIpcOpenEventHandle(&raw mut event, handle))?;
@@ -188,7 +205,8 @@ impl Worker {
         )?;
         let fd = owned(fd)?;
         let charge = self.memory.space.charge(name);
-        self.share_descriptor(
+        self.memory.shared.share_descriptor(
+            self.client.registry(),
             Thing::Physical(name),
             &SharedPhysical { bytes, kind },
             fd.as_fd(),
@@ -198,7 +216,8 @@ impl Worker {
 
     fn import_physical_of(&mut self, m: &ImportPhysical) -> Result<ImportPhysicalReply, CUresult> {
         self.memory.space.check_new(m.memory)?;
-        let (SharedPhysical { bytes, kind }, fd) = self.find_shared(Kind::Physical, m.token)?;
+        let (SharedPhysical { bytes, kind }, fd) =
+            shares::find_shared(self.client.registry(), Kind::Physical, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let [device, handle_types, compression, usage] = kind;
         self.location(DeviceId::new(device))?;
@@ -233,12 +252,19 @@ impl Worker {
             cuMemPoolExportToShareableHandle((&raw mut fd).cast(), pool.get(), DESCRIPTOR, 0)
         )?;
         let fd = owned(fd)?;
-        self.share_descriptor(Thing::Pool(name), &SharedPool { device }, fd.as_fd(), None)
+        self.memory.shared.share_descriptor(
+            self.client.registry(),
+            Thing::Pool(name),
+            &SharedPool { device },
+            fd.as_fd(),
+            None,
+        )
     }
 
     fn import_pool_of(&mut self, m: &ImportPool) -> Result<ImportPoolReply, CUresult> {
         self.memory.pools.check_new(m.pool)?;
-        let (SharedPool { device }, fd) = self.find_shared(Kind::Pool, m.token)?;
+        let (SharedPool { device }, fd) =
+            shares::find_shared(self.client.registry(), Kind::Pool, m.token)?;
         let fd = fd.ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         self.location(DeviceId::new(device))?;
         let mut pool = core::ptr::null_mut();
@@ -255,7 +281,8 @@ impl Worker {
         }
         let mut data = CUmemPoolPtrExportData { reserved: [0; 64] };
         call!(self.table, cuMemPoolExportPointer(&raw mut data, m.address.0))?;
-        self.share(
+        self.memory.shared.share(
+            self.client.registry(),
             Thing::Pooled(m.address),
             &SharedPooled { data: data.reserved, bytes: m.bytes },
             None,
@@ -266,7 +293,7 @@ impl Worker {
         self.enter()?;
         let (pool, device) = self.memory.pools.get(m.pool)?;
         let (SharedPooled { data: reserved, bytes }, _) =
-            self.find_shared(Kind::Pooled, m.token)?;
+            shares::find_shared(self.client.registry(), Kind::Pooled, m.token)?;
         let (address, charge) = self.hold(device, bytes, |worker| {
             let (mut address, mut data) = (0, CUmemPoolPtrExportData { reserved });
             call!(
@@ -358,7 +385,7 @@ impl IpcCommands for Worker {
     }
 
     fn unshare(&mut self, m: Unshare) -> Outcome {
-        self.drop_token(m.token);
+        self.memory.shared.drop_token(self.client.registry(), m.token);
         Ok(())
     }
 }

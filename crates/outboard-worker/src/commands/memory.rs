@@ -26,8 +26,8 @@ impl Worker {
 
     /// Other sessions can no longer open what was at this address.
     fn unshare_freed(&mut self, address: DevicePtr) {
-        self.unshare(Thing::Memory(address));
-        self.unshare(Thing::Pooled(address));
+        self.memory.shared.unshare(self.client.registry(), Thing::Memory(address));
+        self.memory.shared.unshare(self.client.registry(), Thing::Pooled(address));
     }
 
     /// Before memory is freed: the context to free it in, and what it counted for until then.

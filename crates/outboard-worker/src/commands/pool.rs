@@ -120,7 +120,7 @@ impl PoolCommands for Worker {
     }
 
     fn pool_destroy(&mut self, m: PoolDestroy) -> Outcome {
-        self.unshare(Thing::Pool(m.pool));
+        self.memory.shared.unshare(self.client.registry(), Thing::Pool(m.pool));
         let counts = self.memory.budget.limit().is_some();
         self.memory.pools.end(self.table, m.pool, counts)
     }
