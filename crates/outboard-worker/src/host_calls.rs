@@ -8,9 +8,8 @@ use outboard_driver::{Table, call};
 use outboard_wire::request::HOST_CALL;
 use outboard_wire::{ContextId, Writer};
 
-use super::Worker;
 use super::answer::Outcome;
-use super::client::Teller;
+use super::client::{Client, Teller};
 use super::output::Printed;
 
 /// What stands for a function of the client's program.
@@ -23,19 +22,17 @@ pub(crate) struct HostFunction {
     teller: Teller,
 }
 
-impl Worker {
-    /// What stands for a function of the client's program.
-    pub(crate) fn host_function(
-        &self,
-        number: u64,
-        always: bool,
-    ) -> Result<Box<HostFunction>, CUresult> {
-        let teller = self.client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        Ok(Box::new(HostFunction { number, ctx: self.contexts.here(), always, teller }))
-    }
-}
-
 impl HostFunction {
+    /// For a command of a context.
+    pub(crate) fn new(
+        (number, always): (u64, bool),
+        ctx: ContextId,
+        client: &Client,
+    ) -> Result<Box<HostFunction>, CUresult> {
+        let teller = client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        Ok(Box::new(HostFunction { number, ctx, always, teller }))
+    }
+
     /// Queues it in a stream of the current context.
     pub(crate) fn queue(self: Box<HostFunction>, table: &Table, stream: CUstream) -> Outcome {
         let always = self.always;

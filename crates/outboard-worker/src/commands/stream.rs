@@ -15,6 +15,7 @@ use outboard_wire::messages::*;
 use super::{Handle, Wait, Worker};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::StreamCommands;
+use crate::host_calls::HostFunction;
 use crate::launch;
 
 /// `CU_STREAM_NON_BLOCKING`.
@@ -60,7 +61,7 @@ impl StreamCommands for Worker {
     }
 
     fn host_call(&mut self, m: HostCall) -> Outcome {
-        let call = self.host_function(m.call, m.always)?;
+        let call = HostFunction::new((m.call, m.always), self.contexts.here(), &self.client)?;
         match self.stream(m.stream) {
             Ok(stream) => call.queue(self.table, stream),
             Err(error) => call.fail(error),
