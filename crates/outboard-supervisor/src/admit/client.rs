@@ -16,7 +16,7 @@ use super::failure::{Failure, refuse};
 use crate::auth::Way;
 use crate::hellos::{Seat, machine};
 use crate::peer::{Connection, Peer};
-use crate::sharing::{Place, Request, Turned};
+use crate::sharing::{AdmittedPlace, Request, Turned};
 use crate::{Supervisor, secure};
 use outboard_control::identity::Identity;
 use outboard_control::messages::{Grace, ToWorker};
