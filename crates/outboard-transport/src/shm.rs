@@ -1,6 +1,6 @@
 //! Streams through memory that two processes of one machine share.
 //!
-//! The bytes go through two [rings](crate::ring), one each way. The Unix socket over which the
+//! The bytes go through two rings (`ring.rs`), one each way. The Unix socket over which the
 //! memory was handed over stays open and idle; its end tells that the peer is gone. A thread with
 //! nothing to read, or no room to write, sleeps on an event that the peer signals only if someone
 //! sleeps.

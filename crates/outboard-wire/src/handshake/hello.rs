@@ -40,9 +40,9 @@ pub enum Purpose {
     },
     /// One more lane of a session, for bulk data.
     Lane {
-        /// The session's number, from its [`Welcome`].
+        /// The session's number, from its [`Welcome`](super::Welcome).
         session: u64,
-        /// The session's key, from its [`Welcome`].
+        /// The session's key, from its [`Welcome`](super::Welcome).
         key: u128,
     },
     /// Only the welcome is wanted, for what it says of the devices.
@@ -50,9 +50,9 @@ pub enum Purpose {
     /// A session that has sent no command yet is to go on through memory that both sides share,
     /// which this connection, a Unix socket, hands over. Since 1.2.
     Memory {
-        /// The session's number, from its [`Welcome`].
+        /// The session's number, from its [`Welcome`](super::Welcome).
         session: u64,
-        /// The session's key, from its [`Welcome`].
+        /// The session's key, from its [`Welcome`](super::Welcome).
         key: u128,
     },
     /// A session that only asks NVML's questions. Since 1.3.
@@ -61,11 +61,11 @@ pub enum Purpose {
         devices: Vec<u32>,
     },
     /// The commands of a session whose connection was lost go on over this one. What has come of
-    /// them, [`resume::Point`] says. Since 1.4.
+    /// them, [`Point`](super::resume::Point) says. Since 1.4.
     Resume {
-        /// The session's number, from its [`Welcome`].
+        /// The session's number, from its [`Welcome`](super::Welcome).
         session: u64,
-        /// The session's key, from its [`Welcome`].
+        /// The session's key, from its [`Welcome`](super::Welcome).
         key: u128,
     },
 }
