@@ -14,6 +14,7 @@ mod fuzz;
 mod latency;
 #[cfg(test)]
 mod layers;
+mod miri;
 #[cfg(test)]
 mod packaging;
 mod programs;
@@ -60,6 +61,8 @@ enum Command {
     Wheel(wheel::Args),
     /// Run the fuzz targets for a while.
     Fuzz(fuzz::Args),
+    /// Run tests in Miri, which finds undefined behaviour.
+    Miri(miri::Args),
     /// Set up all that is needed and run several CUDA programs through a server.
     Demo(demo::Args),
     /// Run the compatibility matrix on this machine's GPU, natively and through a server, and write
@@ -90,6 +93,7 @@ fn main() -> std::process::ExitCode {
         Command::Book(args) => book::run(&args),
         Command::Wheel(args) => wheel::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Miri(args) => miri::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),

@@ -36,6 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes minutes for the largest text that is looked at")]
     fn who_calls_neither_does_not_print() {
         let quiet =
             b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() { ret; }\n";

@@ -152,7 +152,7 @@ mod tests {
             Duration::from_micros(200),
             Duration::from_secs(1),
         ] {
-            const THINGS: u32 = 3000;
+            const THINGS: u32 = if cfg!(miri) { 60 } else { 3000 };
             let (bell, things) = (Bell::default(), Mutex::new((0_u32, 0_u32)));
             let put = |count, last| {
                 let mut guard = things.lock().unwrap();
@@ -194,7 +194,7 @@ mod tests {
     /// Two threads that wait for each other's turn: a word that is lost would stop both.
     #[test]
     fn no_word_is_lost() {
-        const TURNS: u32 = 20_000;
+        const TURNS: u32 = if cfg!(miri) { 100 } else { 20_000 };
         let (signal, turn) = (Signal::default(), Mutex::new(0_u32));
         std::thread::scope(|scope| {
             for own in 0..2 {

@@ -94,7 +94,9 @@ mod tests {
     fn whatever_differs_has_another_sum() {
         let bytes = vec![0u8; 4096];
         let mut sums = BTreeSet::from([sum(1, &bytes), sum(1, &bytes[1..]), sum(1, &[])]);
-        for bit in 0..8 * bytes.len() {
+        // Miri takes minutes for all of them.
+        let step = if cfg!(miri) { 997 } else { 1 };
+        for bit in (0..8 * bytes.len()).step_by(step) {
             let mut other = bytes.clone();
             other[bit / 8] ^= 1 << (bit % 8);
             assert!(sums.insert(sum(1, &other)), "bit {bit}");
