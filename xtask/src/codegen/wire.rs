@@ -33,6 +33,8 @@ struct Description {
     fields: Vec<String>,
     #[serde(default)]
     reply: Vec<String>,
+    /// What the message does, if no method says so.
+    docs: Option<String>,
     method: Option<Described>,
 }
 
@@ -42,6 +44,7 @@ pub(super) struct Message {
     pub(super) family: String,
     place: usize,
     number: u16,
+    docs: String,
     pub(super) class: Class,
     chains: Chains,
     /// With types of Rust.
@@ -102,11 +105,17 @@ impl Messages {
             if d.class == Class::Posted && !d.reply.is_empty() {
                 bail!("{name} is posted but has a reply");
             }
+            let docs = match (&d.method, d.docs) {
+                (Some(method), None) => unlinked(method.docs()),
+                (None, Some(docs)) => docs,
+                _ => bail!("{name} needs `docs`, either of its own or of its method"),
+            };
             messages.push(Message {
                 name,
                 family,
                 place,
                 number,
+                docs,
                 class: d.class,
                 chains,
                 fields,
@@ -156,7 +165,7 @@ impl Messages {
              /// A message that is answered.\npub trait Call: Message {{\n/// What the answer holds.\ntype Reply<'a>: Encode + Decode<'a>;\n}}\n\n"
         );
         for m in &self.0 {
-            record(&mut out, &format!("The message `{}`.", m.name), &camel(&m.name), &m.fields);
+            record(&mut out, &m.docs, &camel(&m.name), &m.fields);
             let lifetime = if borrows(&m.fields) { "<'_>" } else { "" };
             let _ = writeln!(
                 out,
@@ -365,6 +374,19 @@ fn borrows(fields: &[(String, String)]) -> bool {
     fields.iter().any(|(_, ty)| ty.contains("'a"))
 }
 
+/// Docs of a method without links, whose targets are not in `outboard-wire`.
+fn unlinked(docs: &str) -> String {
+    let mut out = String::new();
+    let mut rest = docs;
+    while let Some((before, link)) = rest.split_once("[`") {
+        let (name, after) = link.split_once("`]").unwrap_or((link, ""));
+        let target = after.strip_prefix('(').and_then(|target| target.split_once(')'));
+        let _ = write!(out, "{before}`{name}`");
+        rest = target.map_or(after, |(_, after)| after);
+    }
+    out + rest
+}
+
 /// The name of a message's type.
 pub(crate) fn camel(name: &str) -> String {
     name.split('_').map(|part| part[..1].to_uppercase() + &part[1..]).collect()
@@ -419,7 +441,8 @@ fn record(out: &mut String, doc: &str, name: &str, fields: &[(String, String)]) 
     let lifetime = if borrows(fields) { "<'a>" } else { "" };
     let _ = writeln!(
         out,
-        "/// {doc}\n#[derive(Debug, Clone, PartialEq)]\npub struct {name}{lifetime} {{"
+        "{}#[derive(Debug, Clone, PartialEq)]\npub struct {name}{lifetime} {{",
+        doc.trim().lines().map(|line| format!("/// {line}\n")).collect::<String>()
     );
     for (field, ty) in fields {
         let _ = writeln!(out, "/// `{field}`, see `api/wire/`.\npub {field}: {ty},");

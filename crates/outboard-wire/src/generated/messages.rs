@@ -15,7 +15,7 @@ pub trait Call: Message {
     type Reply<'a>: Encode + Decode<'a>;
 }
 
-/// The message `context_close`.
+/// Ends a context and frees all that is in it, faulted or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextClose {}
 
@@ -53,7 +53,7 @@ impl Call for ContextClose {
     type Reply<'a> = ContextCloseReply;
 }
 
-/// The message `context_limit`.
+/// `cuCtxGetLimit`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextLimit {
     /// `limit`, see `api/wire/`.
@@ -101,7 +101,7 @@ impl Call for ContextLimit {
     type Reply<'a> = ContextLimitReply;
 }
 
-/// The message `context_open`.
+/// Makes a context on `device` (an index into `Platform::devices`); the primary one for `primary`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextOpen {
     /// `device`, see `api/wire/`.
@@ -150,7 +150,7 @@ impl Call for ContextOpen {
     type Reply<'a> = ContextOpenReply;
 }
 
-/// The message `context_set_limit`.
+/// `cuCtxSetLimit`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextSetLimit {
     /// `limit`, see `api/wire/`.
@@ -198,7 +198,7 @@ impl Call for ContextSetLimit {
     type Reply<'a> = ContextSetLimitReply;
 }
 
-/// The message `context_synchronize`.
+/// Waits for all work of the context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextSynchronize {}
 
@@ -236,7 +236,7 @@ impl Call for ContextSynchronize {
     type Reply<'a> = ContextSynchronizeReply;
 }
 
-/// The message `copy_in`.
+/// Copies bytes of the command to linear device memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyIn<'a> {
     /// `dst`, see `api/wire/`.
@@ -268,7 +268,7 @@ impl Message for CopyIn<'_> {
     const OP: u16 = 6;
 }
 
-/// The message `copy_in_bulk`.
+/// Copies a transfer that travels on lanes to linear device memory. Only clients of earlier versions send it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyInBulk {
     /// `dst`, see `api/wire/`.
@@ -312,7 +312,7 @@ impl Message for CopyInBulk {
     const OP: u16 = 7;
 }
 
-/// The message `copy_on_device`.
+/// Copies within the device (or between devices of the process), rows of a rectangle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyOnDevice {
     /// `dst`, see `api/wire/`.
@@ -364,7 +364,7 @@ impl Message for CopyOnDevice {
     const OP: u16 = 8;
 }
 
-/// The message `copy_out`.
+/// Copies linear device memory to the host; the bytes are in the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyOut {
     /// `src`, see `api/wire/`.
@@ -420,7 +420,7 @@ impl Call for CopyOut {
     type Reply<'a> = CopyOutReply<'a>;
 }
 
-/// The message `copy_out_bulk`.
+/// Copies linear device memory to the host as a transfer on lanes. Only clients of earlier versions send it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyOutBulk {
     /// `src`, see `api/wire/`.
@@ -464,7 +464,7 @@ impl Message for CopyOutBulk {
     const OP: u16 = 10;
 }
 
-/// The message `event_create`.
+/// Makes an event; `flags` as of `cuEventCreate`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventCreate {
     /// `event`, see `api/wire/`.
@@ -493,7 +493,7 @@ impl Message for EventCreate {
     const OP: u16 = 11;
 }
 
-/// The message `event_destroy`.
+/// Ends an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventDestroy {
     /// `event`, see `api/wire/`.
@@ -517,7 +517,7 @@ impl Message for EventDestroy {
     const OP: u16 = 12;
 }
 
-/// The message `event_elapsed`.
+/// Milliseconds between two recorded events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventElapsed {
     /// `start`, see `api/wire/`.
@@ -570,7 +570,7 @@ impl Call for EventElapsed {
     type Reply<'a> = EventElapsedReply;
 }
 
-/// The message `event_query`.
+/// `Ok` if the latest record is done or there is none, else `CUDA_ERROR_NOT_READY`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventQuery {
     /// `event`, see `api/wire/`.
@@ -613,7 +613,7 @@ impl Call for EventQuery {
     type Reply<'a> = EventQueryReply;
 }
 
-/// The message `event_record`.
+/// Records the event in the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRecord {
     /// `event`, see `api/wire/`.
@@ -645,7 +645,7 @@ impl Message for EventRecord {
     const OP: u16 = 15;
 }
 
-/// The message `event_synchronize`.
+/// Waits for the event's latest record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventSynchronize {
     /// `event`, see `api/wire/`.
@@ -688,7 +688,7 @@ impl Call for EventSynchronize {
     type Reply<'a> = EventSynchronizeReply;
 }
 
-/// The message `fill`.
+/// Fills memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fill {
     /// `dst`, see `api/wire/`.
@@ -740,7 +740,7 @@ impl Message for Fill {
     const OP: u16 = 17;
 }
 
-/// The message `function_set_attribute`.
+/// `cuFuncSetAttribute`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionSetAttribute {
     /// `function`, see `api/wire/`.
@@ -776,7 +776,7 @@ impl Message for FunctionSetAttribute {
     const OP: u16 = 18;
 }
 
-/// The message `function_set_cache_config`.
+/// `cuFuncSetCacheConfig`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionSetCacheConfig {
     /// `function`, see `api/wire/`.
@@ -805,7 +805,7 @@ impl Message for FunctionSetCacheConfig {
     const OP: u16 = 19;
 }
 
-/// The message `image_data`.
+/// The next piece of an image, at most a frame; `module_load` and `image_complete` use all pieces since the last one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageData<'a> {
     /// `data`, see `api/wire/`.
@@ -829,7 +829,7 @@ impl Message for ImageData<'_> {
     const OP: u16 = 20;
 }
 
-/// The message `launch`.
+/// Launches a kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch<'a> {
     /// `function`, see `api/wire/`.
@@ -889,7 +889,7 @@ impl Message for Launch<'_> {
     const OP: u16 = 21;
 }
 
-/// The message `memory_alloc`.
+/// Allocates at least `bytes` (not 0), aligned to 256 or more.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryAlloc {
     /// `bytes`, see `api/wire/`.
@@ -937,7 +937,7 @@ impl Call for MemoryAlloc {
     type Reply<'a> = MemoryAllocReply;
 }
 
-/// The message `memory_alloc_async`.
+/// Allocates in the stream's order from the device's default pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryAllocAsync {
     /// `bytes`, see `api/wire/`.
@@ -990,7 +990,7 @@ impl Call for MemoryAllocAsync {
     type Reply<'a> = MemoryAllocAsyncReply;
 }
 
-/// The message `memory_free`.
+/// Frees an allocation once the work of the context that is queued before is done.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryFree {
     /// `address`, see `api/wire/`.
@@ -1033,7 +1033,7 @@ impl Call for MemoryFree {
     type Reply<'a> = MemoryFreeReply;
 }
 
-/// The message `memory_free_async`.
+/// Frees in the stream's order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryFreeAsync {
     /// `address`, see `api/wire/`.
@@ -1062,7 +1062,7 @@ impl Message for MemoryFreeAsync {
     const OP: u16 = 25;
 }
 
-/// The message `memory_info`.
+/// Free and total bytes of the context's device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryInfo {}
 
@@ -1110,7 +1110,7 @@ impl Call for MemoryInfo {
     type Reply<'a> = MemoryInfoReply;
 }
 
-/// The message `module_function`.
+/// Finds a kernel, which is `function` from now on; `CUDA_ERROR_NOT_FOUND` if there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleFunction<'a> {
     /// `module`, see `api/wire/`.
@@ -1164,7 +1164,7 @@ impl Call for ModuleFunction<'_> {
     type Reply<'a> = ModuleFunctionReply;
 }
 
-/// The message `module_functions`.
+/// Names of the image's kernels, in its order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleFunctions {
     /// `module`, see `api/wire/`.
@@ -1212,7 +1212,7 @@ impl Call for ModuleFunctions {
     type Reply<'a> = ModuleFunctionsReply;
 }
 
-/// The message `module_global`.
+/// Address and bytes of a global variable, and whether it is a managed one; `CUDA_ERROR_NOT_FOUND` if there is none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleGlobal<'a> {
     /// `module`, see `api/wire/`.
@@ -1275,7 +1275,7 @@ impl Call for ModuleGlobal<'_> {
     type Reply<'a> = ModuleGlobalReply;
 }
 
-/// The message `module_load`.
+/// Loads an image. `log` is filled whether it works or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleLoad {
     /// `module`, see `api/wire/`.
@@ -1332,7 +1332,7 @@ impl Call for ModuleLoad {
     type Reply<'a> = ModuleLoadReply;
 }
 
-/// The message `module_unload`.
+/// Unloads an image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleUnload {
     /// `module`, see `api/wire/`.
@@ -1375,7 +1375,7 @@ impl Call for ModuleUnload {
     type Reply<'a> = ModuleUnloadReply;
 }
 
-/// The message `occupancy`.
+/// Blocks of the kernel that fit on a multiprocessor; `flags` as of `CUoccupancy_flags`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Occupancy {
     /// `function`, see `api/wire/`.
@@ -1439,7 +1439,7 @@ impl Call for Occupancy {
     type Reply<'a> = OccupancyReply;
 }
 
-/// The message `stream_create`.
+/// Makes a stream; `flags` as of `cuStreamCreate`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamCreate {
     /// `stream`, see `api/wire/`.
@@ -1471,7 +1471,7 @@ impl Message for StreamCreate {
     const OP: u16 = 33;
 }
 
-/// The message `stream_destroy`.
+/// Ends a stream; its work still runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamDestroy {
     /// `stream`, see `api/wire/`.
@@ -1495,7 +1495,7 @@ impl Message for StreamDestroy {
     const OP: u16 = 34;
 }
 
-/// The message `stream_query`.
+/// `Ok` if the stream's work is done, else `CUDA_ERROR_NOT_READY`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamQuery {
     /// `stream`, see `api/wire/`.
@@ -1538,7 +1538,7 @@ impl Call for StreamQuery {
     type Reply<'a> = StreamQueryReply;
 }
 
-/// The message `stream_synchronize`.
+/// Waits for the stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamSynchronize {
     /// `stream`, see `api/wire/`.
@@ -1581,7 +1581,7 @@ impl Call for StreamSynchronize {
     type Reply<'a> = StreamSynchronizeReply;
 }
 
-/// The message `stream_wait_event`.
+/// Later work of `stream` waits for the event's latest record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamWaitEvent {
     /// `stream`, see `api/wire/`.
@@ -1613,7 +1613,7 @@ impl Message for StreamWaitEvent {
     const OP: u16 = 37;
 }
 
-/// The message `stream_wait_value`.
+/// `cuStreamWaitValue32` (`wide` false) or `64`; `flags` as of `CUstreamWaitValue_flags`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamWaitValue {
     /// `stream`, see `api/wire/`.
@@ -1657,7 +1657,7 @@ impl Message for StreamWaitValue {
     const OP: u16 = 38;
 }
 
-/// The message `stream_write_value`.
+/// `cuStreamWriteValue32` (`wide` false) or `64`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamWriteValue {
     /// `stream`, see `api/wire/`.
@@ -1701,7 +1701,7 @@ impl Message for StreamWriteValue {
     const OP: u16 = 39;
 }
 
-/// The message `occupancy_clusters`.
+/// How many clusters of a launch fit on the device, or, for `largest`, the blocks of the largest cluster it could have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OccupancyClusters {
     /// `function`, see `api/wire/`.
@@ -1777,7 +1777,7 @@ impl Call for OccupancyClusters {
     type Reply<'a> = OccupancyClustersReply;
 }
 
-/// The message `tensor_map_tiled`.
+/// `cuTensorMapEncodeTiled`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorMapTiled {
     /// `data_type`, see `api/wire/`.
@@ -1865,7 +1865,7 @@ impl Call for TensorMapTiled {
     type Reply<'a> = TensorMapTiledReply;
 }
 
-/// The message `host_call`.
+/// Calls a function of the program, on a thread of the library's, when the stream comes to it; later work of the stream waits for it. Functions of one context never run at the same time. What the device did before is there: bytes in page-locked memory, text that kernels printed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostCall {
     /// `stream`, see `api/wire/`.
@@ -1897,7 +1897,7 @@ impl Message for HostCall {
     const OP: u16 = 42;
 }
 
-/// The message `vmm_create`.
+/// Allocates physical memory, which is `memory` from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmCreate {
     /// `memory`, see `api/wire/`.
@@ -1964,7 +1964,7 @@ impl Call for VmmCreate {
     type Reply<'a> = VmmCreateReply;
 }
 
-/// The message `vmm_free`.
+/// Frees reserved addresses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmFree {
     /// `address`, see `api/wire/`.
@@ -2012,7 +2012,7 @@ impl Call for VmmFree {
     type Reply<'a> = VmmFreeReply;
 }
 
-/// The message `vmm_granularity`.
+/// Bytes of which sizes and addresses must be multiples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmGranularity {
     /// `device`, see `api/wire/`.
@@ -2078,7 +2078,7 @@ impl Call for VmmGranularity {
     type Reply<'a> = VmmGranularityReply;
 }
 
-/// The message `vmm_map`.
+/// Maps physical memory, from `offset` on, at reserved addresses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmMap {
     /// `address`, see `api/wire/`.
@@ -2137,7 +2137,7 @@ impl Call for VmmMap {
     type Reply<'a> = VmmMapReply;
 }
 
-/// The message `vmm_release`.
+/// Frees physical memory, which is mapped nowhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmRelease {
     /// `memory`, see `api/wire/`.
@@ -2161,7 +2161,7 @@ impl Message for VmmRelease {
     const OP: u16 = 47;
 }
 
-/// The message `vmm_reserve`.
+/// Reserves addresses, at a multiple of `align` (0: any), at `hint` if that is free.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmReserve {
     /// `bytes`, see `api/wire/`.
@@ -2217,7 +2217,7 @@ impl Call for VmmReserve {
     type Reply<'a> = VmmReserveReply;
 }
 
-/// The message `vmm_set_access`.
+/// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with whole mappings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmSetAccess {
     /// `address`, see `api/wire/`.
@@ -2268,7 +2268,7 @@ impl Call for VmmSetAccess {
     type Reply<'a> = VmmSetAccessReply;
 }
 
-/// The message `vmm_unmap`.
+/// Unmaps whole mappings, once the work that may use them is done.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmUnmap {
     /// `address`, see `api/wire/`.
@@ -2316,7 +2316,7 @@ impl Call for VmmUnmap {
     type Reply<'a> = VmmUnmapReply;
 }
 
-/// The message `copy_in_late`.
+/// As `copy_in_bulk`, but the worker requests the bytes when the stream reaches the copy. Only clients of earlier versions send it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyInLate {
     /// `dst`, see `api/wire/`.
@@ -2360,7 +2360,7 @@ impl Message for CopyInLate {
     const OP: u16 = 51;
 }
 
-/// The message `link_add`.
+/// Adds an input. `log` is filled whether it works or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkAdd<'a> {
     /// `link`, see `api/wire/`.
@@ -2427,7 +2427,7 @@ impl Call for LinkAdd<'_> {
     type Reply<'a> = LinkAddReply;
 }
 
-/// The message `link_complete`.
+/// Links; the image, which `Backend::module_load` takes. `log` is filled whether it works or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkComplete {
     /// `link`, see `api/wire/`.
@@ -2483,7 +2483,7 @@ impl Call for LinkComplete {
     type Reply<'a> = LinkCompleteReply;
 }
 
-/// The message `link_create`.
+/// `cuLinkCreate`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkCreate {
     /// `link`, see `api/wire/`.
@@ -2529,7 +2529,7 @@ impl Call for LinkCreate {
     type Reply<'a> = LinkCreateReply;
 }
 
-/// The message `link_destroy`.
+/// Ends the link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkDestroy {
     /// `link`, see `api/wire/`.
@@ -2553,7 +2553,7 @@ impl Message for LinkDestroy {
     const OP: u16 = 55;
 }
 
-/// The message `link_output`.
+/// Bytes of a linked image, from `offset` on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkOutput {
     /// `link`, see `api/wire/`.
@@ -2606,7 +2606,7 @@ impl Call for LinkOutput {
     type Reply<'a> = LinkOutputReply<'a>;
 }
 
-/// The message `array_create`.
+/// Makes an array, and says how the device describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayCreate {
     /// `array`, see `api/wire/`.
@@ -2657,7 +2657,7 @@ impl Call for ArrayCreate {
     type Reply<'a> = ArrayCreateReply;
 }
 
-/// The message `array_destroy`.
+/// Frees an array, or forgets the name of a level or plane.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayDestroy {
     /// `array`, see `api/wire/`.
@@ -2700,7 +2700,7 @@ impl Call for ArrayDestroy {
     type Reply<'a> = ArrayDestroyReply;
 }
 
-/// The message `array_memory_requirements`.
+/// Bytes and alignment of the memory that an array or mipmapped array needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayMemoryRequirements {
     /// `array`, see `api/wire/`.
@@ -2765,7 +2765,7 @@ impl Call for ArrayMemoryRequirements {
     type Reply<'a> = ArrayMemoryRequirementsReply;
 }
 
-/// The message `array_plane`.
+/// Names a plane of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArrayPlane {
     /// `array`, see `api/wire/`.
@@ -2821,7 +2821,7 @@ impl Call for ArrayPlane {
     type Reply<'a> = ArrayPlaneReply;
 }
 
-/// The message `array_sparse_properties`.
+/// How a sparse array or mipmapped array is tiled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArraySparseProperties {
     /// `array`, see `api/wire/`.
@@ -2874,7 +2874,7 @@ impl Call for ArraySparseProperties {
     type Reply<'a> = ArraySparsePropertiesReply;
 }
 
-/// The message `copy_box`.
+/// Copies a box. Posted, if no side is host memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyBox {
     /// `dst`, see `api/wire/`.
@@ -2912,7 +2912,7 @@ impl Message for CopyBox {
     const OP: u16 = 62;
 }
 
-/// The message `copy_box_in`.
+/// Copies packed bytes of the command to a box on the device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyBoxIn<'a> {
     /// `dst`, see `api/wire/`.
@@ -2950,7 +2950,7 @@ impl Message for CopyBoxIn<'_> {
     const OP: u16 = 63;
 }
 
-/// The message `copy_box_in_bulk`.
+/// Copies `bytes` packed bytes of a box, from offset `from` on, to the device: a transfer on lanes, or, if `late`, bytes that the worker requests when the stream reaches the copy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyBoxInBulk {
     /// `dst`, see `api/wire/`.
@@ -3004,7 +3004,7 @@ impl Message for CopyBoxInBulk {
     const OP: u16 = 64;
 }
 
-/// The message `copy_box_out`.
+/// Copies a box on the device to the host; its packed bytes are in the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyBoxOut {
     /// `src`, see `api/wire/`.
@@ -3058,7 +3058,7 @@ impl Call for CopyBoxOut {
     type Reply<'a> = CopyBoxOutReply<'a>;
 }
 
-/// The message `copy_box_out_bulk`.
+/// Copies `bytes` packed bytes of a box, from offset `from` on, to the host as a transfer on lanes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyBoxOutBulk {
     /// `src`, see `api/wire/`.
@@ -3108,7 +3108,7 @@ impl Message for CopyBoxOutBulk {
     const OP: u16 = 66;
 }
 
-/// The message `mipmap_create`.
+/// Makes a mipmapped array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MipmapCreate {
     /// `mipmap`, see `api/wire/`.
@@ -3157,7 +3157,7 @@ impl Call for MipmapCreate {
     type Reply<'a> = MipmapCreateReply;
 }
 
-/// The message `mipmap_destroy`.
+/// Frees a mipmapped array and its levels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MipmapDestroy {
     /// `mipmap`, see `api/wire/`.
@@ -3200,7 +3200,7 @@ impl Call for MipmapDestroy {
     type Reply<'a> = MipmapDestroyReply;
 }
 
-/// The message `mipmap_level`.
+/// Names a level of a mipmapped array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MipmapLevel {
     /// `mipmap`, see `api/wire/`.
@@ -3256,7 +3256,7 @@ impl Call for MipmapLevel {
     type Reply<'a> = MipmapLevelReply;
 }
 
-/// The message `surface_create`.
+/// Makes a surface object; its value is what kernels use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SurfaceCreate {
     /// `resource`, see `api/wire/`.
@@ -3304,7 +3304,7 @@ impl Call for SurfaceCreate {
     type Reply<'a> = SurfaceCreateReply;
 }
 
-/// The message `surface_destroy`.
+/// Ends a surface object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SurfaceDestroy {
     /// `surface`, see `api/wire/`.
@@ -3328,7 +3328,7 @@ impl Message for SurfaceDestroy {
     const OP: u16 = 71;
 }
 
-/// The message `texture_create`.
+/// Makes a texture object; its value is what kernels use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextureCreate {
     /// `resource`, see `api/wire/`.
@@ -3382,7 +3382,7 @@ impl Call for TextureCreate {
     type Reply<'a> = TextureCreateReply;
 }
 
-/// The message `texture_destroy`.
+/// Ends a texture object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextureDestroy {
     /// `texture`, see `api/wire/`.
@@ -3406,7 +3406,7 @@ impl Message for TextureDestroy {
     const OP: u16 = 73;
 }
 
-/// The message `stream_attribute`.
+/// The value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamAttribute {
     /// `stream`, see `api/wire/`.
@@ -3459,7 +3459,7 @@ impl Call for StreamAttribute {
     type Reply<'a> = StreamAttributeReply;
 }
 
-/// The message `stream_batch`.
+/// Queues the operations, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamBatch {
     /// `stream`, see `api/wire/`.
@@ -3486,7 +3486,7 @@ impl Message for StreamBatch {
     const OP: u16 = 75;
 }
 
-/// The message `stream_copy_attributes`.
+/// Gives `dst` the attributes of `src`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamCopyAttributes {
     /// `dst`, see `api/wire/`.
@@ -3534,7 +3534,7 @@ impl Call for StreamCopyAttributes {
     type Reply<'a> = StreamCopyAttributesReply;
 }
 
-/// The message `stream_set_attribute`.
+/// Sets an attribute, one of `outboard_wire::launch::STREAM_ATTRIBUTES`, for launches from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamSetAttribute {
     /// `stream`, see `api/wire/`.
@@ -3589,7 +3589,7 @@ impl Call for StreamSetAttribute {
     type Reply<'a> = StreamSetAttributeReply;
 }
 
-/// The message `nvml_processes`.
+/// The processes of the client's machine that use a device, which is named by its position in the session: process ids and bytes of device memory (`u64::MAX`: not known).
 #[derive(Debug, Clone, PartialEq)]
 pub struct NvmlProcesses {
     /// `device`, see `api/wire/`.
@@ -3637,7 +3637,7 @@ impl Call for NvmlProcesses {
     type Reply<'a> = NvmlProcessesReply;
 }
 
-/// The message `nvml_query`.
+/// A query of NVML: the name of a function and its encoded arguments. The answer has its results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NvmlQuery<'a> {
     /// `function`, see `api/wire/`.
@@ -3691,7 +3691,7 @@ impl Call for NvmlQuery<'_> {
     type Reply<'a> = NvmlQueryReply<'a>;
 }
 
-/// The message `device_texture_1d_width`.
+/// Texels of the widest 1D texture in linear memory, for a `CUarray_format` and a number of channels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceTexture1dWidth {
     /// `device`, see `api/wire/`.
@@ -3749,7 +3749,7 @@ impl Call for DeviceTexture1dWidth {
     type Reply<'a> = DeviceTexture1dWidthReply;
 }
 
-/// The message `tensor_map_im2col`.
+/// `cuTensorMapEncodeIm2col` or, if there is a mode, `cuTensorMapEncodeIm2colWide`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TensorMapIm2col {
     /// `data_type`, see `api/wire/`.
@@ -3849,7 +3849,7 @@ impl Call for TensorMapIm2col {
     type Reply<'a> = TensorMapIm2colReply;
 }
 
-/// The message `occupancy_dynamic_shared`.
+/// Bytes of dynamic shared memory that `blocks` blocks of `block` threads can have each, on one multiprocessor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OccupancyDynamicShared {
     /// `function`, see `api/wire/`.
@@ -3909,7 +3909,7 @@ impl Call for OccupancyDynamicShared {
     type Reply<'a> = OccupancyDynamicSharedReply;
 }
 
-/// The message `close_memory`.
+/// Undoes one `Sharing::open_memory`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CloseMemory {
     /// `address`, see `api/wire/`.
@@ -3952,7 +3952,7 @@ impl Call for CloseMemory {
     type Reply<'a> = CloseMemoryReply;
 }
 
-/// The message `export_physical`.
+/// A descriptor for physical memory that was created for this.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportPhysical {
     /// `memory`, see `api/wire/`.
@@ -4000,7 +4000,7 @@ impl Call for ExportPhysical {
     type Reply<'a> = ExportPhysicalReply;
 }
 
-/// The message `export_pool`.
+/// A descriptor for a pool that was created for this.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExportPool {
     /// `pool`, see `api/wire/`.
@@ -4048,7 +4048,7 @@ impl Call for ExportPool {
     type Reply<'a> = ExportPoolReply;
 }
 
-/// The message `import_physical`.
+/// The memory of a descriptor is `memory` from now on. Its bytes and what it was created with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportPhysical {
     /// `memory`, see `api/wire/`.
@@ -4120,7 +4120,7 @@ impl Call for ImportPhysical {
     type Reply<'a> = ImportPhysicalReply;
 }
 
-/// The message `import_pool`.
+/// The pool of a descriptor is `pool` from now on. The ordinal of its device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportPool {
     /// `pool`, see `api/wire/`.
@@ -4174,7 +4174,7 @@ impl Call for ImportPool {
     type Reply<'a> = ImportPoolReply;
 }
 
-/// The message `open_event`.
+/// Another process's event is `event` from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenEvent {
     /// `event`, see `api/wire/`.
@@ -4223,7 +4223,7 @@ impl Call for OpenEvent {
     type Reply<'a> = OpenEventReply;
 }
 
-/// The message `open_memory`.
+/// Maps an allocation of another process: its address, the same at each time, and its bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenMemory {
     /// `token`, see `api/wire/`.
@@ -4282,7 +4282,7 @@ impl Call for OpenMemory {
     type Reply<'a> = OpenMemoryReply;
 }
 
-/// The message `open_pooled`.
+/// Maps an allocation of an imported pool: address and bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenPooled {
     /// `pool`, see `api/wire/`.
@@ -4341,7 +4341,7 @@ impl Call for OpenPooled {
     type Reply<'a> = OpenPooledReply;
 }
 
-/// The message `pool_access`.
+/// What a device may do with the pool's memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolAccess {
     /// `pool`, see `api/wire/`.
@@ -4392,7 +4392,7 @@ impl Call for PoolAccess {
     type Reply<'a> = PoolAccessReply;
 }
 
-/// The message `pool_alloc`.
+/// Allocates in the stream's order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolAlloc {
     /// `pool`, see `api/wire/`.
@@ -4448,7 +4448,7 @@ impl Call for PoolAlloc {
     type Reply<'a> = PoolAllocReply;
 }
 
-/// The message `pool_attribute`.
+/// The value of a `CUmemPool_attribute`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolAttribute {
     /// `pool`, see `api/wire/`.
@@ -4501,7 +4501,7 @@ impl Call for PoolAttribute {
     type Reply<'a> = PoolAttributeReply;
 }
 
-/// The message `pool_create`.
+/// Makes a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolCreate {
     /// `pool`, see `api/wire/`.
@@ -4562,7 +4562,7 @@ impl Call for PoolCreate {
     type Reply<'a> = PoolCreateReply;
 }
 
-/// The message `pool_default`.
+/// The default pool of a device (an ordinal) is `pool` from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolDefault {
     /// `pool`, see `api/wire/`.
@@ -4589,7 +4589,7 @@ impl Message for PoolDefault {
     const OP: u16 = 95;
 }
 
-/// The message `pool_destroy`.
+/// Ends a pool; what is allocated from it stays until it is freed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolDestroy {
     /// `pool`, see `api/wire/`.
@@ -4613,7 +4613,7 @@ impl Message for PoolDestroy {
     const OP: u16 = 96;
 }
 
-/// The message `pool_set_access`.
+/// Says which devices (ordinals) may do what (`CUmemAccess_flags`) with the pool's memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolSetAccess {
     /// `pool`, see `api/wire/`.
@@ -4659,7 +4659,7 @@ impl Call for PoolSetAccess {
     type Reply<'a> = PoolSetAccessReply;
 }
 
-/// The message `pool_set_attribute`.
+/// Sets a `CUmemPool_attribute` that can be set, to a value that it can have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolSetAttribute {
     /// `pool`, see `api/wire/`.
@@ -4691,7 +4691,7 @@ impl Message for PoolSetAttribute {
     const OP: u16 = 98;
 }
 
-/// The message `pool_trim`.
+/// Gives memory that is not used back to the device, all but `keep` bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolTrim {
     /// `pool`, see `api/wire/`.
@@ -4739,7 +4739,7 @@ impl Call for PoolTrim {
     type Reply<'a> = PoolTrimReply;
 }
 
-/// The message `share_event`.
+/// Names an event that was made for this.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShareEvent {
     /// `event`, see `api/wire/`.
@@ -4787,7 +4787,7 @@ impl Call for ShareEvent {
     type Reply<'a> = ShareEventReply;
 }
 
-/// The message `share_memory`.
+/// Names the allocation of `bytes` that starts at `address`; of a mapping, the part that starts there, or all of it if it is not divided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShareMemory {
     /// `address`, see `api/wire/`.
@@ -4840,7 +4840,7 @@ impl Call for ShareMemory {
     type Reply<'a> = ShareMemoryReply;
 }
 
-/// The message `share_pooled`.
+/// Names an allocation of `bytes` from such a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SharePooled {
     /// `address`, see `api/wire/`.
@@ -4893,7 +4893,7 @@ impl Call for SharePooled {
     type Reply<'a> = SharePooledReply;
 }
 
-/// The message `unshare`.
+/// The last copy of the descriptor with this token has been closed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unshare {
     /// `token`, see `api/wire/`.
@@ -4917,7 +4917,7 @@ impl Message for Unshare {
     const OP: u16 = 103;
 }
 
-/// The message `graph_allocate`.
+/// Adds a node that allocates, and gives its address.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphAllocate {
     /// `graph`, see `api/wire/`.
@@ -4981,7 +4981,7 @@ impl Call for GraphAllocate {
     type Reply<'a> = GraphAllocateReply;
 }
 
-/// The message `graph_change`.
+/// Changes a graph. The next executable made of it reports a change that failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphChange {
     /// `graph`, see `api/wire/`.
@@ -5008,7 +5008,7 @@ impl Message for GraphChange {
     const OP: u16 = 105;
 }
 
-/// The message `graph_condition`.
+/// Makes a value for a conditional node of the graph: what kernels call it by. `value` is what each launch starts with, if `flags` say so.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphCondition {
     /// `graph`, see `api/wire/`.
@@ -5064,7 +5064,7 @@ impl Call for GraphCondition {
     type Reply<'a> = GraphConditionReply;
 }
 
-/// The message `graph_create`.
+/// Names a graph, which is empty. The bodies of a conditional node are named by the edit that adds it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphCreate {
     /// `graph`, see `api/wire/`.
@@ -5088,7 +5088,7 @@ impl Message for GraphCreate {
     const OP: u16 = 107;
 }
 
-/// The message `graph_destroy`.
+/// Forgets a graph and the graphs inside its nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphDestroy {
     /// `graph`, see `api/wire/`.
@@ -5112,7 +5112,7 @@ impl Message for GraphDestroy {
     const OP: u16 = 108;
 }
 
-/// The message `graph_exec_destroy`.
+/// Forgets an executable; launches of it still run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphExecDestroy {
     /// `exec`, see `api/wire/`.
@@ -5136,7 +5136,7 @@ impl Message for GraphExecDestroy {
     const OP: u16 = 109;
 }
 
-/// The message `graph_exec_enable`.
+/// Lets one node of an executable do something, or nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphExecEnable {
     /// `exec`, see `api/wire/`.
@@ -5168,7 +5168,7 @@ impl Message for GraphExecEnable {
     const OP: u16 = 110;
 }
 
-/// The message `graph_exec_set`.
+/// Gives one node of an executable other parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphExecSet {
     /// `exec`, see `api/wire/`.
@@ -5200,7 +5200,7 @@ impl Message for GraphExecSet {
     const OP: u16 = 111;
 }
 
-/// The message `graph_exec_update`.
+/// Gives the nodes of an executable the parameters of a graph of the same shape.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphExecUpdate {
     /// `exec`, see `api/wire/`.
@@ -5269,7 +5269,7 @@ impl Call for GraphExecUpdate {
     type Reply<'a> = GraphExecUpdateReply;
 }
 
-/// The message `graph_instantiate`.
+/// Makes an executable; `flags` as of `CUgraphInstantiate_flags`, `stream` for the upload among them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphInstantiate {
     /// `graph`, see `api/wire/`.
@@ -5349,7 +5349,7 @@ impl Call for GraphInstantiate {
     type Reply<'a> = GraphInstantiateReply;
 }
 
-/// The message `graph_launch`.
+/// Launches an executable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphLaunch {
     /// `exec`, see `api/wire/`.
@@ -5378,7 +5378,7 @@ impl Message for GraphLaunch {
     const OP: u16 = 114;
 }
 
-/// The message `graph_memory_get`.
+/// `cuDeviceGetGraphMemAttribute`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphMemoryGet {
     /// `device`, see `api/wire/`.
@@ -5429,7 +5429,7 @@ impl Call for GraphMemoryGet {
     type Reply<'a> = GraphMemoryGetReply;
 }
 
-/// The message `graph_memory_set`.
+/// `cuDeviceSetGraphMemAttribute`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphMemorySet {
     /// `device`, see `api/wire/`.
@@ -5478,7 +5478,7 @@ impl Call for GraphMemorySet {
     type Reply<'a> = GraphMemorySetReply;
 }
 
-/// The message `graph_memory_trim`.
+/// Gives back memory that graphs keep and do not use. `device` is the ordinal in `Platform::devices`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphMemoryTrim {
     /// `device`, see `api/wire/`.
@@ -5521,7 +5521,7 @@ impl Call for GraphMemoryTrim {
     type Reply<'a> = GraphMemoryTrimReply;
 }
 
-/// The message `graph_upload`.
+/// Takes what a launch needs to the device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GraphUpload {
     /// `exec`, see `api/wire/`.
@@ -5550,7 +5550,7 @@ impl Message for GraphUpload {
     const OP: u16 = 118;
 }
 
-/// The message `managed_alloc`.
+/// Allocates managed memory, aligned to 256 at least.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ManagedAlloc {
     /// `bytes`, see `api/wire/`.
@@ -5598,7 +5598,7 @@ impl Call for ManagedAlloc {
     type Reply<'a> = ManagedAllocReply;
 }
 
-/// The message `mapped_close`.
+/// Undoes `mapped_open`, `mapped_share` or `mapped_file`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedClose {
     /// `address`, see `api/wire/`.
@@ -5646,7 +5646,7 @@ impl Call for MappedClose {
     type Reply<'a> = MappedCloseReply;
 }
 
-/// The message `mapped_open`.
+/// Makes page-locked memory, zeroed, at the addresses that it has in the client's program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedOpen {
     /// `address`, see `api/wire/`.
@@ -5694,7 +5694,7 @@ impl Call for MappedOpen {
     type Reply<'a> = MappedOpenReply;
 }
 
-/// The message `mapped_read`.
+/// Reads such memory at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedRead {
     /// `address`, see `api/wire/`.
@@ -5747,7 +5747,7 @@ impl Call for MappedRead {
     type Reply<'a> = MappedReadReply<'a>;
 }
 
-/// The message `mapped_write`.
+/// Writes to such memory at once, whatever the device does. `mask` has a bit for each 4-byte word of `data` that is to be written; empty for all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedWrite<'a> {
     /// `address`, see `api/wire/`.
@@ -5777,7 +5777,7 @@ impl Message for MappedWrite<'_> {
     const OP: u16 = 123;
 }
 
-/// The message `peer_atomics`.
+/// What each `CUatomicOperation` on memory of another device can do: `CUatomicOperationCapability` bits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerAtomics {
     /// `src`, see `api/wire/`.
@@ -5831,7 +5831,7 @@ impl Call for PeerAtomics {
     type Reply<'a> = PeerAtomicsReply;
 }
 
-/// The message `peer_attribute`.
+/// A `CUdevice_P2PAttribute` of the way from one device (an ordinal) to another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerAttribute {
     /// `src`, see `api/wire/`.
@@ -5885,7 +5885,7 @@ impl Call for PeerAttribute {
     type Reply<'a> = PeerAttributeReply;
 }
 
-/// The message `peer_disable`.
+/// Undoes `Peers::peer_enable`, once the work of `ctx` is done.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerDisable {
     /// `peer`, see `api/wire/`.
@@ -5928,7 +5928,7 @@ impl Call for PeerDisable {
     type Reply<'a> = PeerDisableReply;
 }
 
-/// The message `peer_enable`.
+/// Kernels of `ctx` may use the memory of `peer`, a context of another device, from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerEnable {
     /// `peer`, see `api/wire/`.
@@ -5971,7 +5971,7 @@ impl Call for PeerEnable {
     type Reply<'a> = PeerEnableReply;
 }
 
-/// The message `context_record`.
+/// Records an event behind all work of a context, or of a green one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextRecord {
     /// `green`, see `api/wire/`.
@@ -6000,7 +6000,7 @@ impl Message for ContextRecord {
     const OP: u16 = 128;
 }
 
-/// The message `context_resource`.
+/// What a context, or a green one of it, has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextResource {
     /// `green`, see `api/wire/`.
@@ -6053,7 +6053,7 @@ impl Call for ContextResource {
     type Reply<'a> = ContextResourceReply;
 }
 
-/// The message `context_wait`.
+/// Lets all work to come of a context, or of a green one, wait for an event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextWait {
     /// `green`, see `api/wire/`.
@@ -6082,7 +6082,7 @@ impl Message for ContextWait {
     const OP: u16 = 130;
 }
 
-/// The message `device_resource`.
+/// What a device has of a `CUdevResourceType`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceResource {
     /// `device`, see `api/wire/`.
@@ -6133,7 +6133,7 @@ impl Call for DeviceResource {
     type Reply<'a> = DeviceResourceReply;
 }
 
-/// The message `green_close`.
+/// Ends it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GreenClose {
     /// `green`, see `api/wire/`.
@@ -6176,7 +6176,7 @@ impl Call for GreenClose {
     type Reply<'a> = GreenCloseReply;
 }
 
-/// The message `green_open`.
+/// Makes a green context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GreenOpen {
     /// `green`, see `api/wire/`.
@@ -6227,7 +6227,7 @@ impl Call for GreenOpen {
     type Reply<'a> = GreenOpenReply;
 }
 
-/// The message `green_stream`.
+/// Makes a stream in it; otherwise as `Backend::stream_create`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GreenStream {
     /// `green`, see `api/wire/`.
@@ -6267,7 +6267,7 @@ impl Message for GreenStream {
     const OP: u16 = 134;
 }
 
-/// The message `resource_describe`.
+/// `cuDevResourceGenerateDesc`; the descriptor lasts as long as the process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceDescribe {
     /// `desc`, see `api/wire/`.
@@ -6313,7 +6313,7 @@ impl Call for ResourceDescribe {
     type Reply<'a> = ResourceDescribeReply;
 }
 
-/// The message `resource_split`.
+/// `cuDevSmResourceSplitByCount`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceSplit {
     /// `input`, see `api/wire/`.
@@ -6389,7 +6389,7 @@ impl Call for ResourceSplit {
     type Reply<'a> = ResourceSplitReply;
 }
 
-/// The message `reference_create`.
+/// Makes a texture reference of no module.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceCreate {
     /// `reference`, see `api/wire/`.
@@ -6432,7 +6432,7 @@ impl Call for ReferenceCreate {
     type Reply<'a> = ReferenceCreateReply;
 }
 
-/// The message `reference_destroy`.
+/// Ends a texture reference of no module.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceDestroy {
     /// `reference`, see `api/wire/`.
@@ -6475,7 +6475,7 @@ impl Call for ReferenceDestroy {
     type Reply<'a> = ReferenceDestroyReply;
 }
 
-/// The message `reference_find`.
+/// Names a texture reference of a module. None is found on devices whose kernels cannot use them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceFind<'a> {
     /// `module`, see `api/wire/`.
@@ -6524,7 +6524,7 @@ impl Call for ReferenceFind<'_> {
     type Reply<'a> = ReferenceFindReply;
 }
 
-/// The message `reference_get`.
+/// What is set, in the way of `like`, whose values do not matter but for the dimension; an address comes as `Memory`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceGet {
     /// `reference`, see `api/wire/`.
@@ -6575,7 +6575,7 @@ impl Call for ReferenceGet {
     type Reply<'a> = ReferenceGetReply;
 }
 
-/// The message `reference_set`.
+/// Sets one thing, and gives the offset of the first element from what memory is bound.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReferenceSet {
     /// `reference`, see `api/wire/`.
@@ -6626,7 +6626,7 @@ impl Call for ReferenceSet {
     type Reply<'a> = ReferenceSetReply;
 }
 
-/// The message `surface_reference_find`.
+/// Names a surface reference of a module, likewise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SurfaceReferenceFind<'a> {
     /// `module`, see `api/wire/`.
@@ -6679,7 +6679,7 @@ impl Call for SurfaceReferenceFind<'_> {
     type Reply<'a> = SurfaceReferenceFindReply;
 }
 
-/// The message `surface_reference_set`.
+/// Binds a surface reference to an array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SurfaceReferenceSet {
     /// `reference`, see `api/wire/`.
@@ -6734,7 +6734,7 @@ impl Call for SurfaceReferenceSet {
     type Reply<'a> = SurfaceReferenceSetReply;
 }
 
-/// The message `memory_free_idle`.
+/// As `memory_free`, of a client that knows the context to be idle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryFreeIdle {
     /// `address`, see `api/wire/`.
@@ -6758,7 +6758,7 @@ impl Message for MemoryFreeIdle {
     const OP: u16 = 144;
 }
 
-/// The message `mapped_share`.
+/// As `mapped_open`, with pages of the file of shared page-locked memory, from `offset` on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedShare {
     /// `address`, see `api/wire/`.
@@ -6809,7 +6809,7 @@ impl Call for MappedShare {
     type Reply<'a> = MappedShareReply;
 }
 
-/// The message `image_complete`.
+/// The pieces since the last message are the image with this name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageComplete {
     /// `name`, see `api/wire/`.
@@ -6833,7 +6833,7 @@ impl Message for ImageComplete {
     const OP: u16 = 146;
 }
 
-/// The message `module_load_named`.
+/// Loads a module of images that are named by their content. The answer lists the parts that the server lacks (`missing`); the client sends each as pieces and `image_complete`, and repeats the message. `kept` says whether the server keeps images, so that naming them first is worth a round trip.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleLoadNamed {
     /// `module`, see `api/wire/`.
@@ -6901,7 +6901,7 @@ impl Call for ModuleLoadNamed {
     type Reply<'a> = ModuleLoadNamedReply;
 }
 
-/// The message `copy_staged`.
+/// Copies `bytes` packed bytes of a box, from offset `from` on, through memory that both sides share: at offset `at` are the flags, with the slots behind them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyStaged {
     /// `device`, see `api/wire/`.
@@ -6955,7 +6955,7 @@ impl Message for CopyStaged {
     const OP: u16 = 148;
 }
 
-/// The message `module_function_known`.
+/// As `module_function`, of a client that has been told of the kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleFunctionKnown<'a> {
     /// `module`, see `api/wire/`.
@@ -6989,7 +6989,7 @@ impl Message for ModuleFunctionKnown<'_> {
     const OP: u16 = 149;
 }
 
-/// The message `events_elapsed`.
+/// The times of pairs of events. The program asked for the first; the client expects queries for the others. Each has an outcome (`CUresult`) and milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventsElapsed {
     /// `pairs`, see `api/wire/`.
@@ -7037,7 +7037,7 @@ impl Call for EventsElapsed {
     type Reply<'a> = EventsElapsedReply;
 }
 
-/// The message `module_unload_idle`.
+/// As `module_unload`, of a client that knows the context to be idle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModuleUnloadIdle {
     /// `module`, see `api/wire/`.
@@ -7061,7 +7061,7 @@ impl Message for ModuleUnloadIdle {
     const OP: u16 = 151;
 }
 
-/// The message `mapped_close_idle`.
+/// As `mapped_close`, of a client that knows the context to be idle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedCloseIdle {
     /// `address`, see `api/wire/`.
@@ -7090,7 +7090,7 @@ impl Message for MappedCloseIdle {
     const OP: u16 = 152;
 }
 
-/// The message `vmm_unreserve`.
+/// Gives a reservation back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmUnreserve {
     /// `address`, see `api/wire/`.
@@ -7119,7 +7119,7 @@ impl Message for VmmUnreserve {
     const OP: u16 = 153;
 }
 
-/// The message `context_leave`.
+/// As `context_close`, of a process that is ending: answered at once, unless work must end or much memory must be free first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextLeave {}
 
@@ -7157,7 +7157,7 @@ impl Call for ContextLeave {
     type Reply<'a> = ContextLeaveReply;
 }
 
-/// The message `wait_reading`.
+/// Waits for the context (`what` is 0), or for the stream (1) or event (2) `name`; with `ask`, only queries whether its work is done. The answer has the bytes of all `places` (address and length), one after the other; none if any of them cannot be read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitReading {
     /// `what`, see `api/wire/`.
@@ -7221,7 +7221,7 @@ impl Call for WaitReading {
     type Reply<'a> = WaitReadingReply<'a>;
 }
 
-/// The message `memory_map`.
+/// Maps whole blocks of memory of the context's device at an unused address in the arena.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryMap {
     /// `address`, see `api/wire/`.
@@ -7269,7 +7269,7 @@ impl Call for MemoryMap {
     type Reply<'a> = MemoryMapReply;
 }
 
-/// The message `memory_part`.
+/// A part of a block is allocated from now on, or (not `open`) free. Only for servers that ask to be told.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryPart {
     /// `address`, see `api/wire/`.
@@ -7301,7 +7301,7 @@ impl Message for MemoryPart {
     const OP: u16 = 157;
 }
 
-/// The message `memory_unmap`.
+/// Unmaps a block. The client knows its contexts to be idle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemoryUnmap {
     /// `address`, see `api/wire/`.
@@ -7330,7 +7330,7 @@ impl Message for MemoryUnmap {
     const OP: u16 = 158;
 }
 
-/// The message `mapped_read_changed`.
+/// As `mapped_read`; `data` is empty if the memory has the sum `sum` for the seed (`outboard_wire::sum`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedReadChanged {
     /// `address`, see `api/wire/`.
@@ -7394,7 +7394,7 @@ impl Call for MappedReadChanged {
     type Reply<'a> = MappedReadChangedReply<'a>;
 }
 
-/// The message `wait_comparing`.
+/// As `wait_reading`; the answer also says for each of `known` (address, length and sum) whether the memory has that sum; nothing if any of it cannot be read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitComparing {
     /// `what`, see `api/wire/`.
@@ -7469,7 +7469,7 @@ impl Call for WaitComparing {
     type Reply<'a> = WaitComparingReply<'a>;
 }
 
-/// The message `vmm_place`.
+/// Maps `bytes` of physical memory from `offset` on. A failure may come from `vmm_set_access`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VmmPlace {
     /// `address`, see `api/wire/`.
@@ -7509,7 +7509,7 @@ impl Message for VmmPlace {
     const OP: u16 = 161;
 }
 
-/// The message `copy_box_in_queued`.
+/// As `copy_box_in_bulk`, late, but the worker also takes staging memory only when the stream reaches the copy. Only for servers that offer it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyBoxInQueued {
     /// `dst`, see `api/wire/`.
@@ -7559,7 +7559,7 @@ impl Message for CopyBoxInQueued {
     const OP: u16 = 162;
 }
 
-/// The message `mapped_file`.
+/// As `mapped_open`, with pages of a file of the client's program, which came over the Unix socket with this number, from `offset` on: that of the page with the first byte. Only for workers whose welcome has extension 10.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MappedFile {
     /// `address`, see `api/wire/`.

@@ -101,6 +101,12 @@ pub(super) enum Send {
     Own,
 }
 
+impl Described {
+    pub(in crate::codegen) fn docs(&self) -> &str {
+        &self.docs
+    }
+}
+
 impl Send {
     /// The method of `Remote`.
     pub(super) fn method(self) -> &'static str {

@@ -15,7 +15,9 @@ pub trait Call: Message {
     type Reply<'a>: Encode + Decode<'a>;
 }
 
-/// The message `lamp_switch`.
+/// Switches a lamp once the stream comes to it.
+///
+/// It may be on already.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampSwitch {
     /// `lamp`, see `api/wire/`.
@@ -47,7 +49,7 @@ impl Message for LampSwitch {
     const OP: u16 = 3;
 }
 
-/// The message `lamp_open`.
+/// Makes a lamp. What it takes, and its serial number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampOpen<'a> {
     /// `lamp`, see `api/wire/`.
@@ -114,7 +116,7 @@ impl Call for LampOpen<'_> {
     type Reply<'a> = LampOpenReply;
 }
 
-/// The message `lamp_blink`.
+/// Blinks as the four bytes there say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampBlink {
     /// `stream`, see `api/wire/`.
@@ -143,7 +145,7 @@ impl Message for LampBlink {
     const OP: u16 = 8;
 }
 
-/// The message `lamp_burn`.
+/// Burns what is there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampBurn<'a> {
     /// `data`, see `api/wire/`.
@@ -167,7 +169,7 @@ impl Message for LampBurn<'_> {
     const OP: u16 = 9;
 }
 
-/// The message `lamp_find`.
+/// The device of a lamp.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampFind<'a> {
     /// `name`, see `api/wire/`.
@@ -215,7 +217,7 @@ impl Call for LampFind<'_> {
     type Reply<'a> = LampFindReply;
 }
 
-/// The message `lamp_forget`.
+/// Ends a lamp.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampForget {
     /// `lamp`, see `api/wire/`.
@@ -239,7 +241,7 @@ impl Message for LampForget {
     const OP: u16 = 11;
 }
 
-/// The message `lamp_lend`.
+/// Lends a device's lamps to others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampLend {
     /// `device`, see `api/wire/`.
@@ -266,7 +268,7 @@ impl Message for LampLend {
     const OP: u16 = 12;
 }
 
-/// The message `lamp_look`.
+/// How bright a lamp is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampLook {
     /// `lamp`, see `api/wire/`.
@@ -314,7 +316,7 @@ impl Call for LampLook {
     type Reply<'a> = LampLookReply;
 }
 
-/// The message `lamp_paint`.
+/// Paints a lamp, where paint can be had.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampPaint {
     /// `lamp`, see `api/wire/`.
@@ -381,7 +383,7 @@ impl Call for LampPaint {
     type Reply<'a> = LampPaintReply;
 }
 
-/// The message `lamp_ping`.
+/// Asks whether the lamp's server answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampPing {}
 
@@ -419,7 +421,7 @@ impl Call for LampPing {
     type Reply<'a> = LampPingReply;
 }
 
-/// The message `lamp_read`.
+/// What the lamp says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LampRead {
     /// `stream`, see `api/wire/`.
