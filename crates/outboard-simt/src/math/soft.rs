@@ -309,4 +309,6 @@ pub(crate) fn from_int(format: Format, negative: bool, magnitude: u64, round: Ro
 }
 
 #[cfg(test)]
+mod oracle;
+#[cfg(test)]
 mod tests;
