@@ -17,12 +17,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("outboard-nvml", &[]),
     ("outboard-image", &[]),
     ("outboard-ptx", &[]),
-    (
-        "outboard-control",
-        &["identity::", "messages::tests::golden::", "meter::class::", "meter::reading::"],
-    ),
-    ("outboard-transport", &["address::", "bell::", "host::"]),
-    ("outboard-front", &["addresses::", "graph::mirror::", "image::"]),
+    ("outboard-transport", &["address::", "host::"]),
+    ("outboard-front", &["graph::mirror::", "image::"]),
 ];
 
 /// How many inputs each property is tried with, instead of 256.
