@@ -330,8 +330,10 @@ fn with_server(lanes: u32) {
 /// Until the worker has all bytes.
 fn upload(link: &Link, memory: &[u8]) {
     let len = memory.len() as u64;
-    let upload =
-        link.upload(len, link.chunk(Direction::Up, len)).expect("is there").expect("has room");
+    let upload = link
+        .upload(len, link.chunk(Direction::Up, len, false))
+        .expect("is there")
+        .expect("has room");
     announce(link, UPLOAD, upload.number(), len, upload.chunk());
     // SAFETY: the memory outlives the call.
     unsafe { upload.send(memory.as_ptr()) }.expect("is sent").wait().expect("arrives");
@@ -341,7 +343,7 @@ fn download(link: &Link, memory: &mut [u8]) {
     let len = memory.len() as u64;
     // SAFETY: the memory outlives the wait.
     let ticket = unsafe {
-        link.download(memory.as_mut_ptr(), len, link.chunk(Direction::Down, len), Vec::new())
+        link.download(memory.as_mut_ptr(), len, link.chunk(Direction::Down, len, false), Vec::new())
     }
     .expect("has room");
     announce(link, DOWNLOAD, ticket.number(), len, ticket.chunk());
