@@ -3,6 +3,7 @@
 //! Addresses are reserved in the arena that all devices share. What is mapped there is opened for
 //! each device that may use it: as a whole, or, once it is divided, part by part.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -166,6 +167,14 @@ impl Mapping {
 }
 
 impl Mappings {
+    /// Whether everything in a range is divided, and no part of it open: nothing queued uses it.
+    fn are_closed(&self, range: &Range<u64>) -> bool {
+        let mut mappings = self.0.lock();
+        mappings
+            .beginning_in(range.clone())
+            .all(|(_, _, mapping)| mapping.parts.as_ref().is_some_and(RangeMap::is_empty))
+    }
+
     /// Where the allocation lies that starts at an address: the engine in whose file it is, and
     /// offset and bytes there. It is a part of a mapping, or one that is not divided. `None` where
     /// nothing is mapped.
@@ -263,10 +272,12 @@ impl VirtualMemory for Cpu {
     }
 
     fn vmm_unmap(&self, _home: DeviceId, DevicePtr(address): DevicePtr, bytes: u64) -> Result<()> {
-        self.wait_for_everything();
+        let range = address..address + bytes;
+        if !self.mappings.are_closed(&range) {
+            self.wait_for_everything();
+        }
         let mut mappings = self.mappings.0.lock();
-        let bases: Vec<u64> =
-            mappings.beginning_in(address..address + bytes).map(|(base, ..)| base).collect();
+        let bases: Vec<u64> = mappings.beginning_in(range).map(|(base, ..)| base).collect();
         for base in bases {
             if let Some((mapped, mapping)) = mappings.remove(base) {
                 mapping.close(self.engines()?, base, mapped);
