@@ -65,6 +65,8 @@ pub(super) enum Servers {
     All,
     /// `Several` has code of its own.
     Own,
+    /// Likewise, and it is about two of them: one alone has the default.
+    Together,
 }
 
 /// Which of several servers a method is for.
@@ -157,6 +159,9 @@ impl Method {
         if described.local && described.default.is_none() {
             bail!("the method {name} is not for servers (`local`), so it needs a `default`");
         }
+        if described.servers == Some(Servers::Together) && described.default.is_none() {
+            bail!("one server alone does not have the method {name}, so it needs a `default`");
+        }
         let arguments = arguments(described, Vec::new()).with_context(place)?;
         Method::new(
             name.clone(),
@@ -183,6 +188,9 @@ impl Method {
             }
             if described.local {
                 bail!("it has a message, so it is for servers, too, and not `local`");
+            }
+            if described.servers == Some(Servers::Together) {
+                bail!("it has a message, so one server has it, and not only several `together`");
             }
             let fields =
                 message.described_fields.iter().map(|(name, ty)| (name.clone(), argument_type(ty)));
@@ -239,6 +247,7 @@ impl Method {
             _ if described.local => {
                 bail!("it is not for servers (`local`), so nothing tells which of them it is for")
             }
+            (Some(_), Some(Servers::Together)) => Route::Process(Servers::Together),
             (Some(server), None) => Route::Of(server),
             (None, Some(servers)) => Route::Process(servers),
             (Some(_), Some(_)) => {

@@ -78,7 +78,7 @@ impl Backends {
         );
         for one in &self.traits {
             let _ = writeln!(out, "impl {} for Remote {{", one.name);
-            for method in one.of_servers() {
+            for method in one.of_one_server() {
                 let _ = match &method.sent {
                     Some(sent) => writeln!(out, "{} {{\n{}\n}}\n", method.head(), sent.expression),
                     None => writeln!(
@@ -192,6 +192,11 @@ impl Trait {
     fn of_servers(&self) -> impl Iterator<Item = &Method> {
         self.methods.iter().filter(|method| !matches!(method.route, Route::Nowhere))
     }
+
+    fn of_one_server(&self) -> impl Iterator<Item = &Method> {
+        let together = |method: &&Method| matches!(method.route, Route::Process(Servers::Together));
+        self.of_servers().filter(move |method| !together(method))
+    }
 }
 
 impl Method {
@@ -231,7 +236,7 @@ impl Method {
             Route::Process(Servers::All) => {
                 format!("self.everywhere(|server| {})", self.call("server"))
             }
-            Route::Process(Servers::Own) | Route::Nowhere => self.call("self"),
+            Route::Process(Servers::Own | Servers::Together) | Route::Nowhere => self.call("self"),
         }
     }
 
