@@ -16,8 +16,8 @@ const MOST: usize = 8;
 const LARGER: &[(&str, usize)] = &[
     ("outboard-client", 29),
     ("outboard-cpu", 27),
-    ("outboard-supervisor", 32),
-    ("outboard-worker", 45),
+    ("outboard-supervisor", 33),
+    ("outboard-worker", 55),
 ];
 
 /// Names from the crate's root: of a module, or of something in one.

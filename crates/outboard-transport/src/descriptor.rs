@@ -126,8 +126,8 @@ pub fn abandon(descriptor: RawFd) -> io::Result<()> {
     }
 }
 
-/// The methods of [`Stream`](crate::stream::Stream) that are the same for every stream over a socket, for a
-/// type with the field `socket`.
+/// The methods of [`Stream`](crate::stream::Stream) that are the same for every stream over a
+/// socket, for a type with the field `socket`.
 macro_rules! over_a_socket {
     () => {
         fn read(&self, buffer: &mut [u8]) -> std::io::Result<usize> {
