@@ -1,8 +1,8 @@
 //! The servers of a process.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{Result, ServerId};
-use outboard_front::several::Member;
+use outboard_front::backend::{ContextId, Result, ServerId, StreamId};
+use outboard_front::several::{Awaited, Hold, Member, OwnStream, Then};
 use outboard_wire::platform::Platform;
 
 use crate::remote::Remote;
@@ -36,5 +36,37 @@ impl Member for Remote {
             }
         }
         Ok(())
+    }
+
+    fn hold(&'static self, ctx: ContextId, stream: StreamId) -> Result<Option<Hold>> {
+        Ok(self.hold_stream(ctx, stream)?.map(|hold| Box::new(hold) as Hold))
+    }
+
+    fn when_done(&'static self, ctx: ContextId, what: Awaited, then: Then) -> Result<()> {
+        self.tell_when_done(ctx, what, then)
+    }
+
+    fn is_known_to_be_done(&'static self, ctx: ContextId, what: Awaited) -> bool {
+        self.knows_to_be_done(what, ctx)
+    }
+
+    fn has_bytes_to_take_in(&'static self) -> bool {
+        self.session().is_ok_and(|session| session.copies.are_downloads_under_way())
+    }
+
+    fn take_in(&'static self) {
+        if let Ok(session) = self.session() {
+            session.take_in();
+        }
+    }
+
+    fn fail_later(&'static self, error: CUresult) {
+        if let Ok(session) = self.session() {
+            session.fail_later(error);
+        }
+    }
+
+    fn own_stream(&'static self, ctx: ContextId, which: OwnStream) -> Result<StreamId> {
+        self.crossing_stream(ctx, which)
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use outboard_abi::{CUresult, CUstream_flags_enum};
 use outboard_front::backend::{
-    Backend, CheckpointStep, ContextId, CopyMode, DeviceId, DevicePtr, Faults, Fill, HostPtr,
-    Image, JitLog, Launch, ObjectId, Rect, Result, Statistics, StreamId,
+    Backend, CheckpointStep, ContextId, CopyMode, Crossing, DeviceId, DevicePtr, Faults, Fill,
+    HostPtr, Image, JitLog, Launch, ObjectId, Rect, Result, Statistics, StreamId,
 };
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
@@ -19,6 +19,9 @@ use crate::memory::check_range;
 use crate::module::{self, Function};
 use crate::sched::Lane;
 use crate::work::{Stamp, Work};
+
+/// There are no servers.
+impl Crossing for Cpu {}
 
 impl Backend for Cpu {
     fn attach(&self, faults: &'static dyn Faults) {

@@ -3,10 +3,12 @@
 use outboard_abi::CUresult;
 use outboard_abi::CUstream;
 
-use crate::backend::{Backend, BoxCopy, Extent, HostPtr, Memory, Rect, Result, Side, StreamId};
+use crate::backend::{
+    Backend, BoxCopy, CrossingCopy, Extent, HostPtr, Memory, Rect, Result, Side, StreamId,
+};
 use crate::capture;
-use crate::context::Here;
-use crate::copy::{Copy, Method, Wait, plan};
+use crate::context::{Here, primary};
+use crate::copy::{Copy, Method, Owner, Resolved, Sides, Wait, mode, plan};
 use crate::process::Process;
 use crate::stream::{DefaultStream, resolve_default};
 
@@ -31,7 +33,7 @@ impl Queue {
         if copy.extent.is_empty() {
             return Ok(());
         }
-        let mut sides = copy.resolve(process, self.here.id)?;
+        let mut sides = copy.resolve(process)?;
         if let Some(outcome) = capture::copy(process, &self.here, self.stream, &sides) {
             return outcome;
         }
@@ -39,7 +41,12 @@ impl Queue {
             self.here.pay()?;
         }
         sides.join_rows()?;
-        sides.check(process, self.here.id)?;
+        sides.check(process)?;
+        let own = self.here.id.server();
+        if sides.servers().any(|server| server != own) {
+            // SAFETY: by the contract above.
+            return unsafe { self.submit_across(process, &sides) };
+        }
         let plan = plan(
             sides.dst.place(sides.extent),
             sides.src.place(sides.extent),
@@ -85,6 +92,36 @@ impl Queue {
                 _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         })
+    }
+
+    /// Queues a copy with a side that another server has.
+    ///
+    /// # Safety
+    /// As [`Queue::submit`].
+    #[cold]
+    unsafe fn submit_across<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        sides: &Sides,
+    ) -> Result<()> {
+        let owned = |resolved: &Resolved| {
+            let ctx = match resolved.owner() {
+                None => self.here.id,
+                Some(Owner::Context(ctx)) => ctx,
+                Some(Owner::Device(device)) => primary(process, device)?.live()?.id,
+            };
+            Ok((resolved.side, ctx))
+        };
+        let place = |resolved: &Resolved| resolved.place(sides.extent);
+        let copy = CrossingCopy {
+            dst: owned(&sides.dst)?,
+            src: owned(&sides.src)?,
+            extent: sides.extent,
+            mode: mode(place(&sides.dst), place(&sides.src), self.wait),
+        };
+        let (ctx, stream) = (self.here.id, self.stream);
+        // SAFETY: by the contract above.
+        self.here.note(unsafe { process.backend.copy_across(ctx, stream, &copy) })
     }
 
     fn synchronize<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {

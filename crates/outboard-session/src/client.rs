@@ -339,9 +339,9 @@ impl<T> PendingCalls<T> {
         self.calls.remove(&answers).ok_or(ProtocolError::Unasked { answers })
     }
 
-    /// Any one of those that wait.
-    pub fn any(&self) -> Option<&T> {
-        self.calls.values().next()
+    /// What is found in any one of those that wait.
+    pub fn find<'a, U>(&'a self, look: impl FnMut(&'a T) -> Option<U>) -> Option<U> {
+        self.calls.values().find_map(look)
     }
 
     /// Whether none waits.

@@ -161,7 +161,7 @@ impl World {
             Step::Land => {
                 // Also one that returns something else.
                 if self.landing.is_none()
-                    && let Some(seq) = self.calls.any().copied()
+                    && let Some(seq) = self.calls.find(Some).copied()
                 {
                     let len = string(seq).map_or(36, |bytes| bytes.len());
                     self.landing = Some(Landing { seq, memory: vec![0xee; len] });

@@ -45,6 +45,44 @@ fn two_servers_work_in_shared_memory() {
     works_over("shm", 2, "1");
 }
 
+/// The devices of two servers, or of one, work together.
+fn cross(lists: &str, transport: &str) {
+    let program = Program::new("crossing").env("OUTBOARD_TRANSPORT", transport);
+    let outcome = program.through_list(lists);
+    outcome.expect_success("what crosses devices");
+    assert!(outcome.stdout.ends_with("crossing: done\n"), "{}", outcome.stdout);
+}
+
+#[test]
+fn devices_of_two_servers_work_together() {
+    let (first, second) = (server("1"), server("1"));
+    for transport in ["tcp", "shm"] {
+        cross(&list(&[&first, &second]), transport);
+    }
+}
+
+/// A stream that waits for a server that is lost goes on, and the next wait returns the error.
+#[test]
+fn a_stream_that_waits_for_a_server_that_is_lost_goes_on() {
+    let (first, second) = (server("1"), server("1"));
+    let mut running =
+        Program::new("crossing").arg("lost").start_through_list(&list(&[&first, &second]));
+    running.wait_for_line("waiting");
+    let worker = rustix::process::Pid::from_raw(second.only_worker() as i32).expect("a process");
+    rustix::process::kill_process(worker, rustix::process::Signal::KILL).expect("it runs");
+    let outcome = running.finish();
+    outcome.expect_success("the first server's device");
+    assert!(outcome.stdout.ends_with("the other server goes on\n"), "{}", outcome.stdout);
+}
+
+#[test]
+fn devices_of_one_server_work_together_alike() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("the GPUs of this machine may be one");
+    }
+    cross(server("2").address(), "tcp");
+}
+
 #[test]
 fn four_servers_work() {
     works_over("tcp", 4, "1");

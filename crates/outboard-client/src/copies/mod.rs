@@ -2,6 +2,7 @@
 //! one place ([`plan`]), and done by one of the ways that their bytes may take ([`inline`],
 //! [`staged`], [`background`], and lanes [`up`] and [`down`]).
 
+pub(crate) mod hold;
 pub(crate) mod late;
 pub(crate) mod under_way;
 

@@ -235,6 +235,11 @@ impl Copies {
         self.state().downloads.iter().any(|copy| !copy.transfer.is_staged() && !copy.is_over())
     }
 
+    /// Whether any download is under way.
+    pub(crate) fn are_downloads_under_way(&self) -> bool {
+        self.state().downloads.iter().any(|copy| !copy.is_over())
+    }
+
     /// Whether a download writes to `host`.
     pub(crate) fn is_download_under_way(&self, host: &Range<HostPtr>) -> bool {
         self.state().downloads.iter().any(|copy| copy.overlaps(host) && !copy.is_over())

@@ -28,7 +28,9 @@ impl Session {
     /// for that work.
     pub(super) fn source_is_written_before(&self, host: &Range<HostPtr>, mode: CopyMode) -> bool {
         mode == CopyMode::Pinned
-            && (self.functions.are_waiting() || self.copies.is_download_under_way(host))
+            && (self.functions.are_waiting()
+                || self.holds.are_any()
+                || self.copies.is_download_under_way(host))
     }
 
     /// Waits for what may still write the source of a copy whose bytes are read now, and not when
@@ -39,8 +41,9 @@ impl Session {
         copy: &HostCopy,
         host: &Range<HostPtr>,
     ) -> Result<()> {
-        if copy.mode == CopyMode::Synchronous && self.functions.are_waiting() {
-            // One of the functions may write what is copied.
+        let may_be_written = || self.functions.are_waiting() || self.holds.are_any();
+        if copy.mode == CopyMode::Synchronous && may_be_written() {
+            // One of the functions, or another server, may write what is copied.
             self.wait(ctx, &msg::StreamSynchronize { stream: copy.stream })?;
         }
         profile::stalled(|| self.copies.wait_for_downloads(host));

@@ -57,6 +57,7 @@ pub use connect::{Opened, Secured, Turn, handshake, join, open, queue_patience};
 pub use error::{ConnectError, unreachable};
 pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
+pub(crate) use receive::Then;
 pub(crate) use request_threads::RequestThreads;
 pub use staged::StagedCopy;
 pub use staged::background::{Background, Before, StagedTicket};
@@ -214,6 +215,23 @@ impl Link {
             profile::moved(0, reply.payload.len() as u64);
         }
         Ok(reply)
+    }
+
+    /// Sends a command whose reply `then` is given, and returns. A thread reads the reply even if
+    /// no thread of the program waits for anything.
+    pub(crate) fn call_then(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+        then: Then,
+    ) -> Result<(), LinkError> {
+        let expected = self.expect()?;
+        let then = move |reply| {
+            drop(expected);
+            then(reply);
+        };
+        self.shared.call_then(op, ctx, counted(encode), Box::new(then))
     }
 
     /// As [`call`](Self::call), for a command that returns one string of bytes. If it has as many

@@ -4,10 +4,11 @@
 //! going: *a thread that releases the lock wakes one thread that still waits.* The woken thread
 //! becomes the leader, or finds another one, which then follows the same rule.
 
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outboard_session::ProtocolError;
@@ -27,6 +28,41 @@ const PART: usize = 1 << 10;
 
 fn invalid(error: ProtocolError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Is given a call's reply, on whichever thread reads, or the reason why there is none: it must be
+/// quick and must not use the link.
+pub(crate) type Then = Box<dyn FnOnce(Result<Reply, LinkError>) + Send>;
+
+/// Whom a call's reply is for.
+pub(super) enum Recipient {
+    /// A thread that waits for it.
+    Thread(Arc<Slot>),
+    /// No thread waits.
+    Then(Then),
+}
+
+impl fmt::Debug for Recipient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.thread().is_some() { "Thread" } else { "Then" })
+    }
+}
+
+impl Recipient {
+    pub(super) fn deliver(self, reply: Result<Reply, LinkError>) {
+        match self {
+            Recipient::Thread(slot) => slot.deliver(reply),
+            // This thread reads for others: a panic here must not leave them without a reader.
+            Recipient::Then(then) => drop(catch_unwind(AssertUnwindSafe(|| then(reply)))),
+        }
+    }
+
+    fn thread(&self) -> Option<&Slot> {
+        match self {
+            Recipient::Thread(slot) => Some(slot),
+            Recipient::Then(_) => None,
+        }
+    }
 }
 
 /// Where one call's reply arrives.
@@ -228,9 +264,9 @@ impl Shared {
                     }
                 }
                 Event::Reply { answers, status, payload } => {
-                    let slot = lock(&self.calls).pending.complete(answers).map_err(invalid)?;
+                    let recipient = lock(&self.calls).pending.complete(answers).map_err(invalid)?;
                     let payload = payload.to_vec();
-                    slot.deliver(Ok(Reply { seq: answers, status, payload, landed: false }));
+                    recipient.deliver(Ok(Reply { seq: answers, status, payload, landed: false }));
                 }
             }
         }
@@ -270,8 +306,8 @@ impl Shared {
         }
         if complete {
             let seq = landing.seq();
-            let slot = lock(&self.calls).pending.complete(seq).map_err(invalid)?;
-            slot.deliver(Ok(Reply { seq, status: 0, payload: Vec::new(), landed: true }));
+            let recipient = lock(&self.calls).pending.complete(seq).map_err(invalid)?;
+            recipient.deliver(Ok(Reply { seq, status: 0, payload: Vec::new(), landed: true }));
         }
         Ok(Some(true))
     }
@@ -322,7 +358,7 @@ impl Shared {
     /// Call it after releasing the lock on the incoming half.
     pub(super) fn pass_leadership(&self) {
         let calls = lock(&self.calls);
-        if let Some(slot) = calls.pending.any() {
+        if let Some(slot) = calls.pending.find(Recipient::thread) {
             slot.nudge();
         }
     }

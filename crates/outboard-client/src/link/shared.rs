@@ -14,7 +14,7 @@ use super::bulk::Bulk;
 use super::connection::{Connection, Current, Resume};
 use super::landing::Landing;
 use super::listen::Listening;
-use super::receive::Slot;
+use super::receive::{Recipient, Slot, Then};
 use super::stats::Counters;
 use super::write::Writing;
 use super::{Config, LinkError, NoticeHandler, Reply, Stats};
@@ -96,7 +96,7 @@ pub(super) struct Reading {
 
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    pub(super) pending: PendingCalls<Arc<Slot>>,
+    pub(super) pending: PendingCalls<Recipient>,
     pub(super) closed: bool,
 }
 
@@ -273,7 +273,7 @@ impl Shared {
             if calls.closed {
                 return Err(self.lost());
             }
-            calls.pending.insert(seq, Arc::clone(&slot));
+            calls.pending.insert(seq, Recipient::Thread(Arc::clone(&slot)));
             seq
         };
         self.counters.calls.add(1);
@@ -286,6 +286,30 @@ impl Shared {
         self.patience.waited(waited);
         self.counters.waited_ns.add(waited.as_nanos() as u64);
         reply
+    }
+
+    /// Sends a command and returns; `then` gets its reply.
+    pub(super) fn call_then(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+        then: Then,
+    ) -> Result<(), LinkError> {
+        let seq = {
+            let mut queue = self.queue_with_room()?;
+            let seq = queue.outgoing.push(op, CALL, ctx, encode)?;
+            // The reply cannot come before the queue's lock is free.
+            let mut calls = lock(&self.calls);
+            if calls.closed {
+                return Err(self.lost());
+            }
+            calls.pending.insert(seq, Recipient::Then(then));
+            seq
+        };
+        // If writing fails, `then` has been told.
+        let _ = self.write_up_to(seq);
+        Ok(())
     }
 
     /// The worker has said something.
@@ -340,13 +364,13 @@ impl Shared {
                 .end(&format!("lost for good, so that all later calls fail: {reason}")),
         );
         self.connection.shutdown();
-        let waiting: Vec<Arc<Slot>> = {
+        let waiting: Vec<Recipient> = {
             let mut calls = lock(&self.calls);
             calls.closed = true;
-            calls.pending.drain().map(|(_, slot)| slot).collect()
+            calls.pending.drain().map(|(_, recipient)| recipient).collect()
         };
-        for slot in waiting {
-            slot.deliver(Err(self.lost()));
+        for recipient in waiting {
+            recipient.deliver(Err(self.lost()));
         }
         self.bulk.lose();
         self.listening.lose();

@@ -63,6 +63,7 @@ impl Remote {
 
     pub(super) fn context_close(&self, ctx: ContextId) -> Result<()> {
         self.polled.context_ends(ctx);
+        self.crossing.context_ends(ctx);
         self.end_shared_memory(ctx);
         let session = self.session()?;
         session.reuse().end_context(ctx, |block| session.give_back(block));

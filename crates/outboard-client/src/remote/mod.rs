@@ -3,6 +3,7 @@
 mod commands;
 mod context;
 mod copy;
+mod crossing;
 mod event;
 mod graph;
 mod green;
@@ -15,6 +16,7 @@ mod link;
 mod managed;
 mod memory;
 mod module;
+mod names;
 mod pinned;
 mod polled;
 mod pool;
@@ -42,6 +44,7 @@ use crate::pager::Pager;
 use crate::session::Session;
 use crate::slabs::Slabs;
 use crate::tokens::Descriptors;
+use crossing::Crossing;
 use polled::PolledWaits;
 
 /// The devices of one of a process's servers.
@@ -61,6 +64,7 @@ pub struct Remote {
     /// The contexts that have a stream for the pager's bytes.
     moving: Mutex<BTreeSet<ContextId>>,
     polled: PolledWaits,
+    crossing: Crossing,
     /// What programs pass to each other.
     descriptors: Descriptors,
 }
@@ -79,6 +83,7 @@ impl Remote {
             variables: Mutex::new(BTreeMap::new()),
             moving: Mutex::new(BTreeSet::new()),
             polled: PolledWaits::new(),
+            crossing: Crossing::new(),
             descriptors: Descriptors::new(),
         }
     }

@@ -19,12 +19,13 @@ use outboard_wire::{Reader, Writer};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::arena::Arena;
+use crate::copies::hold::Holds;
 use crate::copies::late::LateCopies;
 use crate::copies::under_way::Copies;
 use crate::graphs::{GraphHosts, Launch};
 use crate::host_calls::HostFunctions;
 use crate::kernels::KnownKernels;
-use crate::link::{Expectation, Link, LinkError, Reply};
+use crate::link::{Expectation, Link, LinkError, Reply, Then};
 use crate::pager::Moved;
 use crate::progress::Progress;
 use crate::requests::Requests;
@@ -49,6 +50,7 @@ pub(crate) struct Session {
     requests: Arc<Requests>,
     pub(crate) functions: Arc<HostFunctions>,
     pub(crate) late: Arc<LateCopies>,
+    pub(crate) holds: Arc<Holds>,
     graphs: Arc<GraphHosts>,
     /// Requests are heard once there is anything to ask for.
     graphs_expected: OnceLock<Expectation>,
@@ -207,10 +209,25 @@ impl Session {
         Ok(self.link.call(M::OP, ctx, |writer| message.encode(writer))?)
     }
 
-    /// What comes with any answer: bytes of copies, words of kernels.
-    fn finish(&self, reply: Reply) -> Result<Reply> {
+    /// Sends a command that does nothing but wait, and returns; `then` gets its reply. Whatever the
+    /// program has to be told of stays.
+    pub(crate) fn call_then<M: msg::Call>(
+        &self,
+        ctx: ContextId,
+        message: &M,
+        then: Then,
+    ) -> Result<()> {
+        Ok(self.link.call_then(M::OP, ctx, |writer| message.encode(writer), then)?)
+    }
+
+    /// Waits for what comes with any answer: bytes of copies, words of kernels.
+    pub(crate) fn take_in(&self) {
         profile::stalled(|| self.copies.settle());
         output::print_rest();
+    }
+
+    fn finish(&self, reply: Reply) -> Result<Reply> {
+        self.take_in();
         match CUresult(reply.status) {
             CUresult::CUDA_SUCCESS => Ok(reply),
             error => Err(error),
@@ -224,6 +241,11 @@ impl Session {
         }
         output::print_rest();
         self.pending.take()
+    }
+
+    /// The next wait that succeeds by itself returns this error.
+    pub(crate) fn fail_later(&self, error: CUresult) {
+        self.pending.set(error);
     }
 
     /// Times between events.

@@ -36,8 +36,13 @@ impl Pending {
         if is_sticky(error) {
             fault(failure.ctx, error);
         } else {
-            let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
+            self.set(error);
         }
+    }
+
+    /// Nobody has been told of this, either. The first one counts.
+    pub(super) fn set(&self, error: CUresult) {
+        let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 

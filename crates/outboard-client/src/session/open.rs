@@ -138,6 +138,7 @@ fn connect(
         requests,
         functions,
         late,
+        holds: Arc::default(),
         graphs,
         graphs_expected: OnceLock::new(),
         upload,

@@ -31,7 +31,7 @@ pub use crate::checkpoint::CheckpointStep;
 pub use crate::generated::backend::*;
 pub use crate::host_call::HostCall;
 pub use crate::profile::Statistics;
-pub use copy::{BoxCopy, Extent, Layout, Memory, Side};
+pub use copy::{BoxCopy, CrossingCopy, Extent, Layout, Memory, OwnedSide, Side};
 pub use graph::{Instantiated, Updated};
 pub use green::{Share, Split, SplitRequest};
 pub use link::LinkInput;

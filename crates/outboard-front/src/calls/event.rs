@@ -12,7 +12,6 @@ use crate::context;
 use crate::event::{DISABLE_TIMING, FLAGS, INTERPROCESS, Object, insert, live, to_record};
 use crate::handles::{Kind, not_found};
 use crate::process::{Front, Process};
-use crate::several::together;
 use crate::stream;
 
 pub unsafe fn cuEventCreate<B: Backend>(
@@ -131,8 +130,9 @@ pub unsafe fn cuEventElapsedTime_v2<B: Backend>(
     let (here, start) = live(process, start)?;
     let (_, end) = live(process, end)?;
     require(!out.is_null())?;
-    together(start.ctx, end.ctx)?;
-    if (start.flags | end.flags) & DISABLE_TIMING != 0 {
+    // Devices have clocks of their own.
+    let apart = !start.ctx.has_server_of(end.ctx);
+    if apart || (start.flags | end.flags) & DISABLE_TIMING != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     outside_capture_to_time(process, &start)?;

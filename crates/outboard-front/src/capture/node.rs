@@ -24,6 +24,7 @@ use crate::graph::node::ATTRIBUTES;
 use crate::graph::params;
 use crate::handles::{self, Kind};
 use crate::process::{Front, Process};
+use crate::several::together;
 
 /// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`.
 const PROGRAMMATIC_PORT: u8 = 1;
@@ -305,13 +306,9 @@ pub(crate) fn wait(
     let Some(mark) = mark else {
         let (name, graph) = found?;
         if flags & EXTERNAL != 0 {
-            return Some(append(
-                &mut world,
-                name,
-                graph,
-                NodeParams::EventWait { event },
-                Given::Nothing,
-            ));
+            let node = NodeParams::EventWait { event };
+            let append = || append(&mut world, name, graph, node, Given::Nothing);
+            return Some(together(here.id, object.ctx).and_then(|()| append()));
         }
         if !object.may_be_recorded() {
             return Some(Ok(()));
@@ -330,6 +327,9 @@ pub(crate) fn wait(
     if stream == StreamId::LEGACY {
         world.captures.invalidate(mark.capture);
         return Some(Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
+    }
+    if let Err(error) = together(here.id, object.ctx) {
+        return Some(Err(error));
     }
     if let Some(member) = world.captures.members.get_mut(&stream) {
         if member.capture != mark.capture {

@@ -8,5 +8,5 @@ mod sides;
 
 pub(crate) use describe::Structure;
 pub(crate) use path::{Copy, End, Operand};
-pub(crate) use plan::{Method, Wait, plan};
-pub(crate) use sides::{Resolved, Sides};
+pub(crate) use plan::{Method, Wait, mode, plan};
+pub(crate) use sides::{Owner, Resolved, Sides};

@@ -69,7 +69,7 @@ pub(crate) fn plan(dst: SideMemory, src: SideMemory, extent: Extent, wait: Wait)
 }
 
 /// The properties of host memory on which a copy may rely.
-fn mode(dst: SideMemory, src: SideMemory, wait: Wait) -> CopyMode {
+pub(crate) fn mode(dst: SideMemory, src: SideMemory, wait: Wait) -> CopyMode {
     match (wait, dst, src) {
         (Wait::Synchronous, ..) => CopyMode::Synchronous,
         (Wait::SourceTaken, _, SideMemory::Host { .. }) => CopyMode::Pageable,

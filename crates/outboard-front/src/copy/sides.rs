@@ -6,12 +6,12 @@ use outboard_abi::CUresult;
 use super::path::{Copy, End, Operand};
 use super::plan::SideMemory;
 use crate::backend::{
-    BoxCopy, ContextId, DevicePtr, Extent, HostPtr, Memory, ObjectId, Result, Side, UnifiedPtr,
+    BoxCopy, ContextId, DevicePtr, Extent, HostPtr, Memory, ObjectId, Result, ServerId, Side,
+    UnifiedPtr,
 };
 use crate::border::require;
 use crate::memory::{Found, check_found, find};
 use crate::process::Front;
-use crate::several::{one_server, together};
 
 /// One side of a copy.
 #[derive(Clone, Copy)]
@@ -19,6 +19,16 @@ pub(crate) struct Resolved {
     pub(crate) side: Side,
     /// The allocation that contains its address, if there is one.
     found: Option<Found>,
+    /// The context of an array.
+    array: Option<ContextId>,
+}
+
+/// Who has the device memory of a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Context(ContextId),
+    /// A device, by its index among the visible ones: of physical memory that is mapped.
+    Device(usize),
 }
 
 /// A copy whose sides are known.
@@ -30,12 +40,10 @@ pub(crate) struct Sides {
 }
 
 impl Copy {
-    /// Where its sides are. It is to be done in a context.
-    pub(crate) fn resolve(&self, front: &'static Front, ctx: ContextId) -> Result<Sides> {
-        let (dst, src) = (
-            self.dst.resolve(front, ctx, self.extent)?,
-            self.src.resolve(front, ctx, self.extent)?,
-        );
+    /// Where its sides are.
+    pub(crate) fn resolve(&self, front: &'static Front) -> Result<Sides> {
+        let (dst, src) =
+            (self.dst.resolve(front, self.extent)?, self.src.resolve(front, self.extent)?);
         Ok(Sides { dst, src, extent: self.extent })
     }
 }
@@ -43,15 +51,15 @@ impl Copy {
 impl End {
     /// Where this side is. The map of allocations knows better than the call: page-locked memory
     /// may stand for device memory, and with unified addressing the other way around.
-    fn resolve(&self, front: &'static Front, ctx: ContextId, extent: Extent) -> Result<Resolved> {
+    fn resolve(&self, front: &'static Front, extent: Extent) -> Result<Resolved> {
         let (address, unknown) = match &self.operand {
             Operand::Array(array) => {
-                together(ctx, array.id)?;
                 // Of formats without elements only the driver knows the bounds.
                 require(
                     array.descriptor.element().is_none() || array.descriptor.holds(self.at, extent),
                 )?;
-                return Ok(self.in_memory(Memory::Array(ObjectId(array.handle)), None));
+                let side = self.in_memory(Memory::Array(ObjectId(array.handle)), None);
+                return Ok(Resolved { array: Some(array.id), ..side });
             }
             Operand::Host(HostPtr::NULL)
             | Operand::Device(DevicePtr::NULL)
@@ -72,26 +80,44 @@ impl End {
     }
 
     fn in_memory(&self, memory: Memory, found: Option<Found>) -> Resolved {
-        Resolved { side: Side { memory, layout: self.layout, at: self.at }, found }
+        let side = Side { memory, layout: self.layout, at: self.at };
+        Resolved { side, found, array: None }
     }
 }
 
 impl Resolved {
     /// Checks that a box fits below the end of all addresses and, on the device, into what was
-    /// found. Memory of another server is refused.
-    pub(crate) fn check(
-        &self,
-        front: &'static Front,
-        ctx: ContextId,
-        extent: Extent,
-    ) -> Result<()> {
+    /// found.
+    pub(crate) fn check(&self, front: &'static Front, extent: Extent) -> Result<()> {
         let span = self.side.layout.span(extent).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         if let Memory::Device(address) = self.side.memory {
             let found = self.found.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
             check_found(front, found, address.unified(), span)?;
-            one_server(ctx.server(), [found.2.server])?;
         }
         Ok(())
+    }
+
+    /// The server that has its memory, if that is on the device.
+    #[inline]
+    pub(crate) fn server(&self) -> Option<ServerId> {
+        match self.side.memory {
+            Memory::Host(_) => None,
+            Memory::Array(_) => self.array.map(ContextId::server),
+            Memory::Device(_) => self.found.as_ref().map(|(_, _, allocation)| allocation.server),
+        }
+    }
+
+    /// Who has that memory.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        let allocation = match self.side.memory {
+            Memory::Host(_) => return None,
+            Memory::Array(_) => return self.array.map(Owner::Context),
+            Memory::Device(_) => &self.found.as_ref()?.2,
+        };
+        Some(match allocation.ctx {
+            ContextId::NONE => Owner::Device(allocation.device),
+            ctx => Owner::Context(ctx),
+        })
     }
 
     /// The facts that the plan needs. The box has been checked.
@@ -127,9 +153,15 @@ impl Sides {
         Ok(())
     }
 
-    pub(crate) fn check(&self, front: &'static Front, ctx: ContextId) -> Result<()> {
-        self.dst.check(front, ctx, self.extent)?;
-        self.src.check(front, ctx, self.extent)
+    pub(crate) fn check(&self, front: &'static Front) -> Result<()> {
+        self.dst.check(front, self.extent)?;
+        self.src.check(front, self.extent)
+    }
+
+    /// The servers that have its memory on the device.
+    #[inline]
+    pub(crate) fn servers(&self) -> impl Iterator<Item = ServerId> {
+        [self.dst.server(), self.src.server()].into_iter().flatten()
     }
 
     /// The copy as the back end takes it.
@@ -149,6 +181,7 @@ mod tests {
         Resolved {
             side: Side { memory: Memory::Host(HostPtr(4096)), layout, at: (0, 0, 0) },
             found: None,
+            array: None,
         }
     }
 

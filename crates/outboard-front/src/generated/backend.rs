@@ -4,11 +4,11 @@
 #![expect(clippy::missing_errors_doc, reason = "`Backend` documents the errors of all methods")]
 
 use crate::backend::{
-    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, DevicePtr, Faults, Fill,
-    HostCall, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, MemoryKind,
-    MemoryOperation, ObjectId, PartChange, PoolKind, Rect, ReferenceSetting, Resource, Result,
-    Sampler, Share, SparseProperties, Split, SplitRequest, Statistics, StreamId, TiledMap, Token,
-    UnifiedPtr, Updated, View,
+    ArrayDescriptor, BoxCopy, CheckpointStep, ContextId, CopyMode, CrossingCopy, DevicePtr, Faults,
+    Fill, HostCall, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput,
+    MemoryKind, MemoryOperation, ObjectId, PartChange, PoolKind, Rect, ReferenceSetting, Resource,
+    Result, Sampler, Share, SparseProperties, Split, SplitRequest, Statistics, StreamId, TiledMap,
+    Token, UnifiedPtr, Updated, View,
 };
 use outboard_abi::CUresult;
 use outboard_wire::device_id::DeviceId;
@@ -26,6 +26,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 pub trait Backend:
     Arrays
     + BoxCopies
+    + Crossing
     + Devices
     + Graphs
     + GreenContexts
@@ -368,6 +369,32 @@ pub trait BoxCopies: Sized {
         stream: StreamId,
         mode: CopyMode,
     ) -> Result<()>;
+}
+
+/// The part of a [`Backend`] for what devices of two servers do together.
+pub trait Crossing: Sized {
+    /// Later work of `stream` waits for the latest record of an event in a context of another server. Posted.
+    fn wait_for_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        of: ContextId,
+        event: ObjectId,
+    ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+    /// Makes a copy with a side in device memory of another server than the stream's, in the order of the stream. Posted.
+    ///
+    /// # Safety
+    /// Host memory is the program's to read and write for as long as the copy's mode says, and device memory stays until the copy is done.
+    unsafe fn copy_across(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        copy: &CrossingCopy,
+    ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
 }
 
 /// The part of a [`Backend`] for questions about devices, of no context.

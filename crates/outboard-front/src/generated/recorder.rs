@@ -4,12 +4,12 @@
 
 use crate::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
-    DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image,
-    Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind,
-    MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting,
-    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
-    Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View,
-    VirtualMemory,
+    Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall,
+    HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking,
+    Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect,
+    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties,
+    Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr,
+    Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -19,7 +19,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 142] = [
+pub(crate) const METHODS: [&str; 144] = [
     "attach",
     "platform",
     "all_hidden",
@@ -82,6 +82,8 @@ pub(crate) const METHODS: [&str; 142] = [
     "surface_create",
     "surface_destroy",
     "copy_box",
+    "wait_for_event",
+    "copy_across",
     "texture_1d_width",
     "graph_create",
     "graph_edit",
@@ -692,6 +694,33 @@ impl BoxCopies for Recorder {
         self.outcome(
             "copy_box",
             format_args!("ctx: {ctx:?}, copy: {copy:?}, stream: {stream:?}, mode: {mode:?}"),
+        )
+    }
+}
+
+impl Crossing for Recorder {
+    fn wait_for_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        of: ContextId,
+        event: ObjectId,
+    ) -> Result<()> {
+        self.outcome(
+            "wait_for_event",
+            format_args!("ctx: {ctx:?}, stream: {stream:?}, of: {of:?}, event: {event:?}"),
+        )
+    }
+
+    unsafe fn copy_across(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        copy: &CrossingCopy,
+    ) -> Result<()> {
+        self.outcome(
+            "copy_across",
+            format_args!("ctx: {ctx:?}, stream: {stream:?}, copy: {copy:?}"),
         )
     }
 }

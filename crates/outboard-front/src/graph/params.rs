@@ -18,6 +18,7 @@ use crate::context::{self, Here};
 use crate::copy::{Resolved, Sides, Structure};
 use crate::memory::check_for;
 use crate::process::{Front, Process};
+use crate::several::one_server;
 
 /// A structure of cuda.h that has only numbers and pointers, all zero.
 pub(crate) fn zeroed<T: Copy>() -> T {
@@ -76,7 +77,8 @@ fn place(
     resolved: &Resolved,
     extent: Extent,
 ) -> Result<Place> {
-    resolved.check(front, ctx, extent)?;
+    resolved.check(front, extent)?;
+    one_server(ctx.server(), resolved.server())?;
     let side = resolved.side;
     let Layout { pitch, slice } = side.layout;
     let height = slice.checked_div(pitch).unwrap_or(0);
@@ -110,7 +112,7 @@ pub(crate) fn copy_node(
     ctx: CUcontext,
 ) -> Result<(NodeParams, Given)> {
     let here = context(front, ctx)?;
-    let sides = c.describe(front)?.ok_or(INVALID)?.resolve(front, here.id)?;
+    let sides = c.describe(front)?.ok_or(INVALID)?.resolve(front)?;
     Ok((
         NodeParams::Copy(copy(front, here.id, &sides)?),
         Given::Copy(Box::new(Plain(*c)), here.context.handle),

@@ -11,30 +11,54 @@ pub enum Statistics {
     /// Of the connection to a server.
     Connection(Box<Connection>),
     /// Of several back ends.
-    Several { servers: Vec<Statistics> },
+    Several {
+        /// Each back end's own.
+        servers: Vec<Statistics>,
+        /// Bytes that have gone from one to another through this process.
+        bytes_relayed: u64,
+    },
     /// Of the software device.
-    SoftwareDevice { launches: u64 },
+    SoftwareDevice {
+        /// Kernels that were launched.
+        launches: u64,
+    },
 }
 
 /// A connection to a server, and what went over it.
 #[derive(Debug, Serialize)]
 pub struct Connection {
+    /// The address, as the program was given it.
     pub server: String,
+    /// The name of the first device.
     pub device: String,
     /// The addresses of the session's memory, if they were agreed on.
     pub window: Option<String>,
+    /// `tcp`, `shm` and so on.
     pub transport: String,
+    /// Commands that nobody waited for.
     pub posted: u64,
+    /// Commands that were waited for.
     pub waited: u64,
+    /// Writes to the connection.
     pub sends: u64,
+    /// Bytes sent, over all connections of the session.
     pub bytes_to_device: u64,
+    /// Bytes received, likewise.
     pub bytes_from_device: u64,
+    /// Loads of an image that the server had.
     pub images_known: u64,
+    /// Loads of an image of which something was sent.
     pub images_sent: u64,
+    /// Bytes of images that were sent.
     pub image_bytes_sent: u64,
+    /// Time that threads waited for answers, in seconds.
     pub seconds_waiting: f64,
+    /// Time since the session began, in seconds.
     pub seconds: f64,
+    /// Faults in memory that program and device share.
     pub page_faults: u64,
+    /// Bytes of such memory that were sent.
     pub page_bytes_to_device: u64,
+    /// Bytes of such memory that were fetched.
     pub page_bytes_from_device: u64,
 }

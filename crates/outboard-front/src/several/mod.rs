@@ -2,7 +2,13 @@
 //!
 //! A context, a device and what is made of them carry their server in their name. Nearly every
 //! method's arguments therefore name a server, and generated code passes the call to that server.
-//! An operation that involves two servers is refused, and the log of errors says why.
+//! Order between streams and copies of bytes are what two servers do together
+//! ([`crossing`]); any other operation that involves two servers is refused, and the log of errors
+//! says why.
+
+mod crossing;
+mod movers;
+mod transfer;
 
 mod generated {
     mod forward;
@@ -16,12 +22,50 @@ use outboard_abi::CUresult;
 use outboard_wire::platform::{Platform, merged};
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, ContextId, Faults, Result, ServerId, Statistics};
+use movers::Movers;
+use transfer::Relay;
+
+use crate::backend::{
+    Backend, ContextId, Faults, ObjectId, Result, ServerId, Statistics, StreamId,
+};
 use crate::logs::because;
 use crate::thread;
 
+/// Keeps a stream waiting. Dropped, from any thread, it lets the stream go on.
+pub type Hold = Box<dyn Send>;
+
+/// What can be waited for in a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// All that is in a stream when this is asked for.
+    Stream(StreamId),
+    /// The latest record of an event.
+    Event(ObjectId),
+}
+
+/// Is told that something has happened, or why it never will.
+pub type Then = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// Which way bytes go between this process and a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the device.
+    ToDevice,
+    /// From the device.
+    FromDevice,
+}
+
+/// Streams of a context that the program does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnStream {
+    /// For bytes that go one way. Nothing in it waits.
+    Copies(Way),
+    /// For holds: the context is busy as long as one of them is there.
+    Held,
+}
+
 /// A back end that can be one of several.
-pub trait Member: Backend {
+pub trait Member: Backend + Sync {
     /// The servers of the process, in the order in which it sees their devices: one device at each
     /// mention, what is left at the last.
     fn list() -> Vec<ServerId>;
@@ -37,6 +81,49 @@ pub trait Member: Backend {
     fn check_apart(_servers: &[(&'static Self, &Platform)]) -> Result<()> {
         Ok(())
     }
+
+    /// Has later work of the stream wait for what this returns to be dropped. `None` if the server
+    /// can hold no more streams.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_DEVICE_UNAVAILABLE` if the server is lost; `CUDA_ERROR_OUT_OF_MEMORY`.
+    fn hold(&'static self, ctx: ContextId, stream: StreamId) -> Result<Option<Hold>>;
+
+    /// Calls `then` when that has happened: on any thread, also one that reads for others or this
+    /// one, so it must be quick and must not use this server.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_DEVICE_UNAVAILABLE` if the server is lost; `then` may have been told.
+    fn when_done(&'static self, ctx: ContextId, what: Awaited, then: Then) -> Result<()>;
+
+    /// Whether that is known to have happened, without asking.
+    fn is_known_to_be_done(&'static self, ctx: ContextId, what: Awaited) -> bool;
+
+    /// Whether bytes of copies that are done may be on their way to the program's memory.
+    fn has_bytes_to_take_in(&'static self) -> bool;
+
+    /// Waits for those.
+    fn take_in(&'static self);
+
+    /// The next call that waits for this server returns the error, if it succeeds by itself.
+    fn fail_later(&'static self, error: CUresult);
+
+    /// One of these streams, which is made when it is first needed.
+    ///
+    /// # Errors
+    /// As of [`hold`](Member::hold).
+    fn own_stream(&'static self, ctx: ContextId, which: OwnStream) -> Result<StreamId>;
+
+    /// Waits until that has happened.
+    ///
+    /// # Errors
+    /// As of the call of CUDA that waits for it.
+    fn wait_for(&'static self, ctx: ContextId, what: Awaited) -> Result<()> {
+        match what {
+            Awaited::Stream(stream) => self.stream_synchronize(ctx, stream),
+            Awaited::Event(event) => self.event_synchronize(ctx, event),
+        }
+    }
 }
 
 /// The servers of a process, in the order in which the program was given them.
@@ -48,6 +135,8 @@ pub struct Several<S: 'static> {
     /// The platform that each server has told, by its place, and the process that it told: a server
     /// that has answered is not asked again when another fails.
     found: Mutex<BTreeMap<usize, (u32, Platform)>>,
+    movers: Movers,
+    relay: Relay,
 }
 
 impl<S> fmt::Debug for Several<S> {
@@ -64,6 +153,8 @@ impl<S> Several<S> {
             faults: OnceLock::new(),
             others: OnceLock::new(),
             found: Mutex::new(BTreeMap::new()),
+            movers: Movers::new(),
+            relay: Relay::new(),
         }
     }
 
@@ -154,7 +245,10 @@ impl<S: Member> Several<S> {
         if self.all().count() == 1 {
             return self.first.statistics();
         }
-        Statistics::Several { servers: self.all().map(|server| server.statistics()).collect() }
+        Statistics::Several {
+            servers: self.all().map(|server| server.statistics()).collect(),
+            bytes_relayed: self.relay.relayed(),
+        }
     }
 }
 

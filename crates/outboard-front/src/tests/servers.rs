@@ -2,16 +2,22 @@
 
 use core::ffi::c_void;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use outboard_abi::{
     CUdevice_P2PAttribute, CUmemAccessDesc, CUmemAllocationProp, CUmemLocationType, CUresult,
 };
 
+use parking_lot::Mutex;
+
 use super::program::{nothing, prepare};
 use super::*;
-use crate::backend::{DevicePtr, Recorder, Result, ServerId, VirtualMemory as _};
+use crate::backend::{
+    ContextId, DevicePtr, Recorder, Result, ServerId, StreamId, VirtualMemory as _,
+};
 use crate::process::Process;
-use crate::several::{Member, Several};
+use crate::several::{Awaited, Hold, Member, OwnStream, Several, Then};
 
 thread_local! {
     /// The servers of this test's process but the first, and the list of all.
@@ -26,6 +32,81 @@ impl Member for Recorder {
 
     fn of_server(server: ServerId) -> &'static Recorder {
         OTHERS.with_borrow(|others| others[server.place() - 1])
+    }
+
+    fn hold(&'static self, _: ContextId, _: StreamId) -> Result<Option<Hold>> {
+        Crossed::of(self).note("hold");
+        Ok(Some(Box::new(Released(self))))
+    }
+
+    fn when_done(&'static self, _: ContextId, what: Awaited, then: Then) -> Result<()> {
+        let crossed = Crossed::of(self);
+        crossed.note(if matches!(what, Awaited::Event(_)) { "event" } else { "stream" });
+        crossed.later.lock().push(then);
+        Ok(())
+    }
+
+    fn is_known_to_be_done(&'static self, _: ContextId, _: Awaited) -> bool {
+        false
+    }
+
+    fn has_bytes_to_take_in(&'static self) -> bool {
+        false
+    }
+
+    fn take_in(&'static self) {}
+
+    fn fail_later(&'static self, error: CUresult) {
+        Crossed::of(self).note(&format!("fails with {}", error.0));
+    }
+
+    fn own_stream(&'static self, _: ContextId, which: OwnStream) -> Result<StreamId> {
+        Ok(StreamId(if which == OwnStream::Held { 901 } else { 902 }))
+    }
+}
+
+/// What a recorder was asked as one of several servers.
+#[derive(Default)]
+struct Crossed {
+    notes: Mutex<Vec<String>>,
+    later: Mutex<Vec<Then>>,
+}
+
+/// Notes that a stream goes on.
+struct Released(&'static Recorder);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        Crossed::of(self.0).note("goes on");
+    }
+}
+
+impl Crossed {
+    fn of(recorder: &'static Recorder) -> &'static Crossed {
+        static ALL: Mutex<BTreeMap<usize, &'static Crossed>> = Mutex::new(BTreeMap::new());
+        ALL.lock()
+            .entry(std::ptr::from_ref(recorder) as usize)
+            .or_insert_with(|| Box::leak(Box::default()))
+    }
+
+    fn note(&self, what: &str) {
+        self.notes.lock().push(what.to_owned());
+    }
+
+    /// What was noted since the last time, once there are so many notes.
+    fn take(&self, count: usize) -> Vec<String> {
+        let start = Instant::now();
+        while self.notes.lock().len() < count && start.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        std::mem::take(&mut *self.notes.lock())
+    }
+
+    /// What is waited for happens, or fails.
+    fn happens(&self, outcome: Result<()>) {
+        let all = std::mem::take(&mut *self.later.lock());
+        assert!(!all.is_empty(), "something is waited for");
+        all.into_iter().for_each(|then| then(outcome));
     }
 }
 
@@ -209,17 +290,122 @@ fn a_server_that_is_lost_takes_its_devices_along_and_no_others() {
     assert_eq!(call!(machine, cuMemsetD32_v2, here, 1, 16, DefaultStream::Legacy), Ok(()));
 }
 
-/// What is about two servers is refused before either is asked.
+/// A stream waits for another server's event; an error is told to whoever waits next.
+#[test]
+fn a_stream_waits_for_an_event_of_another_server() {
+    let machine = Machine::ready();
+    let [first, second] = machine.servers.map(Crossed::of);
+    machine.make_current(0);
+    let event = ask!(machine, cuEventCreate, 0).expect("nothing fails");
+    call!(machine, cuEventRecord, event, core::ptr::null_mut()).expect("nothing fails");
+    machine.make_current(2);
+    let stream = ask!(machine, cuStreamCreate, 0).expect("nothing fails");
+    for (outcome, told) in [
+        (Ok(()), &["goes on"][..]),
+        (Err(CUresult::CUDA_ERROR_UNKNOWN), &["fails with 999", "goes on"]),
+    ] {
+        let asked = machine.asked_by(|| {
+            call!(machine, cuStreamWaitEvent, stream, event, 0).expect("it waits");
+        });
+        assert_eq!(asked, [Vec::<&str>::new(), Vec::new()], "neither waits for an answer");
+        assert_eq!((first.take(1), second.take(1)), (vec!["event".into()], vec!["hold".into()]));
+        first.happens(outcome);
+        assert_eq!(second.take(told.len()), told);
+    }
+    let other = ask!(machine, cuEventCreate, 0).expect("nothing fails");
+    call!(machine, cuEventRecord, other, stream).expect("nothing fails");
+    let apart = ask!(machine, cuEventElapsedTime_v2, event, other).map(drop);
+    assert_eq!(apart, Err(CUresult::CUDA_ERROR_INVALID_HANDLE), "they have no clock in common");
+}
+
+/// A copy between servers goes through this process, in the order of its stream, which goes on when
+/// the bytes are there.
+#[test]
+fn a_copy_between_servers_waits_for_its_stream() {
+    let machine = Machine::ready();
+    let [first, second] = machine.servers.map(Crossed::of);
+    machine.make_current(0);
+    let there = ask!(machine, cuMemAlloc_v2, 32 << 20).expect("nothing fails");
+    machine.make_current(2);
+    let stream = ask!(machine, cuStreamCreate, 0).expect("nothing fails");
+    let here = ask!(machine, cuMemAlloc_v2, 32 << 20).expect("nothing fails");
+    // A piece of each is 4 MiB.
+    for (bytes, pieces) in [(64, 1), (9 << 20, 3)] {
+        let asked = machine.asked_by(|| {
+            call!(machine, cuMemcpyDtoDAsync_v2, here, there, bytes, stream).expect("it is queued");
+        });
+        assert_eq!(asked, [Vec::<&str>::new(), Vec::new()], "nothing is copied yet");
+        assert_eq!(
+            (first.take(1), second.take(2)),
+            (vec!["hold".into()], vec!["stream".into(), "hold".into()])
+        );
+        let asked = machine.asked_by(|| {
+            second.happens(Ok(()));
+            assert_eq!(
+                (first.take(1), second.take(1)),
+                (vec!["goes on".into()], vec!["goes on".into()])
+            );
+        });
+        let stored: Vec<&str> =
+            std::iter::repeat_n("copy_box", pieces).chain(["stream_synchronize"]).collect();
+        assert_eq!(asked, [vec!["copy_box"; pieces], stored]);
+    }
+    // A copy that fails is told of, and its stream goes on.
+    machine.servers[0].fail("copy_box", 5, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    call!(machine, cuMemcpyDtoDAsync_v2, here, there, 64, stream).expect("it is queued");
+    second.happens(Ok(()));
+    assert_eq!(second.take(4), ["stream", "hold", "fails with 700", "goes on"]);
+    // A synchronous one waits for the work of both devices.
+    let asked = machine.asked_by(|| {
+        call!(machine, cuMemcpyDtoD_v2, here, there, 64, DefaultStream::Legacy)
+            .expect("it is done");
+    });
+    let synchronize = "stream_synchronize";
+    assert_eq!(asked, [vec![synchronize, "copy_box"], vec![synchronize, "copy_box", synchronize]]);
+}
+
+/// A copy between the host and memory of another server is that server's.
+#[test]
+fn a_copy_of_memory_of_another_server_waits_for_its_stream() {
+    let machine = Machine::ready();
+    let [first, second] = machine.servers.map(Crossed::of);
+    machine.make_current(0);
+    let there = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
+    machine.make_current(2);
+    let stream = ask!(machine, cuStreamCreate, 0).expect("nothing fails");
+    let mut bytes = [0_u8; 64];
+    let own = bytes.as_mut_ptr().cast::<c_void>();
+    // Pageable memory is the program's again when the call returns.
+    let asked = machine.asked_by(|| {
+        call!(machine, cuMemcpyDtoHAsync_v2, own, there, 64, stream).expect("it is done");
+        call!(machine, cuMemcpyHtoDAsync_v2, there, own, 64, stream).expect("it is done");
+    });
+    let synchronize = "stream_synchronize";
+    assert_eq!(asked, [vec!["copy_box", "copy_box", synchronize], vec![synchronize; 2]]);
+    let pinned = ask!(machine, cuMemHostAlloc, 4096, 0).expect("nothing fails");
+    call!(machine, cuMemcpyDtoHAsync_v2, pinned, there, 64, stream).expect("it is queued");
+    assert_eq!(
+        (first.take(1), second.take(2)),
+        (vec!["hold".into()], vec!["stream".into(), "hold".into()])
+    );
+    let asked = machine.asked_by(|| {
+        second.happens(Ok(()));
+        assert_eq!(
+            (first.take(1), second.take(1)),
+            (vec!["goes on".into()], vec!["goes on".into()])
+        );
+    });
+    assert_eq!(asked, [vec!["copy_box"], vec![]]);
+}
+
+/// What else is about two servers is refused before either is asked.
 #[test]
 fn what_crosses_servers_is_refused_by_name() {
     let machine = Machine::ready();
     machine.make_current(0);
-    let event = ask!(machine, cuEventCreate, 0).expect("nothing fails");
-    call!(machine, cuEventRecord, event, core::ptr::null_mut()).expect("nothing fails");
     let there = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
     let pooled =
         ask!(machine, cuMemAllocAsync, 4096, core::ptr::null_mut()).expect("nothing fails");
-    let managed = ask!(machine, cuMemAllocManaged, 4096, 1).expect("nothing fails");
     let pool = ask!(machine, cuDeviceGetDefaultMemPool, 0).expect("nothing fails");
     let first_property = property(0);
     let physical =
@@ -231,31 +417,7 @@ fn what_crosses_servers_is_refused_by_name() {
 
     machine.make_current(2);
     let stream = ask!(machine, cuStreamCreate, 0).expect("nothing fails");
-    let own_event = ask!(machine, cuEventCreate, 0).expect("nothing fails");
-    call!(machine, cuEventRecord, own_event, stream).expect("nothing fails");
-    let here = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
     let range = ask!(machine, cuMemAddressReserve, 2 << 20, 0, 0, 0).expect("nothing fails");
-    let mut bytes = [0_u8; 64];
-    let own = bytes.as_mut_ptr().cast::<c_void>();
-    machine.refuses("an event", || call!(machine, cuStreamWaitEvent, stream, event, 0));
-    machine.refuses("the time between events", || {
-        ask!(machine, cuEventElapsedTime_v2, event, own_event).map(drop)
-    });
-    machine.refuses("a copy to the device", || {
-        call!(machine, cuMemcpyHtoD_v2, there, own, 64, DefaultStream::Legacy)
-    });
-    machine.refuses("a copy to the host", || {
-        call!(machine, cuMemcpyDtoHAsync_v2, own, there, 64, stream)
-    });
-    machine.refuses("a copy from there", || {
-        call!(machine, cuMemcpyDtoDAsync_v2, here, there, 64, stream)
-    });
-    machine.refuses("a copy to there", || {
-        call!(machine, cuMemcpyDtoDAsync_v2, there, here, 64, stream)
-    });
-    machine.refuses("a copy of managed memory", || {
-        call!(machine, cuMemcpyDtoH_v2, own, managed, 64, DefaultStream::Legacy)
-    });
     machine.refuses("a fill", || call!(machine, cuMemsetD8Async, there, 1, 64, stream));
     machine.refuses("a free in order", || call!(machine, cuMemFreeAsync, pooled, stream));
     machine

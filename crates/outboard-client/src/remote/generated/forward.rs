@@ -7,12 +7,12 @@ use outboard_wire::messages as msg;
 
 use outboard_front::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
-    DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image,
-    Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind,
-    MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting,
-    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
-    Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View,
-    VirtualMemory,
+    Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall,
+    HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking,
+    Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect,
+    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties,
+    Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr,
+    Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -551,6 +551,8 @@ impl BoxCopies for Remote {
         unsafe { self.copy_box(ctx, copy, stream, mode) }
     }
 }
+
+impl Crossing for Remote {}
 
 impl Devices for Remote {
     fn texture_1d_width(

@@ -1,9 +1,7 @@
 //! What the pager moves its bytes with.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{
-    ContextId, CopyMode, HostPtr, ObjectId, Result, StreamId, UnifiedPtr,
-};
+use outboard_front::backend::{ContextId, CopyMode, HostPtr, Result, StreamId, UnifiedPtr};
 use outboard_wire::limits::MAX_INLINE;
 use outboard_wire::messages as msg;
 
@@ -11,6 +9,7 @@ use crate::copies::HostCopy;
 use crate::link::bulk::Direction;
 use crate::pager::{Home, Kind, Store};
 use crate::remote::Remote;
+use crate::remote::names::{pager_event, pager_stream};
 use crate::remote::stream::NON_BLOCKING;
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -18,21 +17,11 @@ const NO_TIMING: u32 = 2;
 /// Bytes of mapped memory that travel in one message.
 const PIECE: usize = 1 << 20;
 
-/// The pager's own stream and event in a context: names that the front never gives.
-fn own_stream(ctx: ContextId) -> ObjectId {
-    ObjectId(1 << 63 | u64::from(ctx.0))
-}
-
-fn own_event(ctx: ContextId) -> ObjectId {
-    ObjectId(1 << 62 | u64::from(ctx.0))
-}
-
 impl Remote {
     /// The stream for managed memory of a context.
     pub(in crate::remote) fn pager_stream(&self, ctx: ContextId) -> Result<StreamId> {
-        let (stream, event) = (own_stream(ctx), own_event(ctx));
-        // A context's name is never used again, so that neither is this. A thread that finds it
-        // here names it in the next command: it must be made by then.
+        let (stream, event) = (pager_stream(ctx), pager_event(ctx));
+        // A thread that finds it here names it in the next command: it must be made by then.
         let mut ready = self.moving.lock();
         if ready.insert(ctx) {
             self.session()?
@@ -150,7 +139,7 @@ impl Store for &'static Remote {
     }
 
     fn join(&self, home: ContextId, ctx: ContextId, stream: StreamId) -> Result<()> {
-        let (from, event) = (self.pager_stream(home)?, own_event(home));
+        let (from, event) = (self.pager_stream(home)?, pager_event(home));
         self.session()?.post(home, &msg::EventRecord { event, stream: from, flags: 0 })?;
         self.session()?.post(ctx, &msg::StreamWaitEvent { stream, event, flags: 0 })
     }

@@ -14,7 +14,6 @@ use crate::backend::{Backend, Result};
 use crate::border::{put, put_if, require};
 use crate::context;
 use crate::process::Process;
-use crate::several::together;
 use crate::stream::{
     LEGACY, NON_BLOCKING, PER_THREAD, context_of, create, destroy, facts, find, resolve,
 };
@@ -92,12 +91,15 @@ pub unsafe fn cuStreamWaitEvent<B: Backend>(
     let (here, stream) = find(process, stream)?;
     require(flags & !1 == 0)?;
     let event = crate::event::resolve(process, event)?;
-    together(here.id, event.ctx)?;
     if let Some(outcome) = crate::capture::wait(process, &here, stream, &event, flags) {
         return outcome;
     }
     // An external wait is for captures.
     require(flags == 0)?;
+    if !here.id.has_server_of(event.ctx) {
+        let waits = process.backend.wait_for_event(here.id, stream, event.ctx, event.id());
+        return here.note(waits);
+    }
     here.note(process.backend.stream_wait_event(here.id, stream, event.id(), flags))
 }
 

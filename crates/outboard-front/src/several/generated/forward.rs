@@ -5,12 +5,12 @@
 
 use crate::backend::{
     ArrayDescriptor, Arrays, Backend, BoxCopies, BoxCopy, CheckpointStep, ContextId, CopyMode,
-    DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall, HostCalls, Im2colMap, Image,
-    Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking, Managed, MemoryKind,
-    MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect, ReferenceSetting,
-    References, Resource, Result, Sampler, Share, Sharing, SparseProperties, Split, SplitRequest,
-    Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr, Updated, View,
-    VirtualMemory,
+    Crossing, CrossingCopy, DevicePtr, Devices, Faults, Fill, Graphs, GreenContexts, HostCall,
+    HostCalls, Im2colMap, Image, Instantiated, JitLog, JitOptions, Launch, LinkInput, Linking,
+    Managed, MemoryKind, MemoryOperation, ObjectId, PartChange, Peers, PoolKind, Pools, Rect,
+    ReferenceSetting, References, Resource, Result, Sampler, Share, Sharing, SparseProperties,
+    Split, SplitRequest, Statistics, StreamId, Streams, TensorMaps, TiledMap, Token, UnifiedPtr,
+    Updated, View, VirtualMemory,
 };
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
@@ -571,6 +571,30 @@ impl<S: Member> BoxCopies for Several<S> {
         let server = self.server(ctx.server())?;
         // SAFETY: by the contract of this method.
         unsafe { server.copy_box(ctx, copy, stream, mode) }
+    }
+}
+
+impl<S: Member> Crossing for Several<S> {
+    #[inline]
+    fn wait_for_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        of: ContextId,
+        event: ObjectId,
+    ) -> Result<()> {
+        self.wait_for_event(ctx, stream, of, event)
+    }
+
+    #[inline]
+    unsafe fn copy_across(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        copy: &CrossingCopy,
+    ) -> Result<()> {
+        // SAFETY: by the contract of this method.
+        unsafe { self.copy_across(ctx, stream, copy) }
     }
 }
 

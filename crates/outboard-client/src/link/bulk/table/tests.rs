@@ -151,7 +151,7 @@ fn a_direction_is_busy_while_a_transfer_goes_that_way() {
     let (up, _) = upload(&mut table, 1);
     assert_eq!(busy(&table), [true, false]);
     let cut = Cut::new(CHUNK.into(), CHUNK).unwrap();
-    let to = Place::from(std::ptr::null_mut::<u8>());
+    let to = HostBytes::from(std::ptr::null_mut::<u8>());
     table.open_download(cut, to, Vec::new(), &Arc::default());
     table.next_job(None).map(|job| table.job_written(&job, true));
     assert!(!table.uploads.contains_key(&up));

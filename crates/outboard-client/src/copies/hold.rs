@@ -1,0 +1,82 @@
+//! Holds: streams that wait until this process lets them go on.
+//!
+//! A hold is a copy of a few bytes to the device, which are sent when the stream may go on. They
+//! travel on a lane, so that they arrive however much the program has queued behind the hold, even
+//! if the worker's dispatcher waits for the stream to have room.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use outboard_front::backend::{ContextId, DevicePtr, Extent, Layout, Result, StreamId};
+use outboard_wire::boxes::{Region, Storage};
+use outboard_wire::limits::CHUNK_BYTES;
+use outboard_wire::messages as msg;
+
+use crate::link::Later;
+use crate::link::bulk::HostBytes;
+use crate::session::Session;
+
+/// What a hold writes, to memory that nobody reads.
+static BYTES: [u8; Hold::BYTES as usize] = [0; Hold::BYTES as usize];
+
+/// How many streams of a session are held.
+#[derive(Debug, Default)]
+pub(crate) struct Holds(AtomicUsize);
+
+/// Keeps a stream waiting until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    later: Option<Later>,
+    all: Arc<Holds>,
+}
+
+impl Holds {
+    /// Whether any stream is held. What other servers do before it goes on may write the source of
+    /// copies that are queued behind the hold.
+    pub(crate) fn are_any(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+}
+
+impl Hold {
+    /// Bytes of device memory that it writes.
+    pub(crate) const BYTES: u64 = 64;
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(later) = self.later.take() {
+            later.start();
+        }
+        self.all.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Session {
+    /// Has later work of a stream wait until what this returns is dropped. `scratch` has
+    /// [`Hold::BYTES`] of device memory that nobody reads. `None` if the worker has no staging
+    /// memory left for it.
+    pub(crate) fn hold(
+        &self,
+        ctx: ContextId,
+        stream: StreamId,
+        scratch: DevicePtr,
+    ) -> Result<Option<Hold>> {
+        let smallest = *CHUNK_BYTES.start() as u32;
+        let Some(upload) = self.link().upload(Hold::BYTES, smallest)? else { return Ok(None) };
+        let (transfer, chunk) = (upload.number(), upload.chunk());
+        // SAFETY: the bytes are there as long as the process.
+        let (_, later) = unsafe { upload.later(HostBytes::from(BYTES.as_ptr())) };
+        let extent = Extent::row(Hold::BYTES);
+        let layout = Layout::packed(extent);
+        let dst = Region { storage: Storage::Linear(scratch), layout, at: (0, 0, 0) };
+        let (from, bytes, late) = (0, Hold::BYTES, false);
+        self.holds.0.fetch_add(1, Ordering::AcqRel);
+        let hold = Hold { later: Some(later), all: Arc::clone(&self.holds) };
+        // If this fails, the link is lost, and the transfer with it.
+        let message =
+            msg::CopyBoxInBulk { dst, extent, stream, from, bytes, transfer, chunk, late };
+        self.post_counted(ctx, stream, &message)?;
+        Ok(Some(hold))
+    }
+}

@@ -1,0 +1,237 @@
+//! What two servers of a process do together: order between streams, and copies.
+//!
+//! A server knows nothing of the others. Where a stream must wait for something on another server,
+//! this process *holds* it: later work of the stream waits until the hold is dropped, which happens
+//! when the other server says that it is time. No thread waits meanwhile, and neither server's
+//! dispatcher does.
+//!
+//! An asynchronous copy holds its stream, and a stream of its own in each other context, so that
+//! memory that the program frees stays until the copy is done. When the stream has come to it, the
+//! bytes go through this process ([`super::transfer`]).
+
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+use parking_lot::Mutex;
+
+use super::transfer::End;
+use super::{Awaited, Hold, Member, OwnStream, Several, Way};
+use crate::backend::{
+    ContextId, CopyMode, CrossingCopy, Extent, Memory, ObjectId, Result, Side, StreamId,
+};
+
+/// What a copy between servers does.
+enum Plan<S: 'static> {
+    Relayed {
+        dst: End<S>,
+        src: End<S>,
+    },
+    /// From or to memory of this process.
+    Host {
+        way: Way,
+        device: End<S>,
+        host: Side,
+    },
+}
+
+/// A copy that waits for its stream.
+struct Copying<S: 'static> {
+    plan: Plan<S>,
+    extent: Extent,
+    /// They go on when this is dropped.
+    _holds: Vec<Hold>,
+}
+
+// SAFETY: the host memory that a plan names is the program's until the copy is done, by the
+// contract of `copy_across`; all else is names and references to what any thread may use.
+unsafe impl<S: Sync> Send for Copying<S> {}
+
+impl<S: Member> Several<S> {
+    pub(super) fn wait_for_event(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        of: ContextId,
+        event: ObjectId,
+    ) -> Result<()> {
+        let (waiting, other) = (self.server(ctx.server())?, self.server(of.server())?);
+        let event = Awaited::Event(event);
+        if other.is_known_to_be_done(of, event) {
+            return Ok(());
+        }
+        let Some(hold) = waiting.hold(ctx, stream)? else { return other.wait_for(of, event) };
+        other.when_done(
+            of,
+            event,
+            Box::new(move |outcome| self.let_go(other, waiting, hold, outcome)),
+        )
+    }
+
+    /// Something on `other` for which a stream of `waiting` was held has happened, or never will.
+    fn let_go(
+        &'static self,
+        other: &'static S,
+        waiting: &'static S,
+        hold: Hold,
+        outcome: Result<()>,
+    ) {
+        let finish = move || {
+            if let Err(error) = outcome {
+                waiting.fail_later(error);
+            }
+            drop(hold);
+        };
+        if other.has_bytes_to_take_in() {
+            // Work behind the hold may read them.
+            self.movers.run(move || {
+                other.take_in();
+                finish();
+            });
+        } else {
+            finish();
+        }
+    }
+
+    /// # Safety
+    /// As of [`crate::backend::Crossing::copy_across`].
+    pub(super) unsafe fn copy_across(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        copy: &CrossingCopy,
+    ) -> Result<()> {
+        let own = self.server(ctx.server())?;
+        let plan = self.plan(copy)?;
+        let mut others: Vec<ContextId> = match &plan {
+            Plan::Relayed { dst, src } => vec![dst.ctx, src.ctx],
+            Plan::Host { device, .. } => vec![device.ctx],
+        };
+        others.retain(|other| *other != ctx);
+        others.dedup();
+        if copy.mode == CopyMode::Pinned
+            && let Some(begun) = self.begin((own, ctx, stream), &others)?
+        {
+            let copying = Copying { plan, extent: copy.extent, _holds: begun.holds };
+            begun.gate.pass_with(move |outcome| {
+                self.movers.run(move || {
+                    own.take_in();
+                    if let Err(error) = outcome.and_then(|()| copying.run(self)) {
+                        own.fail_later(error);
+                    }
+                });
+            });
+            return Ok(());
+        }
+        own.stream_synchronize(ctx, stream)?;
+        if copy.mode == CopyMode::Synchronous {
+            // CUDA orders such a copy with the work of all devices that it is about.
+            for other in others {
+                self.server(other.server())?.stream_synchronize(other, StreamId::LEGACY)?;
+            }
+        }
+        Copying { plan, extent: copy.extent, _holds: Vec::new() }.run(self)
+    }
+
+    fn plan(&'static self, copy: &CrossingCopy) -> Result<Plan<S>> {
+        let end = |(side, ctx): (Side, ContextId)| {
+            Ok(End { server: self.server(ctx.server())?, ctx, side })
+        };
+        Ok(match (copy.dst.0.memory, copy.src.0.memory) {
+            (Memory::Host(_), Memory::Host(_)) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            (Memory::Host(_), _) => {
+                Plan::Host { way: Way::FromDevice, device: end(copy.src)?, host: copy.dst.0 }
+            }
+            (_, Memory::Host(_)) => {
+                Plan::Host { way: Way::ToDevice, device: end(copy.dst)?, host: copy.src.0 }
+            }
+            _ => Plan::Relayed { dst: end(copy.dst)?, src: end(copy.src)? },
+        })
+    }
+
+    /// Has this process be told when a stream has come so far, and the stream wait behind that.
+    /// `None` if a server can hold no more streams.
+    fn begin(
+        &'static self,
+        (own, ctx, stream): (&'static S, ContextId, StreamId),
+        others: &[ContextId],
+    ) -> Result<Option<Begun>> {
+        let mut holds = Vec::new();
+        for other in others {
+            let server = self.server(other.server())?;
+            match server.hold(*other, server.own_stream(*other, OwnStream::Held)?)? {
+                Some(hold) => holds.push(hold),
+                None => return Ok(None),
+            }
+        }
+        let gate = Arc::new(Gate::default());
+        let passed = Arc::clone(&gate);
+        own.when_done(
+            ctx,
+            Awaited::Stream(stream),
+            Box::new(move |outcome| passed.come_to(outcome)),
+        )?;
+        // Behind the question when the stream has come so far.
+        let Some(hold) = own.hold(ctx, stream)? else { return Ok(None) };
+        holds.push(hold);
+        Ok(Some(Begun { holds, gate }))
+    }
+}
+
+/// A copy whose stream will say when it has come to it.
+struct Begun {
+    holds: Vec<Hold>,
+    gate: Arc<Gate>,
+}
+
+type Passed = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// Does something when a stream has come to it and it is known what that is, whichever is first.
+#[derive(Default)]
+struct Gate(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Closed,
+    /// The stream has come.
+    Come(Result<()>),
+    Known(Passed),
+    Passed,
+}
+
+impl Gate {
+    fn come_to(&self, outcome: Result<()>) {
+        let mut state = self.0.lock();
+        match std::mem::replace(&mut *state, State::Passed) {
+            State::Known(passed) => {
+                drop(state);
+                passed(outcome);
+            }
+            _ => *state = State::Come(outcome),
+        }
+    }
+
+    fn pass_with(&self, passed: impl FnOnce(Result<()>) + Send + 'static) {
+        let mut state = self.0.lock();
+        match std::mem::replace(&mut *state, State::Passed) {
+            State::Come(outcome) => {
+                drop(state);
+                passed(outcome);
+            }
+            _ => *state = State::Known(Box::new(passed)),
+        }
+    }
+}
+
+impl<S: Member> Copying<S> {
+    /// Moves the bytes. Returns when they are where they belong.
+    fn run(&self, several: &'static Several<S>) -> Result<()> {
+        match self.plan {
+            Plan::Relayed { dst, src } => several.relay.copy(dst, src, self.extent),
+            Plan::Host { way, device, host } => {
+                // SAFETY: by the contract of `copy_across`.
+                unsafe { device.copy_whole(way, self.extent, host) }
+            }
+        }
+    }
+}
