@@ -108,6 +108,10 @@ static void synchronous(int here, int there) {
     CHECK(cudaMemcpy(own.memory, other.memory, bytes, cudaMemcpyDefault));
     CHECK(cudaMemcpy(values.data(), own.memory, bytes, cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < count; i++) EXPECT(values[i] == unsigned(i) * 3 + 9);
+    // Both sides are the other one's.
+    CHECK(cudaMemcpy(other.memory, other.memory + count / 2, bytes / 2, cudaMemcpyDefault));
+    CHECK(cudaMemcpy(values.data(), other.memory, bytes / 2, cudaMemcpyDefault));
+    for (size_t i = 0; i < count / 2; i++) EXPECT(values[i] == unsigned(i + count / 2) * 3 + 9);
 }
 
 // Copies wait for their stream, and the stream for them.

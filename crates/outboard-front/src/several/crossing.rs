@@ -26,6 +26,11 @@ enum Plan<S: 'static> {
         dst: End<S>,
         src: End<S>,
     },
+    /// Within a server that is not the stream's.
+    Within {
+        dst: End<S>,
+        src: End<S>,
+    },
     /// From or to memory of this process.
     Host {
         way: Way,
@@ -103,7 +108,7 @@ impl<S: Member> Several<S> {
         let own = self.server(ctx.server())?;
         let plan = self.plan(copy)?;
         let mut others: Vec<ContextId> = match &plan {
-            Plan::Relayed { dst, src } => vec![dst.ctx, src.ctx],
+            Plan::Relayed { dst, src } | Plan::Within { dst, src } => vec![dst.ctx, src.ctx],
             Plan::Host { device, .. } => vec![device.ctx],
         };
         others.retain(|other| *other != ctx);
@@ -144,7 +149,14 @@ impl<S: Member> Several<S> {
             (_, Memory::Host(_)) => {
                 Plan::Host { way: Way::ToDevice, device: end(copy.dst)?, host: copy.src.0 }
             }
-            _ => Plan::Relayed { dst: end(copy.dst)?, src: end(copy.src)? },
+            _ => {
+                let (dst, src) = (end(copy.dst)?, end(copy.src)?);
+                if dst.ctx.has_server_of(src.ctx) {
+                    Plan::Within { dst, src }
+                } else {
+                    Plan::Relayed { dst, src }
+                }
+            }
         })
     }
 
@@ -228,6 +240,7 @@ impl<S: Member> Copying<S> {
     fn run(&self, several: &'static Several<S>) -> Result<()> {
         match self.plan {
             Plan::Relayed { dst, src } => several.relay.copy(dst, src, self.extent),
+            Plan::Within { dst, src } => dst.copy_from(&src, self.extent),
             Plan::Host { way, device, host } => {
                 // SAFETY: by the contract of `copy_across`.
                 unsafe { device.copy_whole(way, self.extent, host) }

@@ -186,6 +186,15 @@ impl<S: Member> End<S> {
         unsafe { self.server.copy_box(self.ctx, &copy, self.stream(way)?, CopyMode::Synchronous) }
     }
 
+    /// Copies all of another side of the same server to this one. Returns when the bytes are there.
+    pub(super) fn copy_from(&self, src: &End<S>, extent: Extent) -> Result<()> {
+        let copy = BoxCopy { dst: self.side, src: src.side, extent };
+        let stream = self.stream(Way::ToDevice)?;
+        // SAFETY: no side is host memory.
+        unsafe { self.server.copy_box(self.ctx, &copy, stream, CopyMode::Synchronous) }?;
+        self.settle()
+    }
+
     /// Copies all of this side from or to host memory. Returns when the bytes are there.
     ///
     /// # Safety

@@ -364,6 +364,21 @@ fn a_copy_between_servers_waits_for_its_stream() {
     assert_eq!(asked, [vec![synchronize, "copy_box"], vec![synchronize, "copy_box", synchronize]]);
 }
 
+/// A copy from and to memory of one server, in a stream of another, is the first one's own affair.
+#[test]
+fn a_copy_within_another_server_is_not_relayed() {
+    let machine = Machine::ready();
+    machine.make_current(0);
+    let [one, other] =
+        [(), ()].map(|()| ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails"));
+    machine.make_current(2);
+    let asked = machine.asked_by(|| {
+        call!(machine, cuMemcpyDtoD_v2, one, other, 64, DefaultStream::Legacy).expect("it is done");
+    });
+    let synchronize = "stream_synchronize";
+    assert_eq!(asked, [vec![synchronize, "copy_box", synchronize], vec![synchronize]]);
+}
+
 /// A copy between the host and memory of another server is that server's.
 #[test]
 fn a_copy_of_memory_of_another_server_waits_for_its_stream() {
