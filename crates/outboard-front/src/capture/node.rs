@@ -285,6 +285,7 @@ pub(crate) fn record(
 }
 
 /// A wait for an event: it joins a stream to a capture.
+#[inline]
 pub(crate) fn wait(
     front: &'static Front,
     here: &Here,
@@ -292,10 +293,23 @@ pub(crate) fn wait(
     object: &Object,
     flags: u32,
 ) -> Option<Result<()>> {
-    let (event, is_marked) = (object.id(), object.is_captured());
-    if !active(front) && !is_marked {
-        return None;
+    if active(front) || object.is_captured() {
+        join_by_event(front, here, stream, object, flags)
+    } else {
+        None
     }
+}
+
+/// The same, while something is captured.
+#[inline(never)]
+fn join_by_event(
+    front: &'static Front,
+    here: &Here,
+    stream: StreamId,
+    object: &Object,
+    flags: u32,
+) -> Option<Result<()>> {
+    let (event, is_marked) = (object.id(), object.is_captured());
     let mut world = world(front);
     let mark = world.captures.marks.get(&event).filter(|_| is_marked).cloned();
     let found = match capturing(&mut world, here, stream) {

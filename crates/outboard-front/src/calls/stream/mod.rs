@@ -10,9 +10,10 @@ use outboard_abi::{
     CUcontext, CUdevice, CUevent, CUgreenCtx, CUhostFn, CUresult, CUstream, CUstreamCallback,
 };
 
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, Result, StreamId};
 use crate::border::{put, put_if, require};
-use crate::context;
+use crate::context::{self, Here};
+use crate::event::Object;
 use crate::process::Process;
 use crate::stream::{
     LEGACY, NON_BLOCKING, PER_THREAD, context_of, create, destroy, facts, find, resolve,
@@ -97,10 +98,21 @@ pub unsafe fn cuStreamWaitEvent<B: Backend>(
     // An external wait is for captures.
     require(flags == 0)?;
     if !here.id.has_server_of(event.ctx) {
-        let waits = process.backend.wait_for_event(here.id, stream, event.ctx, event.id());
-        return here.note(waits);
+        return wait_across(process, &here, stream, &event);
     }
     here.note(process.backend.stream_wait_event(here.id, stream, event.id(), flags))
+}
+
+/// Later work of a stream waits for an event of another server.
+#[cold]
+#[inline(never)]
+fn wait_across<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    stream: StreamId,
+    event: &Object,
+) -> Result<()> {
+    here.note(process.backend.wait_for_event(here.id, stream, event.ctx, event.id()))
 }
 
 pub unsafe fn cuLaunchHostFunc<B: Backend>(
