@@ -14,7 +14,7 @@ use super::stream::NON_BLOCKING;
 use crate::copies::hold::Hold;
 use crate::link::{LinkError, Reply};
 
-/// What contexts have for work with other servers, from the first such work on.
+/// The memory that holds write, by context; allocated with the first hold.
 pub(super) struct Crossing(Mutex<BTreeMap<ContextId, DevicePtr>>);
 
 impl Crossing {

@@ -413,7 +413,7 @@ fn a_copy_of_memory_of_another_server_waits_for_its_stream() {
     assert_eq!(asked, [vec!["copy_box"], vec![]]);
 }
 
-/// What else is about two servers is refused before either is asked.
+/// Other operations that involve two servers are refused before either is asked.
 #[test]
 fn what_crosses_servers_is_refused_by_name() {
     let machine = Machine::ready();
