@@ -30,6 +30,9 @@ pub(crate) struct Process {
     /// Of a process with several.
     #[serde(default)]
     servers: Vec<Connection>,
+    /// Bytes that have gone from one of them to another through the process.
+    #[serde(default)]
+    bytes_relayed: u64,
     /// Seconds from its first call to its end.
     lived: f64,
     functions: BTreeMap<String, Function>,
@@ -52,7 +55,13 @@ impl Process {
         match (self.servers.as_slice(), self.connection.server.as_str()) {
             ([], "") => "the software device in the process".to_owned(),
             ([], _) => one(&self.connection),
-            (several, _) => several.iter().map(one).collect::<Vec<_>>().join(", "),
+            (several, _) => {
+                let all = several.iter().map(one).collect::<Vec<_>>().join(", ");
+                match self.bytes_relayed {
+                    0 => all,
+                    count => format!("{all}; {} between them, through this process", bytes(count)),
+                }
+            }
         }
     }
 }
@@ -304,7 +313,15 @@ mod tests {
             transport: "tcp".to_owned(),
         };
         let program = "train".to_owned();
-        Process { process: 7, program, connection, servers: Vec::new(), lived: 2.0, functions }
+        Process {
+            process: 7,
+            program,
+            connection,
+            servers: Vec::new(),
+            bytes_relayed: 0,
+            lived: 2.0,
+            functions,
+        }
     }
 
     fn waits(calls: u64, seconds: f64, shortest: f64) -> Function {
@@ -362,9 +379,11 @@ mod tests {
         );
         let two = r#"{"process": 1, "program": "p", "lived": 1.0, "functions": {}, "servers": [{"server": "a:1", "device": "X", "transport": "tcp"},
             {"server": "b:1", "device": "Y", "transport": "shm", "posted": 3}]}"#;
-        let two: Process =
+        let mut two: Process =
             serde_json::from_str(two).expect("this is what a process with two servers leaves");
         assert_eq!(two.devices(), "X at a:1 (tcp), Y at b:1 (shm)");
+        two.bytes_relayed = 5000;
+        assert!(two.devices().ends_with("; 5000 B between them, through this process"));
         assert!(report(&[]).contains("No process used the device"));
         let little = report(&[process(&[("cuCtxSynchronize", waits(1, 0.01, 1e-3))])]);
         assert!(little.contains("Only 0.5 % of the time was spent waiting in calls"), "{little}");
