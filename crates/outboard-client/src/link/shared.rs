@@ -265,17 +265,7 @@ impl Shared {
     ) -> Result<Reply, LinkError> {
         let start = Instant::now();
         let slot = Arc::new(Slot::default());
-        let seq = {
-            let mut queue = self.queue_with_room()?;
-            let seq = queue.outgoing.push(op, CALL, ctx, encode)?;
-            // The reply cannot come before the queue's lock is free.
-            let mut calls = lock(&self.calls);
-            if calls.closed {
-                return Err(self.lost());
-            }
-            calls.pending.insert(seq, Recipient::Thread(Arc::clone(&slot)));
-            seq
-        };
+        let seq = self.push_call(op, ctx, encode, Recipient::Thread(Arc::clone(&slot)))?;
         self.counters.calls.add(1);
         // If writing fails, the slot has been told.
         let _ = self.write_up_to(seq);
@@ -288,6 +278,26 @@ impl Shared {
         reply
     }
 
+    /// Appends a command whose reply is for `recipient`, and returns its number.
+    #[inline]
+    fn push_call(
+        &self,
+        op: u16,
+        ctx: ContextId,
+        encode: impl FnOnce(&mut Writer),
+        recipient: Recipient,
+    ) -> Result<u64, LinkError> {
+        let mut queue = self.queue_with_room()?;
+        let seq = queue.outgoing.push(op, CALL, ctx, encode)?;
+        // The reply cannot come before the queue's lock is free.
+        let mut calls = lock(&self.calls);
+        if calls.closed {
+            return Err(self.lost());
+        }
+        calls.pending.insert(seq, recipient);
+        Ok(seq)
+    }
+
     /// Sends a command and returns; `then` gets its reply.
     pub(super) fn call_then(
         &self,
@@ -296,17 +306,7 @@ impl Shared {
         encode: impl FnOnce(&mut Writer),
         then: Then,
     ) -> Result<(), LinkError> {
-        let seq = {
-            let mut queue = self.queue_with_room()?;
-            let seq = queue.outgoing.push(op, CALL, ctx, encode)?;
-            // The reply cannot come before the queue's lock is free.
-            let mut calls = lock(&self.calls);
-            if calls.closed {
-                return Err(self.lost());
-            }
-            calls.pending.insert(seq, Recipient::Then(then));
-            seq
-        };
+        let seq = self.push_call(op, ctx, encode, Recipient::Then(then))?;
         // If writing fails, `then` has been told.
         let _ = self.write_up_to(seq);
         Ok(())
