@@ -40,6 +40,15 @@ pub struct Part {
     pub packed: u64,
 }
 
+impl Part {
+    /// Where it begins in an array where the box begins `at`: bytes within a row, row, slice.
+    /// `None` if no number is so large.
+    pub fn within(&self, at: (u64, u64, u64)) -> Option<(u64, u64, u64)> {
+        let (x, y, z) = self.at;
+        Some((at.0.checked_add(x)?, at.1.checked_add(y)?, at.2.checked_add(z)?))
+    }
+}
+
 /// What one side of a copy is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
@@ -142,15 +151,7 @@ impl Region {
                 let address = address.checked_add(self.layout.offset(part.at)?)?;
                 Some(Region { storage: Storage::Linear(address), ..*self })
             }
-            Storage::Array(_) => {
-                let add = |a: u64, b: u64| a.checked_add(b);
-                let at = (
-                    add(self.at.0, part.at.0)?,
-                    add(self.at.1, part.at.1)?,
-                    add(self.at.2, part.at.2)?,
-                );
-                Some(Region { at, ..*self })
-            }
+            Storage::Array(_) => Some(Region { at: part.within(self.at)?, ..*self }),
         }
     }
 }

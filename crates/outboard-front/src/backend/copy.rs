@@ -39,15 +39,7 @@ impl Side {
             Memory::Device(address) => {
                 Side { memory: Memory::Device(address.checked_add(offset?)?), ..*self }
             }
-            Memory::Array(_) => {
-                let add = |a: u64, b: u64| a.checked_add(b);
-                let at = (
-                    add(self.at.0, part.at.0)?,
-                    add(self.at.1, part.at.1)?,
-                    add(self.at.2, part.at.2)?,
-                );
-                Side { at, ..*self }
-            }
+            Memory::Array(_) => Side { at: part.within(self.at)?, ..*self },
         })
     }
 }
