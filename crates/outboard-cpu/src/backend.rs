@@ -11,6 +11,7 @@ use outboard_front::backend::{
 use outboard_wire::launch::{event_of, names_event};
 use outboard_wire::platform::{KernelInfo, Platform};
 
+use crate::checkpoint;
 use crate::context::Context;
 use crate::cpu::{Cpu, lane};
 use crate::device;
@@ -29,7 +30,7 @@ impl Backend for Cpu {
     }
 
     fn checkpoint(&self, process: i32, step: CheckpointStep, limit: u32) -> Result<u32> {
-        Cpu::ask_checkpoint(process, step, limit)
+        checkpoint::ask_step(process, step, limit)
     }
 
     fn platform(&self) -> Result<Platform> {

@@ -9,14 +9,12 @@ use std::ffi::c_int;
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use outboard_abi::{CUprocessState, CUresult};
 use outboard_front::backend::CheckpointStep;
-use outboard_simt::Saved;
-
-use crate::Cpu;
+use outboard_simt::{Engine, Saved};
 
 const VARIABLE: &str = "OUTBOARD_CPU_CHECKPOINT";
 /// How long the other process may take over a question.
@@ -32,8 +30,16 @@ fn address(process: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("outboard-cpu-checkpoint-{process}"))
 }
 
-/// Makes this process one that may be suspended, if the environment says so.
-pub(crate) fn listen() {
+/// What the process has to be suspended.
+struct Process {
+    /// Whether nothing is queued on any device.
+    is_quiet: fn() -> bool,
+    engines: Vec<Arc<Engine>>,
+}
+
+/// Makes this process one that may be suspended, if the environment says so. `is_quiet` says
+/// whether nothing is queued on any device.
+pub(crate) fn listen(is_quiet: fn() -> bool, engines: Vec<Arc<Engine>>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if std::env::var_os(VARIABLE).is_none_or(|value| value != "1") {
@@ -44,7 +50,7 @@ pub(crate) fn listen() {
         if let Ok(listener) = listener {
             let _ = std::thread::Builder::new()
                 .name("outboard-checkpoint".into())
-                .spawn(move || serve(&listener));
+                .spawn(move || serve(&Process { is_quiet, engines }, &listener));
         }
     });
 }
@@ -56,7 +62,7 @@ enum State {
     Checkpointed(Vec<Saved>),
 }
 
-fn serve(listener: &UnixListener) {
+fn serve(process: &Process, listener: &UnixListener) {
     let mut state = State::Running;
     for mut stream in listener.incoming().flatten() {
         let own = rustix::process::geteuid();
@@ -69,7 +75,8 @@ fn serve(listener: &UnixListener) {
         let _ = stream.set_write_timeout(Some(Duration::from_secs(5)));
         if stream.read_exact(&mut question).is_ok() {
             let limit = u32::from_le_bytes([question[1], question[2], question[3], question[4]]);
-            let (status, value) = state.change(question[0], Duration::from_millis(limit.into()));
+            let (status, value) =
+                state.change(process, question[0], Duration::from_millis(limit.into()));
             let mut answer = [0; 8];
             answer[..4].copy_from_slice(&status.0.to_le_bytes());
             answer[4..].copy_from_slice(&value.to_le_bytes());
@@ -79,12 +86,16 @@ fn serve(listener: &UnixListener) {
 }
 
 impl State {
-    fn change(&mut self, action: u8, limit: Duration) -> (CUresult, u32) {
+    fn change(&mut self, process: &Process, action: u8, limit: Duration) -> (CUresult, u32) {
         let outcome = match (action, &*self) {
             (STATE, _) => Ok(()),
-            (LOCK, State::Running) => finish_work(limit).map(|()| *self = State::Locked),
-            (CHECKPOINT, State::Locked) => save().map(|saved| *self = State::Checkpointed(saved)),
-            (RESTORE, State::Checkpointed(saved)) => restore(saved).map(|()| *self = State::Locked),
+            (LOCK, State::Running) => process.finish_work(limit).map(|()| *self = State::Locked),
+            (CHECKPOINT, State::Locked) => {
+                process.save().map(|saved| *self = State::Checkpointed(saved))
+            }
+            (RESTORE, State::Checkpointed(saved)) => {
+                process.restore(saved).map(|()| *self = State::Locked)
+            }
             (UNLOCK, State::Locked) => {
                 *self = State::Running;
                 Ok(())
@@ -100,37 +111,41 @@ impl State {
     }
 }
 
-/// Waits for all that is queued.
-fn finish_work(limit: Duration) -> Result<(), CUresult> {
-    // Without a limit, as long as the one who asks waits.
-    let limit = if limit.is_zero() { PATIENCE } else { limit.min(PATIENCE) };
-    let (cpu, until) = (Cpu::get(), Instant::now() + limit);
-    while !cpu.is_quiet() {
-        if Instant::now() >= until {
-            return Err(CUresult::CUDA_ERROR_NOT_READY);
+impl Process {
+    /// Waits for all that is queued.
+    fn finish_work(&self, limit: Duration) -> Result<(), CUresult> {
+        // Without a limit, as long as the one who asks waits.
+        let limit = if limit.is_zero() { PATIENCE } else { limit.min(PATIENCE) };
+        let until = Instant::now() + limit;
+        while !(self.is_quiet)() {
+            if Instant::now() >= until {
+                return Err(CUresult::CUDA_ERROR_NOT_READY);
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
     }
-    Ok(())
-}
 
-fn save() -> Result<Vec<Saved>, CUresult> {
-    let engines = Cpu::get().engines()?;
-    // SAFETY: nothing is queued, and whoever had the process locked sees to it that nothing will
-    // be.
-    let saved =
-        engines.iter().map(|engine| unsafe { engine.memory().save() }).collect::<io::Result<_>>();
-    saved.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
-}
+    fn save(&self) -> Result<Vec<Saved>, CUresult> {
+        // SAFETY: nothing is queued, and whoever had the process locked sees to it that nothing
+        // will be.
+        let saved = self
+            .engines
+            .iter()
+            .map(|engine| unsafe { engine.memory().save() })
+            .collect::<io::Result<_>>();
+        saved.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
 
-fn restore(saved: &[Saved]) -> Result<(), CUresult> {
-    let engines = Cpu::get().engines()?;
-    // SAFETY: saved from these, and nothing has been queued since.
-    let restored = engines
-        .iter()
-        .zip(saved)
-        .try_for_each(|(engine, saved)| unsafe { engine.memory().restore(saved) });
-    restored.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    fn restore(&self, saved: &[Saved]) -> Result<(), CUresult> {
+        // SAFETY: saved from these, and nothing has been queued since.
+        let restored = self
+            .engines
+            .iter()
+            .zip(saved)
+            .try_for_each(|(engine, saved)| unsafe { engine.memory().restore(saved) });
+        restored.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
 }
 
 /// Asks another process.
@@ -161,22 +176,16 @@ fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
     }
 }
 
-impl Cpu {
-    /// Asks another process to take a step.
-    pub(crate) fn ask_checkpoint(
-        process: c_int,
-        step: CheckpointStep,
-        limit: u32,
-    ) -> Result<u32, CUresult> {
-        let action = match step {
-            CheckpointStep::Lock => LOCK,
-            CheckpointStep::Checkpoint => CHECKPOINT,
-            CheckpointStep::Restore => RESTORE,
-            CheckpointStep::Unlock => UNLOCK,
-            CheckpointStep::State => STATE,
-        };
-        ask(process, action, limit)
-    }
+/// Asks another process to take a step.
+pub(crate) fn ask_step(process: c_int, step: CheckpointStep, limit: u32) -> Result<u32, CUresult> {
+    let action = match step {
+        CheckpointStep::Lock => LOCK,
+        CheckpointStep::Checkpoint => CHECKPOINT,
+        CheckpointStep::Restore => RESTORE,
+        CheckpointStep::Unlock => UNLOCK,
+        CheckpointStep::State => STATE,
+    };
+    ask(process, action, limit)
 }
 
 #[cfg(test)]

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, DevicePtr, Faults, Launch, ObjectId, Result, StreamId};
+use outboard_front::backend::{
+    ContextId, DeviceId, DevicePtr, Faults, Launch, ObjectId, Result, StreamId,
+};
 use outboard_simt::{Engine, EngineConfig};
 use parking_lot::Mutex;
 
 use crate::array::{Array, Mipmap};
+use crate::checkpoint;
 use crate::config::Config;
 use crate::context::Context;
 use crate::event::Event;
@@ -120,10 +123,20 @@ impl Cpu {
                 self.log(&error);
                 CUresult::CUDA_ERROR_OUT_OF_MEMORY
             })?;
-            let _ = self.engines.set(engines);
-            crate::checkpoint::listen();
+            let _ = self.engines.set(engines.clone());
+            checkpoint::listen(|| Cpu::get().is_quiet(), engines);
         }
         self.engines.get().map(Vec::as_slice).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    /// An engine whose memory stands for all, as they share the arena in which addresses are
+    /// reserved.
+    pub(crate) fn home(&self) -> Result<&Arc<Engine>> {
+        self.engines()?.first().ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    pub(crate) fn engine(&self, device: DeviceId) -> Result<&Arc<Engine>> {
+        self.engines()?.get(device.ordinal() as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)
     }
 
     /// Whether nothing is queued anywhere.

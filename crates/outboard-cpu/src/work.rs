@@ -10,7 +10,7 @@ use outboard_abi::{CUresult, CUstreamWaitValue_flags_enum as WaitFlags};
 use outboard_front::backend::{Fill, Rect};
 
 use crate::boxes::BoxWork;
-use crate::graph::Replay;
+use crate::graph::replay::Replay;
 use crate::launch::Grid;
 
 /// Where a piece of work stands after it has been given a thread.

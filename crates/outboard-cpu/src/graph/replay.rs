@@ -6,9 +6,9 @@ use std::sync::Arc;
 use outboard_abi::{CUgraphConditionalNodeType_enum as Kind, CUresult};
 use outboard_wire::ObjectId;
 
+use super::memory::GraphMemory;
 use super::program::{Action, MemoryStep, Program};
 use crate::context::Context;
-use crate::cpu::Cpu;
 use crate::work::{Progress, Stamp, Work};
 
 /// A program that a stream runs.
@@ -21,6 +21,7 @@ pub(crate) struct Replay {
     /// Where it was launched.
     context: Arc<Context>,
     auto_free: bool,
+    memory: &'static GraphMemory,
 }
 
 impl Replay {
@@ -29,13 +30,15 @@ impl Replay {
         program: Arc<Program>,
         context: Arc<Context>,
         auto_free: bool,
+        memory: &'static GraphMemory,
     ) -> (Replay, Vec<(ObjectId, Arc<Stamp>)>) {
         let records = program
             .events(|action| if let Action::Record(event) = action { Some(*event) } else { None });
         let stamps: HashMap<ObjectId, Arc<Stamp>> =
             records.into_iter().map(|event| (event, Arc::new(Stamp::default()))).collect();
         let list = stamps.iter().map(|(event, stamp)| (*event, stamp.clone())).collect();
-        (Replay { frames: vec![(program, 0, 0)], stamps, begun: false, context, auto_free }, list)
+        let frames = vec![(program, 0, 0)];
+        (Replay { frames, stamps, begun: false, context, auto_free, memory }, list)
     }
 
     /// Whether it has no value in memory to wait for.
@@ -109,10 +112,10 @@ impl Replay {
                     None => Progress::Done,
                 },
                 Action::Allocate => {
-                    let outcome = Cpu::get().graphs.memory.allocate(step.address, self.auto_free);
+                    let outcome = self.memory.allocate(step.address, self.auto_free);
                     outcome.map_or_else(Progress::Failed, |()| Progress::Done)
                 }
-                Action::Free(address) => match Cpu::get().graphs.memory.free(*address) {
+                Action::Free(address) => match self.memory.free(*address) {
                     true => Progress::Done,
                     false => Progress::Failed(CUresult::CUDA_ERROR_INVALID_VALUE),
                 },

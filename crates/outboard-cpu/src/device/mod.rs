@@ -4,15 +4,16 @@
 //! meaning on a processor (bus width) it is a plausible constant. The compute capability is 9.0, so
 //! that PTX for everything up to `sm_90` loads.
 
+mod calls;
+
 use std::fs;
 
-use outboard_abi::{CUdevice_attribute_enum as Attribute, CUresult};
-use outboard_front::backend::{DeviceId, Devices, Result};
+use outboard_abi::CUdevice_attribute_enum as Attribute;
+use outboard_front::backend::DeviceId;
 use outboard_wire::arrays::ArrayDescriptor;
 use outboard_wire::platform::{Device, Platform, SOFTWARE_DEVICE};
 
 use crate::config::Config;
-use crate::cpu::Cpu;
 
 /// Compute capability, 10 × major + minor.
 pub(crate) const SM: u32 = 90;
@@ -242,18 +243,6 @@ pub(crate) fn most_elements(d: &ArrayDescriptor) -> [u64; 3] {
         LAYERED => [32_768, 32_768, 2048],
         CUBEMAP => [32_768, 32_768, 6],
         _ => [32_768, 32_768, 2046],
-    }
-}
-
-impl Devices for Cpu {
-    fn texture_1d_width(&self, _device: DeviceId, format: u32, _channels: u32) -> Result<u64> {
-        // 8, 16 and 32 bits, with and without sign, and two kinds of floats.
-        if !matches!(format, 1..=3 | 8..=10 | 0x10 | 0x20) {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let widest = device(self.config(), 0, "")
-            .attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH.0);
-        Ok(widest.unwrap_or(0) as u64)
     }
 }
 

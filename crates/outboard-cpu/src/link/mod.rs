@@ -1,20 +1,18 @@
 //! The linker of the software device: it collects PTX, and what it makes is a file of all the
 //! texts, which loads as one program.
 
+mod calls;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use outboard_abi::{CUjitInputType_enum as Input, CUresult};
-use outboard_front::backend::{
-    ContextId, Image, JitLog, JitOptions, LinkInput, Linking, ObjectId, Result,
-};
+use outboard_front::backend::{ContextId, JitLog, JitOptions, LinkInput};
 use outboard_image::Format;
 use outboard_ptx::ir::{Linkage, Module};
 use parking_lot::Mutex;
 
-use crate::cpu::Cpu;
-use crate::device;
-use crate::module::{self, Outcome, Refusal, damaged, linked_texts, no_ptx, parse, ptx_of};
+use crate::module::{Outcome, Refusal, damaged, linked_texts, no_ptx, parse, ptx_of};
 
 /// A link of a program.
 pub(crate) struct Link {
@@ -145,44 +143,4 @@ fn texts<'a>(input: &LinkInput<'a>) -> Outcome<Vec<Cow<'a, str>>> {
 fn object_texts(object: &[u8]) -> Outcome<Vec<Cow<'_, str>>> {
     let containers = outboard_image::object_containers(object).map_err(|error| damaged(&error))?;
     containers.into_iter().filter_map(|container| ptx_of(container).transpose()).collect()
-}
-
-impl Linking for Cpu {
-    fn link_create(&self, ctx: ContextId, link: ObjectId, options: &JitOptions) -> Result<()> {
-        self.context(ctx)?;
-        self.links.insert(link, Link { ctx, options: options.clone(), inputs: Mutex::default() });
-        Ok(())
-    }
-
-    fn link_add(
-        &self,
-        _ctx: ContextId,
-        link: ObjectId,
-        input: LinkInput<'_>,
-        log: &mut JitLog,
-    ) -> Result<()> {
-        let link = self.links.get(link)?;
-        module::told(&link.options, log, |log| link.inputs.lock().add(&input, log))
-            .inspect_err(|_| self.log(&log.error))
-    }
-
-    fn link_complete(&self, ctx: ContextId, link: ObjectId, log: &mut JitLog) -> Result<Vec<u8>> {
-        let (context, link) = (self.context(ctx)?, self.links.get(link)?);
-        let mut inputs = link.inputs.lock();
-        if inputs.units.is_empty() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        inputs.take_spare();
-        let texts: Vec<&str> = inputs.units.iter().map(|unit| unit.text.as_str()).collect();
-        let image = outboard_image::linked_image(&texts, device::SM);
-        // Loaded once and dropped: what does not link is an error now, not when the image is
-        // loaded.
-        let trial = Image { parts: &[&image], options: &link.options, sm: device::SM };
-        module::load(&context, trial, log).inspect_err(|_| self.log(&log.error))?;
-        Ok(image)
-    }
-
-    fn link_destroy(&self, _ctx: ContextId, link: ObjectId) -> Result<()> {
-        self.links.remove(link).map(drop)
-    }
 }
