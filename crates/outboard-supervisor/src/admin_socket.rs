@@ -13,12 +13,15 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::about::{About, Kind};
+use super::config::Config;
+use super::error::ServeError;
 use super::local::{self, Access, Door, Socket};
-use super::sessions::{About, Kind, Shown};
+use super::sessions::Shown;
 use super::sharing::{self, Mode, Modes};
+use super::supervisor::Supervisor;
 use super::traces::LAST_SPANS;
 use super::upgrade::Step;
-use super::{Config, ServeError, Supervisor};
 use crate::admin::{
     Answer, Ask, Held, KeptPlace, LONGEST_QUESTION, Listing, Memory, PATIENCE, Question, Reply,
     Session, VERSION, Which, beside, framed,

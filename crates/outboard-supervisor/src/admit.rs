@@ -15,9 +15,9 @@ use outboard_wire::handshake::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::Supervisor;
 use super::hellos::Seat;
 use super::peer::{Connection, Peer, too_many};
+use super::supervisor::Supervisor;
 use super::tally::{self, Outcome};
 use crate::sparing::STRANGERS;
 

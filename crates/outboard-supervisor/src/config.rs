@@ -1,14 +1,12 @@
 //! What a supervisor needs to know.
 
-use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use super::command::WorkerCommand;
 use super::local::{Access, Socket};
 use super::{metrics, resume, sharing, standing, traces, warm};
 use crate::auth;
-use crate::cgroup::Cgroup;
 
 /// What a supervisor needs to know.
 pub struct Config {
@@ -24,7 +22,7 @@ pub struct Config {
     /// How clients authenticate themselves, and whether connections are encrypted.
     pub auth: auth::Config,
     /// Where monitoring systems read how it goes.
-    pub metrics: metrics::Config,
+    pub metrics: metrics::config::Config,
     /// Where traces of sessions go.
     pub traces: traces::Config,
     /// How to start a worker.
@@ -45,7 +43,7 @@ pub struct Config {
     /// Bulk lanes that clients are advised to open.
     pub lanes: u32,
     /// Workers that wait for a client with the driver started.
-    pub warm: warm::Bounds,
+    pub warm: warm::bounds::Bounds,
     /// How long one waits that the last clients did not need, before it ends.
     pub warm_for: Duration,
     /// Ordinals of the devices whose primary context those workers hold.
@@ -62,19 +60,6 @@ pub struct Config {
     pub on_ready: Option<Box<dyn FnOnce(SocketAddr)>>,
 }
 
-/// How to start a worker: a program that calls `outboard_worker::run`.
-#[derive(Debug, Clone)]
-pub struct WorkerCommand {
-    /// The program; normally the supervisor's own.
-    pub program: PathBuf,
-    /// Its arguments.
-    pub args: Vec<OsString>,
-    /// Variables added to the supervisor's own environment.
-    pub env: Vec<(OsString, OsString)>,
-    /// Where it is put as soon as it runs.
-    pub cgroup: Option<Cgroup>,
-}
-
 impl Config {
     /// The usual settings.
     pub fn new(listen: impl Into<String>, worker: WorkerCommand) -> Config {
@@ -84,7 +69,7 @@ impl Config {
             access: Access::Owner,
             admin: Socket::Off,
             auth: auth::Config::default(),
-            metrics: metrics::Config::default(),
+            metrics: metrics::config::Config::default(),
             traces: traces::Config::default(),
             worker,
             driver: String::new(),
@@ -94,7 +79,7 @@ impl Config {
             max_sessions: 1024,
             max_questions: 256,
             lanes: usual_lanes(),
-            warm: warm::Bounds::fixed(0),
+            warm: warm::bounds::Bounds::fixed(0),
             warm_for: Duration::from_secs(30),
             warm_contexts: vec![0],
             resume: resume::Config::default(),
@@ -113,18 +98,4 @@ impl Config {
 fn usual_lanes() -> u32 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).clamp(8, outboard_wire::limits::MAX_LANES) as u32
-}
-
-impl WorkerCommand {
-    /// Starts this program again, with these arguments.
-    pub fn this_program<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> WorkerCommand {
-        // Unlike the path of the program, this names the same file even after an update has
-        // replaced it.
-        WorkerCommand {
-            program: PathBuf::from("/proc/self/exe"),
-            args: args.into_iter().map(Into::into).collect(),
-            env: Vec::new(),
-            cgroup: None,
-        }
-    }
 }

@@ -5,7 +5,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::Config;
+use super::config::Config;
 
 /// Descriptors that this process has open permanently, and those that it opens for a moment:
 /// standard streams, the runtime's, sockets that listen, files that are read, pipes to a process
@@ -94,7 +94,7 @@ const MOST_OF_A_SESSION: usize = 2048;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WorkerCommand;
+    use crate::command::WorkerCommand;
     use crate::warm::Bounds;
 
     fn config() -> Config {

@@ -9,12 +9,17 @@ use tokio::net::{TcpListener, UnixStream};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use super::about::Kind;
+use super::config::Config;
+use super::error::ServeError;
 use super::local::{Door, Socket};
-use super::peer::{Peer, accept};
+use super::newcomer::accept;
+use super::peer::Peer;
 use super::records::Records;
-use super::sessions::Kind;
-use super::upgrade::{self, Asker, Inherited, Program};
-use super::{Config, ServeError, Supervisor, notify, secure};
+use super::standing::Program;
+use super::supervisor::Supervisor;
+use super::upgrade::{self, Asker, Inherited};
+use super::{notify, secure};
 use crate::admin::Becoming;
 use outboard_control::number::Number;
 

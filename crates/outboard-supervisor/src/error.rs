@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use outboard_wire::Code;
 
-use super::metrics::MetricsError;
+use super::metrics::config::MetricsError;
 use super::standing::Folder;
 use crate::auth::AuthError;
 

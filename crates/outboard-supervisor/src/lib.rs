@@ -4,12 +4,15 @@
 //! worker. It never loads a driver library. For a client it holds an entry in a table and a
 //! process.
 
+mod about;
 pub mod admin;
 mod admin_socket;
 mod admit;
 mod adopt;
 pub mod auth;
 pub mod cgroup;
+mod changes;
+mod command;
 mod config;
 mod descriptors;
 mod doors;
@@ -21,7 +24,9 @@ mod left_over;
 mod local;
 pub mod logs;
 pub mod metrics;
+mod newcomer;
 mod notify;
+mod orphan;
 mod over;
 mod peer;
 mod records;
@@ -32,6 +37,7 @@ mod shares;
 pub mod sharing;
 mod sparing;
 pub mod standing;
+mod supervisor;
 mod tally;
 mod totals;
 pub mod traces;
@@ -45,12 +51,12 @@ use std::time::Duration;
 
 use outboard_transport::tcp;
 use outboard_wire::Code;
-use outboard_wire::handshake::{Local, VERSION};
-use tokio::sync::Notify;
+use outboard_wire::handshake::VERSION;
 
 use crate::auth::Gate;
 use crate::sparing::STRANGERS;
-pub use config::{Config, WorkerCommand};
+pub use command::WorkerCommand;
+pub use config::Config;
 use descriptors::Parts;
 use doors::Doors;
 use drain::{Asked, Drain, Signals};
@@ -58,8 +64,8 @@ pub use error::ServeError;
 use hellos::Hellos;
 use local::Door;
 pub use local::{Access, Socket, usual as usual_socket, usual_folders};
-use sessions::Sessions;
 use shares::Descriptors;
+use supervisor::Supervisor;
 use upgrade::{Asker, Coming, Counter, Inherited};
 pub use upgrade::{LISTENS_AT, could_serve};
 use warm::Warm;
@@ -69,55 +75,6 @@ use warm::Warm;
 /// process: workers die with the thread that started them.
 pub fn serve(config: Config) -> Result<(), ServeError> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(config))
-}
-
-/// What the tasks of one supervisor share.
-struct Supervisor {
-    config: Config,
-    /// The description, for clients, of the socket for clients on this machine.
-    local: Option<Local>,
-    sessions: Sessions,
-    warm: Rc<Warm>,
-    gauges: gauges::Gauges,
-    hellos: Hellos,
-    /// How the descriptors of this process are divided, ...
-    parts: Parts,
-    /// ... and how many of the workers may be for those who only ask.
-    questions: usize,
-    drain: Drain,
-    started: std::time::Instant,
-    /// The clients that are admitted, and those that wait.
-    queue: sharing::Queue,
-    gate: Gate,
-    tally: tally::Tally,
-    coming: Coming,
-    upgrades: Counter,
-    /// Sessions of the server before whose workers have not answered yet.
-    unanswered: Cell<usize>,
-}
-
-impl Supervisor {
-    /// How many sessions there may be at once. There are more workers: those for who only asks.
-    fn most_sessions(&self) -> usize {
-        self.config
-            .sharing
-            .sessions
-            .map_or(self.parts.sessions, |most| most.min(self.parts.sessions))
-    }
-
-    /// How many workers there may be yet.
-    fn sessions_left(&self) -> usize {
-        self.parts.sessions.saturating_sub(self.sessions.len())
-    }
-
-    /// Why no client would get a session now, if so.
-    fn why_not_ready(&self) -> Option<&'static str> {
-        if self.drain.has_begun() {
-            return Some("the server is stopping");
-        }
-        let is_full = self.sessions.serving() >= self.most_sessions() || self.sessions_left() == 0;
-        is_full.then_some("the server is at its limit of sessions")
-    }
 }
 
 /// Divides the descriptors, which limits the sessions and the workers for clients that only send
@@ -324,16 +281,5 @@ async fn tell_left_out() {
                 "lines were left out of this log: there were too many of their kind"
             );
         }
-    }
-}
-
-/// Waits until something is so. Every change wakes all waiting tasks.
-async fn until(changed: &Notify, is_so: impl Fn() -> bool) {
-    loop {
-        let changed = changed.notified();
-        if is_so() {
-            break;
-        }
-        changed.await;
     }
 }

@@ -1,6 +1,7 @@
 //! Metrics for monitoring systems, in the text format of OpenMetrics. They contain names of owners,
 //! so not everybody should read them.
 
+pub(crate) mod config;
 mod devices;
 mod http;
 #[cfg(test)]
@@ -19,11 +20,12 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 
-use super::Supervisor;
+use super::about::Kind;
 use super::gauges::Read;
-use super::sessions::Kind;
+use super::supervisor::Supervisor;
 use super::tally::{QUEUE_BOUNDS, QueueTimes};
-pub use http::{Config, Listener, MetricsError};
+pub use config::{Config, MetricsError};
+pub use http::Listener;
 use outboard_control::meter::{CLASSES, ERRORS, Reading, WAIT_BOUNDS, WAYS};
 use process::Process;
 

@@ -21,8 +21,8 @@ use rustix::net::{
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use super::about::{About, Kind};
 use super::local;
-use super::sessions::{About, Kind};
 use super::sharing::{AdmittedPlace, Request};
 use super::standing::Folder;
 use outboard_control::identity::Identity;

@@ -19,9 +19,11 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::TlsStream;
 
+use super::admit;
 use super::hellos::Seat;
-use super::peer::{Connection, Newcomer, Peer, too_many};
-use super::{Supervisor, admit};
+use super::newcomer::Newcomer;
+use super::peer::{Connection, Peer, too_many};
+use super::supervisor::Supervisor;
 use crate::auth::Way;
 use crate::sparing::STRANGERS;
 

@@ -16,9 +16,10 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use self::attend::Inbox;
 pub(super) use self::attend::{Unwelcome, Welcomed};
-pub(super) use self::entry::{About, Kind, Shown};
+pub(super) use self::entry::Shown;
 use self::entry::{Entry, Phase};
-use super::adopt::{self, Orphan};
+use super::about::{About, Kind};
+use super::orphan::{self, Orphan};
 use super::over::Over;
 use super::records::{Record, Records};
 use super::shares::{Descriptors, Shares};
@@ -214,7 +215,7 @@ impl Sessions {
         });
         let meter = left.map_or_else(Meter::create, Ok)?;
         let Orphan { session, record, worker, shared, held, suspended, .. } = orphan;
-        for adopt::Shared { token, kind, payload, descriptor } in shared {
+        for orphan::Shared { token, kind, payload, descriptor } in shared {
             if !self.table.shares.add(session, token, kind, payload, descriptor) {
                 tracing::warn!(session = %Number(session), "there is no room for something that the session shares: others cannot open it any more");
             }

@@ -1,9 +1,8 @@
 //! Settings of long-running servers: how one ends, and what survives it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-
-pub use super::upgrade::Program;
 
 /// How a server ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,4 +39,15 @@ impl Default for Config {
             outlive: None,
         }
     }
+}
+
+/// How to become another release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The program's path, which is also that of its next release.
+    pub path: PathBuf,
+    /// Its name and arguments.
+    pub arguments: Vec<OsString>,
+    /// Those with which it only says whether it could serve.
+    pub check: Vec<OsString>,
 }

@@ -12,7 +12,7 @@ use outboard_wire::handshake::TraceParent;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use super::sessions::{About, Kind};
+use super::about::{About, Kind};
 pub use otlp::{Collector, CollectorError};
 use outboard_control::number::Number;
 use outboard_control::trace::{Span, Value, unix_now};

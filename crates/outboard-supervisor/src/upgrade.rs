@@ -9,13 +9,13 @@
 mod asked;
 
 use std::cell::Cell;
-use std::ffi::{CString, OsString};
+use std::ffi::CString;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -24,20 +24,13 @@ use tokio::process::Command;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::{Config, ServeError, records, until};
+use super::changes::until;
+use super::config::Config;
+use super::error::ServeError;
+use super::records;
+use super::standing::Program;
 use crate::auth;
 pub(super) use asked::{Asker, Counter, Step};
-
-/// How to become another release.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
-    /// The program's path, which is also that of its next release.
-    pub path: PathBuf,
-    /// Its name and arguments.
-    pub arguments: Vec<OsString>,
-    /// Those with which it only says whether it could serve.
-    pub check: Vec<OsString>,
-}
 
 /// How long the new program may take to say whether it could serve.
 const CHECK: Duration = Duration::from_secs(60);
@@ -312,7 +305,10 @@ pub(super) fn reap() {
 
 #[cfg(test)]
 mod tests {
-    use super::super::WorkerCommand;
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+
+    use super::super::command::WorkerCommand;
     use super::super::standing::Folder;
     use super::*;
 

@@ -5,9 +5,10 @@
 //! once the sessions that have just begun have had time for their own start, which another starting
 //! driver would slow down. A worker that ends by itself is replaced too, more and more slowly.
 
-mod bounds;
+pub(crate) mod bounds;
 mod demand;
 mod failures;
+mod keep;
 mod memory;
 mod pace;
 mod windows;
@@ -23,8 +24,9 @@ use outboard_wire::window::Window;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::workers::{Order, Worker};
-use super::{Config, Supervisor, until};
+use super::changes::until;
+use super::config::Config;
+use super::workers::Worker;
 pub use bounds::Bounds;
 use demand::Demand;
 use failures::Failures;
@@ -197,48 +199,6 @@ impl Warm {
         let snapshot = self.snapshot.borrow();
         let platform: Platform = Reader::new(&snapshot).get().ok()?;
         Some(platform.devices.len()).filter(|count| *count > 0)
-    }
-
-    /// Starts workers whenever there are fewer than wanted, and ends those that are not any more.
-    /// Never ends.
-    pub(super) async fn keep(supervisor: Rc<Supervisor>) {
-        let (this, config) = (&supervisor.warm, &supervisor.config);
-        let order = Order { command: &config.worker, log_format: config.log_format };
-        loop {
-            let changed = this.changed.notified();
-            if this.stopping.get() {
-                changed.await;
-                continue;
-            }
-            let wanted = this.wanted(supervisor.sessions_left());
-            let there = this.waiting.borrow().len();
-            if there >= wanted {
-                this.dismiss(there - wanted);
-                let fall = this.demand.borrow().next_fall();
-                let _ = timeout(fall.map_or(Duration::MAX, from_now), changed).await;
-                continue;
-            }
-            match this.pause() {
-                Pause::No => {}
-                // A session that takes a worker meanwhile prolongs the pause; stopping ends it.
-                Pause::For(pause) => {
-                    let _ = timeout(pause, changed).await;
-                    continue;
-                }
-                Pause::UntilChanged => {
-                    changed.await;
-                    continue;
-                }
-            }
-            this.pace.borrow_mut().started();
-            match Worker::spawn(&order) {
-                Ok(worker) => this.watch(worker),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot start a worker ahead of its client");
-                    this.failed();
-                }
-            }
-        }
     }
 
     /// Ends workers that are no longer wanted: those that were started last.

@@ -15,8 +15,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 
-use super::WorkerCommand;
 use crate::cgroup::Member;
+use crate::command::WorkerCommand;
 use crate::logs;
 use outboard_control::messages::{self, ToSupervisor, ToWorker};
 

@@ -12,11 +12,12 @@ use tokio::time::timeout;
 
 use super::client::{Admitted, Client, Known, asker, holder};
 use super::failure::{Failure, refuse};
-use crate::Supervisor;
+use crate::about::{About, Kind};
 use crate::auth::certificate;
 use crate::peer::Peer;
-use crate::sessions::{About, Kind, Unwelcome};
+use crate::sessions::Unwelcome;
 use crate::sharing::AdmittedPlace;
+use crate::supervisor::Supervisor;
 use crate::tally::Given;
 use crate::warm::{self, Taken};
 use crate::workers::{self, Worker};

@@ -11,7 +11,8 @@ use super::failure::Failure;
 use super::order::{Order, start};
 use crate::hellos::Seat;
 use crate::peer::{Connection, Peer, too_many};
-use crate::{Supervisor, secure};
+use crate::secure;
+use crate::supervisor::Supervisor;
 
 /// Does what a client asks for in its hello.
 pub(super) async fn serve(

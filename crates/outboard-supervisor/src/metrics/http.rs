@@ -2,8 +2,7 @@
 //! without a request makes room for a new one.
 
 use std::convert::Infallible;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,51 +13,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use outboard_wire::Code;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use super::super::Supervisor;
-use super::super::hellos::{Origin, Seat, Seats, machine};
-
-/// Settings of the HTTP server.
-#[derive(Debug, Clone, Default)]
-pub struct Config {
-    /// `ADDRESS:PORT`; nowhere without it.
-    pub listen: Option<String>,
-    /// Whether other machines may read them, names of owners included.
-    pub public: bool,
-}
-
-/// Why metrics cannot be told.
-#[derive(Debug, thiserror::Error)]
-pub enum MetricsError {
-    /// The address cannot be listened at.
-    #[error("cannot listen for metrics at {address}: {error}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// Others would read them.
-    #[error(
-        "metrics at {0} could be read by other machines, and they name owners; listen on loopback and have the monitoring system come \
-         through it, or say --metrics-public"
-    )]
-    Public(SocketAddr),
-}
-
-impl MetricsError {
-    /// Its error code, with a page for people.
-    pub fn code(&self) -> Code {
-        match self {
-            MetricsError::Listen { .. } => Code::MetricsUnusable,
-            MetricsError::Public(_) => Code::MetricsPublic,
-        }
-    }
-}
+use super::config::{Config, MetricsError};
+use crate::hellos::{Origin, Seat, Seats, machine};
+use crate::supervisor::Supervisor;
 
 /// A client asks at once; one that has been silent for so long can be sent away.
 const FAIR: Duration = Duration::from_millis(10);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::attend::Stop;
 use super::entry::{Entry, Phase};
 use super::{About, Sessions, Table};
-use crate::until;
+use crate::changes::until;
 use outboard_control::identity::Identity;
 
 /// How long workers have to end by themselves when the supervisor stops.

@@ -3,17 +3,13 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use outboard_wire::handshake::TraceParent;
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::attend::Stop;
-use crate::sharing::AdmittedPlace;
+use crate::about::About;
 use crate::traces::{Trail, Whose};
-use outboard_control::identity::Identity;
 use outboard_control::messages::ToWorker;
 use outboard_control::meter::{Meter, Reading};
 
@@ -44,33 +40,6 @@ pub(super) struct Entry {
     pub(super) welcomed: Cell<Option<u64>>,
     /// Spans that were lost.
     pub(super) dropped: Cell<u64>,
-}
-
-/// What the supervisor keeps about a session and does not send to its worker.
-#[derive(Debug, Clone)]
-pub(crate) struct About {
-    pub(crate) identity: Identity,
-    /// How others name its holder.
-    pub(crate) holder: String,
-    /// Its holder, if it only sends queries: as the holder, but for networks that are one machine.
-    pub(crate) asker: String,
-    /// Where the client is, for people.
-    pub(crate) peer: String,
-    pub(crate) kind: Kind,
-    /// Its admission, released when the last clone is dropped.
-    pub(crate) place: Option<Rc<AdmittedPlace>>,
-    /// The span of the client's that the session is part of.
-    pub(crate) parent: Option<TraceParent>,
-}
-
-/// The purpose of a connection with a worker of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
-    #[default]
-    Session,
-    Management,
-    Probe,
 }
 
 /// How far a session has come.

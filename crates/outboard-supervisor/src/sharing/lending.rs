@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::{Config, Oversubscribe};
-use crate::WorkerCommand;
+use crate::command::WorkerCommand;
 use outboard_control::messages::ToWorker;
 use outboard_control::number::Number;
 use outboard_control::suspension::Action;

@@ -12,6 +12,7 @@ pub(super) use admission::{Held, Request};
 pub(super) use lending::{Lending, Shared};
 pub(super) use queue::{AdmittedPlace, Queue, Turned};
 
+use crate::command::WorkerCommand;
 use outboard_control::identity::Limits;
 
 /// Whether a device is shared.
@@ -52,7 +53,7 @@ pub struct Config {
     pub oversubscribe: Option<Oversubscribe>,
     /// Starts `outboard_worker::suspend::run`, with an action and a process added. Needed as soon
     /// as any session may be suspended.
-    pub helper: Option<super::WorkerCommand>,
+    pub helper: Option<WorkerCommand>,
 }
 
 /// How idle sessions lend their memory.

@@ -1,0 +1,101 @@
+//! Asks a worker for gauges as long as metrics are read.
+
+use std::os::fd::AsFd;
+use std::rc::Rc;
+
+use outboard_control::messages::{ToSupervisor, ToWorker, Watch};
+use tokio::time::{sleep, timeout};
+
+use super::{ANSWER, FRESH, Gauges, Over, PAUSE, START, UNREAD};
+use crate::changes::until;
+use crate::supervisor::Supervisor;
+use crate::workers::{Order, Worker};
+
+impl Gauges {
+    /// Requests gauges for each reader. Never ends.
+    pub(crate) async fn keep(supervisor: Rc<Supervisor>) {
+        let this = &supervisor.gauges;
+        loop {
+            this.asked.notified().await;
+            if this.is_stopping.get() {
+                until(&this.changed, || !this.is_stopping.get()).await;
+            }
+            this.has_worker.set(true);
+            let over = this.ask(&supervisor).await;
+            this.has_worker.set(false);
+            this.changed.notify_waiters();
+            if let Over::Failed(reason) = over {
+                let seconds = PAUSE.as_secs();
+                tracing::warn!(
+                    reason,
+                    seconds,
+                    "the metrics lack how the devices do; the next attempt waits"
+                );
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// Starts a worker and asks it whenever a reader asks.
+    async fn ask(&self, supervisor: &Supervisor) -> Over {
+        let config = &supervisor.config;
+        let order = Order { command: &config.worker, log_format: config.log_format };
+        let mut worker = match Worker::spawn(&order) {
+            Ok(worker) => worker,
+            Err(error) => return Over::Failed(error.to_string()),
+        };
+        let over = tokio::select! {
+            over = self.ask_worker(supervisor, &worker) => over,
+            () = until(&self.changed, || self.is_stopping.get()) => Over::Unwanted,
+        };
+        worker.kill();
+        // One that hangs in the system cannot be killed; there is to be no second one beside it.
+        let _ = worker.wait().await;
+        over
+    }
+
+    async fn ask_worker(&self, supervisor: &Supervisor, worker: &Worker) -> Over {
+        let watch =
+            Watch { supervisor: std::process::id(), platform: supervisor.warm.last_snapshot() };
+        if let Err(error) =
+            worker.send(&ToWorker::Watch(watch), Some(supervisor.sessions.shared_board().as_fd()))
+        {
+            return Over::Failed(error.to_string());
+        }
+        let mut patience = START;
+        loop {
+            if let Err(error) = worker.send(&ToWorker::Look, None) {
+                return Over::Failed(error.to_string());
+            }
+            match timeout(patience, worker.receive()).await {
+                Ok(Ok(Some((ToSupervisor::Gauges(devices), _)))) => self.take(devices),
+                Ok(Ok(Some((ToSupervisor::Failed { sentence, .. }, _)))) => {
+                    return Over::Failed(sentence);
+                }
+                Ok(Ok(Some(_))) => {
+                    return Over::Failed(
+                        "its worker said what only one with a client says".to_owned(),
+                    );
+                }
+                Ok(Ok(None)) => return Over::Failed("its worker has ended".to_owned()),
+                Ok(Err(error)) => return Over::Failed(error.to_string()),
+                Err(_) => {
+                    let seconds = patience.as_secs();
+                    return Over::Failed(format!(
+                        "the library that knows has not answered for {seconds} seconds"
+                    ));
+                }
+            }
+            patience = ANSWER;
+            // Readers that have asked meanwhile use this answer, unless it is old.
+            loop {
+                if timeout(UNREAD, self.asked.notified()).await.is_err() {
+                    return Over::Unwanted;
+                }
+                if self.age().is_none_or(|age| age >= FRESH) {
+                    break;
+                }
+            }
+        }
+    }
+}
