@@ -18,9 +18,11 @@ pub(crate) fn shared_limit(device: &Device) -> i32 {
         .max(value(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK))
 }
 
-/// The limits of a device for launches, kept for fast access.
+/// What launches on a device need to know of it, kept for fast access.
 #[derive(Debug)]
 pub(crate) struct Limits {
+    /// Whether the program sees devices of other servers, too.
+    pub(crate) beside_others: bool,
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) threads: i32,
@@ -28,9 +30,12 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn of(device: &Device) -> Limits {
+    /// Of one of the devices that the program sees.
+    pub(crate) fn of(device: &Device, all: &[Device]) -> Limits {
         let positive = |attribute| u32::try_from(value(device, attribute)).unwrap_or(0);
+        let server = device.id.server();
         Limits {
+            beside_others: all.iter().any(|other| other.id.server() != server),
             grid: [
                 A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
                 A::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,

@@ -11,7 +11,7 @@ use crate::context::Here;
 use crate::device::value;
 use crate::function::Function;
 use crate::launch_attributes::Extras;
-use crate::launch_check::{Shape, check, with_params};
+use crate::launch_check::{Shape, check, check_servers, with_params};
 use crate::process::{Front, Process};
 use crate::stream;
 
@@ -52,11 +52,15 @@ pub(crate) unsafe fn launch<B: Backend>(
     if function.ctx != here.id {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    check(shape, &function, here.limits()?)?;
+    let limits = here.limits()?;
+    check(shape, &function, limits)?;
     if extras.cooperative {
         check_resident(process, shape, &function, &here)?;
     }
     let submit = |params: &[u8]| {
+        if limits.beside_others {
+            check_servers(process, &function, &here, params)?;
+        }
         let launch = Launch {
             function: function.id(),
             grid: shape.grid,

@@ -4,10 +4,14 @@ use core::ffi::c_void;
 
 use outboard_abi::{CUfunction_attribute as F, CUresult};
 
-use crate::backend::Result;
+use crate::backend::{Result, UnifiedPtr};
 use crate::border::{require, slice};
+use crate::context::Here;
 use crate::device::Limits;
 use crate::function::Function;
+use crate::logs::because;
+use crate::memory::find;
+use crate::process::Front;
 
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
 const EXTRA_END: usize = 0;
@@ -45,6 +49,41 @@ pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Resu
     }
     let opted_in = function.attribute(F::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
     require(i64::from(shape.shared) <= i64::from(opted_in))
+}
+
+/// Refuses a kernel whose parameters are memory that another server's device shares with the
+/// program: this kernel's device cannot reach it. Such an address inside a structure need not be
+/// meant for the kernel, so it is let through.
+#[cold]
+pub(crate) fn check_servers(
+    front: &'static Front,
+    function: &Function,
+    here: &Here,
+    params: &[u8],
+) -> Result<()> {
+    let here = here.id.server();
+    for (index, (offset, size)) in function.info.params.iter().enumerate() {
+        let bytes = params.get(*offset as usize..).and_then(<[u8]>::first_chunk);
+        let Some(bytes) = bytes.filter(|_| *size == 8) else { continue };
+        let found = find(front, UnifiedPtr(u64::from_ne_bytes(*bytes)));
+        let Some((_, _, at)) = found.filter(|(_, _, at)| at.server != here) else { continue };
+        let kind = match at.kind {
+            kind if kind.is_managed() => "managed",
+            kind if kind.is_host() => "page-locked",
+            _ => continue,
+        };
+        because(format!(
+            "parameter {index} of the kernel {} is {kind} memory that was made for device {}, which \
+             kernels of another server cannot use (servers {} and {} of the program's list, counted \
+             from 1): allocate it while the kernel's device is current, or copy it",
+            function.name().to_string_lossy(),
+            at.device,
+            here.place() + 1,
+            at.server.place() + 1,
+        ));
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok(())
 }
 
 /// Gathers the parameters into the layout of the kernel, or takes the buffer that the program has

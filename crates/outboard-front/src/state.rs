@@ -47,7 +47,7 @@ pub(crate) fn init<B: Backend>(process: &'static Process<B>) -> Result<()> {
     // SAFETY: the handler only stores to atomics.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     crate::profile::start(process.hooks.map(|hooks| hooks.at_exit));
-    let limits = devices.iter().map(crate::device::Limits::of).collect();
+    let limits = devices.iter().map(|device| crate::device::Limits::of(device, &devices)).collect();
     let _ = process.state.ready.set(Ready {
         driver_version: platform.driver_version.min(API_VERSION),
         limits,

@@ -41,6 +41,7 @@ pub unsafe fn cuIpcGetMemHandle<B: Backend>(
         // Programs may not, as natively; but an allocation cut from it is one.
         Kind::Mapped { accessible: true, .. } if process.vmm.is_cut.load(Ordering::Relaxed) => {
             let left = bytes - UnifiedPtr(address).since(base);
+            let here = context::on(process, here.clone(), allocation.server)?;
             process.backend.share_memory(here.id, DevicePtr(address), left)
         }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),

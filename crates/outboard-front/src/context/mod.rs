@@ -163,6 +163,16 @@ pub(crate) fn by_id(front: &Front, id: ContextId) -> Option<&'static Context> {
         .map(|context| *context)
 }
 
+/// A context in which something is said to a server: this one, or if that is another server's, one
+/// of that server that is open.
+pub(crate) fn on(front: &'static Front, here: Here, server: ServerId) -> Result<Here> {
+    if here.id.server() == server {
+        return Ok(here);
+    }
+    let other = any(front, server).and_then(|id| by_id(front, id));
+    other.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.live()
+}
+
 /// Some context of a server that is open: for what belongs to none and needs one to be said in.
 pub(crate) fn any(front: &'static Front, server: ServerId) -> Option<ContextId> {
     let open = |context: &'static Context| match ContextId(context.id.load(Ordering::Acquire)) {

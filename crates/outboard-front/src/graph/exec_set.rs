@@ -5,7 +5,7 @@ use outboard_wire::graph::{CopyNode, NodeParams, Place};
 
 use super::exec::resolve;
 use super::model::world;
-use crate::backend::{Backend, Result};
+use crate::backend::{Backend, ContextId, Result};
 use crate::border::require;
 use crate::context;
 use crate::process::Process;
@@ -24,8 +24,8 @@ pub(crate) fn set<B: Backend>(
         let found = world.node(node as u64)?;
         require(world.is_within(found.graph, exec.graph) && fits(&found.params, &params))?;
     }
-    let here = context::current(process)?;
-    one_server(here.id.server(), [exec.server])?;
+    let here = context::on(process, context::current(process)?, exec.server)?;
+    one_server(exec.server, params.context().map(ContextId::server))?;
     here.note(process.backend.graph_exec_set(here.id, exec.id, node as u64, params))
 }
 

@@ -179,8 +179,14 @@ pub(crate) unsafe fn kernel_node<B: Backend>(
     let (grid, block) =
         ([p.gridDimX, p.gridDimY, p.gridDimZ], [p.blockDimX, p.blockDimY, p.blockDimZ]);
     let shape = crate::launch_check::Shape { grid, block, shared: p.sharedMemBytes };
-    crate::launch_check::check(&shape, &function, here.limits()?)?;
-    let gather = |params: &[u8]| Ok(params.to_vec());
+    let limits = here.limits()?;
+    crate::launch_check::check(&shape, &function, limits)?;
+    let gather = |params: &[u8]| {
+        if limits.beside_others {
+            crate::launch_check::check_servers(process, &function, &here, params)?;
+        }
+        Ok(params.to_vec())
+    };
     // SAFETY: by the contract above.
     let params =
         unsafe { crate::launch_check::with_params(&function, p.kernelParams, p.extra, gather) }?;

@@ -11,10 +11,10 @@ use outboard_abi::{
 
 use parking_lot::Mutex;
 
-use super::program::{nothing, prepare};
+use super::program::{IMAGE, nothing, prepare};
 use super::*;
 use crate::backend::{
-    ContextId, DevicePtr, Recorder, Result, ServerId, StreamId, VirtualMemory as _,
+    ContextId, DevicePtr, Recorder, Result, ServerId, StreamId, UnifiedPtr, VirtualMemory as _,
 };
 use crate::process::Process;
 use crate::several::{Awaited, Hold, Member, OwnStream, Several, Then};
@@ -448,7 +448,13 @@ fn what_crosses_servers_is_refused_by_name() {
         ask!(machine, cuMemHostGetDevicePointer_v2, host, 0).map(drop)
     });
     machine.refuses("a launch of a graph", || call!(machine, cuGraphLaunch, exec, stream));
-    machine.refuses("a graph", || ask!(machine, cuGraphInstantiateWithFlags, graph, 0).map(drop));
+    // Whichever device is current, an executable is made where its nodes are.
+    let made = machine.asked_by(|| {
+        let other = ask!(machine, cuGraphInstantiateWithFlags, graph, 0).expect("nothing fails");
+        let mut info = nothing();
+        call!(machine, cuGraphExecUpdate_v2, other, graph, &raw mut info).expect("nothing fails");
+    });
+    assert_eq!(made, [vec!["graph_instantiate", "graph_exec_update"], vec![]]);
     // What needs no stream is the owner's own affair, as natively.
     let freed = machine.asked_by(|| {
         call!(machine, cuMemFree_v2, there).expect("its own context frees it");
@@ -460,6 +466,44 @@ fn what_crosses_servers_is_refused_by_name() {
         freed,
         [vec!["memory_free", "graph_exec_destroy", "graph_destroy", "vmm_release"], vec![]]
     );
+}
+
+/// A kernel cannot use what another server's device shares with the program.
+#[test]
+fn memory_of_the_program_is_one_server_s() {
+    let machine = Machine::ready();
+    machine.make_current(0);
+    let pinned = ask!(machine, cuMemHostAlloc, 4096, 0).expect("nothing fails") as u64;
+    let plain = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
+    for server in machine.servers {
+        server.answer_with("managed_alloc", UnifiedPtr(1 << 44));
+    }
+    let managed = ask!(machine, cuMemAllocManaged, 4096, 1).expect("nothing fails");
+    let none = core::ptr::null_mut();
+    let launch = |device, mut parameter: u64| {
+        machine.make_current(device);
+        let module = ask!(machine, cuModuleLoadData, IMAGE).expect("a context is current");
+        let function = ask!(machine, cuModuleGetFunction, module, c"kernel".as_ptr());
+        let function = function.expect("there is one");
+        let mut parameters = [(&raw mut parameter).cast::<c_void>()];
+        let outcome = |params: *mut *mut c_void| {
+            let extra = core::ptr::null_mut();
+            call!(machine, cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, none, params, extra)
+        };
+        let mut result = Ok(());
+        let asked = machine.asked_by(|| result = outcome(parameters.as_mut_ptr()));
+        (result, asked.concat().len())
+    };
+    for shared in [pinned + 8, managed] {
+        assert_eq!(launch(1, shared), (Ok(()), 1), "another device of its server");
+        let _ = crate::logs::take_reason();
+        assert_eq!(launch(2, shared), (REFUSED, 0));
+        let reason = crate::logs::take_reason().expect("it is said");
+        assert!(reason.contains("parameter 0 of the kernel kernel is "), "{reason}");
+        assert!(reason.contains("servers 2 and 1"), "{reason}");
+    }
+    // A kernel that does not use an address may be given it, as natively.
+    assert_eq!(launch(2, plain), (Ok(()), 1));
 }
 
 #[test]

@@ -50,6 +50,14 @@ fn make<B: Backend>(
         None => context::current(process).map_err(of)?,
     };
     world(process).to_be_copied(graph).map_err(of)?;
+    // Whichever device is current, the executable is made where the nodes are.
+    let servers = world(process).servers(graph);
+    let here = match (servers.first(), &upload) {
+        (Some(server), None) if servers.len() == 1 => {
+            context::on(process, here, *server).map_err(of)?
+        }
+        _ => here,
+    };
     flush(process, &here, graph).map_err(of)?;
     let id = ObjectId(world(process).handle());
     let stream = upload.map_or(StreamId::LEGACY, |(_, stream)| stream);
@@ -235,8 +243,7 @@ fn update<B: Backend>(
     graph: CUgraph,
 ) -> Result<crate::backend::Updated> {
     let exec = resolve(process, exec)?;
-    let here = context::current(process)?;
-    one_server(here.id.server(), [exec.server])?;
+    let here = context::on(process, context::current(process)?, exec.server)?;
     world(process).to_be_copied(ObjectId(graph as u64))?;
     flush(process, &here, ObjectId(graph as u64))?;
     let updated =
