@@ -2,6 +2,7 @@
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, ServerId, StreamId};
+use outboard_front::fault::is_sticky;
 use outboard_front::several::{Awaited, Hold, Member, OwnStream, Then};
 use outboard_wire::platform::Platform;
 
@@ -61,6 +62,8 @@ impl Member for Remote {
     }
 
     fn fail_later(&'static self, error: CUresult) {
+        // It tells of another server's device: a fault there is none of this server's contexts.
+        let error = if is_sticky(error) { CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE } else { error };
         if let Ok(session) = self.session() {
             session.fail_later(error);
         }

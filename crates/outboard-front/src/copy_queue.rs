@@ -120,8 +120,10 @@ impl Queue {
             mode: mode(place(&sides.dst), place(&sides.src), self.wait),
         };
         let (ctx, stream) = (self.here.id, self.stream);
+        // A fault of another server's device is none of this context; its own one meets the next
+        // call in it.
         // SAFETY: by the contract above.
-        self.here.note(unsafe { process.backend.copy_across(ctx, stream, &copy) })
+        unsafe { process.backend.copy_across(ctx, stream, &copy) }
     }
 
     fn synchronize<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {
