@@ -13,13 +13,21 @@ macro_rules! skip {
     }};
 }
 
-/// Writes the line by which `cargo xtask test` knows the test of this thread as skipped. Not with
-/// `eprintln!`: what a test prints is shown only if it fails. On a line of its own: the harness may
-/// be in the middle of one.
+/// Writes the line by which `cargo xtask test` knows the test of this thread as skipped.
 #[doc(hidden)]
 pub fn say_skipped(why: fmt::Arguments<'_>) {
     let thread = std::thread::current();
-    let name = thread.name().unwrap_or("a test");
+    say(thread.name().unwrap_or("a test"), why);
+}
+
+/// Says that a test cannot run here, and why, where its thread does not have its name.
+pub fn skipped(test: &str, why: &str) {
+    say(test, format_args!("{why}"));
+}
+
+/// Not with `eprintln!`: what a test prints is shown only if it fails. On a line of its own: the
+/// harness may be in the middle of one.
+fn say(test: &str, why: fmt::Arguments<'_>) {
     // Whoever closed standard error does not want to know.
-    let _ = std::io::stderr().write_all(format!("\nskipped {name}: {why}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("\nskipped {test}: {why}\n").as_bytes());
 }

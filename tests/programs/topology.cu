@@ -1,0 +1,708 @@
+// What a program does with several devices, part by part, wherever each of them is. Arguments: the
+// part, and how many devices each machine has: what machines cannot do with each other must be
+// refused by name, and nothing else may come of it. The output does not say where the devices are.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "driver.h"
+
+static const size_t COUNT = 60001;
+static const size_t BYTES = COUNT * sizeof(unsigned);
+
+static int devices, each;
+
+static bool are_together(int one, int other) { return one / each == other / each; }
+
+// The call succeeds between devices of one machine, and is refused between two.
+#define TOGETHER(one, other, call)                                                                       \
+    do {                                                                                                 \
+        cudaError_t together_result = (call);                                                            \
+        cudaError_t together_wanted = are_together(one, other) ? cudaSuccess : cudaErrorNotSupported;    \
+        if (together_result != together_wanted) {                                                        \
+            printf("%s:%d: %s for devices %d and %d gave %s\n", __FILE__, __LINE__, #call, one, other,   \
+                   cudaGetErrorName(together_result));                                                   \
+            exit(1);                                                                                     \
+        }                                                                                                \
+        cudaGetLastError();                                                                              \
+    } while (0)
+
+__global__ void put(unsigned* out, size_t count, unsigned seed) {
+    size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
+    if (i < count) out[i] = unsigned(i) * 3 + seed;
+}
+
+__global__ void add(unsigned* out, size_t count, unsigned value) {
+    size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
+    if (i < count) out[i] += value;
+}
+
+static unsigned blocks() { return blocks_for(COUNT, 256); }
+
+static void use(int device) { CHECK(cudaSetDevice(device)); }
+
+// Memory, a stream and an event of one device.
+struct Place {
+    int device;
+    unsigned* memory;
+    cudaStream_t stream;
+    cudaEvent_t event;
+
+    explicit Place(int device) : device(device) {
+        use(device);
+        CHECK(cudaMalloc(&memory, BYTES));
+        CHECK(cudaMemset(memory, 0, BYTES));
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        CHECK(cudaDeviceSynchronize());
+    }
+    Place(const Place&) = delete;
+    void release() {
+        use(device);
+        CHECK(cudaFree(memory));
+        CHECK(cudaStreamDestroy(stream));
+        CHECK(cudaEventDestroy(event));
+    }
+    void fill(unsigned seed) { fill(memory, seed); }
+    void fill(unsigned* where, unsigned seed) {
+        use(device);
+        put<<<blocks(), 256, 0, stream>>>(where, COUNT, seed);
+        CHECK(cudaGetLastError());
+    }
+    void raise(unsigned value) { raise(memory, value); }
+    void raise(unsigned* where, unsigned value) {
+        use(device);
+        add<<<blocks(), 256, 0, stream>>>(where, COUNT, value);
+        CHECK(cudaGetLastError());
+    }
+    void record() {
+        use(device);
+        CHECK(cudaEventRecord(event, stream));
+    }
+    void wait_for(const Place& other) {
+        use(device);
+        CHECK(cudaStreamWaitEvent(stream, other.event, 0));
+    }
+    void finish() {
+        use(device);
+        CHECK(cudaStreamSynchronize(stream));
+    }
+    void expect(unsigned seed) { expect(memory, seed); }
+    void expect(const unsigned* where, unsigned seed) {
+        use(device);
+        std::vector<unsigned> values(COUNT);
+        CHECK(cudaMemcpyAsync(values.data(), where, BYTES, cudaMemcpyDefault, stream));
+        finish();
+        for (size_t i = 0; i < COUNT; i++) EXPECT(values[i] == unsigned(i) * 3 + seed);
+    }
+};
+
+static std::vector<Place*> places() {
+    std::vector<Place*> all;
+    for (int device = 0; device < devices; device++) all.push_back(new Place(device));
+    return all;
+}
+
+static void release(std::vector<Place*>& all) {
+    for (Place* place : all) {
+        place->release();
+        delete place;
+    }
+}
+
+static void copy(const Place& to, const Place& from, cudaStream_t stream) {
+    CHECK(cudaMemcpyPeerAsync(to.memory, to.device, from.memory, from.device, BYTES, stream));
+}
+
+// All devices work.
+static void expect_work(unsigned seed) {
+    auto all = places();
+    for (Place* place : all) place->fill(seed + unsigned(place->device));
+    for (Place* place : all) place->expect(seed + unsigned(place->device));
+    release(all);
+}
+
+// One machine to whoever asks.
+static void machine() {
+    std::map<std::string, int> addresses, uuids;
+    for (int device = 0; device < devices; device++) {
+        char address[64];
+        cudaDeviceProp properties;
+        CHECK(cudaDeviceGetPCIBusId(address, sizeof address, device));
+        CHECK(cudaGetDeviceProperties(&properties, device));
+        addresses[address]++;
+        uuids[std::string(properties.uuid.bytes, 16)]++;
+        int found = -1;
+        CHECK(cudaDeviceGetByPCIBusId(&found, address));
+        EXPECT(found == device && properties.name[0] != 0);
+        Place own(device);
+        for (int other = 0; other < devices; other++) {
+            // Memory is its own device's, whichever is current.
+            use(other);
+            cudaPointerAttributes about;
+            CHECK(cudaPointerGetAttributes(&about, own.memory + 5));
+            EXPECT(about.type == cudaMemoryTypeDevice && about.device == device);
+            int reach = -1, supported = -1;
+            CHECK(cudaDeviceCanAccessPeer(&reach, device, other));
+            if (other == device) continue;
+            CHECK(cudaDeviceGetP2PAttribute(&supported, cudaDevP2PAttrAccessSupported, device, other));
+            EXPECT(supported == reach);
+            if (are_together(device, other)) continue;
+            EXPECT(reach == 0);
+            for (int attribute = 1; attribute <= 4; attribute++) {
+                CHECK(cudaDeviceGetP2PAttribute(&supported, cudaDeviceP2PAttr(attribute), device, other));
+                EXPECT(attribute == 1 || supported == 0);
+            }
+            use(device);
+            EXPECT(cudaDeviceEnablePeerAccess(other, 0) == cudaErrorPeerAccessUnsupported);
+            EXPECT(cudaDeviceDisablePeerAccess(other) == cudaErrorPeerAccessNotEnabled);
+            cudaGetLastError();
+        }
+        own.release();
+    }
+    EXPECT(int(addresses.size()) == devices && int(uuids.size()) == devices);
+}
+
+struct Order {
+    std::atomic<int> first{0};
+    int seen = -1;
+    static void CUDART_CB set(void* order) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        static_cast<Order*>(order)->first = 1;
+    }
+    static void CUDART_CB look(void* order) { static_cast<Order*>(order)->seen = static_cast<Order*>(order)->first; }
+};
+
+// Streams of all devices wait for each other.
+static void events() {
+    auto all = places();
+    all[0]->fill(0);
+    all[0]->record();
+    const unsigned rounds = 12;
+    // The values go round, with nobody waiting; the sender's stream copies, then the receiver's.
+    for (unsigned step = 0; step < rounds * unsigned(devices); step++) {
+        Place &from = *all[step % devices], &to = *all[(step + 1) % devices];
+        if (step % 2 == 0) {
+            to.wait_for(from);
+            copy(to, from, to.stream);
+        } else {
+            from.wait_for(to);
+            copy(to, from, from.stream);
+            from.record();
+            to.wait_for(from);
+        }
+        to.raise(1);
+        to.record();
+    }
+    all[0]->expect(rounds * unsigned(devices));
+    for (int one = 0; one < devices; one++) {
+        for (int other = 0; other < devices; other++) {
+            if (one == other) continue;
+            Place &first = *all[one], &second = *all[other];
+            // Host functions, too, are in that order.
+            Order order;
+            use(one);
+            CHECK(cudaLaunchHostFunc(first.stream, Order::set, &order));
+            first.record();
+            second.wait_for(first);
+            CHECK(cudaLaunchHostFunc(second.stream, Order::look, &order));
+            second.finish();
+            EXPECT(order.seen == 1);
+            // An event of another device cannot be recorded, but asked and waited for.
+            EXPECT(cudaEventRecord(first.event, second.stream) == cudaErrorInvalidResourceHandle);
+            cudaGetLastError();
+            CHECK(cudaEventQuery(first.event));
+            CHECK(cudaEventSynchronize(first.event));
+            // Each machine has a clock of its own.
+            cudaEvent_t begun, done;
+            use(one);
+            CHECK(cudaEventCreate(&begun));
+            CHECK(cudaEventRecord(begun, first.stream));
+            CHECK(cudaEventSynchronize(begun));
+            use(other);
+            CHECK(cudaEventCreate(&done));
+            CHECK(cudaEventRecord(done, second.stream));
+            CHECK(cudaEventSynchronize(done));
+            float milliseconds;
+            cudaError_t apart = cudaEventElapsedTime(&milliseconds, begun, done);
+            EXPECT(apart == cudaErrorInvalidResourceHandle || (are_together(one, other) && apart == cudaSuccess));
+            cudaGetLastError();
+            CHECK(cudaEventDestroy(begun));
+            CHECK(cudaEventDestroy(done));
+            // The legacy streams, by an event that is destroyed while it is waited for.
+            cudaEvent_t brief;
+            use(one);
+            CHECK(cudaEventCreateWithFlags(&brief, cudaEventDisableTiming));
+            put<<<blocks(), 256>>>(first.memory, COUNT, 40);
+            CHECK(cudaEventRecord(brief, nullptr));
+            use(other);
+            CHECK(cudaStreamWaitEvent(nullptr, brief, 0));
+            CHECK(cudaMemcpyAsync(second.memory, first.memory, BYTES, cudaMemcpyDefault, nullptr));
+            add<<<blocks(), 256>>>(second.memory, COUNT, 2);
+            CHECK(cudaEventDestroy(brief));
+            CHECK(cudaStreamSynchronize(nullptr));
+            second.expect(42);
+        }
+    }
+    release(all);
+}
+
+// Memory that the program and a device share.
+static void managed() {
+    auto all = places();
+    std::vector<unsigned*> shared;
+    for (Place* place : all) {
+        unsigned* memory;
+        use(place->device);
+        CHECK(cudaMallocManaged(&memory, BYTES));
+        for (size_t i = 0; i < COUNT; i++) memory[i] = unsigned(i) * 3 + 100 * unsigned(place->device);
+        shared.push_back(memory);
+    }
+    for (Place* place : all) place->raise(shared[place->device], 1);
+    for (Place* place : all) place->finish();
+    for (int device = 0; device < devices; device++) {
+        for (size_t i = 0; i < COUNT; i++) EXPECT(shared[device][i] == unsigned(i) * 3 + 100 * unsigned(device) + 1);
+    }
+    // From one device's to the next one's, and on to plain memory.
+    for (int device = 0; device < devices; device++) {
+        int next = (device + 1) % devices;
+        use(device);
+        CHECK(cudaMemcpy(shared[next], shared[device], BYTES, cudaMemcpyDefault));
+        for (size_t i = 0; i < COUNT; i++) EXPECT(shared[next][i] == unsigned(i) * 3 + 1);
+        CHECK(cudaMemcpy(all[device]->memory, shared[next], BYTES, cudaMemcpyDefault));
+        all[device]->expect(1);
+    }
+    // Used on two devices.
+    for (int one = 0; one < devices; one++) {
+        for (int other = 0; other < devices; other++) {
+            if (one == other) continue;
+            all[one]->finish();
+            all[one]->fill(shared[one], 7);
+            all[one]->finish();
+            use(other);
+            put<<<blocks(), 256, 0, all[other]->stream>>>(shared[one], COUNT, 9);
+            TOGETHER(one, other, cudaGetLastError());
+            all[other]->finish();
+            unsigned seed = are_together(one, other) ? 9 : 7;
+            for (size_t i = 0; i < COUNT; i++) EXPECT(shared[one][i] == unsigned(i) * 3 + seed);
+        }
+    }
+    for (Place* place : all) {
+        use(place->device);
+        CHECK(cudaFree(shared[place->device]));
+    }
+    release(all);
+}
+
+// Stream-ordered memory.
+static void pools() {
+    auto all = places();
+    for (int one = 0; one < devices; one++) {
+        int other = (one + 1) % devices;
+        Place &first = *all[one], &second = *all[other];
+        unsigned *here, *there;
+        use(one);
+        CHECK(cudaMallocAsync(reinterpret_cast<void**>(&here), BYTES, first.stream));
+        first.fill(here, 5);
+        first.record();
+        second.wait_for(first);
+        CHECK(cudaMallocAsync(reinterpret_cast<void**>(&there), BYTES, second.stream));
+        CHECK(cudaMemcpyAsync(there, here, BYTES, cudaMemcpyDefault, second.stream));
+        second.raise(there, 1);
+        second.record();
+        first.wait_for(second);
+        CHECK(cudaFreeAsync(here, first.stream));
+        CHECK(cudaMallocAsync(reinterpret_cast<void**>(&here), BYTES, first.stream));
+        first.fill(here, 200);
+        second.expect(there, 6);
+        first.expect(here, 200);
+        // Memory goes in a stream of its own machine.
+        use(other);
+        cudaError_t freed = cudaFreeAsync(here, second.stream);
+        EXPECT(freed == (are_together(one, other) ? cudaSuccess : cudaErrorNotSupported));
+        cudaGetLastError();
+        CHECK(cudaFreeAsync(there, second.stream));
+        second.finish();
+        if (!are_together(one, other)) {
+            first.expect(here, 200);
+            CHECK(cudaFreeAsync(here, first.stream));
+        }
+        first.finish();
+        cudaMemPool_t pool;
+        cudaMemPoolProps properties = {};
+        properties.allocType = cudaMemAllocationTypePinned;
+        properties.location.type = cudaMemLocationTypeDevice;
+        properties.location.id = one;
+        CHECK(cudaMemPoolCreate(&pool, &properties));
+        cudaMemAccessDesc access = {};
+        access.location.type = cudaMemLocationTypeDevice;
+        access.location.id = other;
+        access.flags = cudaMemAccessFlagsProtReadWrite;
+        int reach;
+        CHECK(cudaDeviceCanAccessPeer(&reach, one, other));
+        cudaError_t given = cudaMemPoolSetAccess(pool, &access, 1);
+        EXPECT((given == cudaSuccess) == (reach == 1));
+        cudaGetLastError();
+        CHECK(cudaMallocFromPoolAsync(reinterpret_cast<void**>(&here), BYTES, pool, first.stream));
+        first.fill(here, 8);
+        first.record();
+        second.wait_for(first);
+        CHECK(cudaMemcpyAsync(second.memory, here, BYTES, cudaMemcpyDefault, second.stream));
+        second.expect(8);
+        use(one);
+        CHECK(cudaFreeAsync(here, first.stream));
+        first.finish();
+        CHECK(cudaMemPoolDestroy(pool));
+    }
+    release(all);
+}
+
+static cudaGraphExec_t instantiated(cudaGraph_t graph) {
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    return exec;
+}
+
+static void graphs() {
+    auto all = places();
+    // One for each device, with an event that streams of the next device wait for.
+    std::vector<cudaGraphExec_t> own;
+    for (Place* place : all) {
+        cudaGraph_t graph;
+        use(place->device);
+        CHECK(cudaStreamBeginCapture(place->stream, cudaStreamCaptureModeThreadLocal));
+        place->raise(1);
+        CHECK(cudaEventRecordWithFlags(place->event, place->stream, cudaEventRecordExternal));
+        CHECK(cudaStreamEndCapture(place->stream, &graph));
+        own.push_back(instantiated(graph));
+    }
+    all[0]->fill(0);
+    const unsigned rounds = 4;
+    for (unsigned step = 0; step < rounds * unsigned(devices); step++) {
+        Place &from = *all[step % devices], &to = *all[(step + 1) % devices];
+        use(from.device);
+        CHECK(cudaGraphLaunch(own[from.device], from.stream));
+        to.wait_for(from);
+        copy(to, from, to.stream);
+        to.record();
+        from.wait_for(to);
+    }
+    all[0]->expect(rounds * unsigned(devices));
+    for (cudaGraphExec_t exec : own) CHECK(cudaGraphExecDestroy(exec));
+
+    // Nodes of two devices: as one graph only on one machine, and else nothing is left of it.
+    for (int one = 0; one < devices; one++) {
+        for (int other = 0; other < devices; other++) {
+            if (one == other) continue;
+            Place &first = *all[one], &second = *all[other];
+            first.fill(1);
+            first.finish();
+            second.fill(2);
+            second.finish();
+            cudaGraph_t graph;
+            cudaGraphNode_t node;
+            CHECK(cudaGraphCreate(&graph, 0));
+            size_t count = COUNT;
+            unsigned by = 10;
+            std::vector<cudaGraphNode_t> before;
+            for (Place* place : {&first, &second}) {
+                void* arguments[] = {&place->memory, &count, &by};
+                cudaKernelNodeParams kernel = {};
+                kernel.func = reinterpret_cast<void*>(add);
+                kernel.gridDim = dim3(blocks()), kernel.blockDim = dim3(256), kernel.kernelParams = arguments;
+                use(place->device);
+                CHECK(cudaGraphAddKernelNode(&node, graph, before.data(), before.size(), &kernel));
+                before.push_back(node);
+            }
+            use(one);
+            cudaGraphExec_t exec;
+            TOGETHER(one, other, cudaGraphInstantiate(&exec, graph, 0));
+            CHECK(cudaGraphDestroy(graph));
+            unsigned ran = 0;
+            if (are_together(one, other)) {
+                CHECK(cudaGraphLaunch(exec, first.stream));
+                first.finish();
+                CHECK(cudaGraphExecDestroy(exec));
+                ran = 10;
+            }
+            first.expect(1 + ran);
+            second.expect(2 + ran);
+            // A capture that another device's stream joins.
+            use(one);
+            CHECK(cudaStreamBeginCapture(first.stream, cudaStreamCaptureModeThreadLocal));
+            first.raise(1);
+            first.record();
+            use(other);
+            TOGETHER(one, other, cudaStreamWaitEvent(second.stream, first.event, 0));
+            if (are_together(one, other)) {
+                second.raise(1);
+                second.record();
+                first.wait_for(second);
+            }
+            // Whichever device is current.
+            use(other);
+            CHECK(cudaStreamEndCapture(first.stream, &graph));
+            CHECK(cudaGraphLaunch(exec = instantiated(graph), first.stream));
+            first.finish();
+            CHECK(cudaGraphExecDestroy(exec));
+            first.expect(2 + ran);
+            second.expect(are_together(one, other) ? 3 + ran : 2);
+            // A captured copy.
+            CHECK(cudaStreamBeginCapture(first.stream, cudaStreamCaptureModeThreadLocal));
+            cudaError_t taken = cudaMemcpyAsync(second.memory, first.memory, BYTES, cudaMemcpyDefault, first.stream);
+            EXPECT(taken == (are_together(one, other) ? cudaSuccess : cudaErrorNotSupported));
+            cudaGetLastError();
+            first.raise(1);
+            CHECK(cudaStreamEndCapture(first.stream, &graph));
+            second.finish();
+            CHECK(cudaGraphLaunch(exec = instantiated(graph), first.stream));
+            first.finish();
+            CHECK(cudaGraphExecDestroy(exec));
+            first.expect(3 + ran);
+            second.expect(2 + (are_together(one, other) ? ran : 0));
+        }
+    }
+    release(all);
+}
+
+// Page-locked memory is all devices' for copies, however it was made.
+static void host() {
+    auto all = places();
+    for (int made = 0; made < 3; made++) {
+        unsigned* memory;
+        use(0);
+        if (made == 0) CHECK(cudaHostAlloc(&memory, BYTES, cudaHostAllocPortable));
+        if (made == 1) CHECK(cudaHostAlloc(&memory, BYTES, cudaHostAllocMapped));
+        if (made == 2) {
+            void* pages = mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            EXPECT(pages != MAP_FAILED);
+            memory = static_cast<unsigned*>(pages);
+            CHECK(cudaHostRegister(memory, BYTES, cudaHostRegisterPortable));
+        }
+        // From device to device by way of it.
+        all[0]->fill(0);
+        for (int step = 0; step < 3 * devices; step++) {
+            Place &from = *all[step % devices], &to = *all[(step + 1) % devices];
+            use(from.device);
+            CHECK(cudaMemcpyAsync(memory, from.memory, BYTES, cudaMemcpyDeviceToHost, from.stream));
+            from.record();
+            to.wait_for(from);
+            CHECK(cudaMemcpyAsync(to.memory, memory, BYTES, cudaMemcpyHostToDevice, to.stream));
+            to.raise(1);
+            to.record();
+            from.wait_for(to);
+        }
+        all[0]->expect(3 * unsigned(devices));
+        // All at once from the same.
+        for (size_t i = 0; i < COUNT; i++) memory[i] = unsigned(i) * 3 + 8;
+        for (Place* place : all) {
+            use(place->device);
+            CHECK(cudaMemcpyAsync(place->memory, memory, BYTES, cudaMemcpyDefault, place->stream));
+        }
+        for (Place* place : all) place->expect(8);
+        // Kernels of its own device use it; those of another machine may not.
+        unsigned* address;
+        use(0);
+        CHECK(cudaHostGetDevicePointer(&address, memory, 0));
+        all[0]->raise(address, 1);
+        all[0]->finish();
+        EXPECT(memory[0] == 9 && memory[COUNT - 1] == unsigned(COUNT - 1) * 3 + 9);
+        unsigned total = 9;
+        for (int other = 1; other < devices; other++) {
+            use(other);
+            cudaPointerAttributes about;
+            CHECK(cudaPointerGetAttributes(&about, memory));
+            EXPECT(about.type == cudaMemoryTypeHost);
+            TOGETHER(0, other, cudaHostGetDevicePointer(&address, memory, 0));
+            add<<<blocks(), 256, 0, all[other]->stream>>>(address, COUNT, 1);
+            TOGETHER(0, other, cudaGetLastError());
+            all[other]->finish();
+            total += are_together(0, other);
+            EXPECT(memory[0] == total && memory[COUNT - 1] == unsigned(COUNT - 1) * 3 + total);
+        }
+        use(0);
+        if (made == 2) {
+            CHECK(cudaHostUnregister(memory));
+            munmap(memory, BYTES);
+        } else {
+            CHECK(cudaFreeHost(memory));
+        }
+    }
+    release(all);
+}
+
+// A fill of another device's memory.
+static void fills() {
+    auto all = places();
+    for (int one = 0; one < devices; one++) {
+        for (int other = 0; other < devices; other++) {
+            if (one == other) continue;
+            all[other]->fill(6);
+            all[other]->finish();
+            use(one);
+            TOGETHER(one, other, cudaMemsetAsync(all[other]->memory, 0, 4, all[one]->stream));
+            TOGETHER(one, other, cudaMemset(all[other]->memory, 0, 4));
+            CHECK(cudaDeviceSynchronize());
+            unsigned first;
+            CHECK(cudaMemcpy(&first, all[other]->memory, 4, cudaMemcpyDefault));
+            EXPECT(first == (are_together(one, other) ? 0u : 6u));
+        }
+    }
+    release(all);
+}
+
+// A thread for each two devices, each with memory of its own.
+static void threads() {
+    std::vector<std::thread> all;
+    for (int one = 0; one < devices; one++) {
+        for (int other = 0; other < devices; other++) {
+            if (one == other) continue;
+            all.emplace_back([=] {
+                Place first(one), second(other);
+                first.fill(0);
+                for (unsigned round = 0; round < 10; round++) {
+                    first.raise(1);
+                    first.record();
+                    second.wait_for(first);
+                    copy(second, first, second.stream);
+                    second.raise(1);
+                    if (round % 3 == 0) second.expect(2 * round + 2);
+                    second.record();
+                    first.wait_for(second);
+                    copy(first, second, first.stream);
+                }
+                first.expect(20);
+                first.release();
+                second.release();
+            });
+        }
+    }
+    for (std::thread& thread : all) thread.join();
+}
+
+__global__ void fail(unsigned* nowhere) { *nowhere = 1; }
+
+// A fault of the last device's is that one's alone.
+static void errors() {
+    auto all = places();
+    Place &last = *all.back(), &first = *all[0];
+    last.fill(3);
+    last.record();
+    // Wrong arguments first: they are nobody's fault.
+    use(0);
+    EXPECT(cudaMemcpyPeerAsync(first.memory, 0, last.memory, devices - 1, BYTES + (64 << 20), first.stream) != cudaSuccess);
+    EXPECT(cudaMemcpyPeer(first.memory, 0, last.memory, devices, 4) == cudaErrorInvalidDevice);
+    cudaGetLastError();
+    first.wait_for(last);
+    copy(first, last, first.stream);
+    first.expect(3);
+    use(devices - 1);
+    fail<<<1, 1, 0, last.stream>>>(nullptr);
+    CHECK(cudaGetLastError());
+    cudaError_t fault = cudaStreamSynchronize(last.stream);
+    EXPECT(fault == cudaErrorIllegalAddress);
+    EXPECT(cudaMemset(last.memory, 0, 4) == fault);
+    use(0);
+    if (!are_together(0, devices - 1)) {
+        // A copy of it fails, and leaves the other device as it was.
+        EXPECT(cudaMemcpyPeer(first.memory, 0, last.memory, devices - 1, 4) == fault);
+        // Of what is queued behind it, the next wait says that something did not come.
+        first.wait_for(last);
+        copy(first, last, first.stream);
+        while (cudaStreamSynchronize(first.stream) == cudaErrorDevicesUnavailable) cudaGetLastError();
+    }
+    cudaGetLastError();
+    for (int device = 0; device + 1 < devices; device++) {
+        all[device]->fill(4);
+        all[device]->expect(4);
+        copy(*all[0], *all[device], all[device]->stream);
+        all[device]->finish();
+        all[0]->expect(4);
+    }
+    printf("errors: done\n");
+    fflush(stdout);
+    // What belongs to the faulted device cannot be freed.
+    _exit(0);
+}
+
+// The machine of the last device goes, while there is work between it and the others.
+static void lost() {
+    auto all = places();
+    Place& last = *all.back();
+    std::atomic<bool> never{false};
+    auto wait = [](void* door) {
+        while (!*static_cast<std::atomic<bool>*>(door)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    use(last.device);
+    CHECK(cudaLaunchHostFunc(last.stream, wait, &never));
+    last.record();
+    std::vector<Place*> others;
+    for (Place* place : all) {
+        if (!are_together(place->device, last.device)) others.push_back(place);
+    }
+    for (Place* place : others) {
+        place->fill(1);
+        place->wait_for(last);
+        copy(*place, last, place->stream);
+        place->raise(1);
+    }
+    printf("waiting\n");
+    fflush(stdout);
+    for (Place* place : others) {
+        use(place->device);
+        // Each server that was to get something from there says once that it did not.
+        while (cudaStreamSynchronize(place->stream) != cudaSuccess) cudaGetLastError();
+        place->expect(2);
+    }
+    for (int device = 0; device < devices; device++) {
+        if (!are_together(device, last.device)) continue;
+        use(device);
+        EXPECT(cudaMemset(all[device]->memory, 0, 4) == cudaErrorDevicesUnavailable);
+        EXPECT(cudaDeviceSynchronize() == cudaErrorDevicesUnavailable);
+        cudaGetLastError();
+    }
+    // The others go on, also with each other.
+    for (size_t place = 0; place < others.size(); place++) {
+        Place &from = *others[place], &to = *others[(place + 1) % others.size()];
+        from.fill(70);
+        if (&from != &to) copy(to, from, from.stream);
+        from.finish();
+        to.expect(70);
+        use(to.device);
+        EXPECT(cudaMemcpyPeer(to.memory, to.device, last.memory, last.device, 4) == cudaErrorDevicesUnavailable);
+        cudaGetLastError();
+    }
+    printf("lost: done\n");
+    fflush(stdout);
+    _exit(0);
+}
+
+int main(int argc, char** argv) {
+    EXPECT(argc > 2);
+    CHECK(cudaGetDeviceCount(&devices));
+    each = atoi(argv[2]);
+    EXPECT(devices > 1 && each > 0 && devices % each == 0);
+    struct Part {
+        const char* name;
+        void (*run)();
+    };
+    const Part parts[] = {{"machine", machine}, {"events", events},   {"managed", managed}, {"pools", pools},
+                          {"graphs", graphs},   {"host", host},       {"fills", fills},     {"threads", threads},
+                          {"errors", errors},   {"lost", lost}};
+    for (const Part& part : parts) {
+        if (std::string(argv[1]) != part.name) continue;
+        part.run();
+        expect_work(500);
+        printf("%s: done\n", part.name);
+        return 0;
+    }
+    printf("there is no part %s\n", argv[1]);
+    return 1;
+}
