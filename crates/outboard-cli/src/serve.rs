@@ -4,6 +4,7 @@ pub(crate) mod auth;
 mod compute_cache;
 mod confinement;
 mod observe;
+mod peers;
 mod resume;
 mod sharing;
 mod standing;
@@ -88,6 +89,8 @@ pub(crate) struct Args {
     standing: standing::Args,
     #[command(flatten)]
     sharing: sharing::Args,
+    #[command(flatten)]
+    peers: peers::Args,
     #[command(flatten)]
     resume: resume::Args,
 }
@@ -196,6 +199,7 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     args.sharing.apply(&mut config, Path::new(&driver));
     args.compute_cache.apply(&mut config, &confinement);
     args.resume.apply(&mut config);
+    args.peers.apply(&mut config);
     if args.standing.only_checks() {
         crate::driver::is_there(&driver)?;
         return outboard_supervisor::could_serve(&config)

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::config::Config;
+use super::dial::Dialer;
 use super::error::ServeError;
 use super::orphan::collect;
 use super::records::Records;
@@ -52,6 +53,7 @@ pub(super) async fn sessions(
             Heritage { records, outlive: standing.outlive, board, shared },
             Rc::clone(traces),
             lending,
+            Dialer::new(config.peers.clone()),
         )?
     };
     let workers: Vec<u32> = orphans.iter().map(|orphan| orphan.worker.id()).collect();

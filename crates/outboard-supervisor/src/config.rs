@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::command::WorkerCommand;
 use super::local::{Access, Socket};
-use super::{metrics, resume, sharing, standing, traces, warm};
+use super::{dial, metrics, resume, sharing, standing, traces, warm};
 use crate::auth;
 
 /// What a supervisor needs to know.
@@ -52,6 +52,8 @@ pub struct Config {
     pub resume: resume::Config,
     /// How the server ends.
     pub standing: standing::Config,
+    /// How workers are linked to those of other servers.
+    pub peers: dial::Config,
     /// How its devices are shared.
     pub sharing: sharing::Config,
     /// How the workers log.
@@ -84,6 +86,7 @@ impl Config {
             warm_contexts: vec![0],
             resume: resume::Config::default(),
             standing: standing::Config::default(),
+            peers: dial::Config::default(),
             sharing: sharing::Config::default(),
             log_format: crate::logs::Format::default(),
             on_ready: None,

@@ -15,6 +15,7 @@ mod changes;
 mod command;
 mod config;
 mod descriptors;
+pub mod dial;
 mod doors;
 mod drain;
 mod error;

@@ -13,7 +13,8 @@ use std::task::{Context, Poll};
 use outboard_transport::tls::FIRST_BYTE;
 use outboard_wire::Code;
 use outboard_wire::handshake::auth::{PROOF, Proof, Secure, proven};
-use outboard_wire::handshake::{Hello, Refusal, RefusalCode, VERSION};
+use outboard_wire::handshake::peers::{Called, PEERS};
+use outboard_wire::handshake::{Hello, Purpose, Refusal, RefusalCode, VERSION};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -151,6 +152,11 @@ pub(super) fn look_at(
     let malformed =
         |_| Refusal { code: RefusalCode::BadHello, sentence: "the proof is malformed".to_owned() };
     let proof: Option<Proof> = hello.more.get(PROOF).map_err(malformed)?;
+    let called: Option<Called> = match hello.purpose {
+        Purpose::Peer { .. } => hello.more.get(PEERS).map_err(malformed)?,
+        _ => None,
+    };
+    let link = called.map(|called| called.link);
     let purpose = hello.purpose.number();
     let Hello { purpose: about, more, .. } = hello;
     let keyed = about.keyed();
@@ -158,6 +164,7 @@ pub(super) fn look_at(
         (Way::Plain, Some((session, key)), Some(proof)) => {
             *key = supervisor.sessions.proven(
                 session,
+                link,
                 &proof,
                 &proven(session, purpose, proof.nonce, more),
             )?;

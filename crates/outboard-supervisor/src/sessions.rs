@@ -19,6 +19,7 @@ pub(super) use self::attend::{Unwelcome, Welcomed};
 pub(super) use self::entry::Shown;
 use self::entry::{Entry, Phase};
 use super::about::{About, Kind};
+use super::dial::Dialer;
 use super::orphan::{self, Orphan};
 use super::over::Over;
 use super::records::{Record, Records};
@@ -57,6 +58,7 @@ struct Table {
     /// Told whenever a session ends.
     ended: Notify,
     lending: Shared,
+    dialer: Dialer,
 }
 
 /// A new session for the table.
@@ -98,6 +100,7 @@ impl Sessions {
         heritage: Heritage,
         traces: Rc<Traces>,
         lending: Lending,
+        dialer: Dialer,
     ) -> io::Result<Sessions> {
         let Heritage { records, outlive, board, shared: most_shared } = heritage;
         let left = board.and_then(|board| {
@@ -124,6 +127,7 @@ impl Sessions {
             outlive,
             ended,
             lending,
+            dialer,
         };
         Ok(Sessions { table: Rc::new(table) })
     }
@@ -151,6 +155,11 @@ impl Sessions {
 
     pub(super) fn has(&self, session: u64) -> bool {
         self.table.sessions.borrow().contains_key(&session)
+    }
+
+    /// Where other servers reach this one, if its workers can be linked to theirs.
+    pub(super) fn peers(&self) -> Option<Vec<String>> {
+        self.table.dialer.addresses()
     }
 
     pub(super) fn records(&self) -> Option<Rc<Records>> {

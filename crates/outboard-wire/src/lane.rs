@@ -5,6 +5,9 @@
 //! granted: the command that announces the transfer grants the first ones, [`LaneKind::Grant`]
 //! frames the others as staging memory becomes free. So whatever arrives has a place to go, and no
 //! transfer holds up another. Towards the client, the destination is always there.
+//!
+//! Between two workers, chunks and grants go both ways, and no chunk is sent before it is granted,
+//! the first ones included: the grant says that the receiving worker has staging memory.
 
 use crate::codec::{DecodeError, Reader, Writer};
 use crate::limits::CHUNK_BYTES;
@@ -40,6 +43,9 @@ pub enum LaneKind {
     /// Nothing but how many frames have been received, which every header says. Not itself counted.
     /// Since 1.4, as that.
     Acknowledge,
+    /// Worker to worker: what the number `transfer` stands for has happened, or never will if
+    /// `index` is not 0.
+    Reached,
 }
 
 impl LaneHeader {
@@ -86,6 +92,7 @@ impl LaneHeader {
             3 => LaneKind::Cancelled,
             4 => LaneKind::Answer,
             5 => LaneKind::Acknowledge,
+            6 => LaneKind::Reached,
             value => {
                 return Err(DecodeError::Invalid {
                     what: "kind of lane frame",
@@ -124,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_round_trip_or_are_refused(bytes: [u8; 24], kind in 0u8..7) {
+        fn headers_round_trip_or_are_refused(bytes: [u8; 24], kind in 0u8..8) {
             let mut bytes = bytes;
             bytes[..4].copy_from_slice(&u32::from(kind).to_le_bytes());
             if let Ok(header) = LaneHeader::decode(&bytes) {

@@ -26,6 +26,10 @@ pub const KERNELS: u16 = 6;
 /// Another session needs memory: what the client keeps of freed memory is to be given back.
 pub const WANTED: u16 = 7;
 
+/// A link to another server's worker is lost: its number, a `u32`. What was under way on it has
+/// failed.
+pub const PEER_LOST: u16 = 8;
+
 /// The session ends from the server's side: a sentence that says why. The connection goes next.
 pub const ENDED: u16 = 40;
 

@@ -106,7 +106,21 @@ impl Copies {
     ) -> Place<'a> {
         let pool = self.pools.entry(ctx).or_insert_with(|| Pool::new(&self.account));
         let watcher = &self.watcher;
-        Place { table, context: current(context), stream, pool, replier, ctx, watcher }
+        Place {
+            table,
+            context: current(context),
+            stream,
+            pool,
+            replier,
+            bulk: replier.bulk(),
+            ctx,
+            watcher,
+        }
+    }
+
+    /// The thread that looks after large copies.
+    pub(crate) fn watcher(&self) -> Arc<Watcher> {
+        Arc::clone(&self.watcher)
     }
 
     /// What the device knows of the memory that the client shares.

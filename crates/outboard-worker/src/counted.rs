@@ -127,6 +127,7 @@ pub(super) fn alone(table: &'static Table, output: Output) -> Result<(Worker, Re
         supervisor: 0,
         grace: None,
         local: None,
+        peers: None,
         window: None,
         platform: None,
     };

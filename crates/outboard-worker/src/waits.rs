@@ -219,9 +219,22 @@ impl Worker {
     ) where
         M: Call + 'static,
     {
+        self.watch(wait, move |outcome, mapped| finish(answer, outcome, mapped));
+    }
+
+    /// Waits for the device for something else than an answer.
+    pub(super) fn wait_then(&mut self, wait: Wait, finish: impl FnOnce(Outcome) + Send + 'static) {
+        self.watch(wait, move |outcome, _| finish(outcome));
+    }
+
+    fn watch(
+        &mut self,
+        wait: Wait,
+        finish: impl FnOnce(Outcome, Option<&Mapped>) + Send + 'static,
+    ) {
         let context = match self.streams.waits.check_room().and_then(|()| self.enter()) {
             Ok(context) => context,
-            Err(error) => return answer.error(error),
+            Err(error) => return finish(Err(error), None),
         };
         let (parts, done) = match wait {
             Wait::Stream(stream) => (Some(vec![Part::Stream(stream)]), None),
@@ -235,7 +248,7 @@ impl Worker {
             if let Some(done) = done.filter(|_| outcome.is_ok()) {
                 done.say();
             }
-            finish(answer, outcome, mapped);
+            finish(outcome, mapped);
         });
         let is_known = parts.is_some();
         let since = Instant::now();

@@ -151,9 +151,6 @@ pub fn join(
     }
 }
 
-/// The purpose of a session's certificate.
-const SESSION: &str = "outboard";
-
 impl Secured {
     /// Encrypts a connection to the session's worker, and shows it the key.
     fn take_over(
@@ -166,7 +163,7 @@ impl Secured {
             below,
             address,
             Arc::clone(&self.config),
-            SESSION,
+            tls::SESSION,
             &self.key.to_le_bytes(),
             deadline,
         )

@@ -81,6 +81,13 @@ pub enum ToWorker {
     Resume,
     /// Another session needs memory: have the client give back blocks that it keeps without using them.
     Wanted,
+    /// The attached connection is a peer's: it belongs to a link to another server's worker.
+    Peer {
+        /// Whether the connection is encrypted.
+        secure: bool,
+        /// The link's number.
+        link: u32,
+    },
     /// Something that a supervisor of another release says.
     Unknown(u8),
 }
@@ -143,6 +150,11 @@ impl Encode for ToWorker {
             ToWorker::Suspend => writer.u8(50),
             ToWorker::Resume => writer.u8(51),
             ToWorker::Wanted => writer.u8(52),
+            ToWorker::Peer { secure, link } => {
+                writer.u8(60);
+                writer.put(secure);
+                writer.put(link);
+            }
             ToWorker::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -169,6 +181,7 @@ impl<'a> Decode<'a> for ToWorker {
             50 => ToWorker::Suspend,
             51 => ToWorker::Resume,
             52 => ToWorker::Wanted,
+            60 => ToWorker::Peer { secure: reader.get()?, link: reader.get()? },
             tag => {
                 reader.take_rest();
                 ToWorker::Unknown(tag)
@@ -275,6 +288,21 @@ pub enum ToSupervisor {
         /// The device's ordinal.
         device: u32,
     },
+    /// Connect to another server, for a session there. The answer brings the connection, behind the hello; its payload is empty, or the reason why there is none.
+    Dial {
+        /// The number that the answer repeats.
+        request: u64,
+        /// The server, HOST:PORT.
+        address: String,
+        /// The session there.
+        session: u64,
+        /// The ticket for it.
+        ticket: u128,
+        /// The link's number in the session there.
+        link: u32,
+        /// Whether the connection is encrypted behind the hello.
+        secure: bool,
+    },
     /// Something that a worker of another release says.
     Unknown(u8),
 }
@@ -349,6 +377,15 @@ impl Encode for ToSupervisor {
                 writer.put(request);
                 writer.put(device);
             }
+            ToSupervisor::Dial { request, address, session, ticket, link, secure } => {
+                writer.u8(60);
+                writer.put(request);
+                writer.put(address);
+                writer.put(session);
+                writer.put(ticket);
+                writer.put(link);
+                writer.put(secure);
+            }
             ToSupervisor::Unknown(tag) => writer.u8(*tag),
         }
     }
@@ -395,6 +432,14 @@ impl<'a> Decode<'a> for ToSupervisor {
             },
             53 => ToSupervisor::Holds { device: reader.get()?, bytes: reader.get()? },
             54 => ToSupervisor::Scarce { request: reader.get()?, device: reader.get()? },
+            60 => ToSupervisor::Dial {
+                request: reader.get()?,
+                address: reader.get()?,
+                session: reader.get()?,
+                ticket: reader.get()?,
+                link: reader.get()?,
+                secure: reader.get()?,
+            },
             tag => {
                 reader.take_rest();
                 ToSupervisor::Unknown(tag)
@@ -697,6 +742,8 @@ pub struct Start {
     pub platform: Option<Vec<u8>>,
     /// How long the session is kept without a connection, if its client can resume it.
     pub grace: Option<Grace>,
+    /// Where other servers reach this one, for the welcome; none: its workers are linked to no others.
+    pub peers: Option<Vec<String>>,
     /// The window that the client accepts. A worker that was warmed for another window, or for none, does not offer it.
     pub window: Option<Window>,
 }
@@ -718,6 +765,7 @@ impl Encode for Start {
         writer.put(&self.local);
         writer.put(&self.platform);
         writer.put(&self.grace);
+        writer.put(&self.peers);
         writer.put(&self.window);
     }
 }
@@ -740,6 +788,7 @@ impl<'a> Decode<'a> for Start {
             local: reader.get()?,
             platform: reader.get()?,
             grace: reader.get()?,
+            peers: reader.get()?,
             window: reader.get()?,
         })
     }

@@ -33,6 +33,7 @@ fn messages_and_descriptors_arrive() {
         local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
         platform: Some(vec![8, 9]),
         grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(5) }),
+        peers: None,
         window: Window::numbered(3),
     };
     send(here.as_fd(), &ToWorker::Start(Box::new(start.clone())), Some(here.as_fd())).unwrap();

@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 
+use outboard_wire::handshake::peers::{Called, PEERS};
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
@@ -58,6 +59,7 @@ enum FurtherConnection {
     Lane(ToWorker),
     Resume { point: Point, secure: bool },
     Memory,
+    Peer { link: u32, secure: bool },
 }
 
 /// A client that has not shown who it is.
@@ -151,6 +153,12 @@ impl Heard {
             Purpose::Memory { session, key } => {
                 return further(session, key, FurtherConnection::Memory);
             }
+            Purpose::Peer { session, key } => {
+                let Called { link } = more.get(PEERS).map_err(malformed)?.ok_or_else(|| {
+                    refuse(RefusalCode::BadHello, "the hello does not say which link it is about")
+                })?;
+                return further(session, key, FurtherConnection::Peer { link, secure });
+            }
             Purpose::Session { devices } => Wish::Session(devices),
             Purpose::Management { devices } => Wish::Management(devices),
             Purpose::Probe => {
@@ -183,6 +191,11 @@ impl Further {
                 let may = |identity: &Identity| supervisor.gate.goes_on(identity);
                 sessions.add(session, key, resume, stream, may).map_err(Failure::Refused)?;
                 tracing::info!(session = %Number(session), %peer, attempt, "the client is back");
+            }
+            FurtherConnection::Peer { link, secure } => {
+                let peer_link = ToWorker::Peer { secure, link };
+                sessions.add(session, key, peer_link, stream, anybody).map_err(Failure::Refused)?;
+                tracing::debug!(session = %Number(session), %peer, link, "another server's worker");
             }
             FurtherConnection::Memory => {
                 sessions

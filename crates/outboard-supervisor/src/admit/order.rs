@@ -198,6 +198,7 @@ async fn hand_over(
         grace,
         local,
         platform,
+        peers: supervisor.sessions.peers().filter(|_| order.kind == Kind::Session),
         window,
     };
     let lost = |reason: String| {

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::{Phase, Table};
+use crate::dial::Call;
 use crate::workers::{Ended, Worker};
 use outboard_control::messages::{ToSupervisor, ToWorker};
 use outboard_control::number::Number;
@@ -152,6 +153,9 @@ impl Attendant<'_> {
                 let asked = table.want_memory(session, device);
                 self.reply(request, asked.then_some((&[], None)));
             }
+            ToSupervisor::Dial { request, address, session: called, ticket, link, secure } => {
+                self.dial(request, Call { address, session: called, ticket, link, secure });
+            }
             ToSupervisor::Orphan | ToSupervisor::Kept { .. } | ToSupervisor::Told => {
                 tracing::error!(session = %Number(session), "a worker says that its supervisor has gone");
             }
@@ -219,6 +223,30 @@ impl Attendant<'_> {
             let granted = table.lending.room(session, device, bytes, failed, &idle).await;
             // The worker may have ended meanwhile.
             let _ = answers.send(ToWorker::Answer { request, payload: granted.then(Vec::new) });
+        });
+    }
+
+    /// Connects to another server for the session's worker, and answers with the connection.
+    fn dial(&self, request: u64, call: Call) {
+        let (session, table, answers) = (self.session, Rc::clone(self.table), self.answers.clone());
+        tokio::task::spawn_local(async move {
+            let answer = |payload| ToWorker::Answer { request, payload: Some(payload) };
+            match table.dialer.dial(&call).await {
+                Ok(connection) => {
+                    // Without the session, nobody needs it.
+                    if let Some(entry) = table.sessions.borrow().get(&session) {
+                        let sent = entry.further.try_send((answer(Vec::new()), connection));
+                        if sent.is_err() {
+                            let _ =
+                                answers.send(answer(b"too many connections come at once".into()));
+                        }
+                    }
+                }
+                Err(failure) => {
+                    tracing::info!(session = %Number(session), failure, "no link to another server");
+                    let _ = answers.send(answer(failure.into_bytes()));
+                }
+            }
         });
     }
 

@@ -8,6 +8,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use subtle::ConstantTimeEq;
 
 use super::Sessions;
+use super::entry::Entry;
 use crate::over::no_session;
 use outboard_control::identity::Identity;
 use outboard_control::messages::ToWorker;
@@ -28,7 +29,10 @@ impl Sessions {
         let sessions = self.table.sessions.borrow();
         let entry = sessions
             .get(&session)
-            .filter(|entry| bool::from(entry.key.to_le_bytes().ct_eq(&key.to_le_bytes())))
+            .filter(|entry| {
+                let own = key_of(entry, session, link_of(&what));
+                bool::from(own.to_le_bytes().ct_eq(&key.to_le_bytes()))
+            })
             .ok_or_else(|| self.table.over.borrow().refusal(session, key))?;
         may(&entry.about.identity)?;
         let failed = |reason: String| Refusal {
@@ -45,16 +49,41 @@ impl Sessions {
         self.table.sessions.borrow().get(&session).is_some_and(|entry| entry.proofs.is_some())
     }
 
-    /// The key of a session, if this proves that the client has it, by a keyed hash of `what`. Each
-    /// proof is good for one connection.
-    pub(crate) fn proven(&self, session: u64, proof: &Proof, what: &[u8]) -> Result<u128, Refusal> {
+    /// The key of a session, or its ticket for a `link`, if this proves that the other side has it,
+    /// by a keyed hash of `what`. Each proof is good for one connection.
+    pub(crate) fn proven(
+        &self,
+        session: u64,
+        link: Option<u32>,
+        proof: &Proof,
+        what: &[u8],
+    ) -> Result<u128, Refusal> {
         let mut sessions = self.table.sessions.borrow_mut();
         let entry = sessions.get_mut(&session);
-        let entry = entry.filter(|entry| bool::from(tls::tag(entry.key, what).ct_eq(&proof.tag)));
+        let entry = entry.filter(|entry| {
+            let key = key_of(entry, session, link);
+            bool::from(tls::tag(key, what).ct_eq(&proof.tag))
+        });
         let entry =
             entry.ok_or_else(|| self.table.over.borrow().refusal_to(session, proof, what))?;
+        let key = key_of(entry, session, link);
         let proofs = entry.proofs.as_mut().ok_or_else(no_session)?;
         let is_new = proofs.len() < MOST_PROOFS && proofs.insert(proof.nonce);
-        if is_new { Ok(entry.key) } else { Err(no_session()) }
+        if is_new { Ok(key) } else { Err(no_session()) }
+    }
+}
+
+/// What a further connection of a session shows: the session's key, or that of a ticket.
+fn key_of(entry: &Entry, session: u64, link: Option<u32>) -> u128 {
+    match link {
+        None => entry.key,
+        Some(link) => tls::ticket(entry.key, session, link).key,
+    }
+}
+
+fn link_of(what: &ToWorker) -> Option<u32> {
+    match what {
+        ToWorker::Peer { link, .. } => Some(*link),
+        _ => None,
     }
 }

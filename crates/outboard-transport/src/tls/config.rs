@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use outboard_wire::handshake::peers::Ticket;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring as suites;
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
@@ -228,4 +229,10 @@ pub fn tag(key: u128, what: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(ring::hmac::sign(&key, what).as_ref());
     bytes
+}
+
+/// The ticket with which another server's worker may call the worker of a session that has this
+/// key.
+pub fn ticket(key: u128, session: u64, link: u32) -> Ticket {
+    Ticket::of(&tag(key, &Ticket::hashed(session, link)))
 }

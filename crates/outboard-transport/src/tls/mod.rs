@@ -17,8 +17,14 @@ use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{ClientConfig, ServerConfig};
 
-pub use config::{Anchor, Fingerprint, SetupError, client_config, provider, server_config, tag};
+pub use config::{
+    Anchor, Fingerprint, SetupError, client_config, provider, server_config, tag, ticket,
+};
 pub use stream::{TlsStream, in_the_clear};
+
+/// The name in the certificate of a session, which workers have; it is recognised by its
+/// fingerprint.
+pub const SESSION: &str = "outboard";
 
 use crate::stream::Stream;
 use record::Side;

@@ -7618,6 +7618,236 @@ impl Call for MappedFile {
     type Reply<'a> = MappedFileReply;
 }
 
+/// Stores a box that a peer sends, whose worker gets `peer_copy_out` with the same number. If it `leads`, the stream is the one whose work the copy is part of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerCopyIn {
+    /// `dst`, see `api/wire/`.
+    pub dst: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `stream`, see `api/wire/`.
+    pub stream: StreamId,
+    /// `link`, see `api/wire/`.
+    pub link: u32,
+    /// `transfer`, see `api/wire/`.
+    pub transfer: u64,
+    /// `chunk`, see `api/wire/`.
+    pub chunk: u32,
+    /// `leads`, see `api/wire/`.
+    pub leads: bool,
+}
+
+impl Encode for PeerCopyIn {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.dst);
+        writer.put(&self.extent);
+        writer.put(&self.stream);
+        writer.put(&self.link);
+        writer.put(&self.transfer);
+        writer.put(&self.chunk);
+        writer.put(&self.leads);
+    }
+}
+
+impl<'a> Decode<'a> for PeerCopyIn {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerCopyIn {
+            dst: reader.get()?,
+            extent: reader.get()?,
+            stream: reader.get()?,
+            link: reader.get()?,
+            transfer: reader.get()?,
+            chunk: reader.get()?,
+            leads: reader.get()?,
+        })
+    }
+}
+
+impl Message for PeerCopyIn {
+    const OP: u16 = 164;
+}
+
+/// Sends a box to a peer, whose worker gets `peer_copy_in` with the same number. If it `leads`, the stream is the one whose work the copy is part of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerCopyOut {
+    /// `src`, see `api/wire/`.
+    pub src: Region,
+    /// `extent`, see `api/wire/`.
+    pub extent: Extent,
+    /// `stream`, see `api/wire/`.
+    pub stream: StreamId,
+    /// `link`, see `api/wire/`.
+    pub link: u32,
+    /// `transfer`, see `api/wire/`.
+    pub transfer: u64,
+    /// `chunk`, see `api/wire/`.
+    pub chunk: u32,
+    /// `leads`, see `api/wire/`.
+    pub leads: bool,
+}
+
+impl Encode for PeerCopyOut {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.src);
+        writer.put(&self.extent);
+        writer.put(&self.stream);
+        writer.put(&self.link);
+        writer.put(&self.transfer);
+        writer.put(&self.chunk);
+        writer.put(&self.leads);
+    }
+}
+
+impl<'a> Decode<'a> for PeerCopyOut {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerCopyOut {
+            src: reader.get()?,
+            extent: reader.get()?,
+            stream: reader.get()?,
+            link: reader.get()?,
+            transfer: reader.get()?,
+            chunk: reader.get()?,
+            leads: reader.get()?,
+        })
+    }
+}
+
+impl Message for PeerCopyOut {
+    const OP: u16 = 165;
+}
+
+/// Connects to the worker of another server's session. The reply says why it could not, or nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerLinkOpen<'a> {
+    /// `link`, see `api/wire/`.
+    pub link: u32,
+    /// `address`, see `api/wire/`.
+    pub address: &'a str,
+    /// `session`, see `api/wire/`.
+    pub session: u64,
+    /// `ticket`, see `api/wire/`.
+    pub ticket: &'a [u8],
+    /// `fingerprint`, see `api/wire/`.
+    pub fingerprint: &'a [u8],
+}
+
+impl Encode for PeerLinkOpen<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.link);
+        writer.put(&self.address);
+        writer.put(&self.session);
+        writer.put(&self.ticket);
+        writer.put(&self.fingerprint);
+    }
+}
+
+impl<'a> Decode<'a> for PeerLinkOpen<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerLinkOpen {
+            link: reader.get()?,
+            address: reader.get()?,
+            session: reader.get()?,
+            ticket: reader.get()?,
+            fingerprint: reader.get()?,
+        })
+    }
+}
+
+impl Message for PeerLinkOpen<'_> {
+    const OP: u16 = 166;
+}
+
+/// The answer to [`PeerLinkOpen`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerLinkOpenReply<'a> {
+    /// `failure`, see `api/wire/`.
+    pub failure: &'a str,
+}
+
+impl Encode for PeerLinkOpenReply<'_> {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.failure);
+    }
+}
+
+impl<'a> Decode<'a> for PeerLinkOpenReply<'a> {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerLinkOpenReply { failure: reader.get()? })
+    }
+}
+
+impl Call for PeerLinkOpen<'_> {
+    type Reply<'a> = PeerLinkOpenReply<'a>;
+}
+
+/// Tells a peer when an event has happened, as the number that its worker's `peer_wait` names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerTell {
+    /// `event`, see `api/wire/`.
+    pub event: ObjectId,
+    /// `link`, see `api/wire/`.
+    pub link: u32,
+    /// `number`, see `api/wire/`.
+    pub number: u64,
+}
+
+impl Encode for PeerTell {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.event.0.to_le_bytes());
+        head[8..12].copy_from_slice(&self.link.to_le_bytes());
+        head[12..20].copy_from_slice(&self.number.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for PeerTell {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerTell { event: reader.get()?, link: reader.get()?, number: reader.get()? })
+    }
+}
+
+impl Message for PeerTell {
+    const OP: u16 = 167;
+}
+
+/// Has a stream wait until a peer has said that what the number stands for has happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerWait {
+    /// `stream`, see `api/wire/`.
+    pub stream: StreamId,
+    /// `link`, see `api/wire/`.
+    pub link: u32,
+    /// `number`, see `api/wire/`.
+    pub number: u64,
+}
+
+impl Encode for PeerWait {
+    #[inline]
+    fn encode(&self, writer: &mut Writer) {
+        let mut head = [0; 20];
+        head[0..8].copy_from_slice(&self.stream.0.to_le_bytes());
+        head[8..12].copy_from_slice(&self.link.to_le_bytes());
+        head[12..20].copy_from_slice(&self.number.to_le_bytes());
+        writer.fixed(&head);
+    }
+}
+
+impl<'a> Decode<'a> for PeerWait {
+    fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(PeerWait { stream: reader.get()?, link: reader.get()?, number: reader.get()? })
+    }
+}
+
+impl Message for PeerWait {
+    const OP: u16 = 168;
+}
+
 /// The name of the message with number `op`, if there is one.
 pub fn name(op: u16) -> Option<&'static str> {
     Some(match op {
@@ -7784,6 +8014,11 @@ pub fn name(op: u16) -> Option<&'static str> {
         161 => "vmm_place",
         162 => "copy_box_in_queued",
         163 => "mapped_file",
+        164 => "peer_copy_in",
+        165 => "peer_copy_out",
+        166 => "peer_link_open",
+        167 => "peer_tell",
+        168 => "peer_wait",
         _ => return None,
     })
 }
@@ -7959,6 +8194,11 @@ pub fn round_trip(op: u16, bytes: &[u8]) -> Result<Option<Vec<u8>>, DecodeError>
         161 => writer.put(&reader.get::<VmmPlace>()?),
         162 => writer.put(&reader.get::<CopyBoxInQueued>()?),
         163 => writer.put(&reader.get::<MappedFile>()?),
+        164 => writer.put(&reader.get::<PeerCopyIn>()?),
+        165 => writer.put(&reader.get::<PeerCopyOut>()?),
+        166 => writer.put(&reader.get::<PeerLinkOpen<'_>>()?),
+        167 => writer.put(&reader.get::<PeerTell>()?),
+        168 => writer.put(&reader.get::<PeerWait>()?),
         _ => return Ok(None),
     }
     reader.finish()?;

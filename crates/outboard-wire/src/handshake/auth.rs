@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::peers::PEERS;
 use super::resume::RESUME;
 use super::{Answer, Extensions, Kind, Version, message};
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
@@ -91,8 +92,8 @@ impl Secure {
     }
 }
 
-/// What a [`Proof`] is a keyed hash of: nobody on the way can change what the connection is for, or
-/// how far it says that things have come.
+/// What a [`Proof`] is a keyed hash of: nobody on the way can change what the connection is for, how
+/// far it says that things have come, or which link it belongs to.
 pub fn proven(session: u64, purpose: u8, nonce: u128, more: &Extensions) -> Vec<u8> {
     let mut writer = Writer::with_capacity(96);
     writer.fixed(b"outboard: has the key of a session ");
@@ -100,5 +101,6 @@ pub fn proven(session: u64, purpose: u8, nonce: u128, more: &Extensions) -> Vec<
     writer.u8(purpose);
     writer.u128(nonce);
     writer.fixed(more.part(RESUME).unwrap_or_default());
+    writer.fixed(more.part(PEERS).unwrap_or_default());
     writer.into_vec()
 }

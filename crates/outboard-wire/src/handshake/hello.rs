@@ -68,6 +68,14 @@ pub enum Purpose {
         /// The session's key, from its [`Welcome`](super::Welcome).
         key: u128,
     },
+    /// A connection between the workers of two sessions of one client: the bytes of copies from one
+    /// server to the other. The calling worker got the ticket from the client. Since 1.4.
+    Peer {
+        /// The number of the session whose worker is called.
+        session: u64,
+        /// [`Ticket::key`](super::peers::Ticket::key) of that session for this link.
+        key: u128,
+    },
 }
 
 impl Purpose {
@@ -80,6 +88,7 @@ impl Purpose {
             Purpose::Memory { .. } => 3,
             Purpose::Management { .. } => 4,
             Purpose::Resume { .. } => 5,
+            Purpose::Peer { .. } => 6,
         }
     }
 
@@ -88,7 +97,8 @@ impl Purpose {
         match self {
             Purpose::Lane { session, key }
             | Purpose::Memory { session, key }
-            | Purpose::Resume { session, key } => Some((*session, key)),
+            | Purpose::Resume { session, key }
+            | Purpose::Peer { session, key } => Some((*session, key)),
             Purpose::Session { .. } | Purpose::Probe | Purpose::Management { .. } => None,
         }
     }
@@ -107,7 +117,8 @@ impl Hello {
                 }
                 Purpose::Lane { session, key }
                 | Purpose::Memory { session, key }
-                | Purpose::Resume { session, key } => {
+                | Purpose::Resume { session, key }
+                | Purpose::Peer { session, key } => {
                     writer.u64(*session);
                     writer.u128(*key);
                 }
@@ -136,6 +147,7 @@ impl Hello {
             3 => Purpose::Memory { session: reader.u64()?, key: reader.u128()? },
             4 => Purpose::Management { devices: reader.get()? },
             5 => Purpose::Resume { session: reader.u64()?, key: reader.u128()? },
+            6 => Purpose::Peer { session: reader.u64()?, key: reader.u128()? },
             value => {
                 return Err(DecodeError::Invalid {
                     what: "purpose of a connection",

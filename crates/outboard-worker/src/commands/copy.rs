@@ -10,7 +10,7 @@ use outboard_wire::{StreamId, UnifiedPtr};
 use super::{Handle, Wait, Worker, current};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::CopyCommands;
-use crate::io::Replier;
+use crate::io::{Bulk, Replier};
 use crate::slots::{Slot, Slots};
 use crate::staging::{self, Failed, Reached, Target};
 use outboard_control::meter::{self, Direction, Way};
@@ -43,6 +43,15 @@ impl Worker {
         let context = self.contexts.get(ctx)?;
         let replier = self.client.replier().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         Ok(self.copies.place(self.table, (ctx, &context), stream, replier))
+    }
+
+    /// The same for a copy whose bytes come or go over a link to another server.
+    pub(super) fn peer_place<'a>(
+        &'a mut self,
+        link: &'a Bulk,
+        stream: CUstream,
+    ) -> Result<staging::Place<'a>, CUresult> {
+        Ok(staging::Place { bulk: link, ..self.place(stream)? })
     }
 
     /// Starts a large copy to the device. `reached` is called when its stream has come to it, from

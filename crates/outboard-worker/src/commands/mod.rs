@@ -16,6 +16,7 @@ mod memory;
 mod module;
 mod nvml;
 mod peer;
+mod peer_link;
 mod pool;
 mod reference;
 mod stream;

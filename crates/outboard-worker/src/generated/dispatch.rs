@@ -334,6 +334,20 @@ pub(crate) trait PeerCommands {
     fn peer_enable(&mut self, message: PeerEnable, answer: Answer<PeerEnable>);
 }
 
+/// What a worker does for the messages of api/wire/peer_link.toml. Posted ones report failure to the caller, calls through their [`Answer`].
+pub(crate) trait PeerLinkCommands {
+    /// Does `peer_copy_in`.
+    fn peer_copy_in(&mut self, message: PeerCopyIn) -> Outcome;
+    /// Does `peer_copy_out`.
+    fn peer_copy_out(&mut self, message: PeerCopyOut) -> Outcome;
+    /// Does `peer_link_open` and answers, at once or later.
+    fn peer_link_open(&mut self, message: PeerLinkOpen<'_>, answer: Answer<PeerLinkOpen<'static>>);
+    /// Does `peer_tell`.
+    fn peer_tell(&mut self, message: PeerTell) -> Outcome;
+    /// Does `peer_wait`.
+    fn peer_wait(&mut self, message: PeerWait) -> Outcome;
+}
+
 /// What a worker does for the messages of api/wire/pool.toml. Posted ones report failure to the caller, calls through their [`Answer`].
 pub(crate) trait PoolCommands {
     /// Does `pool_access` and answers, at once or later.
@@ -488,6 +502,7 @@ pub(crate) fn dispatch(
              + ModuleCommands
              + NvmlCommands
              + PeerCommands
+             + PeerLinkCommands
              + PoolCommands
              + ReferenceCommands
              + StreamCommands
@@ -1436,6 +1451,32 @@ pub(crate) fn dispatch(
             reader.finish()?;
             commands.mapped_file(message, incoming.answer());
             Ok(())
+        }
+        164 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_copy_in(message)
+        }
+        165 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_copy_out(message)
+        }
+        166 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_link_open(message, incoming.answer());
+            Ok(())
+        }
+        167 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_tell(message)
+        }
+        168 => {
+            let message = reader.get()?;
+            reader.finish()?;
+            commands.peer_wait(message)
         }
         _ => return Ok(None),
     }))

@@ -15,6 +15,7 @@ mod home;
 mod looking;
 mod moving;
 mod pace;
+mod peers;
 mod registry;
 mod replier;
 mod requests;
@@ -30,6 +31,7 @@ use outboard_transport::{tcp, write_all};
 use outboard_wire::handshake::arena::{ARENA, Arena};
 use outboard_wire::handshake::beats::BEATS;
 use outboard_wire::handshake::files::{FILES, Files};
+use outboard_wire::handshake::peers::PEERS;
 use outboard_wire::handshake::queued::{QUEUED, Queued};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
@@ -45,11 +47,13 @@ use outboard_control::messages::{self, ToSupervisor, ToWorker};
 use outboard_control::meter;
 use outboard_control::number::Number;
 
+pub(crate) use bulk::Half;
 pub use bulk::{Bulk, Sink};
 use moving::Moving;
 pub use outboard_control::messages::{ContextMemory, Gauge, Start, Warm};
 pub use outboard_session::server::Command;
 use pace::Pace;
+pub(crate) use peers::{Called, Peers};
 pub(crate) use registry::Registry;
 pub use replier::Replier;
 pub(crate) use requests::{Asked, Requests};
@@ -232,6 +236,9 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
             more.set(ARENA, &arena);
         }
     }
+    if let Some(addresses) = start.peers.clone() {
+        more.set(PEERS, &outboard_wire::handshake::peers::Peers { addresses });
+    }
     if let Some(grace) = grace {
         more.set(RESUME, &Terms { grace: grace.silent });
     }
@@ -280,6 +287,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         return Ok(SERVED);
     }
     let pace = start.identity.limits.bandwidth.map(Pace::new);
+    let peers = Peers::new(pace.clone(), start.lanes);
     let bulk = Bulk::new(pace);
     let again =
         Welcome { snapshot: Vec::new(), local: None, more: Extensions::default(), ..welcome };
@@ -287,7 +295,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
     let registry = Registry::new(Arc::clone(&control), start.lends);
     let moving = Arc::new(Moving::new()?);
     let connection = Arc::new(Connection::new(Arc::clone(&stream), grace));
-    let mut replier = Replier::new(Arc::clone(&connection), bulk.clone(), registry.clone());
+    let mut replier = Replier::new(Arc::clone(&connection), bulk.clone(), peers, registry.clone());
     let ending = Arc::new(Ending::default());
     let further = watch::Further {
         welcome: again,

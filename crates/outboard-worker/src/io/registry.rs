@@ -9,6 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use super::gate::Gate;
+use super::peers::Called;
 use outboard_control::messages::{self, ToSupervisor};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -99,6 +100,24 @@ impl Registry {
     /// The share with that token, if it is of that kind.
     pub(crate) fn find(&self, token: u128, kind: u8) -> io::Result<Answer> {
         self.ask(|request| ToSupervisor::Find { request, token, kind }, None, PATIENCE)
+    }
+
+    /// Connects to another server, for a link of that number there. The inner error is a sentence
+    /// that says why there is no connection.
+    pub(super) fn dial(&self, link: u32, called: &Called) -> io::Result<Result<OwnedFd, String>> {
+        let dial = |request| ToSupervisor::Dial {
+            request,
+            address: called.address.clone(),
+            session: called.session,
+            ticket: called.ticket.key,
+            link,
+            secure: called.fingerprint.is_some(),
+        };
+        Ok(match self.ask(dial, None, PATIENCE)? {
+            Some((_, Some(connection))) => Ok(connection),
+            Some((failure, None)) => Err(outboard_wire::plain(&String::from_utf8_lossy(&failure))),
+            None => Err("the server makes no connections to others".to_owned()),
+        })
     }
 
     /// Whether this session may hold so many bytes of a device in all; others may have to make

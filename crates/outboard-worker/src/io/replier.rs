@@ -17,7 +17,7 @@ use outboard_wire::{ContextId, Encode, Writer};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::connection::{Connection, Current, End};
-use super::{Asked, Bulk, Registry};
+use super::{Asked, Bulk, Peers, Registry};
 use outboard_control::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.
@@ -29,6 +29,7 @@ use outboard_control::meter::{self, Direction, Way};
 pub struct Replier {
     replies: Arc<Replies>,
     bulk: Bulk,
+    peers: Peers,
     registry: Registry,
     memory: Option<Arc<Memory>>,
     gathers: bool,
@@ -75,6 +76,7 @@ impl Clone for Replier {
         Replier {
             replies: Arc::clone(&self.replies),
             bulk: self.bulk.clone(),
+            peers: self.peers.clone(),
             registry: self.registry.clone(),
             memory: self.memory.clone(),
             gathers: false,
@@ -83,7 +85,12 @@ impl Clone for Replier {
 }
 
 impl Replier {
-    pub(super) fn new(connection: Arc<Connection>, bulk: Bulk, registry: Registry) -> Replier {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        bulk: Bulk,
+        peers: Peers,
+        registry: Registry,
+    ) -> Replier {
         let current = connection.current();
         let replies = Replies {
             outgoing: Mutex::new(Outgoing::new(connection.is_resumable())),
@@ -92,7 +99,7 @@ impl Replier {
             pending: AtomicBool::new(false),
             taken: AtomicU64::new(0),
         };
-        Replier { replies: Arc::new(replies), bulk, registry, memory: None, gathers: true }
+        Replier { replies: Arc::new(replies), bulk, peers, registry, memory: None, gathers: true }
     }
 
     /// The session, in which nothing was said yet, has moved to the connection's new stream, with
@@ -109,7 +116,8 @@ impl Replier {
         let nobody =
             rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
         let connection = Arc::new(Connection::new(stream, None));
-        Ok(Replier::new(connection, Bulk::new(None), Registry::new(Arc::new(nobody), false)))
+        let (bulk, peers) = (Bulk::new(None), Peers::new(None, 1));
+        Ok(Replier::new(connection, bulk, peers, Registry::new(Arc::new(nobody), false)))
     }
 
     /// Answers command `seq` with a CUresult and what it returns.
@@ -182,6 +190,10 @@ impl Replier {
     }
 
     /// What sessions of the server share.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
     pub fn registry(&self) -> &Registry {
         &self.registry
     }

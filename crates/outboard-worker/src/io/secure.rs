@@ -39,25 +39,30 @@ impl Secure {
     /// Encrypts a connection, whose peer has to show the session's key first: it may be another one
     /// than the supervisor has talked to.
     pub(super) fn accept(&self, below: Arc<dyn Stream>) -> io::Result<Arc<dyn Stream>> {
+        self.accept_with(below, self.key)
+    }
+
+    fn accept_with(&self, below: Arc<dyn Stream>, key: u128) -> io::Result<Arc<dyn Stream>> {
         let deadline = Instant::now() + PATIENCE;
         let stream = tls::accept(below, Arc::clone(&self.config), deadline)?;
         let mut shown = [0; 16];
         read_exact_until(&*stream, &mut shown, deadline)?;
-        if bool::from(shown.ct_eq(&self.key.to_le_bytes())) {
+        if bool::from(shown.ct_eq(&key.to_le_bytes())) {
             Ok(stream)
         } else {
             Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "the client does not have the session's key",
+                "the other side does not have the key that it should",
             ))
         }
     }
 
     /// Encrypts a lane in a thread of its own, so that no lane waits for another, and hands it to
-    /// `then`.
+    /// `then`. Its peer has to show this key.
     pub(super) fn accept_lane(
         &self,
         below: Arc<dyn Stream>,
+        key: u128,
         then: impl FnOnce(Arc<dyn Stream>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
         if self.opening.fetch_add(1, Ordering::Relaxed) >= MAX_LANES {
@@ -66,7 +71,7 @@ impl Secure {
         }
         let secure = self.clone();
         let shake = move || {
-            let opened = secure.accept(below);
+            let opened = secure.accept_with(below, key);
             secure.opening.fetch_sub(1, Ordering::Relaxed);
             if let Err(error) = opened.and_then(then) {
                 tracing::warn!(%error, "a lane cannot be used");

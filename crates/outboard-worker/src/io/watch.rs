@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, tcp, write_all};
+use outboard_transport::{Interest, PEER_CHECK, Readiness, Stream, tcp, tls, write_all};
 use outboard_wire::handshake::Welcome;
 use outboard_wire::handshake::beats::Beats;
 use outboard_wire::handshake::resume::{Point, RESUME};
@@ -103,6 +103,7 @@ fn watch(current: &Current, replier: &Replier) -> End {
         let seen = stream.wait(Interest::HANGUP, None, Some(look)).and_then(|ready| {
             if ready == Readiness::default() {
                 replier.bulk().check_lanes();
+                replier.peers().check();
                 stream.check_peer()?;
                 if said.elapsed() >= beat {
                     replier.beat();
@@ -158,6 +159,11 @@ impl Further {
                     tracing::warn!(%error, "a lane cannot be used");
                 }
             }
+            (ToWorker::Peer { secure, link }, Some(connection)) => {
+                if let Err(error) = self.add_peer(connection, secure, link) {
+                    tracing::warn!(%error, link, "another server's worker cannot be linked to");
+                }
+            }
             (ToWorker::GoOn { secure, point }, Some(connection)) => {
                 if let Err(error) = self.resume(connection, secure, point) {
                     tracing::warn!(%error, "the session cannot go on over a new connection");
@@ -197,6 +203,7 @@ impl Further {
                 ToWorker::Lane { .. }
                 | ToWorker::ResumableLane { .. }
                 | ToWorker::Memory
+                | ToWorker::Peer { .. }
                 | ToWorker::GoOn { .. },
                 None,
             ) => {
@@ -232,13 +239,38 @@ impl Further {
         encrypted: bool,
         then: impl FnOnce(&Further, Arc<dyn Stream>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
+        self.open_with(connection, encrypted, self.welcome.key, then)
+    }
+
+    /// The same for a connection whose other side has another key to show.
+    fn open_with(
+        self: &Arc<Further>,
+        connection: OwnedFd,
+        encrypted: bool,
+        key: u128,
+        then: impl FnOnce(&Further, Arc<dyn Stream>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
         let (stream, _) = moving::stream(connection)?;
         let further = Arc::clone(self);
         match &self.secure {
             _ if !encrypted => then(&further, stream),
-            Some(secure) => secure.accept_lane(stream, move |stream| then(&further, stream)),
+            Some(secure) => secure.accept_lane(stream, key, move |stream| then(&further, stream)),
             None => Err(io::Error::other("the session's connections are not encrypted")),
         }
+    }
+
+    /// A worker of another server is at the other end.
+    fn add_peer(
+        self: &Arc<Further>,
+        connection: OwnedFd,
+        encrypted: bool,
+        link: u32,
+    ) -> io::Result<()> {
+        let Welcome { session, key, .. } = self.welcome;
+        let ticket = tls::ticket(key, session, link);
+        self.open_with(connection, encrypted, ticket.key, move |further, stream| {
+            further.replier.peers().accept(&further.replier, link, stream, session)
+        })
     }
 
     fn add_lane(self: &Arc<Further>, connection: OwnedFd, encrypted: bool) -> io::Result<()> {

@@ -33,27 +33,51 @@ const _: () = assert!(AT_ONCE >= WINDOW && BLOCKS * BLOCK <= 3 * outboard_wire::
 #[derive(Default)]
 pub(crate) struct Account(Mutex<State>);
 
+/// Copies whose memory is counted together. Copies of one class may wait for those of the other to
+/// end, so neither takes the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// To the client or a peer, and late ones from the client.
+    Leaving,
+    /// From a peer.
+    Arriving,
+}
+
 #[derive(Default)]
 struct State {
-    downloads: usize,
+    classes: [Counts; 2],
     blocks: usize,
-    waiting: usize,
     tickets: u64,
-    /// Downloads whose streams have come to them, and that have no memory yet.
-    queue: VecDeque<u64>,
     pools: Vec<Weak<Pool>>,
 }
 
-/// A download's share of the account, returned on drop.
+/// The memory of a class.
+#[derive(Default)]
+struct Counts {
+    bytes: usize,
+    waiting: usize,
+    /// Copies whose turn has come and that have no memory yet.
+    queue: VecDeque<u64>,
+}
+
+impl State {
+    fn of(&mut self, class: Class) -> &mut Counts {
+        &mut self.classes[class as usize]
+    }
+}
+
+/// A copy's share of the account, returned on drop.
 pub(super) struct Share {
     account: Arc<Account>,
+    class: Class,
     bytes: usize,
     watcher: Arc<Watcher>,
 }
 
-/// A download that waits.
+/// A copy that waits.
 pub(super) struct Ticket {
     account: Arc<Account>,
+    class: Class,
     number: u64,
 }
 
@@ -79,25 +103,26 @@ impl Account {
         watcher: &Arc<Watcher>,
     ) -> Option<Share> {
         let mut state = self.state();
-        if state.downloads + bytes > AT_ONCE {
+        let leaving = state.of(Class::Leaving);
+        if leaving.bytes + bytes > AT_ONCE {
             return None;
         }
-        state.downloads += bytes;
-        Some(self.share(bytes, watcher))
+        leaving.bytes += bytes;
+        Some(self.share(Class::Leaving, bytes, watcher))
     }
 
-    fn share(self: &Arc<Account>, bytes: usize, watcher: &Arc<Watcher>) -> Share {
-        Share { account: Arc::clone(self), bytes, watcher: Arc::clone(watcher) }
+    fn share(self: &Arc<Account>, class: Class, bytes: usize, watcher: &Arc<Watcher>) -> Share {
+        Share { account: Arc::clone(self), class, bytes, watcher: Arc::clone(watcher) }
     }
 
-    /// A ticket for a download that waits; the dispatcher waits while there are too many.
-    pub(super) fn ticket(self: &Arc<Account>) -> Ticket {
+    /// A ticket for a copy that waits; the dispatcher waits while there are too many.
+    pub(super) fn ticket(self: &Arc<Account>, class: Class) -> Ticket {
         loop {
             let mut state = self.state();
-            if state.waiting < WAITING {
-                state.waiting += 1;
+            if state.of(class).waiting < WAITING {
+                state.of(class).waiting += 1;
                 state.tickets += 1;
-                return Ticket { account: Arc::clone(self), number: state.tickets };
+                return Ticket { account: Arc::clone(self), class, number: state.tickets };
             }
             drop(state);
             std::thread::sleep(PAUSE);
@@ -123,26 +148,28 @@ impl Account {
 }
 
 impl Ticket {
-    /// The stream has come to the download: memory for it, when it is its turn.
+    /// The stream has come to the copy: memory for it, when it is its turn.
     pub(super) fn turn(&self, bytes: usize, watcher: &Arc<Watcher>) -> Option<Share> {
         let mut state = self.account.state();
-        if !state.queue.contains(&self.number) {
-            state.queue.push_back(self.number);
+        let counts = state.of(self.class);
+        if !counts.queue.contains(&self.number) {
+            counts.queue.push_back(self.number);
         }
-        if state.queue.front() != Some(&self.number) || state.downloads + bytes > DOWNLOADS {
+        if counts.queue.front() != Some(&self.number) || counts.bytes + bytes > DOWNLOADS {
             return None;
         }
-        state.queue.pop_front();
-        state.downloads += bytes;
-        Some(self.account.share(bytes, watcher))
+        counts.queue.pop_front();
+        counts.bytes += bytes;
+        Some(self.account.share(self.class, bytes, watcher))
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.account.state();
-        state.downloads -= self.bytes;
-        let awaited = !state.queue.is_empty();
+        let counts = state.of(self.class);
+        counts.bytes -= self.bytes;
+        let awaited = !counts.queue.is_empty();
         drop(state);
         if awaited {
             self.watcher.nudge();
@@ -153,8 +180,9 @@ impl Drop for Share {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut state = self.account.state();
-        state.waiting -= 1;
-        state.queue.retain(|number| *number != self.number);
+        let counts = state.of(self.class);
+        counts.waiting -= 1;
+        counts.queue.retain(|number| *number != self.number);
     }
 }
 
@@ -181,18 +209,21 @@ mod tests {
             account.at_once(1 << 20, &watcher).is_some(),
             "small ones find room beside large ones"
         );
-        let (one, two) = (account.ticket(), account.ticket());
+        let (one, two) = (account.ticket(Class::Leaving), account.ticket(Class::Leaving));
         let share = one
             .turn(BLOCK, &watcher)
             .expect("what is queued whole leaves room for those that have come to their turn");
         assert!(two.turn(WINDOW, &watcher).is_none());
-        let three = account.ticket();
+        let three = account.ticket(Class::Leaving);
+        let other = account.ticket(Class::Arriving);
+        assert!(other.turn(WINDOW, &watcher).is_some(), "its memory is its own");
         drop(share);
         assert!(three.turn(1, &watcher).is_none(), "it is behind another");
         let share = two.turn(WINDOW, &watcher).expect("its turn");
         assert!(three.turn(1, &watcher).is_some());
-        drop((share, first, more, one, two, three));
-        let state = account.state();
-        assert_eq!((state.downloads, state.waiting, state.queue.len()), (0, 0, 0));
+        drop((share, first, more, one, two, three, other));
+        for counts in &account.state().classes {
+            assert_eq!((counts.bytes, counts.waiting, counts.queue.len()), (0, 0, 0));
+        }
     }
 }

@@ -32,11 +32,14 @@ impl In {
     /// Queues it, while its bytes may be on their way already. If it is `late`, a flag is set when
     /// the stream has come to it.
     pub(super) fn queue(&self, dst: &Target, late: bool) -> Result<(), CUresult> {
-        self.transfer.copy_in(dst, late).inspect_err(|_| {
-            self.broken.store(true, Ordering::Release);
+        self.transfer.copy_in(dst, late).inspect_err(|_| self.break_off())
+    }
+
+    fn break_off(&self) {
+        if !self.broken.swap(true, Ordering::AcqRel) {
             self.transfer.let_pass();
             self.transfer.watcher.nudge();
-        })
+        }
     }
 }
 
@@ -84,6 +87,10 @@ impl Emptying {
 impl Moving for Emptying {
     fn is_copied(&self) -> bool {
         self.taken == self.copy.transfer.groups.count()
+    }
+
+    fn break_off(&mut self) {
+        self.copy.break_off();
     }
 }
 

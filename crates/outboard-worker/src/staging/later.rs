@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::CUresult;
-use outboard_driver::call;
 use outboard_session::chunks::Cut;
 use outboard_session::groups::Groups;
 use parking_lot::Mutex;
 
-use super::account::{Share, Ticket};
+use super::account::{Class, Share, Ticket};
 use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
 use super::outgoing::{Copied, Filling, Out};
+use super::own::{Own, Say, Started};
 use super::watch::{Moving, Step, Watched, What};
-use super::{Failed, Failing, Place, Queue, Target, Transfer};
-use crate::io::{Bulk, Sink};
+use super::{Failed, Place, Target};
+use crate::io::Sink;
 
 /// How the bytes of a copy to the device come.
 pub(super) enum Coming {
@@ -43,21 +43,12 @@ enum Bytes {
 
 /// Such a copy.
 struct Later {
-    number: u64,
+    own: Own,
     bytes: Bytes,
-    /// The copy in the stream of ours, but for that stream and its memory.
-    queue: Queue,
     turn: Turn,
     ticket: Ticket,
-    bulk: Bulk,
-    watcher: Arc<super::Watcher>,
-    pool: Arc<super::Pool>,
     copied: AtomicBool,
-    failing: Failing,
 }
-
-/// A copy that has been started, or that it could not be.
-type Started = Arc<Mutex<Option<Result<Box<dyn Moving>, ()>>>>;
 
 /// The part of the watcher.
 struct Waiting {
@@ -73,25 +64,6 @@ enum Phase {
     Moving(Box<dyn Moving>),
 }
 
-/// Says how a start went when it is dropped, whatever became of it.
-struct Say {
-    started: Started,
-    later: Arc<Later>,
-}
-
-impl Say {
-    fn say(&self, result: Result<Box<dyn Moving>, ()>) {
-        self.started.lock().get_or_insert(result);
-        self.later.watcher.nudge();
-    }
-}
-
-impl Drop for Say {
-    fn drop(&mut self) {
-        self.say(Err(()));
-    }
-}
-
 impl Later {
     /// Lets the stream go on.
     fn let_on(&self) {
@@ -102,13 +74,14 @@ impl Later {
 
     /// Queues the copy in a stream of ours. Called on a helper thread.
     fn start(&self, target: &Target, share: Option<Share>, say: &Say) -> Result<(), CUresult> {
-        call!(self.queue.table, cuCtxSetCurrent(self.queue.context.get()))?;
+        let own = &self.own;
+        own.enter()?;
         // Bytes may move while the copy is being queued.
         let emptying =
             |copy: &Arc<In>| say.say(Ok(Box::new(Emptying::new(Arc::clone(copy), None, None))));
         match &self.bytes {
             Bytes::ToHost => {
-                let copy = Out::new(self.transfer(false, share)?);
+                let copy = Out::new(own.transfer(own.shared_stream(false)?, share)?);
                 say.say(Ok(Box::new(Filling::new(Arc::clone(&copy), None))));
                 copy.queue(target)
             }
@@ -117,8 +90,8 @@ impl Later {
                 copy.queue(target, false)
             }
             Bytes::Asked(ask) => {
-                let copy = In::new(self.transfer(true, share)?);
-                self.bulk.place(self.number, Arc::clone(&copy) as Arc<dyn Sink>);
+                let copy = In::new(own.transfer(own.shared_stream(true)?, share)?);
+                own.bulk.place(own.number, Arc::clone(&copy) as Arc<dyn Sink>);
                 emptying(&copy);
                 if let Some(ask) = take(ask) {
                     ask();
@@ -128,35 +101,20 @@ impl Later {
         }
     }
 
-    /// The copy in a stream of ours, with memory.
-    fn transfer(&self, to_device: bool, share: Option<Share>) -> Result<Transfer, CUresult> {
-        let (table, groups) = (self.queue.table, self.queue.groups);
-        let stream = self.pool.own_stream(table, to_device)?;
-        let piece = self.pool.take(table, groups.staging())?;
-        Ok(Transfer {
-            number: self.number,
-            queue: Queue { view: piece.view(), stream, ..self.queue },
-            bulk: self.bulk.clone(),
-            watcher: Arc::clone(&self.watcher),
-            pool: Arc::clone(&self.pool),
-            piece,
-            _share: share,
-        })
-    }
-
     /// It has come to nothing before it was started: no bytes go, and those that come go nowhere.
     fn abandon(&self) {
-        let all = self.queue.groups.cut().count();
+        let Own { number, groups, bulk, watcher, .. } = &self.own;
+        let (number, all) = (*number, groups.cut().count());
         match &self.bytes {
-            Bytes::ToHost => self.bulk.cancel(self.number, 0),
+            Bytes::ToHost => bulk.cancel(number, 0),
             Bytes::Coming(_) => {
-                self.bulk.grant(self.number, all);
-                self.bulk.done(self.number, false);
+                bulk.grant(number, all);
+                bulk.done(number, false);
             }
             Bytes::Asked(ask) => {
-                self.bulk.grant(self.number, all);
+                bulk.grant(number, all);
                 if let Some(ask) = take(ask) {
-                    self.watcher.helpers().run(ask);
+                    watcher.helpers().run(ask);
                 }
             }
         }
@@ -183,18 +141,19 @@ impl Waiting {
         let share = match &later.bytes {
             Bytes::Coming(_) => None,
             Bytes::ToHost | Bytes::Asked(_) => {
-                match later.ticket.turn(later.queue.groups.staging(), &later.watcher) {
+                match later.ticket.turn(later.own.groups.staging(), &later.own.watcher) {
                     None => return Step::ForBytes,
                     share => share,
                 }
             }
         };
         let started = Started::default();
-        let say = Say { started: Arc::clone(&started), later: Arc::clone(later) };
+        let say = Say::new(&started, &later.own.watcher);
+        let later = Arc::clone(later);
         if let Phase::Asked(target) = std::mem::replace(&mut self.phase, Phase::Starting(started)) {
-            later.watcher.helpers().run(move || {
-                if let Err(error) = say.later.start(&target, share, &say) {
-                    say.later.failing.tell(error);
+            self.later.own.watcher.helpers().run(move || {
+                if let Err(error) = later.start(&target, share, &say) {
+                    later.own.failing.tell(error);
                 }
             });
         }
@@ -215,20 +174,17 @@ impl Watched for Waiting {
                 self.end()
             }
             Phase::Asked(_) => self.begin(),
-            Phase::Starting(started) => {
-                let result = started.lock().take();
-                match result {
-                    None => Step::ForDevice,
-                    Some(Ok(moving)) => {
-                        self.phase = Phase::Moving(moving);
-                        Step::Moved
-                    }
-                    Some(Err(())) => {
-                        self.later.abandon();
-                        self.end()
-                    }
+            Phase::Starting(started) => match started.take() {
+                None => Step::ForDevice,
+                Some(Ok(moving)) => {
+                    self.phase = Phase::Moving(moving);
+                    Step::Moved
                 }
-            }
+                Some(Err(())) => {
+                    self.later.abandon();
+                    self.end()
+                }
+            },
             Phase::Moving(moving) => {
                 if self.gave_up {
                     moving.give_up();
@@ -246,7 +202,7 @@ impl Watched for Waiting {
     }
 
     fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.later.queue.alive(&self.later.pool)
+        self.later.own.alive()
     }
 
     fn give_up(&mut self) {
@@ -280,13 +236,13 @@ pub(super) fn copy_in_later(
             let own = Place { stream: stream.get(), ..*place };
             let copy = In::new(own.transfer(number, groups, None).map_err(Failed::NotStarted)?);
             place
-                .bulk()
+                .bulk
                 .receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>)
                 .map_err(Failed::Violation)?;
             Bytes::Coming(copy)
         }
         Coming::Asked(ask) => {
-            place.bulk().expect(number, cut).map_err(Failed::Violation)?;
+            place.bulk.expect(number, cut).map_err(Failed::Violation)?;
             Bytes::Asked(Mutex::new(Some(ask)))
         }
     };
@@ -294,8 +250,8 @@ pub(super) fn copy_in_later(
     match queue(place, number, groups, dst, bytes) {
         Err(Failed::NotStarted(error)) if comes => {
             // They go on coming, and go nowhere.
-            place.bulk().grant(number, cut.count());
-            place.bulk().done(number, false);
+            place.bulk.grant(number, cut.count());
+            place.bulk.done(number, false);
             Err(Failed::BrokeOff(error))
         }
         queued => queued.map(drop),
@@ -313,7 +269,7 @@ fn queue(
     if !groups.fit() {
         return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
-    let ticket = place.pool.account().ticket();
+    let ticket = place.pool.account().ticket(Class::Leaving);
     let line = place.pool.line(place).map_err(Failed::NotStarted)?;
     let turn = line.queue(place).map_err(Failed::NotStarted)?;
     let what = What {
@@ -321,18 +277,8 @@ fn queue(
         way: "lanes",
         bytes: groups.cut().len(),
     };
-    let later = Arc::new(Later {
-        number,
-        bytes,
-        queue: place.queue(groups, line.view()),
-        turn,
-        ticket,
-        bulk: place.bulk().clone(),
-        watcher: Arc::clone(place.watcher),
-        pool: Arc::clone(place.pool),
-        copied: AtomicBool::new(false),
-        failing: Failing { replier: place.replier.clone(), ctx: place.ctx },
-    });
+    let own = Own::new(place, number, groups, line.view());
+    let later = Arc::new(Later { own, bytes, turn, ticket, copied: AtomicBool::new(false) });
     let waiting =
         Waiting { later: Arc::clone(&later), phase: Phase::Asked(*target), gave_up: false };
     place.watcher.add(Box::new(waiting), what);

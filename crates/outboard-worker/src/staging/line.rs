@@ -4,6 +4,7 @@
 //! call, of two operations: the stream writes how many copies it has reached, and waits until that
 //! many are done.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,7 +30,27 @@ pub(super) struct Line {
     stream: Handle<CUstream_st>,
     flags: Piece,
     /// The number of the last copy, from 1 on; 0 if there was none yet.
-    last: Mutex<u32>,
+    last: Mutex<u64>,
+    ended: Mutex<Ended>,
+}
+
+/// Which copies of a line have ended: all up to one, and some beyond.
+#[derive(Default)]
+struct Ended {
+    all: u64,
+    beyond: BTreeSet<u64>,
+}
+
+impl Ended {
+    /// One more has: up to which all have now, if that has changed.
+    fn add(&mut self, number: u64) -> Option<u64> {
+        self.beyond.insert(number);
+        let before = self.all;
+        while self.beyond.remove(&(self.all + 1)) {
+            self.all += 1;
+        }
+        (self.all > before).then_some(self.all)
+    }
 }
 
 // SAFETY: a handle is a name; see `Handle`.
@@ -38,13 +59,14 @@ unsafe impl Sync for Line {}
 /// A copy's place in a line.
 pub(super) struct Turn {
     line: Arc<Line>,
-    number: u32,
+    number: u64,
 }
 
 impl Line {
     pub(super) fn new(place: &Place<'_>, flags: Piece) -> Arc<Line> {
         let (context, stream) = (Handle::new(place.context), Handle::new(place.stream));
-        Arc::new(Line { context, stream, flags, last: Mutex::default() })
+        let (last, ended) = (Mutex::default(), Mutex::default());
+        Arc::new(Line { context, stream, flags, last, ended })
     }
 
     pub(super) fn view(&self) -> View {
@@ -58,10 +80,10 @@ impl Line {
     /// Has the stream stand still, behind all that is in it, until the copy is done.
     pub(super) fn queue(self: &Arc<Line>, place: &Place<'_>) -> Result<Turn, CUresult> {
         let mut last = self.last.lock();
-        let number = last.wrapping_add(1);
+        let number = *last + 1;
         let view = self.view();
-        let come = Operation::Write(view.device_flag(COME_TO), number);
-        let wait = Operation::WaitAtLeast(view.device_flag(DONE), number);
+        let come = Operation::Write(view.device_flag(COME_TO), number as u32);
+        let wait = Operation::WaitAtLeast(view.device_flag(DONE), number as u32);
         memops::queue(place.table, place.stream, &[come, wait])?;
         *last = number;
         Ok(Turn { line: Arc::clone(self), number })
@@ -112,14 +134,15 @@ impl Line {
 impl Turn {
     /// Whether the stream has come to the copy.
     pub(super) fn has_come(&self) -> bool {
-        is_at_least(self.line.flag(COME_TO), self.number)
+        is_at_least(self.line.flag(COME_TO), self.number as u32)
     }
 
-    /// Lets the stream go on.
+    /// Lets the stream go on, once it may with all copies before this one.
     pub(super) fn end(&self) {
-        let later = |done: u32| is_later(self.number, done).then_some(self.number);
-        // An error says that the stream may go on already.
-        let _ = self.line.flag(DONE).fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+        let mut ended = self.line.ended.lock();
+        if let Some(all) = ended.add(self.number) {
+            self.line.flag(DONE).store(all as u32, Ordering::Release);
+        }
     }
 }
 
@@ -136,6 +159,16 @@ fn is_later(number: u32, than: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_passes_copies_in_their_order() {
+        let mut ended = Ended::default();
+        assert_eq!(ended.add(2), None);
+        assert_eq!(ended.add(4), None);
+        assert_eq!(ended.add(1), Some(2));
+        assert_eq!(ended.add(3), Some(4));
+        assert_eq!(ended.add(5), Some(5));
+    }
 
     #[test]
     fn numbers_start_anew() {

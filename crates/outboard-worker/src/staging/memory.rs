@@ -187,6 +187,16 @@ impl Drop for Piece {
     }
 }
 
+/// A stream of the current context whose work goes before that of others.
+fn urgent_stream(table: &Table) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
+    let (mut least, mut greatest) = (0, 0);
+    call!(table, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
+    let (mut stream, flags): (CUstream, _) =
+        (core::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING.0);
+    call!(table, cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
+    Ok(Handle::new(stream))
+}
+
 /// The staging memory of one context.
 pub(crate) struct Pool {
     account: Arc<Account>,
@@ -253,6 +263,8 @@ struct State {
     left: Vec<Arc<Line>>,
     /// For copies that waited for memory: to the host, and to the device.
     own: [Option<Handle<outboard_abi::CUstream_st>>; 2],
+    /// Streams for one copy each that none uses at the moment.
+    lone: Vec<Handle<outboard_abi::CUstream_st>>,
 }
 
 impl Pool {
@@ -296,12 +308,22 @@ impl Pool {
         if let Some(own) = own {
             return Ok(*own);
         }
-        let (mut least, mut greatest) = (0, 0);
-        call!(table, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
-        let (mut stream, flags): (CUstream, _) =
-            (core::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING.0);
-        call!(table, cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
-        Ok(*own.insert(Handle::new(stream)))
+        Ok(*own.insert(urgent_stream(table)?))
+    }
+
+    /// A stream that only the caller uses, until it is [taken back](Pool::take_back). The context
+    /// is current.
+    pub(super) fn lone_stream(
+        &self,
+        table: &Table,
+    ) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
+        let free = self.state().lone.pop();
+        free.map_or_else(|| urgent_stream(table), Ok)
+    }
+
+    /// Nothing is left in such a stream.
+    pub(super) fn take_back(&self, stream: Handle<outboard_abi::CUstream_st>) {
+        self.state().lone.push(stream);
     }
 
     /// The line of a stream of this context, which is current.

@@ -12,6 +12,8 @@ mod later;
 mod line;
 mod memory;
 mod outgoing;
+mod own;
+mod peer;
 mod shared;
 mod start;
 mod watch;
@@ -36,6 +38,7 @@ pub(crate) use incoming::Reached;
 use memory::{Piece, View};
 pub(crate) use memory::{Pool, Warming};
 pub(crate) use outgoing::Copied;
+pub(crate) use peer::{PeerCopy, copy_from_peer, copy_to_peer, wait_for_peer};
 pub(crate) use shared::{SharedStaging, Staged, copy_staged};
 pub(crate) use start::{copy_in, copy_in_queued, copy_out};
 pub(crate) use watch::Watcher;
@@ -48,6 +51,8 @@ pub(crate) struct Place<'a> {
     pub(crate) stream: CUstream,
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) replier: &'a Replier,
+    /// By which the bytes of large copies come and go.
+    pub(crate) bulk: &'a Bulk,
     /// The client's name of the context.
     pub(crate) ctx: ContextId,
     pub(crate) watcher: &'a Arc<Watcher>,
@@ -104,16 +109,16 @@ struct Failing {
 }
 
 impl Failing {
+    fn of(place: &Place<'_>) -> Failing {
+        Failing { replier: place.replier.clone(), ctx: place.ctx }
+    }
+
     fn tell(&self, error: CUresult) {
         self.replier.failed(self.ctx, error);
     }
 }
 
 impl Place<'_> {
-    fn bulk(&self) -> &Bulk {
-        self.replier.bulk()
-    }
-
     fn transfer(
         &self,
         number: u64,
@@ -127,7 +132,7 @@ impl Place<'_> {
         Ok(Transfer {
             number,
             queue: self.queue(groups, piece.view()),
-            bulk: self.bulk().clone(),
+            bulk: self.bulk.clone(),
             watcher: Arc::clone(self.watcher),
             pool: Arc::clone(self.pool),
             piece,

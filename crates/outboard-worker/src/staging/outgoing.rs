@@ -33,11 +33,14 @@ impl Out {
 
     /// Queues it, while its bytes may be on their way already.
     pub(super) fn queue(&self, src: &Target) -> Result<(), CUresult> {
-        self.transfer.copy_out(src).inspect_err(|_| {
-            self.broken.store(true, Ordering::Release);
+        self.transfer.copy_out(src).inspect_err(|_| self.break_off())
+    }
+
+    fn break_off(&self) {
+        if !self.broken.swap(true, Ordering::AcqRel) {
             self.transfer.let_pass();
             self.transfer.watcher.nudge();
-        })
+        }
     }
 
     fn is_full(&self, group: u32) -> bool {
@@ -87,6 +90,10 @@ impl Filling {
 impl Moving for Filling {
     fn is_copied(&self) -> bool {
         self.copy.is_copied()
+    }
+
+    fn break_off(&mut self) {
+        self.copy.break_off();
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn copy_in(
     let copy = In::new(transfer);
     // Bytes may come while the copy is being queued.
     place
-        .bulk()
+        .bulk
         .receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>)
         .map_err(Failed::Violation)?;
     let queued = copy.queue(dst, late);

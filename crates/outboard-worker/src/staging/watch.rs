@@ -59,6 +59,9 @@ pub(super) trait Watched: Send {
 pub(super) trait Moving: Watched {
     /// Whether the device is done with it.
     fn is_copied(&self) -> bool;
+
+    /// The other side is gone: lets the device pass what is queued, with whatever bytes there are.
+    fn break_off(&mut self);
 }
 
 /// The description of a copy, for its span.
@@ -183,7 +186,7 @@ impl Watcher {
     }
 
     /// Bytes have come or gone that a copy may wait for.
-    pub(super) fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         let mut state = self.state();
         if !state.nudged {
             state.nudged = true;

@@ -39,6 +39,7 @@ fn full_start() -> Start {
         local: Some(Local { host: 0x71, user: 0x72, path: "/run/outboard/1.sock".into() }),
         platform: Some(vec![8, 9, 10]),
         grace: Some(Grace { silent: Duration::from_secs(60), closed: Duration::from_millis(1234) }),
+        peers: Some(vec!["a:1".into()]),
         window: Window::numbered(3),
     }
 }
@@ -96,6 +97,7 @@ fn to_worker() -> Vec<(&'static str, ToWorker)> {
         ("suspend", ToWorker::Suspend),
         ("resume", ToWorker::Resume),
         ("wanted", ToWorker::Wanted),
+        ("peer", ToWorker::Peer { secure: true, link: 0x0102 }),
         ("unknown", ToWorker::Unknown(200)),
     ]
 }
@@ -171,6 +173,17 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         ),
         ("holds", ToSupervisor::Holds { device: 0x0102, bytes: 0x0304 }),
         ("scarce", ToSupervisor::Scarce { request: 0x0102, device: 0x0304 }),
+        (
+            "dial",
+            ToSupervisor::Dial {
+                request: 0x0102,
+                address: "a:1".into(),
+                session: 0x0304,
+                ticket: 0x0506,
+                link: 0x0708,
+                secure: true,
+            },
+        ),
         ("unknown", ToSupervisor::Unknown(200)),
     ]
 }

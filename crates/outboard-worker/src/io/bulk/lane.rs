@@ -114,7 +114,7 @@ impl Lane {
 
     /// Ends the connection if its peer no longer answers.
     pub(super) fn check(&self) {
-        let stream = Arc::clone(&lock(&self.reading).stream);
+        let stream = self.current().0;
         if self.is_up() && stream.check_peer().is_err() {
             self.down(&*stream);
         }
@@ -125,6 +125,12 @@ impl Lane {
         self.up.store(false, Ordering::Release);
         // Its threads find out. It may be shut down already.
         let _ = stream.shutdown();
+    }
+
+    /// Ends the connection of the moment.
+    pub(super) fn end(&self) {
+        let stream = self.current().0;
+        self.down(&*stream);
     }
 
     pub(super) fn current(&self) -> (Arc<dyn Stream>, u64) {

@@ -16,6 +16,7 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 use outboard_wire::limits::MAX_LANES;
 
 use super::lane::{Frame, Lane, Writing};
+use super::peer::Peer;
 use super::table::{Begin, Came, Parked};
 use super::{Chunk, Inner, Out, lock};
 use outboard_control::meter::{self, Direction, Way};
@@ -76,7 +77,7 @@ fn start_threads(inner: &Arc<Inner>, lane: Lane) -> io::Result<()> {
         loop {
             let (stream, epoch) = lane_in.current();
             let result = reader.read(&lane_in, &*stream);
-            end_with(result);
+            reader.has_ended(result);
             // Another lane now has the work that this lane's writer was woken for.
             lane_in.down(&*stream);
             reader.wake_writers();
@@ -87,7 +88,7 @@ fn start_threads(inner: &Arc<Inner>, lane: Lane) -> io::Result<()> {
         }
     })?;
     let writer = Arc::clone(inner);
-    spawn("out").spawn(move || end_with(writer.write(&lane)))?;
+    spawn("out").spawn(move || writer.has_ended(writer.write(&lane)))?;
     Ok(())
 }
 
@@ -109,7 +110,33 @@ pub(super) fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>
 }
 
 impl Inner {
-    /// Reads what the client sends on one lane, until its connection ends.
+    /// A lane's thread has ended.
+    fn has_ended(&self, result: io::Result<()>) {
+        match (&self.peer, result) {
+            (None, result) => end_with(result),
+            (Some(_), Ok(())) => {}
+            (Some(peer), Err(error)) => {
+                if !peer.is_lost() {
+                    tracing::warn!(%error, "a link to another server's worker is lost");
+                }
+                self.lose_peer();
+            }
+        }
+    }
+
+    /// The link to a peer is lost, with all lanes.
+    pub(super) fn lose_peer(&self) {
+        let Some(peer) = &self.peer else { return };
+        peer.lose();
+        for lane in self.lanes().iter() {
+            lane.end();
+        }
+        let left = std::mem::take(&mut *lock(&self.out));
+        drop(left);
+        self.wake_writers();
+    }
+
+    /// Reads what the other side sends on one lane, until its connection ends.
     fn read(&self, lane: &Lane, stream: &dyn Stream) -> io::Result<()> {
         let mut heard = None;
         loop {
@@ -124,8 +151,12 @@ impl Inner {
             }
             let placed = match header.kind {
                 LaneKind::Chunk => self.take_chunk(stream, &header)?,
-                LaneKind::Answer => self.take_answer(stream, &header)?,
+                LaneKind::Answer if self.peer.is_none() => self.take_answer(stream, &header)?,
                 LaneKind::Acknowledge if lane.number.is_some() => continue,
+                _ if self.peer.is_some() => {
+                    self.hear(&header)?;
+                    continue;
+                }
                 _ => return Err(invalid("only chunks and answers come from a client")),
             };
             meter::page().moved(Direction::In, Way::Lanes, header.len.into());
@@ -137,10 +168,23 @@ impl Inner {
         }
     }
 
+    /// A peer says something.
+    fn hear(&self, header: &LaneHeader) -> io::Result<()> {
+        let Some(peer) = &self.peer else { return Ok(()) };
+        let free = peer.hear(header)?;
+        if !free.is_empty() {
+            lock(&self.out).chunks.extend(free);
+            self.wake_writers();
+        }
+        Ok(())
+    }
+
     /// Reads a chunk to where it belongs; whether that is known. If it does not come whole, it is
     /// as if it had not begun to come.
     fn take_chunk(&self, stream: &dyn Stream, header: &LaneHeader) -> io::Result<bool> {
-        self.wait_for_announcement(header.transfer);
+        if self.peer.is_none() {
+            self.wait_for_announcement(header.transfer);
+        }
         let begin =
             lock(&self.table).begin(header.transfer, header.index, header.len).map_err(invalid)?;
         let come = match begin {
@@ -153,6 +197,9 @@ impl Inner {
                 read_exact(stream, bytes).map(|()| sink.filled(header.index))
             }
             Begin::ThrowAway => throw_away(stream, header.len as usize),
+            Begin::Unknown if self.peer.is_some() => {
+                return Err(invalid("a peer sends a chunk of what nobody has announced"));
+            }
             Begin::Unknown => return self.park(stream, header),
         };
         if come.is_err() {
@@ -249,9 +296,14 @@ impl Inner {
         loop {
             let look = |out: &mut Out| {
                 let any = !out.control.is_empty() || !out.chunks.is_empty();
-                (lane.needs_its_writer() || any && lane.is_up()).then_some(())
+                let over = self.peer.as_ref().is_some_and(Peer::is_lost);
+                (over || lane.needs_its_writer() || any && lane.is_up()).then_some(over)
             };
-            drop(self.work.wait(&self.out, self.spin, look));
+            let (out, over) = self.work.wait(&self.out, self.spin, look);
+            drop(out);
+            if over {
+                return Ok(());
+            }
             let mut writing = lock(&lane.write);
             if lane.needs_its_writer() {
                 lane.catch_up(&mut writing);

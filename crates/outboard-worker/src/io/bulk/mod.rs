@@ -1,5 +1,5 @@
 //! The worker's half of bulk transfers: from lanes into staging memory, and from staging memory
-//! onto lanes.
+//! onto lanes. At the lanes' other end is the client, or the worker of another server ([`peer`]).
 //!
 //! The command that announces a transfer may be dispatched before or after its first bytes arrive.
 //! Bytes that are early wait a moment for their command, and are then parked in ordinary memory, so
@@ -8,6 +8,7 @@
 
 mod lane;
 mod lanes;
+mod peer;
 mod table;
 
 use std::collections::VecDeque;
@@ -23,6 +24,9 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 use super::Requests;
 use super::pace::Pace;
 use lane::Lane;
+pub(crate) use peer::Half;
+use peer::Nudge;
+use peer::Peer;
 use table::Table;
 
 /// Where the chunks of an incoming transfer go.
@@ -60,6 +64,8 @@ struct Inner {
     spin: Duration,
     /// How fast bytes may go, if that matters.
     pace: Option<Arc<Pace>>,
+    /// The other end, if that is another server's worker.
+    peer: Option<Peer>,
 }
 
 /// Frames and chunks that wait to be written.
@@ -99,6 +105,19 @@ impl Inner {
 
 impl Bulk {
     pub(super) fn new(pace: Option<Arc<Pace>>) -> Bulk {
+        Bulk::with(pace, None)
+    }
+
+    /// The transfers to and from another server's worker. `on_loss` is called when there are to be
+    /// no more.
+    pub(super) fn to_peer(
+        pace: Option<Arc<Pace>>,
+        on_loss: impl FnOnce() + Send + 'static,
+    ) -> Bulk {
+        Bulk::with(pace, Some(Peer::new(on_loss)))
+    }
+
+    fn with(pace: Option<Arc<Pace>>, peer: Option<Peer>) -> Bulk {
         let inner = Inner {
             table: Mutex::default(),
             announced: Signal::default(),
@@ -108,6 +127,7 @@ impl Bulk {
             work: Bell::default(),
             spin: SpinLimits::from_env().lane(),
             pace,
+            peer,
         };
         Bulk { inner: Arc::new(inner) }
     }
@@ -156,13 +176,57 @@ impl Bulk {
         self.announce(transfer, cut, cut.window(), Some(sink))
     }
 
+    /// The client has announced a number to this worker and its peer. `nudge` is called when the
+    /// peer has said something about it.
+    ///
+    /// An error means that the client broke the rules.
+    pub(crate) fn begin(&self, number: u64, nudge: Nudge) -> io::Result<Arc<Half>> {
+        let no_peer = || lanes::invalid("the client announces to a peer what it sends itself");
+        self.inner.peer.as_ref().ok_or_else(no_peer)?.begin(number, nudge)
+    }
+
+    /// This worker's half of such a number has ended.
+    pub(crate) fn end(&self, number: u64) {
+        if let Some(peer) = &self.inner.peer {
+            peer.end(number);
+        }
+    }
+
+    /// Tells the peer that what a number stands for has happened here, or never will.
+    pub(crate) fn reached(&self, number: u64, well: bool) {
+        let (kind, index) = (LaneKind::Reached, (!well).into());
+        self.inner.say(LaneHeader { kind, transfer: number, index, len: 0 });
+    }
+
+    /// The bytes of a transfer from a peer go nowhere from now on, and some may not come.
+    pub(crate) fn forsake(&self, transfer: u64) {
+        lock(&self.inner.table).forsake(transfer);
+    }
+
+    /// A transfer that was [expected](Self::expect) from a peer will not be asked for.
+    pub(crate) fn withdraw(&self, transfer: u64) {
+        lock(&self.inner.table).withdraw(transfer);
+    }
+
+    /// Ends a link to a peer, as if its connections had broken.
+    pub(super) fn lose(&self) {
+        self.inner.lose_peer();
+    }
+
+    /// Whether a link to a peer is lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.inner.peer.as_ref().is_some_and(Peer::is_lost)
+    }
+
     /// A command announced a transfer towards the worker whose bytes the client sends when it is
     /// asked for them; its window of chunks may come then. They are thrown away unless they have a
     /// [place](Self::place).
     ///
     /// An error means that the client broke the rules.
     pub fn expect(&self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
-        lock(&self.inner.table).expect(transfer, cut)?;
+        // A peer sends nothing before it is told that there is a place for it.
+        let granted = if self.inner.peer.is_some() { 0 } else { cut.window() };
+        lock(&self.inner.table).expect(transfer, cut, granted)?;
         self.inner.announced.tell_all();
         Ok(())
     }
@@ -232,6 +296,11 @@ impl Bulk {
     ) {
         let header = LaneHeader { kind: LaneKind::Chunk, transfer, index, len };
         let chunk = Chunk { header, from, sent: Box::new(sent) };
+        let chunk = match &self.inner.peer {
+            Some(peer) => peer.admit(chunk),
+            None => Some(chunk),
+        };
+        let Some(chunk) = chunk else { return };
         let left = if has_time { self.inner.write_small(chunk) } else { Some(chunk) };
         if let Some(chunk) = left {
             lock(&self.inner.out).chunks.push_back(chunk);

@@ -50,7 +50,13 @@ pub(super) enum Came {
 
 impl Table {
     /// A transfer is announced whose bytes will be asked for: no chunk of it can have come.
-    pub(super) fn expect(&mut self, transfer: u64, cut: Cut) -> Result<(), ChunkError> {
+    /// The first `granted` may come at once.
+    pub(super) fn expect(
+        &mut self,
+        transfer: u64,
+        cut: Cut,
+        granted: u32,
+    ) -> Result<(), ChunkError> {
         if self.incoming.contains_key(&transfer)
             || self.parked.iter().any(|parked| parked.transfer == transfer)
         {
@@ -58,7 +64,7 @@ impl Table {
         }
         self.release(transfer);
         self.incoming
-            .insert(transfer, Incoming { expected: Expected::new(cut, cut.window()), sink: None });
+            .insert(transfer, Incoming { expected: Expected::new(cut, granted), sink: None });
         Ok(())
     }
 
@@ -66,6 +72,18 @@ impl Table {
     pub(super) fn place(&mut self, transfer: u64, sink: Arc<dyn Sink>) {
         if let Some(incoming) = self.incoming.get_mut(&transfer) {
             incoming.sink = Some(sink);
+        }
+    }
+
+    /// A transfer of which nothing has been granted will not come.
+    pub(super) fn withdraw(&mut self, transfer: u64) {
+        self.incoming.remove(&transfer);
+    }
+
+    /// The chunks of a transfer go nowhere any more.
+    pub(super) fn forsake(&mut self, transfer: u64) {
+        if let Some(incoming) = self.incoming.get_mut(&transfer) {
+            incoming.sink = None;
         }
     }
 

@@ -1,0 +1,129 @@
+//! Links to workers of other servers.
+
+use std::sync::Arc;
+
+use outboard_abi::CUresult;
+use outboard_session::chunks::Cut;
+use outboard_wire::StreamId;
+use outboard_wire::handshake::peers::Ticket;
+use outboard_wire::messages::*;
+
+use super::{Handle, Wait, Worker};
+use crate::answer::{Answer, Outcome};
+use crate::generated::dispatch::PeerLinkCommands;
+use crate::io::{Bulk, Called};
+use crate::staging::{self, Failed, PeerCopy, Place, Target};
+
+impl PeerLinkCommands for Worker {
+    fn peer_link_open(&mut self, m: PeerLinkOpen<'_>, answer: Answer<PeerLinkOpen<'static>>) {
+        let (Some(replier), Some(ticket)) = (self.client.replier(), ticket(m.ticket)) else {
+            return answer.error(CUresult::CUDA_ERROR_INVALID_VALUE);
+        };
+        let called = Called {
+            address: m.address.to_owned(),
+            session: m.session,
+            ticket,
+            fingerprint: m.fingerprint.try_into().ok(),
+        };
+        let (replier, link) = (replier.clone(), m.link);
+        self.helpers.run(move || {
+            let failure = replier.peers().open(&replier, link, &called).err().unwrap_or_default();
+            answer.result(Ok(PeerLinkOpenReply { failure: &failure }));
+        });
+    }
+
+    fn peer_copy_out(&mut self, m: PeerCopyOut) -> Outcome {
+        let Some(link) = self.link(m.link) else { return self.no_link() };
+        let target = |worker: &Worker, bytes| worker.target(m.src, m.extent, 0, bytes);
+        let about = (m.stream, m.extent.bytes(), m.chunk);
+        self.start_peer_copy(&link, m.transfer, m.leads, about, target, staging::copy_to_peer)
+            .inspect_err(|_| link.cancel(m.transfer, 0))
+            .inspect_err(|_| link.end(m.transfer))
+    }
+
+    fn peer_copy_in(&mut self, m: PeerCopyIn) -> Outcome {
+        let Some(link) = self.link(m.link) else { return self.no_link() };
+        let target = |worker: &Worker, bytes| worker.target(m.dst, m.extent, 0, bytes);
+        let about = (m.stream, m.extent.bytes(), m.chunk);
+        self.start_peer_copy(&link, m.transfer, m.leads, about, target, staging::copy_from_peer)
+            .inspect_err(|_| link.done(m.transfer, false))
+            .inspect_err(|_| link.end(m.transfer))
+    }
+
+    fn peer_tell(&mut self, m: PeerTell) -> Outcome {
+        let Some(link) = self.link(m.link) else { return self.no_link() };
+        let number = m.number;
+        match self.streams.event(m.event) {
+            Ok(event) => {
+                self.wait_then(Wait::Event(Handle::new(event)), move |outcome| {
+                    link.reached(number, outcome.is_ok());
+                });
+                Ok(())
+            }
+            Err(error) => {
+                link.reached(number, false);
+                Err(error)
+            }
+        }
+    }
+
+    fn peer_wait(&mut self, m: PeerWait) -> Outcome {
+        let Some(link) = self.link(m.link) else { return self.no_link() };
+        let stream = self.stream(m.stream)?;
+        let watcher = self.copies.watcher();
+        let Ok(half) = link.begin(m.number, Arc::new(move || watcher.nudge())) else {
+            return self.numbered_twice();
+        };
+        let place = self.peer_place(&link, stream)?;
+        staging::wait_for_peer(&place, m.number, &half)
+    }
+}
+
+fn ticket(bytes: &[u8]) -> Option<Ticket> {
+    Some(Ticket { key: u128::from_le_bytes(bytes.try_into().ok()?) })
+}
+
+impl Worker {
+    fn link(&self, number: u32) -> Option<Bulk> {
+        self.client.replier()?.peers().link(number)
+    }
+
+    /// The link has been lost, of which the client is told.
+    fn no_link(&self) -> Outcome {
+        Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)
+    }
+
+    fn numbered_twice(&self) -> Outcome {
+        self.violated(&"a number of a link was used twice");
+        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    fn start_peer_copy(
+        &mut self,
+        link: &Bulk,
+        number: u64,
+        leads: bool,
+        (stream, bytes, chunk): (StreamId, Option<u64>, u32),
+        target: impl FnOnce(&Worker, u64) -> Result<Target, CUresult>,
+        start: impl FnOnce(&Place<'_>, PeerCopy, &Target) -> Result<(), Failed>,
+    ) -> Outcome {
+        let watcher = self.copies.watcher();
+        let Ok(half) = link.begin(number, Arc::new(move || watcher.nudge())) else {
+            return self.numbered_twice();
+        };
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        let bytes = bytes.filter(|bytes| *bytes > 0).ok_or(invalid)?;
+        let cut = Cut::new(bytes, chunk).map_err(|_| invalid)?;
+        let target = target(self, bytes)?;
+        let stream = self.stream(stream)?;
+        let place = self.peer_place(link, stream)?;
+        start(&place, PeerCopy { number, cut, leads, half }, &target).map_err(|failed| match failed
+        {
+            Failed::NotStarted(error) | Failed::BrokeOff(error) => error,
+            Failed::Violation(error) => {
+                self.violated(&error);
+                invalid
+            }
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! The session's links to workers of other servers.
+//!
+//! The client introduces the two workers. One of them has its supervisor connect, since its own
+//! sandbox opens no sockets; the other one's supervisor hands it the connection, as it does with
+//! those of the client. Where the called session's connections are encrypted, those of its links
+//! are, too: the calling worker recognises the called one by the session's certificate, and shows
+//! its ticket before anything else.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use outboard_transport::tls::{self, Anchor, Fingerprint};
+use outboard_transport::{Stream, read_exact_until, tcp, write_all};
+use outboard_wire::handshake::peers::Ticket;
+use outboard_wire::handshake::{
+    ANSWER_LIMIT, Answer, Extensions, Preamble, Refusal, RefusalCode, VERSION, Welcome,
+};
+use outboard_wire::notice::PEER_LOST;
+use parking_lot::Mutex;
+
+use super::pace::Pace;
+use super::{Bulk, Registry, Replier};
+
+/// Links that a session has at most; those that were lost do not count.
+const MOST: usize = 64;
+/// How long the other worker may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The links of a session, by their numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    links: Mutex<HashMap<u32, Bulk>>,
+    pace: Option<Arc<Pace>>,
+    /// Connections of each link.
+    lanes: u32,
+}
+
+/// A session of another server, and how to get there.
+pub(crate) struct Called {
+    /// HOST:PORT.
+    pub(crate) address: String,
+    pub(crate) session: u64,
+    pub(crate) ticket: Ticket,
+    /// SHA-256 of the session's certificate, if its connections are encrypted.
+    pub(crate) fingerprint: Option<[u8; 32]>,
+}
+
+impl Peers {
+    pub(super) fn new(pace: Option<Arc<Pace>>, lanes: u32) -> Peers {
+        Peers(Arc::new(Inner { links: Mutex::default(), pace, lanes: lanes.max(1) }))
+    }
+
+    /// The link of that number, unless it is lost.
+    pub(crate) fn link(&self, number: u32) -> Option<Bulk> {
+        self.0.links.lock().get(&number).cloned()
+    }
+
+    /// Takes a connection of another server's worker into use.
+    pub(super) fn accept(
+        &self,
+        replier: &Replier,
+        number: u32,
+        stream: Arc<dyn Stream>,
+        session: u64,
+    ) -> io::Result<()> {
+        let link = match self.link_or_new(replier, number) {
+            Ok(link) => link,
+            Err(failure) => {
+                let refusal = Refusal { code: RefusalCode::OverLimit, sentence: failure };
+                write_all(&*stream, &refusal.encode(VERSION))?;
+                return Ok(());
+            }
+        };
+        // It fits into the empty socket buffer, so this does not wait for the other side.
+        write_all(&*stream, &welcome(session))?;
+        link.add_lane(stream)
+    }
+
+    /// Connects to another server's worker; the error is a sentence that says why not.
+    pub(crate) fn open(
+        &self,
+        replier: &Replier,
+        number: u32,
+        called: &Called,
+    ) -> Result<(), String> {
+        let link = self.link_or_new(replier, number)?;
+        let opened = (0..self.0.lanes).try_for_each(|_| {
+            let stream = dial(replier.registry(), number, called)?;
+            link.add_lane(stream).map_err(|error| error.to_string())
+        });
+        if opened.is_err() {
+            link.lose();
+        } else if link.is_lost() {
+            return Err(format!("the link to {} was lost at once", called.address));
+        }
+        opened
+    }
+
+    fn link_or_new(&self, replier: &Replier, number: u32) -> Result<Bulk, String> {
+        let mut links = self.0.links.lock();
+        if let Some(link) = links.get(&number) {
+            return Ok(link.clone());
+        }
+        if links.len() >= MOST {
+            return Err(format!("the session has {MOST} links to other servers already"));
+        }
+        let (peers, replier) = (self.clone(), replier.clone());
+        let link = Bulk::to_peer(self.0.pace.clone(), move || peers.is_lost(&replier, number));
+        links.insert(number, link.clone());
+        Ok(link)
+    }
+
+    fn is_lost(&self, replier: &Replier, number: u32) {
+        self.0.links.lock().remove(&number);
+        // A client that has gone needs no word of it.
+        let _ = replier.notice(PEER_LOST, |writer| writer.u32(number));
+    }
+
+    /// Ends connections whose other side no longer answers. To be called every few seconds.
+    pub(super) fn check(&self) {
+        let links: Vec<Bulk> = self.0.links.lock().values().cloned().collect();
+        links.iter().for_each(Bulk::check_lanes);
+    }
+}
+
+/// What another server's worker is told: nothing that only the client is to know.
+fn welcome(session: u64) -> Vec<u8> {
+    let (software, snapshot) = (env!("CARGO_PKG_VERSION").to_owned(), Vec::new());
+    let more = Extensions::default();
+    Welcome { version: VERSION, software, session, key: 0, lanes: 0, snapshot, local: None, more }
+        .encode()
+}
+
+/// One connection to another server's worker.
+fn dial(registry: &Registry, link: u32, called: &Called) -> Result<Arc<dyn Stream>, String> {
+    let address = &called.address;
+    let broken = |error: io::Error| format!("the connection to {address} broke off: {error}");
+    let connection: OwnedFd = registry.dial(link, called).map_err(broken)??;
+    let deadline = Instant::now() + PATIENCE;
+    let mut stream = tcp::from_descriptor(connection).map_err(broken)?;
+    if let Some(fingerprint) = called.fingerprint {
+        let config = tls::client_config(Anchor::Pinned(Fingerprint(fingerprint)), None)
+            .map_err(|error| error.to_string())?;
+        let ticket = called.ticket.key.to_le_bytes();
+        stream = tls::connect(stream, config, tls::SESSION, &ticket, deadline).map_err(broken)?;
+    }
+    let mut head = [0; Preamble::SIZE];
+    read_exact_until(&*stream, &mut head, deadline).map_err(broken)?;
+    let malformed = |error| format!("{address} answers what makes no sense: {error}");
+    let preamble = Preamble::decode(&head, ANSWER_LIMIT).map_err(malformed)?;
+    let mut body = vec![0; preamble.len as usize];
+    read_exact_until(&*stream, &mut body, deadline).map_err(broken)?;
+    match Answer::decode(&preamble, &body, VERSION).map_err(malformed)? {
+        Answer::Welcome(_) => Ok(stream),
+        Answer::Refusal(refusal) => Err(format!("{address} refuses: {}", refusal.sentence)),
+        Answer::Waiting(_) | Answer::Secure(_) => {
+            Err(format!("{address} answers what belongs to no link"))
+        }
+    }
+}

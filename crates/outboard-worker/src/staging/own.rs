@@ -1,0 +1,141 @@
+//! Copies that streams of the worker's own do, when it is their turn.
+
+use std::sync::Arc;
+
+use outboard_abi::{CUctx_st, CUresult, CUstream_st};
+use outboard_driver::call;
+use outboard_session::groups::Groups;
+use parking_lot::Mutex;
+
+use super::account::Share;
+use super::memory::{Pool, View};
+use super::watch::Moving;
+use super::{Failing, Place, Queue, Transfer, Watcher};
+use crate::io::Bulk;
+use crate::objects::Handle;
+
+/// A copy that a stream of the worker's own will do.
+pub(super) struct Own {
+    pub(super) number: u64,
+    pub(super) groups: Groups,
+    /// Of the program's stream, as what follows.
+    queue: Queue,
+    pub(super) bulk: Bulk,
+    pub(super) watcher: Arc<Watcher>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) failing: Failing,
+}
+
+/// A copy that has been started, or that it could not be.
+#[derive(Clone, Default)]
+pub(super) struct Started(Arc<Mutex<Option<Result<Box<dyn Moving>, ()>>>>);
+
+impl Started {
+    /// Once the start is over.
+    pub(super) fn take(&self) -> Option<Result<Box<dyn Moving>, ()>> {
+        self.0.lock().take()
+    }
+}
+
+/// Says how a start went when it is dropped, whatever became of it.
+pub(super) struct Say {
+    started: Started,
+    watcher: Arc<Watcher>,
+}
+
+impl Say {
+    pub(super) fn new(started: &Started, watcher: &Arc<Watcher>) -> Say {
+        Say { started: started.clone(), watcher: Arc::clone(watcher) }
+    }
+
+    pub(super) fn say(&self, result: Result<Box<dyn Moving>, ()>) {
+        self.started.0.lock().get_or_insert(result);
+        self.watcher.nudge();
+    }
+}
+
+impl Drop for Say {
+    fn drop(&mut self) {
+        self.say(Err(()));
+    }
+}
+
+impl Own {
+    /// `flags` are those of the line of the program's stream.
+    pub(super) fn new(place: &Place<'_>, number: u64, groups: Groups, flags: View) -> Own {
+        Own {
+            number,
+            groups,
+            queue: place.queue(groups, flags),
+            bulk: place.bulk.clone(),
+            watcher: Arc::clone(place.watcher),
+            pool: Arc::clone(place.pool),
+            failing: Failing::of(place),
+        }
+    }
+
+    /// Makes the copy's context current on this thread.
+    pub(super) fn enter(&self) -> Result<(), CUresult> {
+        let context: Handle<CUctx_st> = self.queue.context;
+        call!(self.queue.table, cuCtxSetCurrent(context.get()))
+    }
+
+    /// The stream that copies of this direction share. The context is current.
+    pub(super) fn shared_stream(&self, to_device: bool) -> Result<Handle<CUstream_st>, CUresult> {
+        self.pool.own_stream(self.queue.table, to_device)
+    }
+
+    /// A stream for this copy alone, as long as the result lives. The context is current.
+    pub(super) fn lone_stream(&self) -> Result<LoneStream, CUresult> {
+        let stream = self.pool.lone_stream(self.queue.table)?;
+        Ok(LoneStream { pool: Arc::clone(&self.pool), stream })
+    }
+
+    /// The copy in such a stream, with memory.
+    pub(super) fn transfer(
+        &self,
+        stream: Handle<CUstream_st>,
+        share: Option<Share>,
+    ) -> Result<Transfer, CUresult> {
+        let piece = self.pool.take(self.queue.table, self.groups.staging())?;
+        Ok(Transfer {
+            number: self.number,
+            queue: Queue { view: piece.view(), stream, ..self.queue },
+            bulk: self.bulk.clone(),
+            watcher: Arc::clone(&self.watcher),
+            pool: Arc::clone(&self.pool),
+            piece,
+            _share: share,
+        })
+    }
+
+    /// As of [`Queue::alive`].
+    pub(super) fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.queue.alive(&self.pool)
+    }
+}
+
+/// A stream that no other copy uses.
+pub(super) struct LoneStream {
+    pool: Arc<Pool>,
+    stream: Handle<CUstream_st>,
+}
+
+impl LoneStream {
+    pub(super) fn get(&self) -> Handle<CUstream_st> {
+        self.stream
+    }
+}
+
+impl LoneStream {
+    /// Work is left in it: it ends with its context.
+    pub(super) fn leave(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for LoneStream {
+    fn drop(&mut self) {
+        self.pool.take_back(self.stream);
+    }
+}
