@@ -7,10 +7,11 @@ use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::{HandshakeError, Hello, Kind, Purpose, Welcome};
 use outboard_wire::{Decode, DecodeError};
 
-use super::bulk::Dial;
+use super::bulk::state::Dial;
+use super::config::Config;
 use super::connect::{Secured, join};
 use super::connection::{ATTEMPT, Resume};
-use super::{Config, ConnectError};
+use super::error::ConnectError;
 
 /// Connects a further lane of the session that `welcome` opened.
 pub(super) fn dial<T: Transport + 'static>(

@@ -12,9 +12,10 @@ use outboard_wire::handshake::{
 };
 use rustls::ClientConfig;
 
+use super::config::Config;
+use super::error::ConnectError;
 use super::moving;
 use super::security::{Security, SecurityError, of_tls};
-use super::{Config, ConnectError};
 
 /// A session that has been welcomed.
 pub(super) struct Connected {

@@ -15,8 +15,9 @@ use outboard_wire::handshake::RefusalCode;
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::plain_lines;
 
-use super::ConnectError;
-use super::shared::{Shared, lock};
+use super::error::ConnectError;
+use super::locks::lock;
+use super::shared::Shared;
 
 /// Connects once more, to a session that goes on at this point; within about so long.
 pub(super) type Again =

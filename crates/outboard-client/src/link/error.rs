@@ -1,6 +1,7 @@
 //! Why a client has no connection.
 
 use std::io;
+use std::sync::Arc;
 
 use outboard_wire::Code;
 use outboard_wire::handshake::{HandshakeError, Refusal};
@@ -155,4 +156,21 @@ pub fn unreachable(address: &str, error: &io::Error) -> Code {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Code::NoAnswer,
         _ => Code::Unreachable,
     }
+}
+
+/// Why a post or call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// The connection is gone, for this and all later commands.
+    #[error("the connection to the server is lost: {0}")]
+    Lost(Arc<str>),
+    /// The command does not fit into a frame. Nothing was sent.
+    #[error(transparent)]
+    TooLong(#[from] outboard_session::TooLong),
+    /// The transfer cannot be cut as asked. Nothing was sent.
+    #[error(transparent)]
+    Transfer(outboard_session::chunks::ChunkError),
+    /// The worker gave a download up; the command that announced it knows why.
+    #[error("the server gave the transfer up")]
+    Cancelled,
 }

@@ -2,14 +2,14 @@
 
 use std::io::{self, IoSlice};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use outboard_session::ProtocolError;
 use outboard_session::client::Incoming;
 use outboard_transport::Interest;
 
-use super::shared::{Queue, Shared, lock, try_lock};
+use super::locks::{lock, lock_until};
+use super::shared::{Queue, Shared};
 use super::write::READER_CHECK;
 
 /// The client acknowledges received frames after so many frames or bytes, together with commands
@@ -125,16 +125,6 @@ impl Shared {
         if !whole {
             // Half a frame may have been written: nothing can follow it there.
             let _ = writing.current.stream.shutdown();
-        }
-    }
-}
-
-/// Locks if that can be had in time.
-fn lock_until<T>(mutex: &Mutex<T>, deadline: Instant) -> Option<MutexGuard<'_, T>> {
-    loop {
-        match try_lock(mutex) {
-            None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
-            outcome => return outcome,
         }
     }
 }

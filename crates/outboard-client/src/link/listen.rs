@@ -7,23 +7,16 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, Stream};
 
-use super::LinkError;
 use super::bulk;
+use super::error::LinkError;
+use super::locks::{lock, try_lock};
 use super::request_threads::{RequestThreads, Source};
-use super::shared::{Shared, lock, try_lock};
-
-/// How many things are under way that may make the worker ask.
-#[derive(Debug)]
-pub(super) struct Listening {
-    expected: AtomicUsize,
-    started: AtomicBool,
-    threads: Arc<RequestThreads>,
-}
+use super::shared::Shared;
 
 /// The worker may ask something as long as this lives.
 #[derive(Debug)]
@@ -35,27 +28,6 @@ pub struct Expectation {
 #[derive(Debug, Clone)]
 pub struct Answers {
     shared: Arc<Shared>,
-}
-
-impl Listening {
-    /// Whether anything is expected.
-    pub(super) fn is_on(&self) -> bool {
-        self.expected.load(Ordering::Acquire) > 0
-    }
-
-    /// Nothing is expected yet. `patience` is for how long idle threads poll before they sleep.
-    pub(super) fn new(patience: Patience) -> Listening {
-        Listening {
-            expected: AtomicUsize::new(0),
-            started: AtomicBool::new(false),
-            threads: RequestThreads::new(patience),
-        }
-    }
-
-    /// The link is gone: the threads end.
-    pub(super) fn lose(&self) {
-        self.threads.end();
-    }
 }
 
 /// Makes sure that requests are heard and can be answered.
@@ -185,7 +157,7 @@ mod tests {
     use outboard_wire::ContextId;
     use outboard_wire::lane::{LaneHeader, LaneKind};
 
-    use super::super::bulk::Bulk;
+    use super::super::bulk::state::Bulk;
     use super::super::{Config, ConnectError, Link};
     use super::*;
 

@@ -25,8 +25,11 @@ mod fork;
 mod kept;
 mod landing;
 mod listen;
+mod listening;
+mod locks;
 mod moving;
 mod receive;
+mod reply;
 mod request_threads;
 pub mod security;
 mod sender;
@@ -54,17 +57,19 @@ use outboard_wire::{ContextId, Writer};
 pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
 pub use connect::{Opened, Secured, Turn, handshake, join, open, queue_patience};
-pub use error::{ConnectError, unreachable};
+pub use error::{ConnectError, LinkError, unreachable};
 pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
-pub(crate) use receive::Then;
+pub use reply::Reply;
+pub(crate) use reply::Then;
 pub(crate) use request_threads::RequestThreads;
 pub use staged::StagedCopy;
 pub use staged::background::{Background, Before, StagedTicket};
 pub use stats::Stats;
 
-use bulk::Bulk;
+use bulk::state::Bulk;
 use connection::Resume;
+pub use shared::NoticeHandler;
 use shared::{Shared, WhenIdle};
 
 /// The connection to one server.
@@ -76,41 +81,6 @@ pub struct Link {
     takes_files: bool,
     files: AtomicU64,
 }
-
-/// The answer to a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// The command's number in the session's order.
-    pub seq: u64,
-    /// A CUresult.
-    pub status: u32,
-    /// What the command returns, encoded.
-    pub payload: Vec<u8>,
-    /// The string of bytes that it returns is where the caller wants it, and not in `payload`.
-    pub landed: bool,
-}
-
-/// Why a post or call failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LinkError {
-    /// The connection is gone, for this and all later commands.
-    #[error("the connection to the server is lost: {0}")]
-    Lost(Arc<str>),
-    /// The command does not fit into a frame. Nothing was sent.
-    #[error(transparent)]
-    TooLong(#[from] outboard_session::TooLong),
-    /// The transfer cannot be cut as asked. Nothing was sent.
-    #[error(transparent)]
-    Transfer(outboard_session::chunks::ChunkError),
-    /// The worker gave a download up; the command that announced it knows why.
-    #[error("the server gave the transfer up")]
-    Cancelled,
-}
-
-/// Takes what the worker says unasked: the code and the encoded payload. It runs on whichever
-/// thread reads, which holds the right to read meanwhile: it must be quick and must not use the
-/// link.
-pub type NoticeHandler = Box<dyn Fn(u16, &[u8]) + Send + Sync>;
 
 impl Link {
     /// Connects to a server, introduces the client, and starts the link. Its bulk lanes are opened

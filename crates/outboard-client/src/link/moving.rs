@@ -14,8 +14,9 @@ use outboard_transport::{Endpoint, Memory, Stream, Transport, host};
 use outboard_wire::handshake::{Hello, Local, Purpose, Welcome};
 
 use super::config::Choice;
+use super::config::Config;
 use super::connect::handshake;
-use super::{Config, ConnectError};
+use super::error::ConnectError;
 
 /// The stream that carries the session's commands, and the memory shared with the worker.
 pub(super) type Moved = (Arc<dyn Stream>, Option<Memory>);

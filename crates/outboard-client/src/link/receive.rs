@@ -4,11 +4,8 @@
 //! going: *a thread that releases the lock wakes one thread that still waits.* The woken thread
 //! becomes the leader, or finds another one, which then follows the same rule.
 
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outboard_session::ProtocolError;
@@ -17,9 +14,11 @@ use outboard_transport::{Interest, PEER_CHECK, Readiness, Spin};
 use outboard_wire::notice::ENDED;
 use outboard_wire::{Reader, plain};
 
+use super::error::LinkError;
 use super::landing::Landing;
-use super::shared::{Reading, Shared, lock, try_lock};
-use super::{LinkError, Reply};
+use super::locks::{lock, try_lock};
+use super::reply::{Recipient, Reply, Slot};
+use super::shared::{Reading, Shared};
 
 /// So many bytes of a frame that is not complete are a sign of life. The heartbeats of a worker are
 /// far fewer bytes within the time of silence: they must not prolong the wait for a frame that
@@ -28,99 +27,6 @@ const PART: usize = 1 << 10;
 
 fn invalid(error: ProtocolError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
-}
-
-/// Is given a call's reply, on whichever thread reads, or the reason why there is none: it must be
-/// quick and must not use the link.
-pub(crate) type Then = Box<dyn FnOnce(Result<Reply, LinkError>) + Send>;
-
-/// Whom a call's reply is for.
-pub(super) enum Recipient {
-    /// A thread that waits for it.
-    Thread(Arc<Slot>),
-    /// No thread waits.
-    Then(Then),
-}
-
-impl fmt::Debug for Recipient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.thread().is_some() { "Thread" } else { "Then" })
-    }
-}
-
-impl Recipient {
-    pub(super) fn deliver(self, reply: Result<Reply, LinkError>) {
-        match self {
-            Recipient::Thread(slot) => slot.deliver(reply),
-            // This thread reads for others: a panic here must not leave them without a reader.
-            Recipient::Then(then) => drop(catch_unwind(AssertUnwindSafe(|| then(reply)))),
-        }
-    }
-
-    fn thread(&self) -> Option<&Slot> {
-        match self {
-            Recipient::Thread(slot) => Some(slot),
-            Recipient::Then(_) => None,
-        }
-    }
-}
-
-/// Where one call's reply arrives.
-#[derive(Debug, Default)]
-pub(super) struct Slot {
-    state: Mutex<State>,
-    changed: Condvar,
-    answered: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    reply: Option<Result<Reply, LinkError>>,
-    /// The thread should try to become the leader.
-    nudged: bool,
-    /// The thread sleeps: to notify a thread that does not sleep would be a useless system call.
-    asleep: bool,
-}
-
-impl Slot {
-    pub(super) fn deliver(&self, reply: Result<Reply, LinkError>) {
-        let mut state = lock(&self.state);
-        state.reply = Some(reply);
-        self.answered.store(true, Ordering::Release);
-        self.wake(state);
-    }
-
-    fn nudge(&self) {
-        let mut state = lock(&self.state);
-        state.nudged = true;
-        self.wake(state);
-    }
-
-    fn wake(&self, state: MutexGuard<'_, State>) {
-        let asleep = state.asleep;
-        drop(state);
-        if asleep {
-            self.changed.notify_one();
-        }
-    }
-
-    fn is_answered(&self) -> bool {
-        self.answered.load(Ordering::Acquire)
-    }
-
-    fn take(&self) -> Option<Result<Reply, LinkError>> {
-        if self.is_answered() { lock(&self.state).reply.take() } else { None }
-    }
-
-    /// Blocks until there is a reply or a nudge, and uses up the nudge.
-    fn block(&self) {
-        let mut state = lock(&self.state);
-        while state.reply.is_none() && !state.nudged {
-            state.asleep = true;
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        (state.nudged, state.asleep) = (false, false);
-    }
 }
 
 impl Shared {

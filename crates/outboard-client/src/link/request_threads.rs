@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use outboard_transport::Patience;
 
-use super::shared::lock;
+use super::locks::lock;
 use outboard_front::thread;
 
 /// The serving of requests of one queue.

@@ -3,21 +3,29 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use outboard_session::client::{CALL, Incoming, Outgoing, PendingCalls};
+use outboard_session::client::{CALL, Incoming, Outgoing};
 use outboard_transport::{Memory, Patience, Stream, Waker};
 use outboard_wire::{Code, ContextId, Writer};
 
-use super::bulk::Bulk;
+use super::bulk::state::Bulk;
+use super::config::Config;
 use super::connection::{Connection, Current, Resume};
+use super::error::LinkError;
 use super::landing::Landing;
-use super::listen::Listening;
-use super::receive::{Recipient, Slot, Then};
+use super::listening::Listening;
+use super::locks::lock;
+use super::reply::{Calls, Recipient, Reply, Slot, Then};
 use super::stats::Counters;
+use super::stats::Stats;
 use super::write::Writing;
-use super::{Config, LinkError, NoticeHandler, Reply, Stats};
+
+/// Takes what the worker says unasked: the code and the encoded payload. It runs on whichever
+/// thread reads, which holds the right to read meanwhile: it must be quick and must not use the
+/// link.
+pub type NoticeHandler = Box<dyn Fn(u16, &[u8]) + Send + Sync>;
 
 /// Is told the time, and says in how long it wants to be told again, if nothing is posted before.
 pub(crate) type WhenIdle = Box<dyn Fn(Instant) -> Option<Duration> + Send + Sync>;
@@ -94,12 +102,6 @@ pub(super) struct Reading {
     pub(super) part: usize,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    pub(super) pending: PendingCalls<Recipient>,
-    pub(super) closed: bool,
-}
-
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
@@ -124,34 +126,6 @@ fn prefetch(room: &[std::mem::MaybeUninit<u8>]) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = room;
-}
-
-/// Locks whether or not another thread panicked meanwhile: nothing here is left half-done by a
-/// panic.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Looks for the lock for some microseconds before it sleeps for it. Releasing a lock for which a
-/// thread sleeps is a system call, and the releasing thread may be one that posts.
-pub(super) fn lock_awake<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    const LOOKS: u32 = 200;
-    for _ in 0..LOOKS {
-        if let Some(guard) = try_lock(mutex) {
-            return guard;
-        }
-        std::hint::spin_loop();
-    }
-    lock(mutex)
-}
-
-/// Locks unless another thread holds the lock.
-pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 impl Shared {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use outboard_transport::{Interest, Readiness, Stream};
 
-use super::LinkError;
 use super::connection::Current;
+use super::error::LinkError;
 use super::kept::LOOK_RETAINED;
-use super::shared::{Queue, Shared, lock, lock_awake, try_lock};
+use super::locks::{lock, lock_awake, try_lock};
+use super::shared::{Queue, Shared};
 
 /// What the thread that writes has.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use outboard_session::chunks::{ChunkError, Cut, Expected};
 
-use super::Direction;
+use super::direction::Direction;
 use super::host_bytes::HostBytes;
 use super::table::{End, Measured, Outcome};
 

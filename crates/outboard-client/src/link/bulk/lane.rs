@@ -13,7 +13,7 @@ use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::super::connection::descriptor;
-use super::super::shared::{lock, try_lock};
+use super::super::locks::{lock, try_lock};
 use super::table::Job;
 
 /// One connection for bulk data, and those that take its place.

@@ -10,21 +10,13 @@ use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::super::connection::Refusals;
-use super::super::shared::{Shared, lock};
-use super::super::{ConnectError, LinkError};
+use super::super::error::{ConnectError, LinkError};
+use super::super::locks::lock;
+use super::super::shared::Shared;
 use super::lane::{Body, Lane, Writing};
 use super::reading::{has_come, read};
 use super::table::{Job, Outcome, Table};
 use outboard_front::thread;
-
-/// How far opening the lanes has come.
-#[derive(Debug, Default)]
-pub(super) struct Opening {
-    /// Lanes that were begun with.
-    begun: usize,
-    /// Of these, the ones that could not be opened.
-    failed: usize,
-}
 
 /// Pauses between attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));

@@ -9,11 +9,12 @@ use outboard_transport::lane::read_numbered;
 use outboard_transport::{PEER_CHECK, Stream, read_exact_unless_silent};
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
-use super::super::shared::{Shared, lock};
-use super::Bulk;
+use super::super::locks::lock;
+use super::super::shared::Shared;
 use super::downloads::{Early, Room};
 use super::lane::{Body, Lane};
 use super::lanes::begin;
+use super::state::Bulk;
 
 /// When the last download has ended, the client acknowledges at once, so that the worker gets its
 /// memory back. While other downloads run, each lane acknowledges now and then.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use outboard_session::chunks::Cut;
 use outboard_wire::limits::UPLOADS;
 
-use super::Direction;
+use super::direction::Direction;
 use super::downloads::Downloads;
 use super::host_bytes::HostBytes;
 

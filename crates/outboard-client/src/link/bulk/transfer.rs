@@ -6,8 +6,9 @@ use std::time::Instant;
 use outboard_session::chunks::Cut;
 use outboard_transport::PEER_CHECK;
 
-use super::super::LinkError;
-use super::super::shared::{Shared, lock};
+use super::super::error::LinkError;
+use super::super::locks::lock;
+use super::super::shared::Shared;
 use super::host_bytes::HostBytes;
 use super::lanes;
 use super::table::{End, Outcome};

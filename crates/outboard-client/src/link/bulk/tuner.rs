@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use super::sizes::suggested_chunk;
+
 /// Chunk sizes that are tried, as powers of two.
 const SMALLEST: u32 = 17;
 const LARGEST: u32 = 22;
@@ -120,7 +122,7 @@ fn sizes(len: u64) -> (usize, usize) {
 
 /// Where to start: what does well over loopback.
 fn start(len: u64) -> usize {
-    (super::suggested_chunk(len).ilog2() - SMALLEST) as usize
+    (suggested_chunk(len).ilog2() - SMALLEST) as usize
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use outboard_session::groups::{FLAGS, Groups};
 
-use super::super::LinkError;
-use super::super::bulk::{Direction, HostBytes};
+use super::super::bulk::direction::Direction;
+use super::super::bulk::host_bytes::HostBytes;
+use super::super::error::LinkError;
 use super::super::shared::Shared;
 use super::areas::Area;
 use super::copying::{Copying, Step};
@@ -57,7 +58,8 @@ pub(in super::super) unsafe fn open<'a>(
     behind: Vec<Before>,
 ) -> Result<Option<Background<'a>>, LinkError> {
     let Some((staged, memory)) = of(shared) else { return Ok(None) };
-    let groups = Groups::shared(super::super::bulk::cut(len, chunk)?, direction == Direction::Up);
+    let groups =
+        Groups::shared(super::super::bulk::sizes::cut(len, chunk)?, direction == Direction::Up);
     if !staged.runner.is_there() {
         return Ok(None);
     }

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use outboard_session::groups::{self, Flag, Groups};
 use outboard_transport::PEER_CHECK;
 
-use super::super::LinkError;
-use super::super::bulk::{Direction, HostBytes};
+use super::super::bulk::direction::Direction;
+use super::super::bulk::host_bytes::HostBytes;
+use super::super::error::LinkError;
 use super::super::shared::Shared;
 use super::areas::Use;
 use super::crew::Crew;

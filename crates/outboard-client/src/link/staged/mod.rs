@@ -18,8 +18,9 @@ use outboard_session::chunks::Cut;
 use outboard_session::groups::{FLAGS, Groups};
 use outboard_transport::Memory;
 
-use super::LinkError;
-use super::bulk::{Direction, HostBytes};
+use super::bulk::direction::Direction;
+use super::bulk::host_bytes::HostBytes;
+use super::error::LinkError;
 use super::shared::Shared;
 use areas::{Area, Areas};
 use copying::Copying;
@@ -89,7 +90,7 @@ pub(super) unsafe fn open(
     chunk: u32,
 ) -> Option<Result<StagedCopy<'_>, LinkError>> {
     let (staged, memory) = of(shared)?;
-    let cut = match super::bulk::cut(len, chunk) {
+    let cut = match super::bulk::sizes::cut(len, chunk) {
         Ok(cut) => cut,
         Err(error) => return Some(Err(error)),
     };
