@@ -1,23 +1,17 @@
-//! The connection that carries a link's commands, which may be lost and replaced by another one.
-//!
-//! A thread that meets an error calls [`Shared::broken`]; the sender thread then connects anew.
-//! Meanwhile callers wait in [`Shared::wait_for_connection`], and posted commands wait in the
-//! queue.
+//! The connection that carries a link's commands: the one as of now, whether it is broken, and
+//! whether the link is lost for good.
 
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use outboard_transport::Stream;
-use outboard_wire::handshake::RefusalCode;
 use outboard_wire::handshake::resume::Point;
-use outboard_wire::plain_lines;
 
-use super::error::ConnectError;
+use super::error::{ConnectError, LinkError};
 use super::locks::lock;
-use super::shared::Shared;
 
 /// Connects once more, to a session that goes on at this point; within about so long.
 pub(super) type Again =
@@ -47,6 +41,10 @@ pub(super) struct Connection {
     only: Option<Arc<dyn Stream>>,
     /// The descriptor of the connection as of now, for forked children; negative if there is none.
     descriptor: AtomicI32,
+    /// Why the link is lost, if it is.
+    lost: OnceLock<Arc<str>>,
+    /// The process is ending, or the link is.
+    leaving: AtomicBool,
 }
 
 struct Now {
@@ -54,18 +52,15 @@ struct Now {
     broken: Option<Broken>,
 }
 
+/// When a connection broke, and why.
 #[derive(Clone)]
-struct Broken {
-    since: Instant,
-    reason: String,
+pub(super) struct Broken {
+    pub(super) since: Instant,
+    pub(super) reason: String,
 }
 
 /// The longest that one attempt may take to connect, and then to be answered.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(2);
-/// The shortest, when there is little time left.
-const SHORTEST: Duration = Duration::from_millis(300);
-/// Pauses between attempts: the first, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// The descriptor of a stream, as forked children take it.
 pub(super) fn descriptor(stream: &dyn Stream) -> i32 {
@@ -84,11 +79,104 @@ impl Connection {
             resume,
             only,
             descriptor,
+            lost: OnceLock::new(),
+            leaving: AtomicBool::new(false),
         }
     }
 
     pub(super) fn is_resumable(&self) -> bool {
         self.resume.is_some()
+    }
+
+    /// How it is replaced, if it can be.
+    pub(super) fn resume(&self) -> Option<&Resume> {
+        self.resume.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.get().is_some()
+    }
+
+    /// Why the link is lost, for who needs it.
+    pub(super) fn lost(&self) -> LinkError {
+        LinkError::Lost(
+            self.lost.get().cloned().unwrap_or_else(|| "the reason is not known".into()),
+        )
+    }
+
+    /// The link is lost; false if it was before, for another reason.
+    pub(super) fn lose(&self, reason: &str) -> bool {
+        self.lost.set(reason.into()).is_ok()
+    }
+
+    /// Whether the process is ending, or the link is.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection of that epoch has failed; false if that is known, or no longer matters.
+    pub(super) fn fail(&self, epoch: u64, error: &io::Error) -> bool {
+        let stream = {
+            let mut now = lock(&self.now);
+            if now.current.epoch != epoch || now.broken.is_some() || self.is_lost() {
+                return false;
+            }
+            let reason = match error.kind() {
+                io::ErrorKind::UnexpectedEof => "it was closed".to_owned(),
+                _ => error.to_string(),
+            };
+            self.down.store(true, Ordering::Release);
+            now.broken = Some(Broken { since: Instant::now(), reason });
+            Arc::clone(&now.current.stream)
+        };
+        // Threads that are blocked on it return.
+        let _ = stream.shutdown();
+        true
+    }
+
+    /// When it broke, and why, if it is broken.
+    pub(super) fn failure(&self) -> Option<Broken> {
+        lock(&self.now).broken.clone()
+    }
+
+    /// Waits until the connection of that epoch has been replaced, or the link is lost.
+    pub(super) fn wait_for_next(&self, epoch: u64) {
+        let mut now = lock(&self.now);
+        while now.current.epoch == epoch && now.broken.is_some() && !self.is_lost() {
+            now = self.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits for so long, or until the link is lost.
+    pub(super) fn pause(&self, time: Duration) {
+        let now = lock(&self.now);
+        if !self.is_lost() {
+            drop(self.changed.wait_timeout(now, time));
+        }
+    }
+
+    /// Takes another connection in place of the broken one: what is current now, and the old
+    /// stream. Threads that wait for it are [told](Self::tell) afterwards.
+    pub(super) fn replace(&self, stream: &Arc<dyn Stream>) -> (Current, Arc<dyn Stream>) {
+        let mut now = lock(&self.now);
+        let old = std::mem::replace(&mut now.current.stream, Arc::clone(stream));
+        now.current.epoch += 1;
+        now.broken = None;
+        self.down.store(false, Ordering::Release);
+        // A child that is forked here keeps one of the two open at worst, until it ends or becomes
+        // another program.
+        self.descriptor.store(descriptor(&**stream), Ordering::Release);
+        (now.current.clone(), old)
+    }
+
+    /// Wakes the threads that wait for another connection.
+    pub(super) fn tell(&self) {
+        self.changed.notify_all();
     }
 
     pub(super) fn current(&self) -> Current {
@@ -118,167 +206,68 @@ impl Connection {
     }
 }
 
-impl Shared {
-    /// The connection of that epoch has failed. If it can be replaced it will be; otherwise this is
-    /// the end.
-    pub(super) fn broken(&self, epoch: u64, error: &io::Error) {
-        // A violation of the protocol would happen again on a new connection.
-        if !self.connection.is_resumable() || error.kind() == io::ErrorKind::InvalidData {
-            return self.lose_to(error);
-        }
-        let stream = {
-            let mut now = lock(&self.connection.now);
-            if now.current.epoch != epoch || now.broken.is_some() || self.is_lost() {
-                return;
-            }
-            let reason = match error.kind() {
-                io::ErrorKind::UnexpectedEof => "it was closed".to_owned(),
-                _ => error.to_string(),
-            };
-            self.connection.down.store(true, Ordering::Release);
-            now.broken = Some(Broken { since: Instant::now(), reason });
-            Arc::clone(&now.current.stream)
-        };
-        // Threads that are blocked on it return.
-        let _ = stream.shutdown();
-        self.waker.wake();
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use outboard_transport::pipe;
+
+    use super::*;
+
+    fn stream() -> Arc<dyn Stream> {
+        let (stream, _) = pipe::pair().unwrap();
+        stream
     }
 
-    /// Waits until the connection of that epoch has been replaced, or the link is lost.
-    pub(super) fn wait_for_connection(&self, epoch: u64) {
-        let mut now = lock(&self.connection.now);
-        while now.current.epoch == epoch && now.broken.is_some() && !self.is_lost() {
-            now = self.connection.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
-        }
+    fn resumable() -> Connection {
+        let again = |_: Point, _| Err(ConnectError::Local(io::ErrorKind::NotConnected.into()));
+        let resume = Resume { again: Box::new(again), grace: Duration::from_secs(1) };
+        Connection::new(stream(), Some(resume))
     }
 
-    /// Replaces the connection, if it is broken. Returns when there is one, or the link is lost.
-    /// Only the sender thread calls this.
-    pub(super) fn reconnect(&self) {
-        let Some(resume) = &self.connection.resume else { return };
-        let Some(broken) = lock(&self.connection.now).broken.clone() else { return };
-        let deadline = broken.since + resume.grace;
-        let (mut pause, longest) = PAUSES;
-        let mut refusals = Refusals::default();
-        let received = self.stop_reading();
-        self.say(&format_args!(
-            "{}; trying for up to {} seconds to go on",
-            broken.reason,
-            resume.grace.as_secs_f32()
-        ));
-        while !self.is_lost() {
-            let attempt = lock(&self.write).next_attempt();
-            // Five times as long it may be until it is answered.
-            let left = deadline.saturating_duration_since(Instant::now()) / 5;
-            let timeout = ATTEMPT.min(left.max(SHORTEST));
-            let error = match (resume.again)(Point { lane: 0, attempt, received }, timeout) {
-                Ok((stream, point)) => return self.connected(&stream, point),
-                Err(error) => error,
-            };
-            if refusals.is_final(&error) {
-                return self
-                    .lose(&format!("{}, and the session cannot go on: {error}", broken.reason));
-            }
-            if Instant::now() + pause >= deadline {
-                let seconds = resume.grace.as_secs_f32();
-                return self.lose(&format!(
-                    "{}, and for {seconds} seconds there was no other: {error}",
-                    broken.reason
-                ));
-            }
-            let now = lock(&self.connection.now);
-            if self.is_lost() {
-                return;
-            }
-            drop(self.connection.changed.wait_timeout(now, pause));
-            pause = (pause * 2).min(longest);
+    fn failure() -> io::Error {
+        io::ErrorKind::UnexpectedEof.into()
+    }
+
+    #[test]
+    fn a_failure_counts_once_and_only_for_the_connection_that_met_it() {
+        let connection = resumable();
+        assert!(!connection.fail(1, &failure()) && !connection.is_broken());
+        assert!(connection.fail(0, &failure()) && connection.is_broken());
+        assert_eq!(connection.failure().unwrap().reason, "it was closed");
+        assert!(!connection.fail(0, &failure()));
+        let (current, _old) = connection.replace(&stream());
+        assert_eq!((current.epoch, connection.is_broken()), (1, false));
+        assert!(!connection.fail(0, &failure()), "a late thread does no harm");
+        assert!(connection.failure().is_none());
+    }
+
+    #[test]
+    fn who_waits_for_another_connection_goes_on_with_it_or_with_the_end() {
+        for ends in [false, true] {
+            let connection = resumable();
+            connection.fail(0, &failure());
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| connection.wait_for_next(0));
+                if ends {
+                    assert!(connection.lose("it is over"));
+                    connection.shutdown();
+                } else {
+                    connection.replace(&stream());
+                    connection.tell();
+                }
+                waiting.join().unwrap();
+            });
+            assert_eq!(connection.is_lost(), ends);
         }
     }
 
-    /// Nothing is read from a broken connection any more; how many frames have been received.
-    fn stop_reading(&self) -> u64 {
-        let mut reading = lock(&self.read);
-        // What came before the end counts; the worker may have said why it ended the session.
-        while reading.up && matches!(self.read_some(&mut reading), Ok(true)) {}
-        reading.up = false;
-        reading.incoming.resume();
-        reading.incoming.received()
-    }
-
-    /// The session goes on over `stream`; the worker has taken `point.received` commands.
-    fn connected(&self, stream: &Arc<dyn Stream>, point: Point) {
-        let connection = &self.connection;
-        let mut writing = lock(&self.write);
-        let mut reading = lock(&self.read);
-        if let Err(error) = self.send_again(point.received) {
-            drop((reading, writing));
-            return self.lose(&format!("the server says that it has what was never sent: {error}"));
-        }
-        let mut now = lock(&connection.now);
-        let old = std::mem::replace(&mut now.current.stream, Arc::clone(stream));
-        now.current.epoch += 1;
-        now.broken = None;
-        connection.down.store(false, Ordering::Release);
-        // A child that is forked here keeps one of the two open at worst, until it ends or becomes
-        // another program.
-        connection.descriptor.store(descriptor(&**stream), Ordering::Release);
-        (writing.current, reading.current) = (now.current.clone(), now.current.clone());
-        (reading.up, reading.part) = (true, 0);
-        self.heard();
-        drop(now);
-        drop((reading, writing, old));
-        connection.changed.notify_all();
-        if self.is_lost() {
-            // It was while nobody could tell the new connection.
-            connection.shutdown();
-        }
-        self.say(&"the session goes on over a new connection");
-        self.pass_leadership();
-    }
-
-    /// Says what becomes of the connection, if the user wants to know.
-    pub(super) fn say(&self, what: &dyn std::fmt::Display) {
-        if self.config.talks {
-            let what = plain_lines(&what.to_string());
-            eprintln!(
-                "outboard: connection to {}: {what}",
-                self.connection.current().stream.peer()
-            );
-        }
-    }
-}
-
-/// What attempts to connect were answered with.
-#[derive(Default)]
-pub(super) struct Refusals {
-    /// Since when nothing but refusals in the clear has come.
-    in_the_clear: Option<Instant>,
-}
-
-/// For so long a refusal in the clear is not believed where connections are encrypted: who is on
-/// the way for a moment does not end a session by it.
-const NOT_BELIEVED: Duration = Duration::from_secs(5);
-
-impl Refusals {
-    /// Whether another attempt would end no better than the one that has failed so.
-    pub(super) fn is_final(&mut self, error: &ConnectError) -> bool {
-        let ConnectError::RefusedInTheClear { refusal, .. } = error else {
-            self.in_the_clear = None;
-            return is_final(error);
-        };
-        let since = *self.in_the_clear.get_or_insert_with(Instant::now);
-        since.elapsed() >= NOT_BELIEVED && !may_pass(refusal.code)
-    }
-}
-
-/// Whether a refusal says nothing of later attempts.
-fn may_pass(code: RefusalCode) -> bool {
-    matches!(code, RefusalCode::Busy | RefusalCode::Stopping)
-}
-
-fn is_final(error: &ConnectError) -> bool {
-    match error {
-        ConnectError::Refused { refusal, .. } => !may_pass(refusal.code),
-        other => matches!(other, ConnectError::Handshake { .. } | ConnectError::Address(_)),
+    #[test]
+    fn the_first_reason_for_the_end_stays() {
+        let connection = resumable();
+        assert!(connection.lose("first") && !connection.lose("second"));
+        assert_eq!(connection.lost(), LinkError::Lost("first".into()));
+        connection.pause(Duration::MAX);
+        assert!(!connection.fail(0, &failure()) && !connection.is_broken());
     }
 }

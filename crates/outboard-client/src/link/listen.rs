@@ -14,7 +14,6 @@ use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, Stream
 
 use super::bulk;
 use super::error::LinkError;
-use super::locks::{lock, try_lock};
 use super::request_threads::{RequestThreads, Source};
 use super::shared::Shared;
 
@@ -109,18 +108,18 @@ impl Shared {
         if ready == Readiness::default() {
             self.bulk.check_lanes();
             stream.check_peer()?;
-            return self.not_heard(PEER_CHECK);
+            return self.reader.not_heard(PEER_CHECK);
         }
-        match try_lock(&self.read) {
+        match self.reader.try_read() {
             Some(mut reading) => {
                 let result = self.read_some(&mut reading);
                 drop(reading);
-                self.pass_leadership();
+                self.reader.pass_leadership();
                 result.map(drop)
             }
             None => {
-                drop(lock(&self.read));
-                self.pass_leadership();
+                drop(self.reader.read());
+                self.reader.pass_leadership();
                 Ok(())
             }
         }

@@ -8,7 +8,7 @@
 //! - [`Link::expect`] has a thread of ours read as well, for as long as the worker may ask
 //!   something of the program.
 //! - If the connection fails, the sender thread makes another one, and the session resumes where it
-//!   stopped; see `connection.rs`. If none can be had, every waiting and every later call and post
+//!   stopped; see `reconnect.rs`. If none can be had, every waiting and every later call and post
 //!   returns [`LinkError::Lost`].
 //!
 //! The threads here live in the program's process: they raise no signal, are never joined, and hold
@@ -22,13 +22,16 @@ mod connect;
 mod connection;
 mod error;
 mod fork;
-mod kept;
 mod landing;
 mod listen;
 mod listening;
 mod locks;
 mod moving;
+mod queue;
+mod reader;
 mod receive;
+mod reconnect;
+mod refusals;
 mod reply;
 mod request_threads;
 pub mod security;
@@ -36,6 +39,7 @@ mod sender;
 mod shared;
 pub mod staged;
 mod stats;
+mod taken;
 mod write;
 
 use std::io;
@@ -69,7 +73,7 @@ pub use stats::Stats;
 
 use bulk::state::Bulk;
 use connection::Resume;
-pub use shared::NoticeHandler;
+pub use reader::NoticeHandler;
 use shared::{Shared, WhenIdle};
 
 /// The connection to one server.
@@ -217,7 +221,7 @@ impl Link {
         encode: impl FnOnce(&mut Writer),
         memory: Option<(*mut u8, usize)>,
     ) -> Result<Reply, LinkError> {
-        let lands = memory.filter(|_| self.shared.lands);
+        let lands = memory.filter(|_| self.shared.reader.lands());
         // SAFETY: by the contract above.
         let call = || unsafe { self.shared.call_for(op, ctx, counted(encode), lands) };
         let reply = profile::waited(call)?;
@@ -236,7 +240,7 @@ impl Link {
 
     /// Has that thread call it soon.
     pub(crate) fn run_idle_work(&self) {
-        self.shared.wake_sender();
+        self.shared.queue.wake_sender();
     }
 
     /// Sends everything posted so far and polls memory for a sign, for as long as waits are worth
@@ -373,7 +377,7 @@ impl Link {
     /// Whether the process is ending by itself: the session ends with it, and with that all that it
     /// holds.
     pub fn is_leaving(&self) -> bool {
-        self.shared.leaving.load(Ordering::Relaxed)
+        self.shared.connection.is_leaving()
     }
 
     /// Number of the last command posted or called.

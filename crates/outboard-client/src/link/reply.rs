@@ -5,8 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use outboard_session::client::PendingCalls;
-
 use super::error::LinkError;
 use super::locks::lock;
 
@@ -114,10 +112,4 @@ impl Slot {
         }
         (state.nudged, state.asleep) = (false, false);
     }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    pub(super) pending: PendingCalls<Recipient>,
-    pub(super) closed: bool,
 }

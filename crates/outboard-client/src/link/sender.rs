@@ -8,20 +8,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use outboard_transport::{Interest, PEER_CHECK, Readiness};
 
+use super::queue::GAP;
 use super::shared::Shared;
 
 /// A batch of this size leaves at once, in bytes.
 const FULL: usize = 16 << 10;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_micros(1);
-/// Least time between two batches, unless they are full: the worker takes as long for one launch,
-/// and each written batch delays the thread that posts the next commands.
-pub(super) const GAP: Duration = Duration::from_micros(3);
 /// The share of a burst's age for which a command may be held back.
 const SHARE: u32 = 32;
 /// No command is held back for longer.
@@ -43,7 +40,7 @@ fn run(shared: &Shared) {
             shared.reconnect();
             continue;
         }
-        let pending = shared.pending.0.load(Ordering::Relaxed);
+        let pending = shared.queue.shown();
         let now = Instant::now();
         if pending == 0 {
             if now.duration_since(*idle_since.get_or_insert(now)) < shared.config.spin {
@@ -122,9 +119,9 @@ fn pause_until(time: Instant) {
 /// and go, it leaves reading to them, and to the listener while there is one: to be woken by each
 /// of their replies would slow them down.
 fn sleep(shared: &Shared, calls: &mut u64) {
-    shared.asleep.store(true, Ordering::Relaxed);
+    shared.queue.set_asleep(true);
     let look = shared.when_idle.get().and_then(|look| look(Instant::now()));
-    if shared.is_idle() {
+    if shared.queue.is_empty() {
         let made = shared.counters.calls.get();
         let (interest, timeout) = if made == *calls && !shared.listening.is_on() {
             (Interest { read: true, write: false, hangup: true }, None)
@@ -137,7 +134,7 @@ fn sleep(shared: &Shared, calls: &mut u64) {
         let timeout =
             if current.stream.is_unanswered() { timeout.or(Some(PEER_CHECK)) } else { timeout };
         let timeout = timeout.into_iter().chain(look).min();
-        let waited = current.stream.wait(interest, Some(&shared.waker), timeout);
+        let waited = current.stream.wait(interest, Some(shared.queue.waker()), timeout);
         let checked = |ready| {
             if ready == Readiness::default() {
                 current.stream.check_peer().map(|()| ready)
@@ -152,7 +149,7 @@ fn sleep(shared: &Shared, calls: &mut u64) {
             Err(error) => shared.broken(current.epoch, &error),
         }
     }
-    shared.asleep.store(false, Ordering::Relaxed);
+    shared.queue.set_asleep(false);
 }
 
 #[cfg(test)]

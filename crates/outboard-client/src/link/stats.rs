@@ -39,14 +39,11 @@ impl Counter {
     }
 }
 
-/// The counters that are not kept under the queue's lock.
+/// What calls and bulk data are counted by.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) calls: Counter,
     pub(super) waited_ns: Counter,
-    pub(super) sends: Counter,
-    pub(super) sent: Counter,
-    pub(super) received: Counter,
     pub(super) bulk_sent: Counter,
     pub(super) bulk_received: Counter,
 }

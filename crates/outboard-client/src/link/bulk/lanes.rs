@@ -9,9 +9,9 @@ use outboard_transport::{PEER_CHECK, Stream};
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
-use super::super::connection::Refusals;
 use super::super::error::{ConnectError, LinkError};
 use super::super::locks::lock;
+use super::super::refusals::Refusals;
 use super::super::shared::Shared;
 use super::lane::{Body, Lane, Writing};
 use super::reading::{has_come, read};

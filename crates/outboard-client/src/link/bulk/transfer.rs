@@ -263,7 +263,7 @@ impl Ticket {
 fn wait_for(shared: &Shared, outcome: &Outcome) {
     let bulk = &shared.bulk;
     let start = Instant::now();
-    let window = shared.patience.window();
+    let window = shared.reader.patience().window();
     while outcome.get().is_none() && start.elapsed() < window {
         std::thread::yield_now();
     }
@@ -282,7 +282,7 @@ fn wait_for(shared: &Shared, outcome: &Outcome) {
         }
     }
     drop(table);
-    shared.patience.waited(start.elapsed());
+    shared.reader.patience().waited(start.elapsed());
 }
 
 fn result(shared: &Shared, outcome: &Outcome) -> Result<(), LinkError> {
