@@ -7,16 +7,16 @@
 //! only its parameters are set. A launch is not held back if no command waits or if the next one is
 //! not such a launch. Decision 29 says what a chain must not change.
 
+mod worker;
+
 use std::hash::{Hash, Hasher};
 
 use outboard_abi::{CUfunc_st, CUfunction, CUgraph_st, CUgraphExec_st, CUgraphNode_st};
 use outboard_abi::{CUresult, CUstream, CUstream_st};
 use outboard_driver::{Table, call};
-use outboard_wire::messages::{Launch, Message};
 use outboard_wire::{ContextId, ObjectId, StreamId};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
-use super::Worker;
 use super::bounds::Kind as Bound;
 use super::launch::{Shape, launch_plain, with_node};
 use super::objects::Handle;
@@ -406,60 +406,6 @@ impl Chain {
     fn end(self, table: &Table) {
         let _ = call!(table, cuGraphExecDestroy(self.exec.get()));
         let _ = call!(table, cuGraphDestroy(self.graph.get()));
-    }
-}
-
-impl Chained for Worker {
-    fn affect_chains(&mut self, effect: Effect) {
-        // Without its context, no message changes anything.
-        if self.enter().is_err() {
-            return;
-        }
-        let function = |name| self.code.function(name).ok();
-        self.chains.affect(self.table, self.contexts.here(), effect, function);
-    }
-}
-
-impl Worker {
-    /// Launches a kernel without attributes, now or with those that follow.
-    pub(super) fn launch_in_row(
-        &mut self,
-        place: Place,
-        stream: CUstream,
-        function: CUfunction,
-        shape: Shape,
-        params: &[u8],
-    ) -> Result<(), CUresult> {
-        let is_alone = !self.chains.more && self.chains.is_empty();
-        if is_alone || !self.chains.may_hold(place) {
-            return launch_plain(self.table, function, &shape, stream, params);
-        }
-        let kernel = Kernel { function: function as usize, shape, params: params.len() };
-        if self.chains.hold((place, stream), kernel, params) {
-            self.make_launches();
-        }
-        Ok(())
-    }
-
-    /// Makes the launches that are held back.
-    #[inline(never)]
-    pub(super) fn make_launches(&mut self) {
-        let Some((place, _)) = self.chains.held.place else { return };
-        // A kernel's first launch may take memory.
-        self.shown.change();
-        let ctx = self.contexts.turn_to(place.ctx);
-        let failed = match self.enter() {
-            Ok(_) => self.chains.make(self.table),
-            Err(error) => {
-                let failed = vec![error; self.chains.held.kernels.len()];
-                self.chains.held.clear();
-                failed
-            }
-        };
-        for error in failed {
-            self.client.report(place.ctx, Launch::OP, error);
-        }
-        self.contexts.turn_to(ctx);
     }
 }
 

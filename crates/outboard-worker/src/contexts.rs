@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 
 use super::answer::Outcome;
 use super::bounds::Kind;
+use super::kept::Kept;
 use super::objects::Handle;
-use super::warm::Kept;
 
 /// A context that the client has opened.
 #[derive(Clone, Copy)]

@@ -13,10 +13,10 @@ use outboard_wire::platform::{Device, Platform};
 
 use outboard_control::identity::Identity;
 
-use super::io::{Handler, Replier};
+use super::io::{Handler, Replier, Start};
 use super::output::Output;
 use super::prepared::{Prepared, Setup};
-use super::{Start, Worker};
+use super::worker::Worker;
 
 /// The worker, and where its commands come from.
 pub struct Counted {

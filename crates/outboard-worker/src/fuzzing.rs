@@ -10,12 +10,10 @@ use outboard_wire::ContextId;
 use outboard_wire::handshake::Refusal;
 use outboard_wire::messages::{ContextClose, Message};
 
-use super::io::{Command, Handler, Replier};
+use super::counted;
+use super::io::{Command, Handler, Replier, Violation};
 use super::output::Output;
-use super::{Worker, counted};
-
-/// What ends a session, instead of its process.
-pub(crate) struct Violation;
+use super::worker::Worker;
 
 /// A session. Dropped, it has ended.
 pub struct Fuzzed {

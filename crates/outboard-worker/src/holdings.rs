@@ -4,11 +4,11 @@ use outboard_abi::{CUgraphMem_attribute_enum as GraphMemory, CUresult};
 use outboard_driver::call;
 use outboard_wire::{ContextId, DevicePtr};
 
-use super::Worker;
 use super::answer::Outcome;
 use super::bounds::Kind;
 use super::budget::{Charge, Looker, Pinned, taken};
 use super::io::Registry;
+use crate::worker::Worker;
 
 /// How long a request that does not fit waits for work that may give memory back.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);

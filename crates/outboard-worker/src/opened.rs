@@ -9,7 +9,7 @@ use outboard_wire::{ContextId, DevicePtr};
 
 use super::answer::Outcome;
 use super::bounds::Kind;
-use super::commands::vmm::location;
+use super::kinds::location;
 
 /// What is open, by address.
 #[derive(Default)]

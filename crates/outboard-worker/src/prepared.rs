@@ -6,19 +6,19 @@ use std::sync::Arc;
 use outboard_abi::CUdevice_attribute as A;
 use outboard_driver::{Library, Table};
 use outboard_transport::reserved::Reserved;
-use outboard_wire::codec::decode_all;
+use outboard_wire::Code;
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
 use outboard_wire::window::Window;
-use outboard_wire::{Code, Encode, Writer};
 
 use crate::image_cache::ImageCache;
 
 use super::arena::Offer;
-use super::io::{Build, ContextMemory, Gauge, Start, Warm};
+use super::io::{ContextMemory, Warm};
+use super::kept::Kept;
 use super::output::Output;
-use super::warm::{self, Kept, Measures};
-use super::{Worker, address_map, gauges, offer};
+use super::warm::{self, Measures};
+use super::{address_map, offer};
 
 /// Which libraries a worker uses, and how.
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ const SHARED_MODE: i32 = 0;
 impl Prepared {
     /// Loads the driver library, which is to place what it places in a window, and looks at its
     /// devices.
-    fn new(setup: Setup, window: Option<Window>) -> Result<Prepared, Refusal> {
+    pub(super) fn new(setup: Setup, window: Option<Window>) -> Result<Prepared, Refusal> {
         let failed = |error: &dyn std::fmt::Display| {
             let sentence = format!("the worker cannot use its driver library: {error}");
             Refusal::new(RefusalCode::WorkerFailed, Code::DriverUnusable, &sentence)
@@ -159,7 +159,7 @@ impl Prepared {
     }
 
     /// Makes contexts ahead, on those of the devices that processes may share.
-    fn warm(&mut self, Warm { contexts: wanted, measure, .. }: &Warm) {
+    pub(super) fn warm(&mut self, Warm { contexts: wanted, measure, .. }: &Warm) {
         let shared = |ordinal: &&u32| {
             let device =
                 self.platform.devices.iter().find(|device| device.id.ordinal() == **ordinal);
@@ -186,49 +186,4 @@ pub(super) fn no_driver() -> &'static Table {
     // SAFETY: no function is said to be anywhere.
     let table = unsafe { Table::load(|_| core::ptr::null()) };
     Box::leak(Box::new(table))
-}
-
-impl Build for Setup {
-    type Prepared = Prepared;
-    type Handler = Worker;
-
-    fn prepare(self, warm: Option<&Warm>, window: Option<Window>) -> Result<Prepared, Refusal> {
-        let mut prepared = Prepared::new(self, window)?;
-        if let Some(warm) = warm {
-            prepared.warm(warm);
-        }
-        Ok(prepared)
-    }
-
-    fn describe(self, platform: &[u8]) -> Result<Prepared, Refusal> {
-        let Ok(platform) = decode_all(platform) else { return self.prepare(None, None) };
-        let failed = |error: std::io::Error| Refusal {
-            code: RefusalCode::WorkerFailed,
-            sentence: error.to_string(),
-        };
-        let output = Output::catch().map_err(failed)?;
-        Ok(Prepared::of(self, no_driver(), platform, output))
-    }
-
-    fn snapshot(prepared: &Prepared) -> Vec<u8> {
-        let mut writer = Writer::new();
-        prepared.platform.encode(&mut writer);
-        writer.into_vec()
-    }
-
-    fn contexts(prepared: &Prepared) -> Vec<ContextMemory> {
-        prepared.contexts.clone()
-    }
-
-    fn window(prepared: &Prepared) -> Option<Window> {
-        prepared.window
-    }
-
-    fn watch(prepared: Prepared) -> Box<dyn FnMut() -> Vec<Gauge>> {
-        gauges::watch(prepared)
-    }
-
-    fn build(prepared: Prepared, start: &Start) -> Result<Worker, Refusal> {
-        Worker::new(prepared, start)
-    }
 }

@@ -8,7 +8,7 @@ use outboard_wire::handshake::arena::Arena as Terms;
 use outboard_wire::platform::{Device, Platform};
 use outboard_wire::window::Window;
 
-use crate::commands::vmm::{location, memory_kind};
+use crate::kinds::{location, memory_kind};
 
 /// The driver's table for devices that check every access, and the slot in it.
 static PARTS: CUuuid = CUuuid { bytes: bytes_of(b"outboard-parts-1") };

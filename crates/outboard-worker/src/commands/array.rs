@@ -6,10 +6,10 @@ use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 use outboard_wire::types::{ArrayDescriptor, SparseProperties};
 
-use super::Worker;
 use crate::answer::Answer;
 use crate::budget::{What, array_bytes};
 use crate::generated::dispatch::ArrayCommands;
+use crate::worker::Worker;
 
 fn to_driver(d: &ArrayDescriptor) -> CUDA_ARRAY3D_DESCRIPTOR {
     CUDA_ARRAY3D_DESCRIPTOR {

@@ -5,11 +5,12 @@ use outboard_wire::HostPtr;
 use outboard_wire::boxes::{Extent, Region, Storage};
 use outboard_wire::messages::*;
 
-use super::{Handle, Wait, Worker};
+use super::{Handle, Wait};
 use crate::answer::{Answer, Outcome};
 use crate::boxes::{self, Placed};
 use crate::slots::{Slot, Slots};
 use crate::staging::Target;
+use crate::worker::Worker;
 
 impl Worker {
     /// Looks up the memory of a region, and checks that the box lies within it.

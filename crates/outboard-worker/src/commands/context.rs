@@ -5,13 +5,14 @@ use outboard_driver::call;
 use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
 
-use super::{Context, Handle, Wait, Worker, current};
+use super::{Context, Handle, Wait, current};
 use crate::answer::Answer;
 use crate::arena::Gone;
 use crate::budget::{Charge, What};
 use crate::generated::dispatch::ContextCommands;
 use crate::opened::Place;
 use crate::portion::Portion;
+use crate::worker::Worker;
 
 /// Bytes of a device that a process may hold when it ends without their being free at once: the
 /// next program may need more. Natively all are.

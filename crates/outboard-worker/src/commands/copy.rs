@@ -7,12 +7,13 @@ use outboard_wire::messages::*;
 use outboard_wire::request::SEND;
 use outboard_wire::{StreamId, UnifiedPtr};
 
-use super::{Handle, Wait, Worker, current};
+use super::{Handle, Wait, current};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::CopyCommands;
 use crate::io::{Bulk, Replier};
 use crate::slots::{Slot, Slots};
 use crate::staging::{self, Failed, Reached, Target};
+use crate::worker::Worker;
 use outboard_control::meter::{self, Direction, Way};
 
 /// A program that allocates this many bytes may be about to copy as much to it.

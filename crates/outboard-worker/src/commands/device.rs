@@ -3,9 +3,9 @@
 use outboard_driver::call;
 use outboard_wire::messages::*;
 
-use super::Worker;
 use crate::answer::Answer;
 use crate::generated::dispatch::DeviceCommands;
+use crate::worker::Worker;
 
 impl DeviceCommands for Worker {
     fn device_texture_1d_width(

@@ -3,10 +3,11 @@
 use outboard_driver::call;
 use outboard_wire::messages::*;
 
-use super::{Handle, Wait, Worker};
+use super::{Handle, Wait};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::EventCommands;
 use crate::shares::Thing;
+use crate::worker::Worker;
 
 impl EventCommands for Worker {
     fn event_create(&mut self, m: EventCreate) -> Outcome {

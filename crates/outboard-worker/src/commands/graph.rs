@@ -9,10 +9,10 @@ use outboard_driver::call;
 use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
-use super::Worker;
 use crate::answer::{Answer, Outcome};
 use crate::bounds::Nodes;
 use crate::generated::dispatch::GraphCommands;
+use crate::worker::Worker;
 
 /// An update that did not work out: the driver's word for it, and the nodes to blame.
 type Blame = (u32, u64, u64);

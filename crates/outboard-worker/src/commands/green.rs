@@ -5,11 +5,12 @@ use outboard_driver::call;
 use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
-use super::{Handle, Worker, current};
+use super::{Handle, current};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::GreenCommands;
 use crate::partitions::Bytes;
 use crate::portion::{self, Green, MOST_GROUPS};
+use crate::worker::Worker;
 
 const MULTIPROCESSORS: u32 = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM.0;
 

@@ -11,12 +11,12 @@ use outboard_driver::call;
 use outboard_wire::messages::*;
 use outboard_wire::{DevicePtr, ObjectId};
 
-use super::Worker;
 use crate::answer::{Answer, Outcome};
 use crate::budget::{Charge, What};
 use crate::generated::dispatch::IpcCommands;
 use crate::opened::Place;
 use crate::shares::{self, Kind, Thing, Token, number, read, token};
+use crate::worker::Worker;
 use outboard_control::messages::{
     SharedBlock, SharedEvent, SharedMemory, SharedPhysical, SharedPool, SharedPooled,
 };

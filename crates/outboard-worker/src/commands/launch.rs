@@ -3,11 +3,11 @@
 use outboard_driver::call;
 use outboard_wire::messages::*;
 
-use super::Worker;
 use crate::answer::{Answer, Outcome};
 use crate::chains::Place;
 use crate::generated::dispatch::LaunchCommands;
 use crate::launch::{self, Config, Extras, Shape};
+use crate::worker::Worker;
 
 impl LaunchCommands for Worker {
     fn function_set_attribute(&mut self, m: FunctionSetAttribute) -> Outcome {

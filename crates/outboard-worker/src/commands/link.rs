@@ -6,10 +6,10 @@ use outboard_abi::CUresult;
 use outboard_wire::ObjectId;
 use outboard_wire::messages::*;
 
-use super::Worker;
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::LinkCommands;
 use crate::links::Link;
+use crate::worker::Worker;
 
 /// A status for a reply that is there whatever happened.
 fn status(outcome: Result<(), CUresult>) -> u32 {

@@ -7,11 +7,12 @@ use outboard_driver::call;
 use outboard_wire::messages::*;
 use outboard_wire::{DevicePtr, ObjectId, StreamId, UnifiedPtr};
 
-use super::{Handle, Wait, Worker};
+use super::{Handle, Wait};
 use crate::answer::{Answer, Outcome};
 use crate::contexts::Context;
 use crate::generated::dispatch::ManagedCommands;
 use crate::mapped::{self, Mapped};
+use crate::worker::Worker;
 
 /// `CU_MEM_ATTACH_GLOBAL`.
 const ATTACH_GLOBAL: u32 = 1;

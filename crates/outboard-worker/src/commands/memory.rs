@@ -5,11 +5,12 @@ use outboard_driver::call;
 use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
 
-use super::{Context, Worker, current};
+use super::{Context, current};
 use crate::answer::{Answer, Outcome};
 use crate::budget::{Charge, What};
 use crate::generated::dispatch::MemoryCommands;
 use crate::shares::Thing;
+use crate::worker::Worker;
 
 impl Worker {
     fn alloc(&mut self, bytes: u64) -> Result<DevicePtr, CUresult> {

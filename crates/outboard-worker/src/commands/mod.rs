@@ -22,19 +22,19 @@ mod reference;
 mod stream;
 mod tensormap;
 mod texture;
-pub(super) mod vmm;
+mod vmm;
 
 use outboard_abi::{CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_wire::StreamId;
 use outboard_wire::messages::Call;
 
-use super::Worker;
 use super::answer::Answer;
 use super::contexts::{Context, current};
 use super::objects::Handle;
 use super::output::Printed;
 use super::waits::Wait;
+use crate::worker::Worker;
 
 impl Worker {
     /// Makes a driver call that may block on a helper thread, and answers there.

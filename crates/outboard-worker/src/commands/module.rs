@@ -10,12 +10,13 @@ use outboard_wire::messages::*;
 use outboard_wire::notice::{KERNELS, Kernels};
 use outboard_wire::types::{JitLog, JitOptions};
 
-use super::{Context, Worker, current};
+use super::{Context, current};
 use crate::answer::{Answer, Outcome};
 use crate::budget::What;
 use crate::generated::dispatch::ModuleCommands;
 use crate::modules;
 use crate::part::Part;
+use crate::worker::Worker;
 
 impl Worker {
     fn load<P: Borrow<Part>>(

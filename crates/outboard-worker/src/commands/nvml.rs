@@ -2,9 +2,9 @@
 
 use outboard_wire::messages::*;
 
-use super::Worker;
 use crate::answer::Answer;
 use crate::generated::dispatch::NvmlCommands;
+use crate::worker::Worker;
 
 impl NvmlCommands for Worker {
     fn nvml_query(&mut self, message: NvmlQuery<'_>, answer: Answer<NvmlQuery<'static>>) {

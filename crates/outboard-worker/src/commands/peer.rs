@@ -8,9 +8,10 @@ use outboard_driver::call;
 use outboard_wire::ContextId;
 use outboard_wire::messages::*;
 
-use super::{Worker, current};
+use super::current;
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::PeerCommands;
+use crate::worker::Worker;
 
 /// How many operations one query may name; there are fewer.
 const MOST_OPERATIONS: usize = 256;

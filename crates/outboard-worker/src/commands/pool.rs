@@ -8,11 +8,11 @@ use outboard_driver::call;
 use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
 
-use super::Worker;
-use super::vmm::posix;
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::PoolCommands;
+use crate::kinds::posix;
 use crate::shares::Thing;
+use crate::worker::Worker;
 
 /// Access of so many devices may be set at once.
 const MOST_DEVICES: usize = 64;

@@ -11,9 +11,9 @@ use outboard_wire::messages::*;
 use outboard_wire::references::ReferenceSetting as S;
 use outboard_wire::{DevicePtr, ObjectId};
 
-use super::Worker;
 use crate::answer::Answer;
 use crate::generated::dispatch::ReferenceCommands;
+use crate::worker::Worker;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 

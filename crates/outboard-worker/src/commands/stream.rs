@@ -12,11 +12,12 @@ use outboard_wire::DevicePtr;
 use outboard_wire::launch::STREAM_ATTRIBUTES;
 use outboard_wire::messages::*;
 
-use super::{Handle, Wait, Worker};
+use super::{Handle, Wait};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::StreamCommands;
 use crate::host_calls::HostFunction;
 use crate::launch;
+use crate::worker::Worker;
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;

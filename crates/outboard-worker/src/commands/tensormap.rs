@@ -6,9 +6,9 @@ use outboard_abi::{CUresult, CUtensorMap};
 use outboard_driver::{Table, call};
 use outboard_wire::messages::*;
 
-use super::Worker;
 use crate::answer::Answer;
 use crate::generated::dispatch::TensormapCommands;
+use crate::worker::Worker;
 
 /// Tensor maps must lie at multiples of 64.
 #[repr(align(64))]

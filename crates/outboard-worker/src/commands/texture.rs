@@ -9,9 +9,9 @@ use outboard_wire::DevicePtr;
 use outboard_wire::messages::*;
 use outboard_wire::types::{Resource, Sampler, View};
 
-use super::Worker;
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::TextureCommands;
+use crate::worker::Worker;
 
 impl Worker {
     /// `Ok` if memory of the session begins at `address`. Where it ends is not asked: drivers take

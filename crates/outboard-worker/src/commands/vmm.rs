@@ -2,19 +2,19 @@
 
 use outboard_abi::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUresult,
+    CUmemAllocationProp, CUmemLocation, CUresult,
 };
 use outboard_driver::call;
 use outboard_wire::DevicePtr;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::*;
 
-use super::Worker;
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::VmmCommands;
+use crate::kinds::{location, memory_kind, posix};
 use crate::shares::Thing;
 use crate::space::Mapping;
+use crate::worker::Worker;
 
 /// Access to so many devices may be set at once.
 const MOST_DEVICES: usize = 64;
@@ -125,38 +125,6 @@ impl Worker {
             }
         }
         Ok(())
-    }
-}
-
-pub(crate) fn location(device: DeviceId) -> CUmemLocation {
-    CUmemLocation {
-        type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-        id: device.ordinal() as i32,
-    }
-}
-
-/// Memory of a device: which handles it may have, and whether network adapters may use it.
-pub(crate) fn memory_kind(
-    location: CUmemLocation,
-    handle_types: u32,
-    direct: bool,
-) -> CUmemAllocationProp {
-    // SAFETY: a plain structure of numbers and a pointer, all of which may be zero.
-    let mut prop: CUmemAllocationProp = unsafe { std::mem::zeroed() };
-    prop.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location = location;
-    prop.requestedHandleTypes = CUmemAllocationHandleType(handle_types);
-    prop.allocFlags.gpuDirectRDMACapable = u8::from(direct);
-    prop
-}
-
-/// Handle types that a client may ask for: descriptors, which never leave the server.
-pub(super) fn posix(handle_types: u32) -> Result<CUmemAllocationHandleType, CUresult> {
-    let types = CUmemAllocationHandleType(handle_types);
-    match types {
-        CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
-        | CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => Ok(types),
-        _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
     }
 }
 

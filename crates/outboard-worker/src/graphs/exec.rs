@@ -9,8 +9,8 @@ use outboard_wire::graph::{NodeParams, Place};
 
 use super::host::HostPart;
 use super::params::{INVALID, batch_params};
-use crate::Worker;
 use crate::answer::Outcome;
+use crate::worker::Worker;
 
 impl Worker {
     /// Gives a node of an executable other parameters. Its graph must still be there: the driver

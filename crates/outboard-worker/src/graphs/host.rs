@@ -4,26 +4,24 @@
 use core::ffi::c_void;
 use std::sync::Arc;
 
-use outboard_abi::{CUDA_HOST_NODE_PARAMS, CUresult};
+use outboard_abi::CUDA_HOST_NODE_PARAMS;
 use outboard_driver::{Table, call};
-use outboard_wire::graph::HostNode;
 use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
-use outboard_wire::{ContextId, HostPtr, ObjectId, Writer};
+use outboard_wire::{ContextId, HostPtr, Writer};
 
-use crate::Worker;
 use crate::budget::Pinned;
 use crate::client::Teller;
 use crate::output::Printed;
 
 /// Most page-locked memory for one copy of a graph.
-const MOST: u64 = 4 << 30;
+pub(super) const MOST: u64 = 4 << 30;
 
 /// Page-locked memory that a copy of a graph goes through.
 pub(super) struct Memory {
-    table: &'static Table,
-    address: usize,
-    bytes: u64,
-    _pinned: Pinned,
+    pub(super) table: &'static Table,
+    pub(super) address: usize,
+    pub(super) bytes: u64,
+    pub(super) _pinned: Pinned,
 }
 
 impl Drop for Memory {
@@ -40,7 +38,7 @@ impl Memory {
 }
 
 /// The task.
-enum Task {
+pub(super) enum Task {
     /// Nothing.
     Nothing,
     /// Call a function of the program.
@@ -52,9 +50,9 @@ enum Task {
 
 /// One such function.
 pub(crate) struct HostPart {
-    ctx: ContextId,
-    task: Task,
-    teller: Teller,
+    pub(super) ctx: ContextId,
+    pub(super) task: Task,
+    pub(super) teller: Teller,
 }
 
 impl HostPart {
@@ -160,55 +158,4 @@ unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: a part that its graph and its executables keep while the node can run.
     let part = unsafe { &*data.cast_const().cast::<HostPart>() };
     part.run();
-}
-
-impl Worker {
-    fn host_part(&self, ctx: ContextId, task: Task) -> Result<Arc<HostPart>, CUresult> {
-        let teller = self.client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        Ok(Arc::new(HostPart { ctx, task, teller }))
-    }
-
-    /// For a host node.
-    pub(super) fn host_call_part(&self, node: &HostNode) -> Result<Arc<HostPart>, CUresult> {
-        self.host_part(self.contexts.here(), Task::Call(node.function))
-    }
-
-    /// For a copy of an executable that has no need of the client any more. All of them share one.
-    pub(super) fn idle_part(&self, exec: ObjectId) -> Result<Arc<HostPart>, CUresult> {
-        let parts = self.graphs.execs.get(&exec).map(|exec| &exec.host);
-        let known = parts.and_then(|parts| parts.iter().find(|part| part.is_idle()));
-        known.map_or_else(
-            || self.host_part(self.contexts.here(), Task::Nothing),
-            |part| Ok(Arc::clone(part)),
-        )
-    }
-
-    /// For a copy of `bytes` from or to the client's memory, through memory of its own.
-    pub(super) fn exchange_part(
-        &self,
-        memory: &Arc<Memory>,
-        read: Option<u64>,
-        write: Option<u64>,
-    ) -> Result<Arc<HostPart>, CUresult> {
-        self.host_part(
-            self.contexts.here(),
-            Task::Exchange { memory: Arc::clone(memory), read, write },
-        )
-    }
-
-    /// Memory for a copy of `bytes`, in the current context.
-    pub(super) fn exchange_memory(&mut self, bytes: u64) -> Result<Arc<Memory>, CUresult> {
-        if bytes == 0 || bytes > MOST {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let pinned = self.hold_pinned(bytes)?;
-        let mut address = core::ptr::null_mut();
-        call!(self.table, cuMemHostAlloc(&raw mut address, bytes as usize, 1))?;
-        Ok(Arc::new(Memory {
-            table: self.table,
-            address: address as usize,
-            bytes,
-            _pinned: pinned,
-        }))
-    }
 }

@@ -16,11 +16,11 @@ use outboard_wire::{DevicePtr, ObjectId};
 use super::host::HostPart;
 use super::params::{INVALID, batch_params, zeroed};
 use super::{Graph, Node};
-use crate::Worker;
 use crate::answer::Outcome;
 use crate::bounds::{Kind, Nodes};
 use crate::launch::is_plain;
 use crate::objects::Handle;
+use crate::worker::Worker;
 
 /// Where a new node goes: the driver's graph and what comes before.
 pub(super) struct Spot<'a> {

@@ -12,10 +12,10 @@ use outboard_wire::graph::{BatchNode, CopyNode, FillNode, KernelNode, Place, Row
 use outboard_wire::{ContextId, UnifiedPtr};
 
 use super::host::Memory;
-use crate::Worker;
 use crate::answer::Outcome;
 use crate::contexts::current;
 use crate::launch::{Shape, with_node};
+use crate::worker::Worker;
 
 pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 

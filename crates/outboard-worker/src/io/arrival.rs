@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use outboard_wire::handshake::Refusal;
 
+use super::handler::Build;
 use super::home::Home;
-use super::{Build, Start};
-use outboard_control::messages::{self, LONGEST, ToSupervisor, ToWorker};
+use outboard_control::messages::{self, LONGEST, Start, ToSupervisor, ToWorker};
 
 /// A client, and what was prepared for it or why nothing could be.
 pub(super) struct Arrival<P> {

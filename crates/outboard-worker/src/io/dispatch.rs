@@ -9,7 +9,8 @@ use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, SpinLi
 use outboard_wire::frame::CommandHeader;
 
 use super::connection::{Connection, Current, End, Next};
-use super::{Again, Handler, Replier, replier};
+use super::handler::{Again, Handler};
+use super::replier::{self, Replier};
 use outboard_control::meter;
 
 /// The dispatcher never spins for longer than this for the next command: then the client does

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use outboard_wire::notice::ENDED;
 
-use super::{Replier, SERVED, exit};
+use super::exit::{SERVED, exit};
+use super::replier::Replier;
 
 /// How long the client has to read the reason and go by itself. The supervisor is a little more
 /// patient.

@@ -9,7 +9,7 @@ use outboard_transport::unix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 
-use super::Registry;
+use super::registry::Registry;
 use outboard_control::messages::{self, ToSupervisor};
 
 /// How long the next supervisor may take to receive the worker's messages.

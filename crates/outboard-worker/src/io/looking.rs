@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use outboard_wire::handshake::Refusal;
 
 use super::arrival::is_orphan_of;
-use super::{Build, REFUSED, SERVED};
+use super::exit::{REFUSED, SERVED};
+use super::handler::Build;
 use outboard_control::messages::{self, ToSupervisor, ToWorker, Watch};
 
 /// Answers the supervisor until it wants no more. `confine` removes the rights that the started

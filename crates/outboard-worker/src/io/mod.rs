@@ -10,7 +10,9 @@ mod bulk;
 mod connection;
 mod dispatch;
 mod ending;
+mod exit;
 mod gate;
+mod handler;
 mod home;
 mod looking;
 mod moving;
@@ -25,10 +27,9 @@ mod watch;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use outboard_transport::{tcp, write_all};
-use outboard_wire::handshake::arena::{ARENA, Arena};
+use outboard_wire::handshake::arena::ARENA;
 use outboard_wire::handshake::beats::BEATS;
 use outboard_wire::handshake::files::{FILES, Files};
 use outboard_wire::handshake::peers::PEERS;
@@ -36,13 +37,17 @@ use outboard_wire::handshake::queued::{QUEUED, Queued};
 use outboard_wire::handshake::resume::{RESUME, Terms};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode, VERSION, Welcome};
-use outboard_wire::window::Window;
 
 use crate::sandbox::{self, Sandbox};
 use arrival::Arrival;
 use connection::Connection;
 use dispatch::dispatch;
 use ending::Ending;
+#[cfg(feature = "fuzzing")]
+pub(crate) use exit::Violation;
+pub(crate) use exit::end_session;
+use exit::{BROKEN, REFUSED, SERVED, end_with_any_panic, exit};
+pub use handler::{Again, Build, Handler};
 use outboard_control::messages::{self, ToSupervisor, ToWorker};
 use outboard_control::meter;
 use outboard_control::number::Number;
@@ -56,117 +61,10 @@ use pace::Pace;
 pub(crate) use peers::{Called, Peers};
 pub(crate) use registry::Registry;
 pub use replier::Replier;
-pub(crate) use requests::{Asked, Requests};
 use secure::Secure;
-
-/// Executes a client's commands.
-pub trait Handler {
-    /// The platform for the welcome, encoded.
-    fn snapshot(&mut self) -> Vec<u8>;
-
-    /// The addresses that the client may give to memory.
-    fn arena(&self) -> Option<Arena> {
-        None
-    }
-
-    /// Carries out one command. Commands come in the session's order, each once. If it
-    /// [`wants_reply`](Command::wants_reply), exactly one reply must follow, now or later.
-    fn command(&mut self, command: Command<'_>, replier: &Replier);
-
-    /// Answers are about to be written.
-    fn answering(&mut self) {}
-
-    /// No further command has arrived: do the postponed work before anything else.
-    fn caught_up(&mut self) {}
-
-    /// No further command has arrived for the moment; called once each time before waiting for one.
-    fn drained(&mut self) {}
-
-    /// Polls its waits, between commands and while there is none; when it wants to be called again.
-    fn look(&mut self) -> Again {
-        Again::Never
-    }
-
-    /// The client is gone; the process ends when this returns.
-    fn closed(&mut self) {}
-}
-
-/// When a handler wants to look again after what it waits for, if no command comes before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Again {
-    /// It waits for nothing.
-    Never,
-    /// At once.
-    Now,
-    /// After so long.
-    After(Duration),
-}
-
-impl Again {
-    /// What suits two that wait.
-    pub fn or(self, other: Again) -> Again {
-        match (self, other) {
-            (Again::Now, _) | (_, Again::Now) => Again::Now,
-            (Again::After(one), Again::After(other)) => Again::After(one.min(other)),
-            (Again::Never, again) | (again, Again::Never) => again,
-        }
-    }
-}
 
 /// In nanoseconds.
 const TIMER_SLACK: u64 = 1000;
-/// Exit codes, for the supervisor's log.
-const SERVED: i32 = 0;
-const REFUSED: i32 = 3;
-const BROKEN: i32 = 4;
-const PANICKED: i32 = 101;
-
-/// The functions of a worker process.
-pub trait Build {
-    /// The state that can be prepared before there is a client.
-    type Prepared;
-    /// What serves the client.
-    type Handler: Handler;
-
-    /// Prepares for any client, with the addresses of devices in a window if it can; with `warm`,
-    /// so that a later one finds most of a start-up done.
-    fn prepare(
-        self,
-        warm: Option<&Warm>,
-        window: Option<Window>,
-    ) -> Result<Self::Prepared, Refusal>;
-
-    /// Prepares for a client that only asks about the platform, which is as described: what a
-    /// [`snapshot`](Build::snapshot) said.
-    fn describe(self, platform: &[u8]) -> Result<Self::Prepared, Refusal>
-    where
-        Self: Sized,
-    {
-        let _ = platform;
-        self.prepare(None, None)
-    }
-
-    /// The platform as a welcome would describe it to a client that sees all devices.
-    fn snapshot(prepared: &Self::Prepared) -> Vec<u8>;
-
-    /// The contexts that were made ahead.
-    fn contexts(_prepared: &Self::Prepared) -> Vec<ContextMemory> {
-        Vec::new()
-    }
-
-    /// The window in which the addresses of devices are, if it is known.
-    fn window(_prepared: &Self::Prepared) -> Option<Window> {
-        None
-    }
-
-    /// A function that returns the devices' gauges.
-    fn watch(_prepared: Self::Prepared) -> Box<dyn FnMut() -> Vec<Gauge>> {
-        Box::new(Vec::new)
-    }
-
-    /// Makes the handler; a refusal is what the client gets to read.
-    fn build(prepared: Self::Prepared, start: &Start) -> Result<Self::Handler, Refusal>;
-}
 
 /// The main function of a worker process: serves the client that the supervisor hands over, and
 /// ends the process.
@@ -342,32 +240,4 @@ fn take_standard_input() -> io::Result<OwnedFd> {
         rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     Ok(control)
-}
-
-/// A worker with a dead thread would leave its client waiting without end; without a worker, the
-/// client gets an error.
-fn end_with_any_panic() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if tracing::dispatcher::has_been_set() {
-            tracing::error!(panic = %info, "the worker ends");
-        } else {
-            report(info);
-        }
-        exit(PANICKED)
-    }));
-}
-
-/// Ends this session and its process: the client broke the protocol.
-pub(crate) fn end_session() -> ! {
-    #[cfg(feature = "fuzzing")]
-    std::panic::resume_unwind(Box::new(super::fuzzing::Violation));
-    #[cfg(not(feature = "fuzzing"))]
-    exit(BROKEN)
-}
-
-/// Ends the process without running exit handlers: the driver's may wait for the device.
-fn exit(code: i32) -> ! {
-    // SAFETY: _exit has no preconditions; no destructor of this process needs to run.
-    unsafe { libc::_exit(code) }
 }

@@ -16,8 +16,11 @@ use outboard_wire::request::Request;
 use outboard_wire::{ContextId, Encode, Writer};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::bulk::Bulk;
 use super::connection::{Connection, Current, End};
-use super::{Asked, Bulk, Peers, Registry};
+use super::peers::Peers;
+use super::registry::Registry;
+use super::requests::Asked;
 use outboard_control::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.

@@ -11,12 +11,15 @@ use outboard_wire::handshake::beats::Beats;
 use outboard_wire::handshake::resume::{Point, RESUME};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::bulk::Bulk;
 use super::connection::{Connection, Current, End, Next};
 use super::ending::Ending;
+use super::exit::{BROKEN, SERVED, exit};
 use super::home::Home;
 use super::moving::{self, Moving};
+use super::registry::Registry;
+use super::replier::Replier;
 use super::secure::Secure;
-use super::{BROKEN, Bulk, Registry, Replier, SERVED, exit};
 use outboard_control::messages::{self, ToWorker};
 
 /// How long the main thread has to end the process its own way after the client is gone.

@@ -98,7 +98,7 @@ fn end_with(result: io::Result<()>) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             tracing::warn!(%error, "the session ends: a lane carries nonsense");
-            super::super::exit(super::super::BROKEN);
+            super::super::exit::exit(super::super::exit::BROKEN);
         }
         // The client is going, and the command connection says so too; or it comes back.
         Err(error) => tracing::debug!(%error, "a lane's connection ends"),

@@ -21,8 +21,8 @@ use outboard_transport::{Bell, Signal, SpinLimits, Stream};
 use outboard_wire::handshake::resume::Point;
 use outboard_wire::lane::{LaneHeader, LaneKind};
 
-use super::Requests;
 use super::pace::Pace;
+use super::requests::Requests;
 use lane::Lane;
 pub(crate) use peer::Half;
 use peer::Nudge;

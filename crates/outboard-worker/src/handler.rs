@@ -1,0 +1,82 @@
+//! How a session's commands are carried out.
+
+use outboard_control::meter::Class;
+
+use crate::answer::{Incoming, Outcome};
+use crate::generated::dispatch::{continues_chains, dispatch};
+use crate::io::{self, Again, Command, Handler, Replier};
+use crate::spans;
+use crate::worker::Worker;
+
+impl Handler for Worker {
+    fn snapshot(&mut self) -> Vec<u8> {
+        self.offered.encoded()
+    }
+
+    fn arena(&self) -> Option<outboard_wire::handshake::arena::Arena> {
+        self.memory.arena.terms()
+    }
+
+    fn answering(&mut self) {
+        // Who has an answer may ask NVML next, over another connection.
+        self.show();
+        self.shown.update();
+    }
+
+    fn drained(&mut self) {
+        self.give_back_grants();
+        // The last of the commands was answered, mostly, and what was shown then is true still; but
+        // helpers may have freed memory.
+        match outboard_control::board::get() {
+            Some(board) if self.shown.is_true() => self.show_held(board),
+            _ => self.show(),
+        }
+    }
+
+    fn caught_up(&mut self) {
+        self.make_launches();
+    }
+
+    fn look(&mut self) -> Again {
+        self.look_after_waits()
+    }
+
+    fn closed(&mut self) {
+        self.code.flush();
+    }
+
+    fn command(&mut self, command: Command<'_>, replier: &Replier) {
+        self.contexts.turn_to(command.ctx);
+        self.chains.begin(command.more);
+        let class = self.shown.begin(command.op);
+        self.client.meet(replier);
+        if !continues_chains(command.op) && !self.chains.is_empty() {
+            self.make_launches();
+        }
+        let incoming =
+            Incoming { op: command.op, seq: command.seq, payload: command.payload, replier };
+        let traced = (class == Class::Module && spans::on()).then(std::time::Instant::now);
+        let dispatched = dispatch(self, &incoming);
+        if let Some(begun) = traced {
+            let message = outboard_wire::messages::name(incoming.op).unwrap_or_default();
+            let bytes = spans::number("outboard.bytes", incoming.payload.len() as u64);
+            spans::record("module", begun, vec![spans::text("outboard.command", message), bytes]);
+        }
+        let outcome: Outcome = match dispatched {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return self.violated(&format_args!("there is no message {}", command.op)),
+            Err(error) => return self.violated(&error),
+        };
+        if let Err(error) = outcome {
+            self.client.report(self.contexts.here(), command.op, error);
+        }
+    }
+}
+
+impl Worker {
+    /// Ends the session: what a client of ours would never send has come.
+    pub(crate) fn violated(&self, what: &dyn std::fmt::Display) {
+        tracing::warn!(reason = %what, "the client broke the protocol; the session ends");
+        io::end_session();
+    }
+}
