@@ -10,7 +10,8 @@ use crate::auth;
 
 /// What a supervisor needs to know.
 pub struct Config {
-    /// Where clients connect: `HOST:PORT`; port 0 takes any free one.
+    /// Where clients connect: `HOST:PORT`; port 0 takes any free one, and `none` leaves the Unix
+    /// socket alone.
     pub listen: String,
     /// Whether clients on this machine find a Unix socket, over which they can share memory with
     /// their worker.

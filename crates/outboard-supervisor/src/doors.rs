@@ -1,11 +1,12 @@
 //! The listening sockets, and the loop that accepts clients.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -26,9 +27,12 @@ use outboard_control::number::Number;
 /// After a failure to accept for want of descriptors, the next attempt waits this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What [`Config::listen`] says of a server that only its Unix socket leads to.
+const NOWHERE: &str = "none";
+
 /// The listening sockets.
 pub(super) struct Doors {
-    pub(super) listener: TcpListener,
+    listener: Option<TcpListener>,
     pub(super) door: Option<Door>,
 }
 
@@ -39,12 +43,13 @@ impl Doors {
         let listener = match inherited.tcp {
             Some(listener) => {
                 listener.set_nonblocking(true)?;
-                TcpListener::from_std(listener)?
+                Some(TcpListener::from_std(listener)?)
             }
-            None => TcpListener::bind(&config.listen).await.map_err(cannot_listen)?,
+            None if config.listen == NOWHERE => None,
+            None => Some(TcpListener::bind(&config.listen).await.map_err(cannot_listen)?),
         };
-        let port = listener.local_addr()?.port();
-        widen(&listener);
+        let port = address_of(listener.as_ref())?.port();
+        listener.iter().for_each(widen);
         let door = match inherited.unix {
             Some(socket) => Door::go_on(socket, config.access)?,
             None => Door::open(&config.socket, config.access, port).map_err(|error| {
@@ -59,6 +64,11 @@ impl Doors {
             })?,
         };
         Ok(Doors { listener, door })
+    }
+
+    /// Where the server listens for other machines; without a port if it does not.
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+        address_of(self.listener.as_ref())
     }
 
     /// Replaces this process by the program that now has its path; returns only if that cannot be,
@@ -76,7 +86,11 @@ impl Doors {
         if supervisor.sessions.records().is_none() && supervisor.sessions.len() > 0 {
             return "sessions would be lost, as they are not noted (--records none)".to_owned();
         }
-        let address = match self.listener.local_addr() {
+        let Some(listener) = &self.listener else {
+            return "its next release would not find its address, as it has none (--listen none)"
+                .to_owned();
+        };
+        let address = match listener.local_addr() {
             Ok(address) => address,
             Err(error) => return format!("it does not know where it listens: {error}"),
         };
@@ -96,7 +110,7 @@ impl Doors {
             Ok(_settled) => {
                 asker.becomes(|| becoming(supervisor, program)).await;
                 let door = self.door.as_ref().map(Door::as_fd);
-                let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(door).collect();
+                let sockets: Vec<_> = [listener.as_fd()].into_iter().chain(door).collect();
                 let error = upgrade::become_program(program, upgrades, &sockets);
                 format!("{} cannot be started: {error}", program.path.display())
             }
@@ -122,7 +136,7 @@ impl Doors {
         let mut until = std::pin::pin!(until);
         loop {
             tokio::select! {
-                accepted = self.listener.accept() => match accepted {
+                accepted = call(self.listener.as_ref()) => match accepted {
                     Ok((stream, peer)) => accept(supervisor, secure::Unknown(stream), Peer::Remote(peer)),
                     Err(error) => cannot_accept(&error).await,
                 },
@@ -170,6 +184,16 @@ fn becoming(supervisor: &Supervisor, program: &Program) -> Becoming {
         same_program: upgrade::is_running(&program.path),
         sessions,
     }
+}
+
+fn address_of(listener: Option<&TcpListener>) -> io::Result<SocketAddr> {
+    listener.map_or(Ok((Ipv4Addr::LOCALHOST, 0).into()), TcpListener::local_addr)
+}
+
+/// The next client from anywhere, if the server listens for any.
+async fn call(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    let Some(listener) = listener else { return std::future::pending().await };
+    listener.accept().await
 }
 
 /// The next client at the socket, if there is one.

@@ -109,7 +109,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let inherited = Inherited::take();
     let upgrades = inherited.upgrades;
     let doors = Doors::open(&config, inherited).await?;
-    let (address, door) = (doors.listener.local_addr()?, &doors.door);
+    let (address, door) = (doors.address()?, &doors.door);
     let gate = Gate::open(&config.auth, address)?;
     let local = door.as_ref().and_then(Door::told);
     let desk = unless_upgraded(upgrades, admin_socket::Desk::open(&config, address.port()))?;
