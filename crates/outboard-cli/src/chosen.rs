@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use miette::Result;
 use outboard_client::target::{Target, Targets, VARIABLE};
 
-use crate::{credentials, environment, install, probe};
+use crate::{credentials, environment, install, local, probe};
 
 /// How long the client waits in a server's queue.
 const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
@@ -15,9 +15,10 @@ const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
-    /// The servers and their devices, HOST[:PORT][/INDEX],… or unix:PATH[/INDEX],…; without an
-    /// index all devices of a server. Ranges stand for several, gpu[1-4]/0-3; @FILE reads the list
-    /// from a file. Without this flag OUTBOARD_SERVER, or the configuration, or this machine.
+    /// The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],… or local[/INDEX]
+    /// for this machine's own; without an index all devices of a server. Ranges stand for several,
+    /// gpu[1-4]/0-3; @FILE reads the list from a file. Without this flag OUTBOARD_SERVER, or the
+    /// configuration, or this machine.
     #[arg(long, conflicts_with = "local_cpu")]
     server: Option<Targets>,
     #[command(flatten)]
@@ -34,6 +35,8 @@ pub(crate) struct Args {
 pub(crate) struct Chosen {
     /// The servers; none for the software device in the program's process.
     pub(crate) servers: Option<Targets>,
+    /// The server of this machine's own devices, if they are asked for.
+    pub(crate) local: Option<local::Server>,
     /// Whether the program does without the server's queue.
     pub(crate) no_wait: bool,
     /// The variables that the program gets, and those (without a value) that it does not keep.
@@ -49,8 +52,11 @@ impl Chosen {
 
 impl Args {
     /// Finds the server and the variables. From now on this process, too, shows the server what the
-    /// flags name.
-    pub(crate) fn choose(self) -> Result<Chosen> {
+    /// flags name. `start` is what becomes of this machine's own devices.
+    pub(crate) fn choose(
+        self,
+        start: impl FnOnce(Targets) -> Result<(Targets, Option<local::Server>)>,
+    ) -> Result<Chosen> {
         let given = |name: &str| std::env::var_os(name);
         let set = |variables: BTreeMap<&'static str, OsString>| {
             variables
@@ -61,7 +67,7 @@ impl Args {
         if self.local_cpu {
             let mut variables = set(environment::variables(given, &install::cpu_dir()?, None));
             variables.insert(VARIABLE, None);
-            return Ok(Chosen { servers: None, no_wait: false, variables });
+            return Ok(Chosen { servers: None, local: None, no_wait: false, variables });
         }
         let mut variables = set(environment::variables(
             given,
@@ -70,11 +76,11 @@ impl Args {
         ));
         self.credentials.set();
         variables.extend(self.credentials.changes());
-        let servers = probe::servers(self.server)?;
+        let (servers, local) = start(probe::servers(self.server)?)?;
         variables.insert(VARIABLE, Some(servers.to_string().into()));
         if self.no_wait {
             variables.insert(QUEUE, Some("0".into()));
         }
-        Ok(Chosen { servers: Some(servers), no_wait: self.no_wait, variables })
+        Ok(Chosen { servers: Some(servers), local, no_wait: self.no_wait, variables })
     }
 }

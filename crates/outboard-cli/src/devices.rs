@@ -11,11 +11,11 @@ use serde::Serialize;
 use crate::admin::AdminArgs;
 use crate::gauges::{Gauge, Gauges};
 use crate::sessions::text;
-use crate::{credentials, probe};
+use crate::{credentials, local, probe};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The servers, HOST[:PORT],…
+    /// The servers, HOST[:PORT],…; `local` is this machine's own GPUs.
     #[arg(long, env = VARIABLE, default_value = "localhost")]
     server: Targets,
     #[command(flatten)]
@@ -50,16 +50,18 @@ struct Row {
 
 pub(crate) fn devices(args: &Args) -> Result<()> {
     args.credentials.set();
+    let (servers, _local) = local::serve(args.server.clone())?;
     let (mut listings, mut failed) = (Vec::new(), Ok(()));
-    for server in args.server.servers() {
-        match listing(server) {
+    let names = args.server.servers().iter().map(|server| server.address.to_string());
+    for (server, name) in servers.servers().iter().zip(names) {
+        match listing(server, name) {
             Ok(listing) => listings.push(listing),
             // The others are shown all the same; the first failure is the command's.
             Err(error) => failed = failed.and(Err(error)),
         }
     }
     let json = match listings.as_slice() {
-        [one] if args.server.servers().len() == 1 => serde_json::to_string_pretty(one),
+        [one] if servers.servers().len() == 1 => serde_json::to_string_pretty(one),
         several => serde_json::to_string_pretty(several),
     };
     let text = if args.json {
@@ -73,7 +75,7 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
     failed
 }
 
-fn listing(server: &Target) -> Result<Listing> {
+fn listing(server: &Target, name: String) -> Result<Listing> {
     let offer = probe::probe(server)?;
     // Of a server that does not say, the rest is worth showing.
     let read = Gauges::open(server).and_then(|gauges| gauges.read()).unwrap_or_default();
@@ -103,7 +105,7 @@ fn listing(server: &Target) -> Result<Listing> {
         }
     };
     Ok(Listing {
-        server: server.address.to_string(),
+        server: name,
         software: offer.software,
         driver: offer.platform.driver_name,
         driver_version: offer.platform.driver_version,

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::{gpus, install};
 
 /// NVIDIA's driver library, as the loader finds it.
-const NVIDIA: &str = "libcuda.so.1";
+pub(crate) const NVIDIA: &str = "libcuda.so.1";
 
 /// What `--driver` says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use miette::{IntoDiagnostic, Result};
 use outboard_wire::Code;
 
 use crate::failure::Failure;
-use crate::{chosen, config, credentials, output, probe};
+use crate::{chosen, config, credentials, local, output, probe};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -36,7 +36,10 @@ type Variables = BTreeMap<OsString, Option<OsString>>;
 
 /// `given` is the environment that this process was started with.
 pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()> {
-    let chosen = args.chosen.choose()?;
+    let chosen = args.chosen.choose(|targets| {
+        local::refuse(&targets)?;
+        Ok((targets, None))
+    })?;
     if let (Some(context), Some(servers)) = (config::context(), &chosen.servers) {
         // Standard output is for a shell, or a file.
         eprintln!("outboard: the context {context}, server {servers}");

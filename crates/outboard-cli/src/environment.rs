@@ -38,6 +38,21 @@ pub(crate) fn variables(
     variables
 }
 
+/// Leaves Outboard's own driver libraries out of where this process and what it starts find
+/// libraries: an earlier `outboard run` or `outboard env` has put them there.
+pub(crate) fn forget_own_libraries() {
+    let own = [crate::install::client_dir(), crate::install::cpu_dir()];
+    let own: Vec<PathBuf> = own.into_iter().flatten().collect();
+    let Some(path) = std::env::var_os(LIBRARIES) else { return };
+    let others = std::env::split_paths(&path).filter(|folder| !own.contains(folder));
+    match std::env::join_paths(others) {
+        // SAFETY: nothing but the main thread exists yet.
+        Ok(others) if !others.is_empty() => unsafe { std::env::set_var(LIBRARIES, others) },
+        // SAFETY: as above.
+        _ => unsafe { std::env::remove_var(LIBRARIES) },
+    }
+}
+
 /// Whether a program of this name would be found.
 pub(crate) fn in_path(program: &str) -> bool {
     find_in_path(OsStr::new(program)).is_some()

@@ -20,6 +20,7 @@ mod gpus;
 mod images;
 mod install;
 mod kill;
+mod local;
 mod login;
 mod manual;
 mod output;

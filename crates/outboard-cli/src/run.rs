@@ -6,12 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
-use miette::Result;
+use miette::{IntoDiagnostic, Result, WrapErr};
 use outboard_client::link::queue_patience;
 use outboard_wire::Code;
 
 use crate::failure::Failure;
-use crate::{chosen, probe, watched};
+use crate::{chosen, local, probe, watched};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,7 +31,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let name = program.next().unwrap_or_default();
     let mut command = Command::new(&name);
     command.args(program);
-    let chosen = args.chosen.choose()?;
+    let chosen = args.chosen.choose(local::serve)?;
     for server in chosen.servers() {
         let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
         probe::reserve(server, patience)?;
@@ -42,7 +42,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
             None => command.env_remove(name),
         };
     }
-    let error = if args.stats { watched::run(command)? } else { command.exec() };
+    // The server of this machine's own devices ends with the program: this process stays to see it.
+    let error = match &chosen.local {
+        Some(server) => {
+            server
+                .leave_to_programs()
+                .into_diagnostic()
+                .wrap_err("cannot pass the private server on to the program")?;
+            watched::run(command, args.stats)?
+        }
+        None if args.stats => watched::run(command, true)?,
+        None => command.exec(),
+    };
     // The statuses are those of shells.
     let (status, help) = match error.kind() {
         ErrorKind::NotFound => {

@@ -39,7 +39,8 @@ pub(crate) struct Args {
     /// or the loader's libnvidia-ml.so.1.
     #[arg(long, value_name = "PATH")]
     nvml: Option<PathBuf>,
-    /// The address to listen at, ADDRESS[:PORT]. Port 0 takes a free one, which the log names.
+    /// The address to listen at, ADDRESS[:PORT]. Port 0 takes a free one, which the log names;
+    /// `none` leaves the Unix socket alone, for clients on this machine.
     #[arg(long, default_value = "127.0.0.1", value_name = "ADDR")]
     pub(crate) listen: String,
     /// The Unix socket over which clients on this machine share memory with the server; `none` for
@@ -93,6 +94,10 @@ pub(crate) struct Args {
     peers: peers::Args,
     #[command(flatten)]
     resume: resume::Args,
+    /// This server is a program's own: it ends once its standard input does, and removes the folder
+    /// of its socket.
+    #[arg(long = crate::local::FLAG, hide = true)]
+    private: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -177,7 +182,8 @@ pub(crate) fn serve(args: Args) -> Result<()> {
     }
     let mut worker = WorkerCommand::this_program(arguments);
     worker.cgroup = confinement.cgroup();
-    let mut config = Config::new(with_port(&args.listen), worker);
+    let listen = if args.listen == "none" { args.listen } else { with_port(&args.listen) };
+    let mut config = Config::new(listen, worker);
     config.driver = crate::driver::shown(&driver);
     config.log_format = format;
     config.socket = match args.socket {
@@ -205,7 +211,16 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         return outboard_supervisor::could_serve(&config)
             .map_err(|error| cannot_serve(&error).into());
     }
-    outboard_supervisor::serve(config).map_err(|error| cannot_serve(&error).into())
+    let socket = match &config.socket {
+        Socket::At(path) if args.private => Some(path.clone()),
+        _ => None,
+    };
+    if args.private {
+        crate::local::attach(&mut config).into_diagnostic()?;
+    }
+    let served = outboard_supervisor::serve(config).map_err(|error| cannot_serve(&error).into());
+    crate::local::clean_up(socket.as_deref());
+    served
 }
 
 fn cannot_serve(error: &ServeError) -> Failure {

@@ -1,4 +1,5 @@
-//! `outboard run --stats`: runs a program, and says afterwards where its time went.
+//! Runs a program as this process's child: for `outboard run --stats`, which says afterwards where
+//! its time went, and for a server that is to end with it.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -18,13 +19,17 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// Signals that came before it was known: one bit for each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
-/// Runs the program, prints what it waited for, and ends with its status. Returns only if it cannot
-/// be started.
-pub(crate) fn run(mut command: Command) -> Result<io::Error> {
-    let folder = Folder::new()
+/// Runs the program, prints what it waited for if that is wanted, and ends with its status. Returns
+/// only if it cannot be started.
+pub(crate) fn run(mut command: Command, with_profile: bool) -> Result<io::Error> {
+    let folder = with_profile
+        .then(Folder::new)
+        .transpose()
         .into_diagnostic()
         .wrap_err("cannot make a folder for the profiles of the processes")?;
-    command.env(VARIABLE, folder.0.join("%p.json"));
+    if let Some(folder) = &folder {
+        command.env(VARIABLE, folder.0.join("%p.json"));
+    }
     handle_signals();
     let mut child = match command.spawn() {
         Ok(child) => child,
@@ -36,9 +41,11 @@ pub(crate) fn run(mut command: Command) -> Result<io::Error> {
     let status = child.wait();
     // Its number may belong to another process now.
     CHILD.store(0, Ordering::Relaxed);
-    let report = profile::report(&profiles(&folder.0));
-    drop(folder);
-    eprint!("{report}");
+    if let Some(folder) = folder {
+        let report = profile::report(&profiles(&folder.0));
+        drop(folder);
+        eprint!("{report}");
+    }
     end(status.into_diagnostic().wrap_err("cannot learn how the program ended")?)
 }
 

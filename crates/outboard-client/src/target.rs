@@ -21,8 +21,8 @@ pub struct Target {
     pub devices: Vec<u32>,
 }
 
-/// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…` or `@FILE`. Each entry
-/// picks one device, and the program sees them in order; an entry without an index means all
+/// The servers of a program: `HOST[:PORT][/INDEX],…`, `unix:PATH[/INDEX],…`, `local[/INDEX],…` or
+/// `@FILE`. Each entry picks one device, and the program sees them in order; an entry without an index means all
 /// devices of the server. HOST and INDEX can be ranges, `gpu[1-4]/0-3`; a file has such lists in
 /// its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +123,19 @@ impl Targets {
             [one] => Ok(one.clone()),
             _ => Err(TargetError::Several(self.to_string())),
         }
+    }
+
+    /// Whether this machine's own devices are among them.
+    pub fn has_local(&self) -> bool {
+        self.servers.iter().any(|server| server.address == Endpoint::Local)
+    }
+
+    /// The same with the server that offers this machine's own devices.
+    pub fn with_local(mut self, at: &Endpoint) -> Targets {
+        for server in self.servers.iter_mut().filter(|server| server.address == Endpoint::Local) {
+            server.address = at.clone();
+        }
+        self
     }
 
     /// The server of a name.
@@ -283,6 +296,16 @@ mod tests {
             assert_eq!(shown(&targets), (servers, entries), "{text}");
             assert_eq!(targets.to_string().parse(), Ok(targets));
         }
+    }
+
+    #[test]
+    fn a_server_is_put_in_for_this_machine_s_own_devices() {
+        let targets: Targets = "gpu1/0,local/[1,0],local:80".parse().unwrap();
+        assert!(targets.has_local() && !"gpu1,local:80".parse::<Targets>().unwrap().has_local());
+        let put_in = targets.with_local(&"unix:/run/x/socket".parse().unwrap());
+        let wanted = "gpu1:9470/0,unix:/run/x/socket/1,unix:/run/x/socket/0,local:80";
+        assert_eq!((put_in.to_string().as_str(), put_in.has_local()), (wanted, false));
+        assert!("local,local/0".parse::<Targets>().is_err());
     }
 
     #[test]

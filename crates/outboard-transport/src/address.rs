@@ -89,14 +89,19 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where a server is: [`Address`], or `unix:PATH`.
+/// Where a server is: [`Address`], `unix:PATH` or `local`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// Over the network.
     Tcp(Address),
     /// On this machine, at a path.
     Unix(String),
+    /// This machine's own devices, for which `outboard run` starts a private server.
+    Local,
 }
+
+/// [`Endpoint::Local`] as people write it.
+const LOCAL: &str = "local";
 
 /// What the address of a Unix socket begins with.
 const UNIX: &str = "unix:";
@@ -113,6 +118,7 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Endpoint, AddressError> {
         match Endpoint::unix_path(text) {
+            None if text == LOCAL => Ok(Endpoint::Local),
             Some(path) if path.starts_with('/') => Ok(Endpoint::Unix(path.to_owned())),
             Some(_) => Err(AddressError::Path(text.to_owned())),
             None => text.parse().map(Endpoint::Tcp),
@@ -125,6 +131,7 @@ impl fmt::Display for Endpoint {
         match self {
             Endpoint::Tcp(address) => address.fmt(f),
             Endpoint::Unix(path) => write!(f, "{UNIX}{path}"),
+            Endpoint::Local => f.write_str(LOCAL),
         }
     }
 }
@@ -154,6 +161,9 @@ mod tests {
         assert_eq!(endpoint, Endpoint::Unix("/run/outboard/9470.sock".to_owned()));
         assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
         assert_eq!("gpu1".parse(), Ok(Endpoint::Tcp("gpu1:9470".parse().unwrap())));
+        assert_eq!("local".parse(), Ok(Endpoint::Local));
+        assert_eq!("local:1".parse(), Ok(Endpoint::Tcp("local:1".parse().unwrap())), "a host");
+        assert_eq!(Endpoint::Local.to_string().parse(), Ok(Endpoint::Local));
         for text in ["unix:", "unix:run/x"] {
             assert!(
                 text.parse::<Endpoint>().unwrap_err().to_string().contains("unix:/PATH"),

@@ -14,6 +14,9 @@ use crate::unix::Unix;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Any;
 
+/// Why nobody connects to `local` itself.
+const NOT_STARTED: &str = "`local` is this machine's own GPU, for which `outboard run` starts a private server: start the program with `outboard run`, or name a server's socket, unix:/PATH";
+
 fn of(address: &str) -> (&dyn Transport, &str) {
     Endpoint::unix_path(address).map_or((&Tcp, address), |path| (&Unix, path))
 }
@@ -24,6 +27,9 @@ impl Transport for Any {
     }
 
     fn connect(&self, address: &str, timeout: Duration) -> io::Result<Arc<dyn Stream>> {
+        if address.parse() == Ok(Endpoint::Local) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, NOT_STARTED));
+        }
         let (transport, address) = of(address);
         transport.connect(address, timeout)
     }

@@ -17,10 +17,12 @@ struct Layout {
     /// How many devices each server has.
     servers: &'static [usize],
     transport: &'static str,
+    /// Whether the last server is the program's own.
+    with_local: bool,
 }
 
 const fn layout(name: &'static str, servers: &'static [usize], transport: &'static str) -> Layout {
-    Layout { name, servers, transport }
+    Layout { name, servers, transport, with_local: false }
 }
 
 const LAYOUTS: &[Layout] = &[
@@ -29,6 +31,7 @@ const LAYOUTS: &[Layout] = &[
     layout("one server with four devices", &[4], "shm"),
     layout("two servers with one device each", &[1, 1], "tcp"),
     layout("two servers with one device each in shared memory", &[1, 1], "shm"),
+    Layout { with_local: true, ..layout("a server and this machine's own device", &[1, 1], "") },
     layout("two servers with two devices each", &[2, 2], "tcp"),
     layout("three servers with one device each", &[1, 1, 1], "tcp"),
     layout("three servers with one device each in shared memory", &[1, 1, 1], "shm"),
@@ -77,7 +80,11 @@ impl Row {
     }
 
     fn program(&self, transport: &str, each: usize) -> Program {
-        let program = Program::new(self.program).env("OUTBOARD_TRANSPORT", transport);
+        // The last two are for the program's own server.
+        let program = Program::new(self.program)
+            .env("OUTBOARD_TRANSPORT", transport)
+            .env("OUTBOARD_LOCAL_DRIVER", Driver::chosen().name())
+            .env(MEMORY.0, MEMORY.1);
         let program = self.args.iter().fold(program, |program, arg| program.arg(arg));
         if self.counts { program.arg(&each.to_string()) } else { program }
     }
@@ -85,33 +92,44 @@ impl Row {
 
 /// A layout's servers.
 struct Servers {
-    servers: Vec<Server>,
+    /// Those that the test has started.
+    started: Vec<Server>,
+    with_local: bool,
     /// How many devices each of them has.
     each: usize,
 }
+
+/// Memory of a software device.
+const MEMORY: (&str, &str) = ("OUTBOARD_CPU_MEMORY", "256M");
 
 impl Servers {
     fn start(layout: &Layout) -> Servers {
         let driver = Driver::chosen();
         let server = |devices: &usize| {
-            let (devices, memory) = (devices.to_string(), ("OUTBOARD_CPU_MEMORY", "256M"));
-            let env = [("OUTBOARD_CPU_DEVICES", devices.as_str()), memory];
+            let devices = devices.to_string();
+            let env = [("OUTBOARD_CPU_DEVICES", devices.as_str()), MEMORY];
             Server::start_with(&["--driver", driver.name()], &env)
         };
-        let servers: Vec<Server> = layout.servers.iter().map(server).collect();
+        let to_start = &layout.servers[usize::from(layout.with_local)..];
+        let started: Vec<Server> = to_start.iter().map(server).collect();
         let each = match driver {
             Driver::Cpu => layout.servers[0],
-            Driver::Nvidia => devices(&servers[0]),
+            Driver::Nvidia => devices(&started[0]),
         };
-        Servers { servers, each }
+        Servers { started, with_local: layout.with_local, each }
     }
 
     fn list(&self) -> String {
-        self.servers.iter().map(Server::address).collect::<Vec<_>>().join(",")
+        let local = self.with_local.then_some("local");
+        self.started.iter().map(Server::address).chain(local).collect::<Vec<_>>().join(",")
+    }
+
+    fn count(&self) -> usize {
+        self.started.len() + usize::from(self.with_local)
     }
 
     fn devices(&self) -> usize {
-        self.each * self.servers.len()
+        self.each * self.count()
     }
 }
 
@@ -170,7 +188,7 @@ fn cell(name: &str, table: &Table, row: &Row, layout: &Layout) -> Result<(), Fai
         // A GPU server offers what its machine has, and never as many as several of them.
         return run(row, layout, servers).map(drop);
     };
-    if servers.servers.len() == 1 {
+    if servers.count() == 1 {
         return Ok(());
     }
     let said = run(row, layout, servers)?;
@@ -187,7 +205,7 @@ fn lose_one(layout: &Layout) -> Result<(), Failed> {
     let program = LOST.program(layout.transport, servers.each);
     let mut running = program.start_through_list(&servers.list());
     running.wait_for_line("waiting");
-    let last = servers.servers.last().expect("there is one").only_worker();
+    let last = servers.started.last().expect("there is one").only_worker();
     kill_process(Pid::from_raw(last as i32).expect("a process"), Signal::KILL)?;
     let outcome = running.finish();
     if outcome.status.success() && outcome.stdout.ends_with("lost: done\n") {
@@ -198,7 +216,7 @@ fn lose_one(layout: &Layout) -> Result<(), Failed> {
 
 /// The same device twice is no layout.
 fn refuse_twice(table: &Table) -> Result<(), Failed> {
-    let server = &table.servers(&LAYOUTS[0]).servers[0];
+    let server = &table.servers(&LAYOUTS[0]).started[0];
     let port = server.address().rsplit_once(':').ok_or("no port")?.1;
     for list in [
         format!("{0}/0,{0}/0", server.address()),
@@ -232,7 +250,8 @@ fn main() {
             let told = name.clone();
             trials.push(Trial::test(name, move || cell(&told, &table, row, layout)));
         }
-        if layout.servers.len() > 1 {
+        // The program's own server is lost with the program.
+        if layout.servers.len() > 1 && !layout.with_local {
             let name = format!("{} on {}", LOST.name(), layout.name);
             trials.push(Trial::test(name, || lose_one(layout)));
         }

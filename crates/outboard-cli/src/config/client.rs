@@ -42,7 +42,7 @@ pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "server",
         variable: VARIABLE,
-        meaning: "The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],… or @FILE",
+        meaning: "The servers and their devices, HOST[:PORT][/INDEX],…, unix:PATH[/INDEX],…, local[/INDEX] or @FILE",
         is_of_a_server: true,
         check: |text| text.parse::<Targets>().map(drop).map_err(|error| error.to_string()),
     },
@@ -52,6 +52,13 @@ pub(crate) const KEYS: &[Key] = &[
         meaning: "Use only this transport: `shm` or `tcp`.",
         is_of_a_server: false,
         check: |text| one_of(text, &["shm", "tcp"]),
+    },
+    Key {
+        name: "local-driver",
+        variable: "OUTBOARD_LOCAL_DRIVER",
+        meaning: "The driver library of `local`, as `outboard serve --driver` takes it: `nvidia`, `cpu` or a path. Without it NVIDIA's.",
+        is_of_a_server: false,
+        check: |_| Ok(()),
     },
     Key {
         name: "tls",

@@ -14,10 +14,11 @@ use outboard_wire::Code;
 use super::finding::{Finding, Report};
 use super::{LIMIT, child, link, machine, program};
 use crate::probe::{self, Offer};
-use crate::{config, environment, install};
+use crate::{config, environment, install, local};
 
 pub(super) fn check(given: Option<Targets>) -> Result<Report> {
     let targets = probe::servers(given)?;
+    let (reached, _local) = local::serve(targets.clone())?;
     let mut findings = vec![command()];
     findings.extend(context(&targets));
     let libraries = installation(&mut findings);
@@ -27,9 +28,9 @@ pub(super) fn check(given: Option<Targets>) -> Result<Report> {
     }
     findings.extend(machine::client_limits());
     let several = targets.servers().len() > 1;
-    for target in targets.servers() {
+    for (target, named) in reached.servers().iter().zip(targets.servers()) {
         let found = way(target, libraries.as_deref(), several).into_iter();
-        findings.extend(found.map(|finding| if several { finding.of(target) } else { finding }));
+        findings.extend(found.map(|finding| if several { finding.of(named) } else { finding }));
     }
     Ok(Report::new(format!("This machine as a client of {targets}"), findings))
 }
@@ -41,7 +42,7 @@ fn way(target: &Target, libraries: Option<&Path>, one_of_several: bool) -> Vec<F
     findings.push(memory(target, &offer));
     let network = match &target.address {
         Endpoint::Tcp(address) => link::connection(&address.host, address.port),
-        Endpoint::Unix(_) => None,
+        Endpoint::Unix(_) | Endpoint::Local => None,
     };
     if let Some(folder) = libraries {
         findings.extend(link::check(target, folder, network, one_of_several));
