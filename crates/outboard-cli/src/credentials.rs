@@ -1,9 +1,16 @@
 //! Flags by which a client recognises its server and authenticates itself: each sets a variable,
 //! which programs inherit.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use outboard_client::link::Config;
+use outboard_client::own_settings;
+use outboard_client::target::Target;
+
+use crate::config::servers;
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -36,10 +43,15 @@ pub(crate) struct Args {
     tls: Option<String>,
 }
 
-/// Warns on standard error of credential files that other users can read.
-pub(crate) fn warn_of_open_files() {
-    for (variable, what) in [("OUTBOARD_TOKEN_FILE", "token"), ("OUTBOARD_TLS_KEY", "key")] {
-        let Some(path) = std::env::var_os(variable).map(PathBuf::from) else { continue };
+/// Warns on standard error of credential files for these servers that other users can read.
+pub(crate) fn warn_of_open_files(servers: &[Target]) {
+    let mut files = BTreeSet::new();
+    for server in servers {
+        let security = Config::of_server(&server.address).security;
+        files.extend(security.token_file.map(|path| (path, "token")));
+        files.extend(security.key.map(|path| (path, "key")));
+    }
+    for (path, what) in files {
         // A missing file is reported by the code that reads it.
         let Ok(file) = std::fs::metadata(&path) else { continue };
         let mode = file.permissions().mode() & 0o777;
@@ -107,6 +119,10 @@ impl Args {
             ("OUTBOARD_TLS", self.tls.clone().map(OsString::from)),
         ];
         changes.extend(settings.into_iter().filter(|(_, value)| value.is_some()));
+        // A flag means all servers.
+        if !changes.is_empty() && std::env::var_os(own_settings::VARIABLE).is_some() {
+            changes.push((own_settings::VARIABLE, servers::without_credentials()));
+        }
         changes
     }
 }

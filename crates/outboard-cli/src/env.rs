@@ -48,7 +48,7 @@ pub(crate) fn env(args: Args, given: &BTreeMap<OsString, OsString>) -> Result<()
         probe::probe(server)?;
     }
     if chosen.servers.is_some() && !args.check {
-        credentials::warn_of_open_files();
+        credentials::warn_of_open_files(chosen.servers());
     }
     output::print_bytes(&text(args.format, &changes(chosen.variables, given, std::env::vars_os()))?)
 }

@@ -21,6 +21,10 @@ pub(crate) struct Args {
     /// the token out of the shell's history and of lists of processes.
     #[arg(value_name = "STRING|-", default_value = "-", hide_default_value = true)]
     string: String,
+    /// Keep fingerprint and token for this server alone, beside what is there, for lists of several
+    /// servers; the list itself stays as it is.
+    #[arg(long)]
+    add: bool,
     /// Replace another server, fingerprint or token of this context.
     #[arg(long)]
     force: bool,
@@ -36,6 +40,12 @@ pub(crate) fn token_file(configuration: &Path, context: Option<&str>) -> PathBuf
         .with_file_name(context.map_or_else(|| "token".to_owned(), |name| format!("token-{name}")))
 }
 
+/// The same for a server that has a token of its own.
+fn token_file_of(configuration: &Path, server: &str) -> PathBuf {
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    configuration.with_file_name(format!("token.{}", server.chars().map(plain).collect::<String>()))
+}
+
 /// `chosen` is the configuration file that the command line names, `name` the context.
 pub(crate) fn login(
     args: &Args,
@@ -44,6 +54,10 @@ pub(crate) fn login(
     command: Command,
 ) -> Result<()> {
     let name = name.filter(|name| *name != context::DEFAULT);
+    if args.add && name.is_some() {
+        let message = "--add keeps what is one server's, and --context names a context";
+        return Err(Failure::new(Code::BadUsage, message, "leave one of them out").into());
+    }
     if let Some(Err(problem)) = name.map(context::check_name) {
         return Err(Failure::new(Code::BadUsage, problem, "choose another name").into());
     }
@@ -58,7 +72,8 @@ pub(crate) fn login(
         )
     })?;
     let file = config::own_file(chosen).ok_or_else(config::no_file)?;
-    let token_file = token_file(&file, name);
+    let (server, fingerprint) = (invitation.server.to_string(), invitation.fingerprint.to_string());
+    let token_file = if args.add { token_file_of(&file, &server) } else { token_file(&file, name) };
     let Some(named) = token_file.to_str().filter(|_| token_file != file) else {
         let message = format!(
             "{} cannot be the configuration: it is where the token goes, or no UTF-8",
@@ -71,12 +86,14 @@ pub(crate) fn login(
         )
         .into());
     };
-    let (server, fingerprint) = (invitation.server.to_string(), invitation.fingerprint.to_string());
-    let wanted =
+    let all =
         [("server", server.as_str()), ("tls-fingerprint", &fingerprint), ("token-file", named)];
+    let (table, wanted) = match args.add {
+        true => (Table::Server(&server), &all[1..]),
+        false => (name.map_or(Table::Client, Table::Context), &all[..]),
+    };
     let command = config::keys::with_environment(command);
-    let edit =
-        config::edit::table(&file, name.map_or(Table::Client, Table::Context), &wanted, &command)?;
+    let edit = config::edit::table(&file, table, wanted, &command)?;
     let mut others = edit.others.clone();
     match std::fs::read_to_string(&token_file) {
         Ok(there) if there.trim() == invitation.token => {}
@@ -94,9 +111,15 @@ pub(crate) fn login(
     let is_new = !file.exists();
     store::secret(&token_file, &format!("{}\n", invitation.token))?;
     store::configuration(&file, &edit.text)?;
+    if args.add {
+        return print(&format!(
+            "The token is in {named}, which only you can read.\nIts file and the fingerprint of {server} are in {}, for every list that names this server.\n",
+            file.display()
+        ));
+    }
+    warn(wanted, is_new);
     let settings = context::settings(Some(file.clone()), &command)?;
     let in_use = context::chosen(settings.as_ref(), None);
-    warn(&wanted, is_new);
     let is_used = in_use.as_deref() == name;
     let what = match (name, is_used) {
         (_, true) => "`outboard devices` shows what there is.".to_owned(),

@@ -85,12 +85,12 @@ fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<
         process: Process::default(),
         more,
     };
-    crate::credentials::warn_of_open_files();
+    crate::credentials::warn_of_open_files(std::slice::from_ref(target));
     let _patient = Patient::new(&address);
     let deadline = Instant::now() + PATIENCE;
     let stream =
         Any.connect(&address, PATIENCE).map_err(|error| no_connection(&address, &error))?;
-    let config = Config::from_env();
+    let config = Config::of_server(&target.address);
     let turn = Turn { patience, waits: &mut waits };
     let opened = open(stream, &address, &hello, &config.security, deadline, turn);
     let Opened { stream, welcome, encrypted, .. } =

@@ -11,6 +11,7 @@ mod kernels;
 pub mod link;
 mod mapped_file;
 mod outstanding;
+pub mod own_settings;
 mod pager;
 mod process;
 mod progress;

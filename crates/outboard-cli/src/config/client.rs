@@ -172,7 +172,7 @@ pub(crate) fn key(name: &str) -> Option<&'static Key> {
 const FILES: [&str; 4] = ["tls-ca", "tls-cert", "tls-key", "token-file"];
 
 /// A setting as the library reads it: it knows no home folder.
-fn value(setting: &Setting, home: Option<OsString>) -> OsString {
+pub(super) fn value(setting: &Setting, home: Option<OsString>) -> OsString {
     let text = setting.text();
     let below = text.strip_prefix("~/").filter(|_| FILES.contains(&setting.name.as_str()));
     match (below, home) {

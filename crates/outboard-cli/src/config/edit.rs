@@ -10,8 +10,8 @@ use outboard_wire::Code;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::context;
 use super::file::{File, Setting, Settings};
+use super::{context, servers};
 use crate::failure::Failure;
 
 /// A table of a file.
@@ -20,6 +20,8 @@ pub(crate) enum Table<'a> {
     Client,
     /// The context of this name.
     Context(&'a str),
+    /// The server of this address.
+    Server(&'a str),
 }
 
 impl<'a> Table<'a> {
@@ -27,11 +29,17 @@ impl<'a> Table<'a> {
         match self {
             Table::Client => vec!["client"],
             Table::Context(name) => vec![context::TABLE, name],
+            Table::Server(name) => vec![servers::TABLE, name],
         }
     }
 
     fn header(self) -> String {
-        format!("[{}]", self.path().join("."))
+        let is_bare = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+        let written = |name: &str| match name.chars().all(is_bare) {
+            true => name.to_owned(),
+            false => toml::Value::from(name).to_string(),
+        };
+        format!("[{}]", self.path().into_iter().map(written).collect::<Vec<_>>().join("."))
     }
 
     fn settings(self, settings: &Settings) -> &[Setting] {
@@ -40,6 +48,10 @@ impl<'a> Table<'a> {
             Table::Context(name) => {
                 let found = settings.contexts.iter().find(|context| context.name == name);
                 found.map_or(&[], |context| &context.settings)
+            }
+            Table::Server(name) => {
+                let found = settings.servers.iter().find(|own| own.name == name);
+                found.map_or(&[], |own| &own.settings)
             }
         }
     }

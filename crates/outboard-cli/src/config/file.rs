@@ -11,13 +11,14 @@ use toml::de::{DeTable, DeValue};
 
 use super::context::{self, Context};
 use super::mistakes::{Mistake, Mistakes};
+use super::servers::{self, Own};
 use super::{client, keys};
 use crate::failure::Failure;
 
 /// The file of the machine.
 pub(crate) const SYSTEM: &str = "/etc/outboard/outboard.toml";
 /// The tables that there are.
-const TABLES: [&str; 3] = ["serve", "client", context::TABLE];
+const TABLES: [&str; 4] = ["serve", "client", context::TABLE, servers::TABLE];
 
 /// A file's text.
 pub(crate) struct File {
@@ -31,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) serve: Vec<Setting>,
     pub(crate) client: Vec<Setting>,
     pub(crate) contexts: Vec<Context>,
+    /// Those of single servers.
+    pub(crate) servers: Vec<Own>,
 }
 
 /// A key and its value.
@@ -101,6 +104,7 @@ impl File {
             serve: Vec::new(),
             client: Vec::new(),
             contexts: Vec::new(),
+            servers: Vec::new(),
         };
         // After a syntax error, what seems to be there may not be what was meant.
         if mistakes.is_empty() {
@@ -116,7 +120,10 @@ impl File {
                     (context::TABLE, DeValue::Table(table)) => {
                         settings.contexts = self.contexts(table, &mut mistakes)
                     }
-                    ("serve" | "client" | context::TABLE, _) => {
+                    (servers::TABLE, DeValue::Table(table)) => {
+                        settings.servers = self.servers(table, &mut mistakes)
+                    }
+                    ("serve" | "client" | context::TABLE | servers::TABLE, _) => {
                         mistakes.push(no_table(text, text, place))
                     }
                     _ => mistakes.push(stray(command, text, place)),
@@ -182,6 +189,28 @@ impl File {
             }
         }
         contexts
+    }
+
+    fn servers(&self, table: &DeTable<'_>, mistakes: &mut Vec<Mistake>) -> Vec<Own> {
+        let mut all = Vec::new();
+        for (name, value) in table {
+            let (text, place): (&str, _) = (name.get_ref(), name.span());
+            match (servers::check_name(text), value.get_ref()) {
+                (Err(problem), _) => {
+                    let message = format!("`{text}` names no server");
+                    mistakes.push(Mistake::new(message, place, Some(problem)));
+                }
+                (Ok(()), DeValue::Table(table)) => {
+                    let settings = self.of_client(table, &servers::has_key, mistakes);
+                    all.push(Own { name: text.to_owned(), settings });
+                }
+                (Ok(()), _) => {
+                    let header = format!("{}.\"{text}\"", servers::TABLE);
+                    mistakes.push(no_table(text, &header, place))
+                }
+            }
+        }
+        all
     }
 
     /// Keys of the client, those that may stand here.
@@ -274,7 +303,10 @@ fn stray(command: &Command, name: &str, place: Range<usize>) -> Mistake {
         "it belongs under [client]".to_owned()
     } else {
         meant(name, &TABLES).map_or_else(
-            || "settings stand under [serve], [client] or [contexts.NAME]".to_owned(),
+            || {
+                "settings stand under [serve], [client], [contexts.NAME] or [servers.\"HOST\"]"
+                    .to_owned()
+            },
             |other| format!("did you mean `{other}`?"),
         )
     };

@@ -10,6 +10,7 @@ pub(crate) mod edit;
 mod file;
 pub(crate) mod keys;
 mod mistakes;
+pub(crate) mod servers;
 mod show;
 pub(crate) mod store;
 
@@ -78,6 +79,7 @@ pub(crate) fn parse(command: fn() -> Command) -> Result<ArgMatches> {
         if look.name != keys::SERVE {
             let in_force = context::in_force(settings.as_ref(), &look.line)?;
             client::set(&in_force);
+            servers::set(settings.as_ref().map_or(&[], |settings| &settings.servers), &in_force);
             in_force.name.map(|name| CONTEXT.set(name));
         }
         if let Some(settings) = settings {
@@ -161,14 +163,16 @@ pub(crate) fn config(
 fn check(file: &File, command: &Command) -> Result<()> {
     let settings = file.check(command)?;
     let of_contexts = settings.contexts.iter().flat_map(|context| &context.settings);
-    let wrong = client::wrong_files(settings.client.iter().chain(of_contexts));
+    let of_servers = settings.servers.iter().flat_map(|own| &own.settings);
+    let wrong = client::wrong_files(settings.client.iter().chain(of_contexts).chain(of_servers));
     if !wrong.is_empty() {
         let message = format!("the configuration {}: {}", file.path.display(), wrong.join("; "));
         let help = "check the path and whose file it is; `~/` at its beginning is the home folder";
         return Err(Failure::new(Code::FileUnusable, message, help).into());
     }
     let in_contexts: usize = settings.contexts.iter().map(|context| context.settings.len()).sum();
-    let count = settings.serve.len() + settings.client.len() + in_contexts;
+    let in_servers: usize = settings.servers.iter().map(|own| own.settings.len()).sum();
+    let count = settings.serve.len() + settings.client.len() + in_contexts + in_servers;
     let noun = if count == 1 { "setting" } else { "settings" };
     output::print(&format!("{} is right: {count} {noun}.\n", file.path.display()))
 }

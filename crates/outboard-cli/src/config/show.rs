@@ -5,11 +5,12 @@ use std::fmt::Write as _;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 use miette::{IntoDiagnostic, Result};
+use outboard_client::own_settings;
 use serde::Serialize;
 
 use super::context::{InForce, Line, in_force};
 use super::file::{Setting, Settings};
-use super::{client, context, keys};
+use super::{client, context, keys, servers};
 use crate::failure;
 use crate::output::print;
 
@@ -18,7 +19,7 @@ const SECRET: &str = "(set, not shown)";
 
 #[derive(Serialize)]
 struct Row {
-    table: &'static str,
+    table: String,
     key: String,
     value: Option<String>,
     #[serde(rename = "from")]
@@ -33,6 +34,7 @@ pub(super) fn show(
 ) -> Result<()> {
     let mut rows = serve(command, settings);
     rows.extend(of_client(settings, &in_force(settings, &Line::with(context))?));
+    rows.extend(of_servers(settings));
     if json {
         return print(&(serde_json::to_string_pretty(&rows).into_diagnostic()? + "\n"));
     }
@@ -40,7 +42,9 @@ pub(super) fn show(
         Some(settings) => format!("# {}\n", settings.file.display()),
         None => "# There is no configuration file.\n".to_owned(),
     };
-    for table in ["serve", "client"] {
+    let mut tables: Vec<&str> = rows.iter().map(|row| row.table.as_str()).collect();
+    tables.dedup();
+    for table in tables {
         let rows: Vec<(String, &Row)> =
             rows.iter().filter(|row| row.table == table).map(|row| (line(row), row)).collect();
         let width = rows
@@ -96,7 +100,7 @@ fn serve(command: &Command, settings: Option<&Settings>) -> Vec<Row> {
         };
         let value = raw(serve, id)
             .map(|value| if keys::is_secret(flag) { SECRET.to_owned() } else { value });
-        Row { table: "serve", key: long.to_owned(), value, source }
+        Row { table: "serve".to_owned(), key: long.to_owned(), value, source }
     };
     keys::flags(&command).map(row).collect()
 }
@@ -118,9 +122,29 @@ fn of_client(settings: Option<&Settings>, in_force: &InForce) -> Vec<Row> {
             (None, Some(setting)) => (Some(setting.text()), from_file(settings, setting)),
             (None, None) => (None, format!("not set: {}", key.meaning)),
         };
-        Row { table: "client", key: key.name.to_owned(), value, source }
+        Row { table: "client".to_owned(), key: key.name.to_owned(), value, source }
     };
     client::KEYS.iter().map(row).collect()
+}
+
+/// Settings of single servers: the variable's, or the file's.
+fn of_servers(settings: Option<&Settings>) -> Vec<Row> {
+    if let Some(value) = std::env::var_os(own_settings::VARIABLE) {
+        return vec![Row {
+            table: servers::TABLE.to_owned(),
+            key: "all".to_owned(),
+            value: Some(value.to_string_lossy().into_owned()),
+            source: own_settings::VARIABLE.to_owned(),
+        }];
+    }
+    let row = |own: &servers::Own, setting: &Setting| Row {
+        table: format!("{}.{}", servers::TABLE, toml::Value::from(own.name.as_str())),
+        key: setting.name.clone(),
+        value: Some(setting.text()),
+        source: from_file(settings, setting),
+    };
+    let all = settings.map_or(&[][..], |settings| &settings.servers);
+    all.iter().flat_map(|own| own.settings.iter().map(|setting| row(own, setting))).collect()
 }
 
 /// Rows of tables for the documentation: the client's keys, an empty line, the server's.

@@ -48,6 +48,11 @@ pub struct Security {
     pub token: Option<String>,
     /// A file with one. Environment: `OUTBOARD_TOKEN_FILE`.
     pub token_file: Option<PathBuf>,
+    /// The server whose own settings these are, if they are one's.
+    pub of_server: Option<String>,
+    /// What is wrong with the settings of single servers, if anything is: then there is no
+    /// connection, either.
+    pub mistake: Option<String>,
 }
 
 impl fmt::Debug for Security {
@@ -63,10 +68,10 @@ impl fmt::Debug for Security {
 #[derive(Debug, thiserror::Error)]
 pub enum SecurityError {
     /// A file cannot be used.
-    #[error("{variable} names {path}, which cannot be used: {reason}", path = path.display())]
+    #[error("{setting} names {path}, which cannot be used: {reason}", path = path.display())]
     File {
-        /// The variable that names it.
-        variable: &'static str,
+        /// The setting that names it.
+        setting: String,
         /// The file.
         path: PathBuf,
         /// What is wrong.
@@ -78,9 +83,12 @@ pub enum SecurityError {
     /// Nobody knows whether to encrypt.
     #[error("OUTBOARD_TLS is `{0}`; it can be auto, on or off")]
     Mode(String),
+    /// The settings of single servers cannot be understood.
+    #[error("OUTBOARD_SERVERS cannot be used: {0}")]
+    OfServers(String),
     /// The fingerprint is none.
-    #[error("OUTBOARD_TLS_FINGERPRINT: {0}")]
-    Fingerprint(SetupError),
+    #[error("{0}: {1}")]
+    Fingerprint(String, SetupError),
     /// A file was read but is not usable.
     #[error(
         "the certificates of OUTBOARD_TLS_CA, OUTBOARD_TLS_CERT and OUTBOARD_TLS_KEY cannot be used: {0}"
@@ -108,6 +116,8 @@ impl Security {
             key: path("OUTBOARD_TLS_KEY"),
             token: text("OUTBOARD_TOKEN"),
             token_file: path("OUTBOARD_TOKEN_FILE"),
+            of_server: None,
+            mistake: None,
         }
     }
 
@@ -117,6 +127,9 @@ impl Security {
         stream: &dyn Stream,
         address: &str,
     ) -> Result<Option<Arc<ClientConfig>>, ConnectError> {
+        if let Some(mistake) = &self.mistake {
+            return Err(ConnectError::Security(SecurityError::OfServers(mistake.clone())));
+        }
         if let Some(unknown) = &self.unknown_tls {
             return Err(ConnectError::Security(SecurityError::Mode(unknown.clone())));
         }
@@ -140,14 +153,24 @@ impl Security {
         Ok(Some(config))
     }
 
+    /// What people call the setting that a variable represents.
+    fn setting(&self, variable: &str) -> String {
+        let Some(server) = &self.of_server else { return variable.to_owned() };
+        let key = variable.split_once('_').map_or(variable, |(_, key)| key);
+        let key = key.to_lowercase().replace('_', "-");
+        format!("`{key}` of {server}")
+    }
+
     /// By what the server is recognised: the narrower, if both are there.
     fn anchor(&self) -> Result<Option<Anchor>, SecurityError> {
         if let Some(text) = &self.fingerprint {
-            let fingerprint: Fingerprint = text.parse().map_err(SecurityError::Fingerprint)?;
+            let fingerprint: Fingerprint = text.parse().map_err(|error| {
+                SecurityError::Fingerprint(self.setting("OUTBOARD_TLS_FINGERPRINT"), error)
+            })?;
             return Ok(Some(Anchor::Pinned(fingerprint)));
         }
         let Some(path) = &self.authorities else { return Ok(None) };
-        certificates("OUTBOARD_TLS_CA", path)
+        certificates(&self.setting("OUTBOARD_TLS_CA"), path)
             .map(|authorities| Some(Anchor::Authorities(authorities)))
     }
 
@@ -157,11 +180,13 @@ impl Security {
         match (&self.certificate, &self.key) {
             (None, None) => Ok(None),
             (Some(certificate), Some(key)) => {
-                let chain = certificates("OUTBOARD_TLS_CERT", certificate)?;
+                let chain = certificates(&self.setting("OUTBOARD_TLS_CERT"), certificate)?;
                 let secret = PrivateKeyDer::from_pem_file(key);
                 Ok(Some((
                     chain,
-                    secret.map_err(|error| SecurityError::file("OUTBOARD_TLS_KEY", key, &error))?,
+                    secret.map_err(|error| {
+                        SecurityError::file(self.setting("OUTBOARD_TLS_KEY"), key, &error)
+                    })?,
                 )))
             }
             _ => Err(SecurityError::Half),
@@ -195,8 +220,9 @@ impl Security {
             return Ok(Some(Token(token.trim().to_owned())));
         }
         let Some(path) = &self.token_file else { return Ok(None) };
-        let failed =
-            |error: &dyn fmt::Display| SecurityError::file("OUTBOARD_TOKEN_FILE", path, error);
+        let failed = |error: &dyn fmt::Display| {
+            SecurityError::file(self.setting("OUTBOARD_TOKEN_FILE"), path, error)
+        };
         let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
         let token = text.trim();
         if token.is_empty() || token.len() > 1024 || token.contains(char::is_whitespace) {
@@ -207,16 +233,13 @@ impl Security {
 }
 
 impl SecurityError {
-    fn file(variable: &'static str, path: &Path, reason: &dyn fmt::Display) -> SecurityError {
-        SecurityError::File { variable, path: path.to_owned(), reason: reason.to_string() }
+    fn file(setting: String, path: &Path, reason: &dyn fmt::Display) -> SecurityError {
+        SecurityError::File { setting, path: path.to_owned(), reason: reason.to_string() }
     }
 }
 
-fn certificates(
-    variable: &'static str,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
-    let failed = |error: &dyn fmt::Display| SecurityError::file(variable, path, error);
+fn certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
+    let failed = |error: &dyn fmt::Display| SecurityError::file(setting.to_owned(), path, error);
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
     let certificates: Vec<_> =
         certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
@@ -285,5 +308,8 @@ mod tests {
         let absent =
             Security { authorities: Some("/nowhere/ca.pem".into()), ..Security::default() };
         assert!(absent.anchor().unwrap_err().to_string().contains("/nowhere/ca.pem"));
+        let own = Security { of_server: Some("gpu1:9470".into()), ..absent };
+        let error = own.anchor().unwrap_err().to_string();
+        assert!(error.starts_with("`tls-ca` of gpu1:9470 names /nowhere/ca.pem"), "{error}");
     }
 }

@@ -109,7 +109,7 @@ fn connect(
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());
     let memory_wanted = Arc::default();
-    let config = Config::from_env();
+    let config = Config::of_server(&target.address);
     let requests = Requests::new(Arc::clone(&copies), answerers);
     let told = Notices {
         pending: Arc::clone(&pending),

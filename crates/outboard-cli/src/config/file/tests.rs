@@ -132,8 +132,9 @@ fn flags_go_before_the_file_and_switches_can_be_turned_off() {
 /// setting.
 #[test]
 fn every_variable_of_the_client_is_a_key_or_is_none_on_purpose() {
-    // A token itself is a secret: it has a file of its own.
-    const NONE: [&str; 3] = ["OUTBOARD_STATS_FILE", "OUTBOARD_TEST", "OUTBOARD_TOKEN"];
+    // A token itself is a secret: it has a file of its own. Servers have tables of their own.
+    const NONE: [&str; 4] =
+        ["OUTBOARD_SERVERS", "OUTBOARD_STATS_FILE", "OUTBOARD_TEST", "OUTBOARD_TOKEN"];
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut folders =
         vec![crates.join("outboard-client/src"), crates.join("outboard-front/src/profile")];
@@ -163,4 +164,30 @@ fn every_variable_of_the_client_is_a_key_or_is_none_on_purpose() {
         }
     }
     assert!(seen > 3, "variables are found");
+}
+
+#[test]
+fn servers_have_settings_of_their_own() {
+    let settings = check(
+        "[servers.gpu1]\ntransport = \"tcp\"\n[servers.\"gpu[2-3]:80\"]\ntls = \"off\"\ntoken-file = \"/t\"\n",
+    )
+    .unwrap();
+    let told: Vec<_> = settings
+        .servers
+        .iter()
+        .flat_map(|own| own.settings.iter().map(|one| (own.name.as_str(), one.text())))
+        .collect();
+    let wanted = [("gpu1", "tcp"), ("gpu[2-3]:80", "off"), ("gpu[2-3]:80", "/t")];
+    assert_eq!(told, wanted.map(|(name, text)| (name, text.to_owned())));
+    for (text, mistake) in [
+        ("[servers.gpu1]\nserver = \"gpu2\"\n", "2:1: there is no setting `server`"),
+        ("[servers.gpu1]\nlog = \"1\"\n", "2:1: there is no setting `log`"),
+        ("[servers.gpu1]\ntls = \"no\"\n", "2:7: `no` cannot be used for `tls`"),
+        ("[servers.\"gpu1/0\"]\n", "1:10: `gpu1/0` names no server; write HOST[:PORT]"),
+        ("[servers]\ngpu1 = 1\n", "2:1: `gpu1` is a table; write [servers.\"gpu1\"]"),
+        ("servers = 1\n", "1:1: `servers` is a table"),
+    ] {
+        let all = mistakes(text);
+        assert!(all.len() == 1 && all[0].starts_with(mistake), "{text}: {all:?}");
+    }
 }

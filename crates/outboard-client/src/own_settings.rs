@@ -1,0 +1,167 @@
+//! Settings that a single server has of its own: `OUTBOARD_SERVERS`, an object of JSON with an
+//! object for each server or range of servers.
+//!
+//! ```json
+//! {"gpu1": {"token-file": "/etc/outboard/token"}, "gpu[2-4]:9471": {"transport": "tcp", "tls": "off"}}
+//! ```
+
+use std::path::PathBuf;
+
+use outboard_transport::Endpoint;
+use serde_json::{Map, Value};
+
+use crate::link::security::{Security, Tls};
+use crate::link::{Choice, Config};
+use crate::target::Targets;
+
+/// The variable with these settings.
+pub const VARIABLE: &str = "OUTBOARD_SERVERS";
+
+/// A setting by which a server is recognised or a client is known, and which way it is applied.
+type Credential = (&'static str, fn(&mut Security, &str) -> Result<(), String>);
+
+/// All of those.
+const CREDENTIALS: [Credential; 6] = [
+    ("tls", |security, text| {
+        security.tls = match text {
+            "auto" => Tls::Auto,
+            "on" => Tls::On,
+            "off" => Tls::Off,
+            other => return Err(format!("`tls` is `{other}`; it can be auto, on or off")),
+        };
+        Ok(())
+    }),
+    ("tls-fingerprint", |security, text| {
+        security.fingerprint = Some(text.to_owned());
+        Ok(())
+    }),
+    ("tls-ca", |security, text| {
+        security.authorities = Some(PathBuf::from(text));
+        Ok(())
+    }),
+    ("tls-cert", |security, text| {
+        security.certificate = Some(PathBuf::from(text));
+        Ok(())
+    }),
+    ("tls-key", |security, text| {
+        security.key = Some(PathBuf::from(text));
+        Ok(())
+    }),
+    ("token-file", |security, text| {
+        security.token_file = Some(PathBuf::from(text));
+        Ok(())
+    }),
+];
+
+const TRANSPORT: &str = "transport";
+
+/// The names of the settings that a server can have of its own.
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    std::iter::once(TRANSPORT).chain(CREDENTIALS.iter().map(|(name, _)| *name))
+}
+
+/// Whether a setting is about who server and client are.
+pub fn is_credential(key: &str) -> bool {
+    CREDENTIALS.iter().any(|(name, _)| *name == key)
+}
+
+impl Config {
+    /// The settings for one server, as the environment says. If the server has credentials of its
+    /// own, it is shown no others.
+    pub fn of_server(address: &Endpoint) -> Config {
+        let mut config = Config::from_env();
+        // Others than text are a mistake in it, too.
+        let text = std::env::var_os(VARIABLE).filter(|text| !text.is_empty());
+        if let Some(text) = text
+            && let Err(mistake) = apply(&text.to_string_lossy(), address, &mut config)
+        {
+            config.security.mistake = Some(mistake);
+        }
+        config
+    }
+}
+
+/// Applies the settings of a server, if it has any.
+fn apply(text: &str, address: &Endpoint, config: &mut Config) -> Result<(), String> {
+    let all: Map<String, Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    for (list, settings) in &all {
+        let targets: Targets = list.parse().map_err(|error| format!("{error}"))?;
+        if targets.servers().iter().all(|target| target.address != *address) {
+            continue;
+        }
+        let object = settings.as_object().ok_or_else(|| format!("`{list}` is no object"))?;
+        if object.keys().any(|key| is_credential(key)) {
+            config.security =
+                Security { of_server: Some(address.to_string()), ..Security::default() };
+        }
+        for (key, value) in object {
+            let text = value.as_str().ok_or_else(|| format!("`{key}` of `{list}` is no text"))?;
+            if let Some((_, apply)) = CREDENTIALS.iter().find(|(name, _)| name == key) {
+                apply(&mut config.security, text)?;
+                continue;
+            }
+            match (key.as_str(), text) {
+                (TRANSPORT, "auto") => config.transport = Choice::Auto,
+                (TRANSPORT, "tcp") => config.transport = Choice::Tcp,
+                (TRANSPORT, "shm") => config.transport = Choice::Shm,
+                (TRANSPORT, other) => {
+                    return Err(format!("`{TRANSPORT}` is `{other}`; it can be auto, tcp or shm"));
+                }
+                (other, _) => return Err(format!("there is no setting `{other}` of a server")),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The settings of a server with general ones that are known.
+    fn of(text: &str, address: &str) -> Result<Config, String> {
+        let general = Security { token: Some("general".to_owned()), ..Security::default() };
+        let mut config = Config { security: general, transport: Choice::Shm, ..Config::default() };
+        apply(text, &address.parse().expect("an address"), &mut config).map(|()| config)
+    }
+
+    #[test]
+    fn a_server_has_its_own_credentials_or_the_general_ones() {
+        let text = r#"{"gpu1": {"token-file": "/t1", "tls": "on"}, "gpu[2-3]:80": {"transport": "tcp"},
+            "unix:/s": {"tls-fingerprint": "sha256:1", "tls-ca": "/a", "tls-cert": "/c", "tls-key": "/k"}}"#;
+        let first = of(text, "gpu1:9470").unwrap();
+        assert_eq!(first.security.token_file, Some("/t1".into()));
+        assert_eq!((first.security.tls, first.transport), (Tls::On, Choice::Shm));
+        assert_eq!(first.security.token, None, "another server's token is not shown to it");
+        let second = of(text, "gpu3:80").unwrap();
+        assert_eq!((second.transport, second.security.of_server), (Choice::Tcp, None));
+        assert_eq!(second.security.token.as_deref(), Some("general"));
+        let third = of(text, "unix:/s").unwrap().security;
+        assert_eq!(third.fingerprint.as_deref(), Some("sha256:1"));
+        assert_eq!(
+            (third.authorities, third.certificate, third.key),
+            (Some("/a".into()), Some("/c".into()), Some("/k".into()))
+        );
+        for other in ["gpu2", "gpu4:80", "gpu1:80"] {
+            let other = of(text, other).unwrap();
+            assert_eq!(other.security.token.as_deref(), Some("general"));
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, mistake) in [
+            ("", "EOF"),
+            ("[]", "expected a map"),
+            (r#"{"gpu1": 1}"#, "`gpu1` is no object"),
+            (r#"{"gpu[1": {}}"#, "not a range"),
+            (r#"{"gpu1": {"token": "x"}}"#, "no setting `token`"),
+            (r#"{"gpu1": {"tls": 1}}"#, "`tls` of `gpu1` is no text"),
+            (r#"{"gpu1": {"tls": "maybe"}}"#, "auto, on or off"),
+            (r#"{"gpu1": {"transport": "udp"}}"#, "auto, tcp or shm"),
+        ] {
+            let told = of(text, "gpu1").expect_err(text);
+            assert!(told.contains(mistake), "{text}: {told}");
+        }
+    }
+}
