@@ -1,9 +1,9 @@
 //! The servers of a process.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result, ServerId, StreamId};
+use outboard_front::backend::{ContextId, Extent, ObjectId, Result, ServerId, Side, StreamId};
 use outboard_front::fault::is_sticky;
-use outboard_front::several::{Awaited, Hold, Member, OwnStream, Then};
+use outboard_front::several::{Awaited, HalfCopy, Hold, Member, Numbered, OwnStream, Then};
 use outboard_wire::platform::Platform;
 
 use crate::remote::Remote;
@@ -67,6 +67,46 @@ impl Member for Remote {
         if let Ok(session) = self.session() {
             session.fail_later(error);
         }
+    }
+
+    fn link_to(
+        &'static self,
+        other: &'static Remote,
+        link: u32,
+    ) -> std::result::Result<(), String> {
+        self.link_to_server(other, link)
+    }
+
+    fn say(sentence: &str) {
+        // A CUDA program expects no output from its driver; the variable turns it on.
+        if std::env::var_os("OUTBOARD_LOG").is_some() {
+            eprintln!("outboard: {sentence}");
+        }
+    }
+
+    fn has_lost_link(&'static self, link: u32) -> bool {
+        self.has_lost_link_to_server(link)
+    }
+
+    fn is_for_links(&'static self, side: &Side, extent: Extent) -> bool {
+        self.is_only_the_devices(side, extent)
+    }
+
+    fn copy_over_link(&'static self, numbered: Numbered, half: &HalfCopy) -> Result<()> {
+        self.half_copy(numbered, half)
+    }
+
+    fn tell_peer(&'static self, numbered: Numbered, ctx: ContextId, event: ObjectId) -> Result<()> {
+        self.tell_peer_of_event(numbered, ctx, event)
+    }
+
+    fn wait_for_peer(
+        &'static self,
+        numbered: Numbered,
+        ctx: ContextId,
+        stream: StreamId,
+    ) -> Result<()> {
+        self.stream_wait_for_peer(numbered, ctx, stream)
     }
 
     fn own_stream(&'static self, ctx: ContextId, which: OwnStream) -> Result<StreamId> {

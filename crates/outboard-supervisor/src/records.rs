@@ -300,6 +300,7 @@ mod tests {
             supervisor: 5,
             grace: None,
             local: None,
+            peers: None,
             window: None,
             platform: None,
         }

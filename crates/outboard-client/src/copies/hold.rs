@@ -5,23 +5,31 @@
 //! if the worker's dispatcher waits for the stream to have room.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use outboard_front::backend::{ContextId, DevicePtr, Extent, Layout, Result, StreamId};
 use outboard_wire::boxes::{Region, Storage};
 use outboard_wire::limits::CHUNK_BYTES;
 use outboard_wire::messages as msg;
+use parking_lot::Mutex;
 
 use crate::link::Later;
 use crate::link::bulk::HostBytes;
+use crate::progress::Progress;
 use crate::session::Session;
 
 /// What a hold writes, to memory that nobody reads.
 static BYTES: [u8; Hold::BYTES as usize] = [0; Hold::BYTES as usize];
 
-/// How many streams of a session are held.
+/// The streams of a session that wait for other servers.
 #[derive(Debug, Default)]
-pub(crate) struct Holds(AtomicUsize);
+pub(crate) struct Holds {
+    /// How many are held.
+    held: AtomicUsize,
+    /// Whether any waits for what another server's worker tells its own, as far as is known.
+    told: AtomicBool,
+    waiting: Mutex<Vec<(ContextId, StreamId)>>,
+}
 
 /// Keeps a stream waiting until it is dropped.
 #[derive(Debug)]
@@ -31,10 +39,29 @@ pub(crate) struct Hold {
 }
 
 impl Holds {
-    /// Whether any stream is held. What other servers do before it goes on may write the source of
-    /// copies that are queued behind the hold.
-    pub(crate) fn are_any(&self) -> bool {
-        self.0.load(Ordering::Acquire) > 0
+    /// Whether any stream waits. What other servers do before it goes on may write the source of
+    /// copies that are queued behind it.
+    pub(crate) fn are_any(&self, progress: &Progress) -> bool {
+        self.held.load(Ordering::Acquire) > 0
+            || self.told.load(Ordering::Acquire) && self.is_any_waiting(progress)
+    }
+
+    #[cold]
+    fn is_any_waiting(&self, progress: &Progress) -> bool {
+        let mut waiting = self.waiting.lock();
+        waiting.retain(|(ctx, stream)| !progress.is_stream_idle(*ctx, *stream));
+        let any = !waiting.is_empty();
+        self.told.store(any, Ordering::Release);
+        any
+    }
+
+    /// A stream waits for what another server's worker tells its own.
+    pub(crate) fn add_waiting(&self, ctx: ContextId, stream: StreamId) {
+        let mut waiting = self.waiting.lock();
+        if !waiting.contains(&(ctx, stream)) {
+            waiting.push((ctx, stream));
+        }
+        self.told.store(true, Ordering::Release);
     }
 }
 
@@ -48,7 +75,7 @@ impl Drop for Hold {
         if let Some(later) = self.later.take() {
             later.start();
         }
-        self.all.0.fetch_sub(1, Ordering::AcqRel);
+        self.all.held.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -71,7 +98,7 @@ impl Session {
         let layout = Layout::packed(extent);
         let dst = Region { storage: Storage::Linear(scratch), layout, at: (0, 0, 0) };
         let (from, bytes, late) = (0, Hold::BYTES, false);
-        self.holds.0.fetch_add(1, Ordering::AcqRel);
+        self.holds.held.fetch_add(1, Ordering::AcqRel);
         let hold = Hold { later: Some(later), all: Arc::clone(&self.holds) };
         // If this fails, the link is lost, and the transfer with it.
         let message =

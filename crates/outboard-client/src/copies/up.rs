@@ -29,7 +29,7 @@ impl Session {
     pub(super) fn source_is_written_before(&self, host: &Range<HostPtr>, mode: CopyMode) -> bool {
         mode == CopyMode::Pinned
             && (self.functions.are_waiting()
-                || self.holds.are_any()
+                || self.holds.are_any(self.progress())
                 || self.copies.is_download_under_way(host))
     }
 
@@ -41,7 +41,7 @@ impl Session {
         copy: &HostCopy,
         host: &Range<HostPtr>,
     ) -> Result<()> {
-        let may_be_written = || self.functions.are_waiting() || self.holds.are_any();
+        let may_be_written = || self.functions.are_waiting() || self.holds.are_any(self.progress());
         if copy.mode == CopyMode::Synchronous && may_be_written() {
             // One of the functions, or another server, may write what is copied.
             self.wait(ctx, &msg::StreamSynchronize { stream: copy.stream })?;

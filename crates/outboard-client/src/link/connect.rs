@@ -32,6 +32,7 @@ pub(super) struct Connected {
 #[derive(Clone)]
 pub struct Secured {
     config: Arc<ClientConfig>,
+    fingerprint: Fingerprint,
     key: u128,
 }
 
@@ -114,7 +115,8 @@ pub fn open(
     let fingerprint = Fingerprint(secure.fingerprint);
     let config =
         tls::client_config(Anchor::Pinned(fingerprint), None).map_err(SecurityError::Unfit);
-    let secured = Secured { config: config.map_err(ConnectError::Security)?, key: secure.key };
+    let config = config.map_err(ConnectError::Security)?;
+    let secured = Secured { config, fingerprint, key: secure.key };
     let stream = secured.take_over(below, address, deadline)?;
     match answer(&*stream, address, deadline, None, &mut Turn::without_end(&mut |_| ()))? {
         Answer::Welcome(welcome) => {
@@ -153,6 +155,11 @@ pub fn join(
 }
 
 impl Secured {
+    /// The certificate of the session.
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
     /// Encrypts a connection to the session's worker, and shows it the key.
     fn take_over(
         &self,

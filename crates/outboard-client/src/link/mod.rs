@@ -22,6 +22,7 @@ mod connect;
 mod connection;
 mod error;
 mod fork;
+mod introduction;
 mod landing;
 mod listen;
 mod listening;
@@ -62,6 +63,7 @@ pub use bulk::{Later, Sent, Ticket, Upload};
 pub use config::{Choice, Config};
 pub use connect::{Opened, Secured, Turn, handshake, join, open, queue_patience};
 pub use error::{ConnectError, LinkError, unreachable};
+pub use introduction::Introduction;
 pub use listen::{Answers, Expectation};
 pub use moving::check_transport;
 pub use reply::Reply;
@@ -84,6 +86,8 @@ pub struct Link {
     /// Whether the worker maps files of the program, and how many it has been given.
     takes_files: bool,
     files: AtomicU64,
+    /// For workers of other servers, if the server links its own to them.
+    introduction: Option<Introduction>,
 }
 
 impl Link {
@@ -110,6 +114,7 @@ impl Link {
         let silence = beats.map(|beats| (3 * beats.period).max(tcp::keepalive()));
         let queued: Option<Queued> = again::part(&welcome, QUEUED, address)?;
         let config = Config { silence, ..config };
+        let introduction = Introduction::of(&welcome, secured.as_ref(), address)?;
         let dial =
             again::dial(transport.clone(), address, hello, &welcome, secured.clone(), &config);
         let resume =
@@ -121,6 +126,7 @@ impl Link {
         let mut link = Link::assemble(stream, config, notices, bulk, memory, resume)
             .map_err(ConnectError::Local)?;
         link.takes_files = takes_files;
+        link.introduction = introduction;
         Ok((link, welcome))
     }
 
@@ -149,7 +155,13 @@ impl Link {
             process: std::process::id(),
             takes_files: false,
             files: AtomicU64::new(0),
+            introduction: None,
         })
+    }
+
+    /// What a worker of another server must know to connect to this session's.
+    pub fn introduction(&self) -> Option<&Introduction> {
+        self.introduction.as_ref()
     }
 
     /// Appends a command that is not waited for, and returns its number. Blocks only while the

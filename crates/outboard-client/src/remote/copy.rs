@@ -13,7 +13,7 @@ use crate::link::bulk::Direction;
 use crate::pager::Tracked;
 
 /// A side on the device, as it is named on the wire; or where it is on the host.
-fn region(side: &Side) -> std::result::Result<Region, (HostPtr, Layout)> {
+pub(super) fn region(side: &Side) -> std::result::Result<Region, (HostPtr, Layout)> {
     let storage = match side.memory {
         Memory::Host(address) => return Err((address, side.layout)),
         Memory::Device(address) => Storage::Linear(address),

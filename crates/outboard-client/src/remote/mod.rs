@@ -17,6 +17,7 @@ mod managed;
 mod memory;
 mod module;
 mod names;
+mod peer_link;
 mod pinned;
 mod polled;
 mod pool;

@@ -32,6 +32,7 @@ use crate::requests::Requests;
 use crate::reuse::{Block, Reuse};
 use crate::times::Times;
 
+pub(crate) use notices::LostLinks;
 use notices::Pending;
 #[cfg(feature = "fuzzing")]
 pub(crate) use notices::Taken;
@@ -51,6 +52,7 @@ pub(crate) struct Session {
     pub(crate) functions: Arc<HostFunctions>,
     pub(crate) late: Arc<LateCopies>,
     pub(crate) holds: Arc<Holds>,
+    pub(crate) lost_links: Arc<LostLinks>,
     graphs: Arc<GraphHosts>,
     /// Requests are heard once there is anything to ask for.
     graphs_expected: OnceLock<Expectation>,

@@ -1,5 +1,6 @@
 //! What the server says unasked.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -7,10 +8,11 @@ use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result};
 use outboard_front::fault::is_sticky;
 use outboard_wire::notice::{
-    COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, REQUEST, WANTED,
+    COPIED, ENDED, ERRORS, FAILURE, Failure, KERNELS, OUTPUT, PEER_LOST, REQUEST, WANTED,
 };
 use outboard_wire::request::Request;
 use outboard_wire::{Code, Reader, plain};
+use parking_lot::Mutex;
 
 use super::open;
 use super::output::{self, Output};
@@ -46,6 +48,25 @@ impl Pending {
     }
 }
 
+/// The links to other servers' workers that are lost.
+#[derive(Debug, Default)]
+pub(crate) struct LostLinks {
+    any: AtomicBool,
+    links: Mutex<BTreeSet<u32>>,
+}
+
+impl LostLinks {
+    fn add(&self, link: u32) {
+        self.links.lock().insert(link);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether this one is among them.
+    pub(crate) fn has(&self, link: u32) -> bool {
+        self.any.load(Ordering::Acquire) && self.links.lock().contains(&link)
+    }
+}
+
 /// Is told of an error that a context keeps.
 pub(super) type OnFault = Box<dyn Fn(ContextId, CUresult) + Send + Sync>;
 
@@ -58,6 +79,7 @@ pub(super) struct Notices {
     pub(super) kernels: Arc<KnownKernels>,
     /// Whether memory that is kept is wanted back.
     pub(super) memory_wanted: Arc<AtomicBool>,
+    pub(super) lost_links: Arc<LostLinks>,
 }
 
 impl Notices {
@@ -93,6 +115,11 @@ impl Notices {
                     self.kernels.insert(told);
                 }
             }
+            PEER_LOST => {
+                if let Ok(link) = reader.get() {
+                    self.lost_links.add(link);
+                }
+            }
             WANTED => self.memory_wanted.store(true, Ordering::Release),
             _ => {}
         }
@@ -116,6 +143,7 @@ impl Default for Taken {
             requests,
             kernels: Arc::default(),
             memory_wanted: Arc::default(),
+            lost_links: Arc::default(),
         })
     }
 }

@@ -108,7 +108,7 @@ fn connect(
     let graphs = Arc::new(GraphHosts::new(Arc::clone(progress.outstanding())));
     let answerers: Vec<Arc<dyn Answerer>> = vec![functions.clone(), late.clone(), graphs.clone()];
     let kernels = Arc::new(KnownKernels::default());
-    let memory_wanted = Arc::default();
+    let (memory_wanted, lost_links) = (Arc::default(), Arc::default());
     let config = Config::of_server(&target.address);
     let requests = Requests::new(Arc::clone(&copies), answerers);
     let told = Notices {
@@ -118,6 +118,7 @@ fn connect(
         requests: Arc::clone(&requests),
         kernels: Arc::clone(&kernels),
         memory_wanted: Arc::clone(&memory_wanted),
+        lost_links: Arc::clone(&lost_links),
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
     let Opened { link, platform, window, arena, local } =
@@ -139,6 +140,7 @@ fn connect(
         functions,
         late,
         holds: Arc::default(),
+        lost_links,
         graphs,
         graphs_expected: OnceLock::new(),
         upload,

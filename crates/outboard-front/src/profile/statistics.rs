@@ -14,8 +14,12 @@ pub enum Statistics {
     Several {
         /// Each back end's own.
         servers: Vec<Statistics>,
+        /// Bytes that have gone from one to another, and not through this process.
+        bytes_linked: u64,
         /// Bytes that have gone from one to another through this process.
         bytes_relayed: u64,
+        /// Why two of them are not linked, if two are not.
+        not_linked: Option<String>,
     },
     /// Of the software device.
     SoftwareDevice {

@@ -162,10 +162,13 @@ mod tests {
         assert_eq!(one["errors"]["a \"table\""], json!({"count": 3, "last": 801}));
         let several = read(Statistics::Several {
             servers: vec![Statistics::Unused {}, Statistics::SoftwareDevice { launches: 1 }],
+            bytes_linked: 8,
             bytes_relayed: 7,
+            not_linked: None,
         });
         assert_eq!(several["servers"], json!([{}, {"launches": 1}]));
         assert_eq!(several["bytes_relayed"], json!(7));
+        assert_eq!(several["bytes_linked"], json!(8));
         let unused = read(Statistics::Unused {});
         let mut names: Vec<&String> = unused.as_object().expect("a map").keys().collect();
         names.sort();

@@ -5,9 +5,10 @@
 //! when the other server says that it is time. No thread waits meanwhile, and neither server's
 //! dispatcher does.
 //!
-//! An asynchronous copy holds its stream, and a stream of its own in each other context, so that
-//! memory that the program frees stays until the copy is done. When the stream has come to it, the
-//! bytes go through this process ([`super::transfer`]).
+//! Servers that are linked ([`super::links`]) do both without this process: a copy is two halves,
+//! and a wait is two commands. Otherwise, an asynchronous copy holds its stream, and a stream of its
+//! own in each other context, so that memory that the program frees stays until the copy is done.
+//! When the stream has come to it, the bytes go through this process ([`super::transfer`]).
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use outboard_abi::CUresult;
 use parking_lot::Mutex;
 
 use super::transfer::End;
-use super::{Awaited, Hold, Member, OwnStream, Several, Way};
+use super::{Awaited, HalfCopy, Hold, Member, OwnStream, Several, Way};
 use crate::backend::{
     ContextId, CopyMode, CrossingCopy, Extent, Memory, ObjectId, Result, Side, StreamId,
 };
@@ -63,6 +64,17 @@ impl<S: Member> Several<S> {
         let event = Awaited::Event(event);
         if other.is_known_to_be_done(of, event) {
             return Ok(());
+        }
+        // Work behind the wait may read bytes that are on their way to this process.
+        if !other.has_bytes_to_take_in()
+            && let Awaited::Event(event) = event
+            && let Some(told) =
+                self.links.tell((ctx.server(), waiting), (of.server(), other), |numbered| {
+                    other.tell_peer(numbered, of, event)?;
+                    waiting.wait_for_peer(numbered, ctx, stream)
+                })
+        {
+            return told;
         }
         let Some(hold) = waiting.hold(ctx, stream)? else { return other.wait_for(of, event) };
         other.when_done(
@@ -114,6 +126,12 @@ impl<S: Member> Several<S> {
         others.retain(|other| *other != ctx);
         others.dedup();
         if copy.mode == CopyMode::Pinned
+            && let Plan::Relayed { dst, src } = &plan
+            && let Some(copied) = self.copy_over_link(dst, src, copy.extent, (ctx, stream))
+        {
+            return copied;
+        }
+        if copy.mode == CopyMode::Pinned
             && let Some(begun) = self.begin((own, ctx, stream), &others)?
         {
             let copying = Copying { plan, extent: copy.extent, _holds: begun.holds };
@@ -135,6 +153,42 @@ impl<S: Member> Several<S> {
             }
         }
         Copying { plan, extent: copy.extent, _holds: Vec::new() }.run(self)
+    }
+
+    /// Has two servers copy between them, as part of the work of a stream in one of the two
+    /// contexts. `None` if they cannot.
+    fn copy_over_link(
+        &'static self,
+        dst: &End<S>,
+        src: &End<S>,
+        extent: Extent,
+        (ctx, stream): (ContextId, StreamId),
+    ) -> Option<Result<()>> {
+        let ends = [(Way::ToDevice, dst), (Way::FromDevice, src)];
+        let can = ends.iter().all(|(_, end)| end.server.is_for_links(&end.side, extent));
+        if !can || !ends.iter().any(|(_, end)| end.ctx == ctx) {
+            return None;
+        }
+        let told = self.links.tell(
+            (dst.ctx.server(), dst.server),
+            (src.ctx.server(), src.server),
+            |numbered| {
+                for (way, end) in ends {
+                    let leads = end.ctx == ctx;
+                    let stream = if leads {
+                        stream
+                    } else {
+                        end.server.own_stream(end.ctx, OwnStream::Held)?
+                    };
+                    let End { side, ctx, .. } = *end;
+                    let half = HalfCopy { way, side, ctx, extent, stream, leads };
+                    end.server.copy_over_link(numbered, &half)?;
+                }
+                Ok(())
+            },
+        )?;
+        self.links.add_bytes(extent.bytes().unwrap_or(0));
+        Some(told)
     }
 
     fn plan(&'static self, copy: &CrossingCopy) -> Result<Plan<S>> {
@@ -235,11 +289,22 @@ impl Gate {
     }
 }
 
+impl<S: Member> Several<S> {
+    /// Copies from one server to another. Returns when the bytes are there.
+    fn move_between(&'static self, dst: End<S>, src: End<S>, extent: Extent) -> Result<()> {
+        let stream = dst.server.own_stream(dst.ctx, OwnStream::Copies(Way::ToDevice))?;
+        match self.copy_over_link(&dst, &src, extent, (dst.ctx, stream)) {
+            Some(copied) => copied.and_then(|()| dst.server.stream_synchronize(dst.ctx, stream)),
+            None => self.relay.copy(dst, src, extent),
+        }
+    }
+}
+
 impl<S: Member> Copying<S> {
     /// Moves the bytes. Returns when they are where they belong.
     fn run(&self, several: &'static Several<S>) -> Result<()> {
         match self.plan {
-            Plan::Relayed { dst, src } => several.relay.copy(dst, src, self.extent),
+            Plan::Relayed { dst, src } => several.move_between(dst, src, self.extent),
             Plan::Within { dst, src } => dst.copy_from(&src, self.extent),
             Plan::Host { way, device, host } => {
                 // SAFETY: by the contract of `copy_across`.

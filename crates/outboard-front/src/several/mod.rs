@@ -7,6 +7,7 @@
 //! says why.
 
 mod crossing;
+mod links;
 mod movers;
 mod transfer;
 
@@ -22,11 +23,13 @@ use outboard_abi::CUresult;
 use outboard_wire::platform::{Platform, merged};
 use parking_lot::Mutex;
 
+use links::Links;
+pub use links::Numbered;
 use movers::Movers;
 use transfer::Relay;
 
 use crate::backend::{
-    Backend, ContextId, Faults, ObjectId, Result, ServerId, Statistics, StreamId,
+    Backend, ContextId, Extent, Faults, ObjectId, Result, ServerId, Side, Statistics, StreamId,
 };
 use crate::logs::because;
 use crate::thread;
@@ -62,6 +65,23 @@ pub enum OwnStream {
     Copies(Way),
     /// For holds: the context is busy as long as one of them is there.
     Held,
+}
+
+/// One server's half of a copy over a link.
+#[derive(Clone, Copy, Debug)]
+pub struct HalfCopy {
+    /// Which way the bytes go: to this server's device, or from it.
+    pub way: Way,
+    /// The memory here, and its context, which is the stream's too.
+    pub side: Side,
+    /// See [`side`](HalfCopy::side).
+    pub ctx: ContextId,
+    /// The size of the box.
+    pub extent: Extent,
+    /// The stream.
+    pub stream: StreamId,
+    /// Whether the copy is part of the stream's work.
+    pub leads: bool,
 }
 
 /// A back end that can be one of several.
@@ -114,6 +134,56 @@ pub trait Member: Backend + Sync {
     /// As of [`hold`](Member::hold).
     fn own_stream(&'static self, ctx: ContextId, which: OwnStream) -> Result<StreamId>;
 
+    /// Has this server's worker connect to the other one's, as a link of that number.
+    ///
+    /// # Errors
+    /// A sentence that says why it cannot.
+    fn link_to(
+        &'static self,
+        _other: &'static Self,
+        _link: u32,
+    ) -> std::result::Result<(), String> {
+        Err("this back end has no links".to_owned())
+    }
+
+    /// Says something to people who read what the library says.
+    fn say(_sentence: &str) {}
+
+    /// Whether a link is known to be lost.
+    fn has_lost_link(&'static self, _link: u32) -> bool {
+        false
+    }
+
+    /// Whether a side of a copy is memory that a worker can send or store by itself.
+    fn is_for_links(&'static self, _side: &Side, _extent: Extent) -> bool {
+        false
+    }
+
+    /// Sends a box to a peer, or stores the one that it sends, as part of a stream's work if it
+    /// `leads`, else beside it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_DEVICE_UNAVAILABLE` if the server is lost.
+    fn copy_over_link(&'static self, _numbered: Numbered, _half: &HalfCopy) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    /// Tells the peer of a link when the latest record of an event has happened.
+    ///
+    /// # Errors
+    /// As of [`copy_over_link`](Member::copy_over_link).
+    fn tell_peer(&'static self, _: Numbered, _: ContextId, _event: ObjectId) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+
+    /// Has later work of a stream wait for what a peer is to tell.
+    ///
+    /// # Errors
+    /// As of [`copy_over_link`](Member::copy_over_link).
+    fn wait_for_peer(&'static self, _: Numbered, _: ContextId, _: StreamId) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
+
     /// Waits until that has happened.
     ///
     /// # Errors
@@ -137,6 +207,7 @@ pub struct Several<S: 'static> {
     found: Mutex<BTreeMap<usize, (u32, Platform)>>,
     movers: Movers,
     relay: Relay,
+    links: Links,
 }
 
 impl<S> fmt::Debug for Several<S> {
@@ -155,6 +226,7 @@ impl<S> Several<S> {
             found: Mutex::new(BTreeMap::new()),
             movers: Movers::new(),
             relay: Relay::new(),
+            links: Links::new(),
         }
     }
 
@@ -247,7 +319,9 @@ impl<S: Member> Several<S> {
         }
         Statistics::Several {
             servers: self.all().map(|server| server.statistics()).collect(),
+            bytes_linked: self.links.bytes(),
             bytes_relayed: self.relay.relayed(),
+            not_linked: self.links.failure(),
         }
     }
 }

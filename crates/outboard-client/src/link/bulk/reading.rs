@@ -80,7 +80,7 @@ pub(super) fn read(shared: &Arc<Shared>, lane: &Lane, stream: &dyn Stream) -> io
                 true
             }
             LaneKind::Acknowledge if bulk.is_resumable() => continue,
-            LaneKind::Answer | LaneKind::Acknowledge => {
+            LaneKind::Answer | LaneKind::Acknowledge | LaneKind::Reached => {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
                     "a server says no such thing on lanes",

@@ -1,0 +1,132 @@
+//! A server's part in a link to another one.
+
+use outboard_front::backend::{ContextId, Extent, ObjectId, Result, Side, StreamId};
+use outboard_front::several::{HalfCopy, Numbered, Way};
+use outboard_wire::codec::decode_all;
+use outboard_wire::limits::CHUNK_BYTES;
+use outboard_wire::messages as msg;
+
+use super::copy::region;
+use super::{NO_CONTEXT, Remote};
+
+/// Chunks are not larger, in bytes, ...
+const LARGEST_CHUNK: u64 = 1 << 20;
+/// ... and a copy has so many, if that does not make them too small.
+const CHUNKS: u64 = 16;
+
+/// The bytes of each chunk of a copy.
+fn chunk(bytes: u64) -> u32 {
+    let smallest = *CHUNK_BYTES.start() as u64;
+    (bytes / CHUNKS).next_power_of_two().clamp(smallest, LARGEST_CHUNK) as u32
+}
+
+impl Remote {
+    pub(crate) fn link_to_server(
+        &self,
+        other: &Remote,
+        link: u32,
+    ) -> std::result::Result<(), String> {
+        let lost = |_| "a server is lost".to_owned();
+        let (here, there) = (self.session().map_err(lost)?, other.session().map_err(lost)?);
+        for session in [here, there] {
+            if session.link().introduction().is_none() {
+                return Err(format!("{} makes no links to other servers", session.server()));
+            }
+        }
+        let Some(called) = there.link().introduction() else { return Ok(()) };
+        let own = [there.server().to_owned()];
+        let addresses = if called.addresses().is_empty() { &own } else { called.addresses() };
+        let mut failure = String::new();
+        let fingerprint = called.fingerprint().map_or_else(Vec::new, |bytes| bytes.to_vec());
+        for address in addresses {
+            let message = msg::PeerLinkOpen {
+                link,
+                address,
+                session: called.session(),
+                ticket: &called.ticket(link).key.to_le_bytes(),
+                fingerprint: &fingerprint,
+            };
+            let (_, reply) = here
+                .call_idle(NO_CONTEXT, &message)
+                .map_err(|_| format!("{} does not know of links", here.server()))?;
+            let reply: msg::PeerLinkOpenReply<'_> =
+                decode_all(&reply).map_err(|error| error.to_string())?;
+            if reply.failure.is_empty() {
+                return Ok(());
+            }
+            failure = format!("{}: {}", here.server(), outboard_wire::plain(reply.failure));
+        }
+        Err(failure)
+    }
+
+    pub(crate) fn has_lost_link_to_server(&self, link: u32) -> bool {
+        self.session()
+            .map_or(true, |session| !session.link().is_alive() || session.lost_links.has(link))
+    }
+
+    /// Whether a side is memory that only the device uses: other memory has pages here.
+    pub(crate) fn is_only_the_devices(&self, side: &Side, extent: Extent) -> bool {
+        let Ok(region) = region(side) else { return false };
+        let outboard_wire::boxes::Storage::Linear(address) = region.storage else { return true };
+        let span = side.layout.span(extent);
+        span.is_some_and(|span| !self.is_tracked(address.unified(), span))
+    }
+
+    pub(crate) fn half_copy(&self, numbered: Numbered, half: &HalfCopy) -> Result<()> {
+        let invalid = outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE;
+        let &HalfCopy { way, side, ctx, extent, stream, leads } = half;
+        let region = region(&side).map_err(|_| invalid)?;
+        let chunk = chunk(extent.bytes().ok_or(invalid)?);
+        let Numbered { link, number: transfer } = numbered;
+        let session = self.session()?;
+        match way {
+            Way::ToDevice => {
+                let dst = region;
+                let message = msg::PeerCopyIn { dst, extent, stream, link, transfer, chunk, leads };
+                session.send_counted(ctx, stream, &message)?;
+            }
+            Way::FromDevice => {
+                let src = region;
+                let message =
+                    msg::PeerCopyOut { src, extent, stream, link, transfer, chunk, leads };
+                session.send_counted(ctx, stream, &message)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tell_peer_of_event(
+        &self,
+        numbered: Numbered,
+        ctx: ContextId,
+        event: ObjectId,
+    ) -> Result<()> {
+        let Numbered { link, number } = numbered;
+        let message = msg::PeerTell { event, link, number };
+        self.session()?.post_numbered(ctx, &message).map(drop)
+    }
+
+    pub(crate) fn stream_wait_for_peer(
+        &self,
+        numbered: Numbered,
+        ctx: ContextId,
+        stream: StreamId,
+    ) -> Result<()> {
+        let Numbered { link, number } = numbered;
+        let session = self.session()?;
+        session.holds.add_waiting(ctx, stream);
+        session.post_to(ctx, stream, &msg::PeerWait { stream, link, number })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_suit_the_copy() {
+        assert_eq!(chunk(1), 64 << 10);
+        assert_eq!(chunk(4 << 20), 256 << 10);
+        assert_eq!(chunk(1 << 30), 1 << 20);
+    }
+}

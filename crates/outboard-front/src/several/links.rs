@@ -1,0 +1,117 @@
+//! Links between the servers of a process: what goes over them does not pass through the process.
+//!
+//! A link is made when two servers have something to do with each other for the first time. Both
+//! are told of each number of a link before either is told of the next, so that they hear of all
+//! numbers in one order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::Member;
+use crate::backend::{Result, ServerId};
+
+/// After a link could not be made or was lost, this process passes everything on for so long.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// A number of a link: what it stands for, both servers are told under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// The link.
+    pub link: u32,
+    /// The number; it grows.
+    pub number: u64,
+}
+
+/// The links of a process.
+pub(super) struct Links {
+    pairs: Mutex<BTreeMap<(ServerId, ServerId), Arc<Mutex<Pair>>>>,
+    /// The number of the last link.
+    last: AtomicU32,
+    /// Bytes that have gone over links.
+    bytes: AtomicU64,
+    /// Why there is no link between two servers, the first time.
+    failure: Mutex<Option<String>>,
+}
+
+/// Two servers.
+#[derive(Default)]
+enum Pair {
+    #[default]
+    New,
+    Linked(Numbered),
+    /// They are not linked until then.
+    Apart(Instant),
+}
+
+impl Links {
+    pub(super) const fn new() -> Links {
+        Links {
+            pairs: Mutex::new(BTreeMap::new()),
+            last: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Bytes that have gone from server to server, and none of them through this process.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Why a link could not be made, if one could not.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+
+    /// Tells two servers of something, under a number of their link. `None` if they have no link.
+    pub(super) fn tell<S: Member>(
+        &self,
+        (one, first): (ServerId, &'static S),
+        (other, second): (ServerId, &'static S),
+        tell: impl FnOnce(Numbered) -> Result<()>,
+    ) -> Option<Result<()>> {
+        let key = (one.min(other), one.max(other));
+        let pair = Arc::clone(self.pairs.lock().entry(key).or_default());
+        let mut pair = pair.lock();
+        if let Pair::Linked(Numbered { link, .. }) = *pair
+            && (first.has_lost_link(link) || second.has_lost_link(link))
+        {
+            *pair = Pair::Apart(Instant::now() + PAUSE);
+        }
+        match *pair {
+            Pair::Linked(_) => {}
+            Pair::Apart(until) if Instant::now() < until => return None,
+            Pair::New | Pair::Apart(_) => *pair = self.link(first, second),
+        }
+        let Pair::Linked(numbered) = &mut *pair else { return None };
+        numbered.number += 1;
+        Some(tell(*numbered))
+    }
+
+    /// Has one of the two connect to the other.
+    fn link<S: Member>(&self, first: &'static S, second: &'static S) -> Pair {
+        let mut failures = Vec::new();
+        for (from, to) in [(first, second), (second, first)] {
+            let link = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+            match from.link_to(to, link) {
+                Ok(()) => return Pair::Linked(Numbered { link, number: 0 }),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        failures.dedup();
+        let failure = failures.join("; the other way: ");
+        S::say(&format!(
+            "copies between two servers go through this process, as the servers are not linked: {failure}"
+        ));
+        self.failure.lock().get_or_insert(failure);
+        Pair::Apart(Instant::now() + PAUSE)
+    }
+}
