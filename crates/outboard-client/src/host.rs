@@ -66,7 +66,7 @@ const PLACES: [u64; 3] = [0x2000_0000_0000, 0x1800_0000_0000, 0x2400_0000_0000];
 /// How large it may be; less where a process is not given as many addresses.
 const SIZES: [u64; 3] = [1 << 40, 256 << 30, 32 << 30];
 /// Allocations from this size on begin at multiples of it, so that large pages can be used.
-const LARGE: u64 = 2 << 20;
+const LARGE_PAGE: u64 = 2 << 20;
 
 /// Whether an address is in a range, by its first address and its bytes.
 #[inline]
@@ -346,7 +346,7 @@ fn populate(memory: &Memory, offset: u64, bytes: u64) -> core::result::Result<()
 impl State {
     /// Takes free addresses: the lowest, so that what is used of the shared file stays together.
     fn take(&mut self, bytes: u64) -> Option<u64> {
-        let align = if bytes >= LARGE { LARGE } else { PAGE };
+        let align = if bytes >= LARGE_PAGE { LARGE_PAGE } else { PAGE };
         self.free.take_lowest(bytes, align)
     }
 }
@@ -382,7 +382,7 @@ mod tests {
         assert!(!HOST.is_in_use() && !HOST.may_contain(HostPtr(0x2000_0000_0000)));
         let small = HOST.alloc(100).unwrap();
         let large = HOST.alloc(3 << 20).unwrap();
-        assert!((large as u64).is_multiple_of(LARGE));
+        assert!((large as u64).is_multiple_of(LARGE_PAGE));
         assert!(
             HOST.may_contain(HostPtr::of(small))
                 && HOST.may_contain(HostPtr::of(large).offset((3 << 20) - 1))

@@ -8,7 +8,7 @@ use outboard_wire::platform::KernelInfo;
 use parking_lot::{Mutex, MutexGuard};
 
 /// Most kernels that are kept; of others the server is asked.
-const MOST: usize = 1 << 18;
+const MOST_KERNELS: usize = 1 << 18;
 
 /// All kernels of each module that has few, in the image's order.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl KnownKernels {
     pub(crate) fn insert(&self, module: Kernels) {
         let mut all = self.all();
         let known: usize = all.values().map(|kernels| kernels.len() + 1).sum();
-        if known + module.kernels.len() < MOST {
+        if known + module.kernels.len() < MOST_KERNELS {
             all.insert(module.module, module.kernels);
         }
     }
@@ -60,7 +60,7 @@ mod tests {
         (0..1000).for_each(|module| {
             known.insert(Kernels { module: ObjectId(module), kernels: kernels() })
         });
-        assert!(known.all().values().map(Vec::len).sum::<usize>() < MOST);
+        assert!(known.all().values().map(Vec::len).sum::<usize>() < MOST_KERNELS);
         assert_eq!(
             (known.find(ObjectId::NONE, "nothing"), known.find(ObjectId(999), "nothing")),
             (Some(None), None)

@@ -47,7 +47,7 @@ pub(crate) struct Requests {
 
 /// Most requests that wait at once: a worker has one for each function and copy that the program
 /// has queued, and its threads wait for most of them.
-const MOST: usize = 1 << 16;
+const MOST_WAITING: usize = 1 << 16;
 /// Most bytes that wait: with each piece of a copy to the program's memory the worker waits for the
 /// one before.
 const MOST_BYTES: usize = 256 << 20;
@@ -127,7 +127,7 @@ impl Requests {
         let waiting = self.waiting.fetch_add(1, Ordering::AcqRel) + 1;
         let bytes =
             self.waiting_bytes.fetch_add(asked.body.len(), Ordering::AcqRel) + asked.body.len();
-        if waiting > MOST || bytes > MOST_BYTES {
+        if waiting > MOST_WAITING || bytes > MOST_BYTES {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             self.waiting_bytes.fetch_sub(asked.body.len(), Ordering::AcqRel);
             if let Some(answers) = self.answers.get() {

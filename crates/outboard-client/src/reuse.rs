@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 /// Bytes by which a pool may hold more than the program's allocations ever were at once.
 const SLACK: u64 = 64 << 20;
 /// Blocks that are kept of a pool.
-const MOST: usize = 4096;
+const MOST_BLOCKS: usize = 4096;
 
 /// A pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -221,7 +221,7 @@ impl Reuse {
         let time = state.time;
         let Some(kept) = state.pools.get_mut(&live.pool) else { return false };
         kept.live -= live.bytes;
-        let keeps = kept.blocks.len() < MOST;
+        let keeps = kept.blocks.len() < MOST_BLOCKS;
         if keeps {
             kept.keep(time, Block { ctx, stream, address, bytes: live.bytes });
         }

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::progress::Progress;
 
 /// Pairs in one question.
-const MOST: usize = 256;
+const MOST_PAIRS: usize = 256;
 /// Events that are looked through for one.
 const LOOKED_AT: usize = 1 << 14;
 
@@ -103,7 +103,7 @@ fn next(order: &[ObjectId], pair: Pair, last: Option<Pair>) -> Vec<Pair> {
     let Some((start, end)) = places(pair) else { return Vec::new() };
     let at = |place: isize| usize::try_from(place).ok().and_then(|place| order.get(place)).copied();
     let along = |(by_start, by_end): (isize, isize)| -> Vec<Pair> {
-        let pairs = (1..MOST as isize)
+        let pairs = (1..MOST_PAIRS as isize)
             .map_while(|k| Some((at(start + k * by_start)?, at(end + k * by_end)?)));
         pairs.collect()
     };

@@ -18,7 +18,7 @@ use outboard_simt::{Engine, Saved};
 
 const VARIABLE: &str = "OUTBOARD_CPU_CHECKPOINT";
 /// How long the other process may take over a question.
-const PATIENCE: Duration = Duration::from_secs(120);
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(120);
 
 const LOCK: u8 = b'L';
 const CHECKPOINT: u8 = b'C';
@@ -115,7 +115,7 @@ impl Process {
     /// Waits for all that is queued.
     fn finish_work(&self, limit: Duration) -> Result<(), CUresult> {
         // Without a limit, as long as the one who asks waits.
-        let limit = if limit.is_zero() { PATIENCE } else { limit.min(PATIENCE) };
+        let limit = if limit.is_zero() { QUESTION_TIMEOUT } else { limit.min(QUESTION_TIMEOUT) };
         let until = Instant::now() + limit;
         while !(self.is_quiet)() {
             if Instant::now() >= until {
@@ -160,8 +160,8 @@ fn ask(process: c_int, action: u8, limit: u32) -> Result<u32, CUresult> {
     if listener.pid.as_raw_pid().unsigned_abs() != process {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let _ = stream.set_read_timeout(Some(PATIENCE));
-    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let _ = stream.set_read_timeout(Some(QUESTION_TIMEOUT));
+    let _ = stream.set_write_timeout(Some(QUESTION_TIMEOUT));
     let mut question = [action; 5];
     question[1..].copy_from_slice(&limit.to_le_bytes());
     let mut answer = [0; 8];

@@ -30,7 +30,7 @@ const MIB: u64 = 1 << 20;
 const OLDEST: u32 = 11000;
 const MOST_BY_DEFAULT: u64 = 16 << 30;
 /// More than any machine has, and far less than the address space.
-const MOST: u64 = 8 << 40;
+const MOST_MEMORY: u64 = 8 << 40;
 
 /// The settings of the process, read once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ fn bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = number.parse::<u64>().ok()?.checked_mul(1 << shift)?;
-    (MIB..=MOST).contains(&bytes).then_some(bytes)
+    (MIB..=MOST_MEMORY).contains(&bytes).then_some(bytes)
 }
 
 /// Bytes of memory that this process may have: the machine's, or those of its control group.

@@ -19,7 +19,7 @@ use crate::errors;
 use crate::generated::symbols::{SYMBOLS, why_not};
 
 /// Bytes of sentences that are kept; the most that cuda.h lets a reader expect.
-const KEPT: usize = 25_600;
+const KEPT_BYTES: usize = 25_600;
 
 /// No reason is longer, in bytes: compilers say a lot.
 pub(crate) const LONGEST_REASON: usize = 2048;
@@ -166,7 +166,7 @@ pub(crate) fn failed(logs: &Logs, symbol: usize, error: CUresult, forked: bool) 
     let Some(mut log) = lock(&logs.log, forked) else { return };
     log.bytes += message.size();
     log.messages.push_back(message);
-    while log.bytes > KEPT
+    while log.bytes > KEPT_BYTES
         && let Some(oldest) = log.messages.pop_front()
     {
         log.bytes -= oldest.size();

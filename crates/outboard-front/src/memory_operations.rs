@@ -16,7 +16,7 @@ const FLUSH: u32 = 1 << 30;
 /// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
 pub(crate) const WRITE_FLAGS: u32 = 1;
 /// Operations of one batch are fewer than this.
-const MOST: u32 = 256;
+const MOST_OPERATIONS: u32 = 256;
 
 /// A value with the address that it is at or goes to.
 #[derive(Clone, Copy)]
@@ -70,7 +70,7 @@ pub(crate) unsafe fn list(
     count: u32,
     flags: u32,
 ) -> Result<Vec<MemoryOperation>> {
-    require(flags == 0 && count < MOST)?;
+    require(flags == 0 && count < MOST_OPERATIONS)?;
     // SAFETY: by the contract above.
     let operations = unsafe { slice(operations, count as usize) }?;
     // SAFETY: by the contract above.

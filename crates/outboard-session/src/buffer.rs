@@ -12,9 +12,9 @@ pub struct ReceiveBuffer {
 }
 
 /// Size at rest, in bytes.
-const USUAL: usize = 64 << 10;
+const BYTES_AT_REST: usize = 64 << 10;
 /// Least room offered to a read, in bytes.
-const ROOM: usize = 16 << 10;
+const LEAST_ROOM: usize = 16 << 10;
 /// Above this size, an empty buffer goes back to its usual size.
 const KEEP: usize = 1 << 20;
 
@@ -45,13 +45,13 @@ impl ReceiveBuffer {
                 self.bytes = Vec::new();
             }
         }
-        if self.bytes.len() - self.end < ROOM && self.start > 0 {
+        if self.bytes.len() - self.end < LEAST_ROOM && self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
         }
-        if self.bytes.len() - self.end < ROOM {
-            let len = (self.bytes.len() * 2).max(USUAL);
+        if self.bytes.len() - self.end < LEAST_ROOM {
+            let len = (self.bytes.len() * 2).max(BYTES_AT_REST);
             self.bytes.resize(len, 0);
         }
         &mut self.bytes[self.end..]

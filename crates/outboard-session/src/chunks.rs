@@ -62,7 +62,7 @@ pub struct Expected {
 }
 
 /// Most chunks of one transfer: a tebibyte in the smallest chunks.
-const MOST: u64 = 1 << 24;
+const MOST_CHUNKS: u64 = 1 << 24;
 
 impl Cut {
     /// Cuts `len` bytes into chunks of `chunk` bytes, the last one shorter.
@@ -73,7 +73,7 @@ impl Cut {
     pub fn new(len: u64, chunk: u32) -> Result<Cut, ChunkError> {
         let fits = outboard_wire::limits::CHUNK_BYTES.contains(&(chunk as usize));
         let count = if fits { len.div_ceil(u64::from(chunk)) } else { u64::MAX };
-        if count > MOST {
+        if count > MOST_CHUNKS {
             return Err(ChunkError::Cut { len, chunk });
         }
         Ok(Cut { len, chunk, count: count as u32 })

@@ -26,9 +26,9 @@ pub const LONGEST_ANSWER: usize = 256 << 20;
 /// How long either side waits for the other.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a server is looked for that has closed the connection ...
-const AGAIN: Duration = Duration::from_secs(5);
+const LOOKED_FOR: Duration = Duration::from_secs(5);
 /// ... and how often.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOKED_EVERY: Duration = Duration::from_millis(50);
 
 /// A question, with the asker's version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -293,13 +293,13 @@ impl Admin {
 
     /// Whether a server answers there again soon.
     fn reconnect(&mut self) -> bool {
-        let deadline = Instant::now() + AGAIN;
+        let deadline = Instant::now() + LOOKED_FOR;
         while Instant::now() < deadline {
             if let Ok(admin) = Admin::connect(&self.path) {
                 *self = admin;
                 return true;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LOOKED_EVERY);
         }
         false
     }

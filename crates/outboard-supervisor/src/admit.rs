@@ -22,7 +22,7 @@ use super::tally::{self, Outcome};
 use crate::sparing::STRANGERS;
 
 /// Who has said nothing is not waited for.
-const BRIEFLY: Duration = Duration::from_millis(100);
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A client that has not authenticated itself after this time is told so.
 const NOT_AUTHENTICATED_AFTER: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ pub(super) async fn admit(
         hello = timeout_at(deadline, read_hello(&mut stream)) => hello,
         () = seat.is_wanted() => {
             tracing::debug!(%peer, "a client that says nothing makes room for another");
-            let _ = timeout(BRIEFLY, stream.write_all(&too_many().encode(VERSION))).await;
+            let _ = timeout(REFUSAL_TIMEOUT, stream.write_all(&too_many().encode(VERSION))).await;
             return;
         }
     };
@@ -57,7 +57,7 @@ pub(super) async fn admit(
                 sentence: "the hello took too long".to_owned(),
             };
             note(supervisor, peer, &refusal);
-            let _ = timeout(BRIEFLY, stream.write_all(&refusal.encode(VERSION))).await;
+            let _ = timeout(REFUSAL_TIMEOUT, stream.write_all(&refusal.encode(VERSION))).await;
             return;
         }
     };
@@ -107,7 +107,7 @@ pub(super) async fn refuse_and_go(
 ) {
     note(supervisor, peer, refusal);
     let Some(seat) = seat.or_else(|| supervisor.hellos.enter(peer.origin())) else {
-        let _ = timeout(BRIEFLY, stream.write_all(&refusal.encode(VERSION))).await;
+        let _ = timeout(REFUSAL_TIMEOUT, stream.write_all(&refusal.encode(VERSION))).await;
         return;
     };
     let tell = async {

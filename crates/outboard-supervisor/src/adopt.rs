@@ -23,7 +23,7 @@ use outboard_control::board::Board;
 use outboard_control::messages::kept;
 
 /// When workers that have not answered are asked again.
-const AGAIN: Duration = Duration::from_secs(5);
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// The table of sessions, with those that an earlier server has left; and how many more there are
 /// whose workers have not answered yet.
@@ -68,7 +68,7 @@ pub(super) async fn sessions(
 pub(super) async fn later(supervisor: Rc<Supervisor>) {
     let Some(records) = supervisor.sessions.records() else { return };
     loop {
-        sleep(AGAIN).await;
+        sleep(ASKED_AGAIN_AFTER).await;
         let (orphans, late) = collect(&records, |session| supervisor.sessions.has(session)).await;
         supervisor.sessions.adopt_all(orphans, &supervisor.queue);
         supervisor.unanswered.set(late);

@@ -16,7 +16,7 @@ const OF_A_SESSION: usize = 4;
 /// A worker that waits: its socket and its process.
 const OF_A_WARM_WORKER: usize = 2;
 /// The least that can be divided.
-const LEAST: usize = 20;
+const LEAST_DESCRIPTORS: usize = 20;
 
 /// The parts, each in units of its purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Parts {
         let rest = limit
             .saturating_sub(OWN)
             .saturating_sub(OF_A_WARM_WORKER.saturating_mul(config.warm.most));
-        if rest < LEAST {
+        if rest < LEAST_DESCRIPTORS {
             return None;
         }
         let part = |of: usize, most: usize| (rest / of).max(2).min(most);

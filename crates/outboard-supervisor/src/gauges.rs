@@ -14,16 +14,16 @@ use super::changes::until;
 use outboard_control::messages::Gauge;
 
 /// Answers younger than this are used again: a GPU that is asked has to answer.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH_FOR: Duration = Duration::from_secs(1);
 /// How long a reader of metrics waits for an answer, unless the last reader got none.
 const READERS_PATIENCE: Duration = Duration::from_millis(500);
 /// How long the worker may take to start, and how long to answer.
-const START: Duration = Duration::from_secs(60);
-const ANSWER: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The worker ends after this time without a reader.
-const UNREAD: Duration = Duration::from_secs(300);
+const ENDS_UNREAD_AFTER: Duration = Duration::from_secs(300);
 /// After a worker that failed, the next one waits.
-const PAUSE: Duration = Duration::from_secs(60);
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(60);
 /// How long the worker may take to be gone.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
@@ -60,7 +60,7 @@ enum Over {
 impl Gauges {
     /// How the devices do or did, after a moment at most.
     pub(super) async fn read(&self) -> Option<Read> {
-        if self.age().is_none_or(|age| age >= FRESH) {
+        if self.age().is_none_or(|age| age >= FRESH_FOR) {
             let answered = self.answered.notified();
             self.asked.notify_one();
             if !self.is_late.get() && timeout(READERS_PATIENCE, answered).await.is_err() {

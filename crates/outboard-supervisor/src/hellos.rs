@@ -72,14 +72,17 @@ pub(super) struct Seat {
 
 /// A client that means to speak does so with its first bytes; a connection that has had its seat
 /// for this long may lose it.
-const FAIR: Duration = Duration::from_millis(100);
+const FIRST_BYTES_WITHIN: Duration = Duration::from_millis(100);
 /// One of so many seats is few for one place: several clients of a machine come at once.
 const FEW: usize = 32;
 
 impl Hellos {
     /// So many seats for clients over TCP, and so many for those by the socket.
     pub(super) fn new(remote: usize, local: usize) -> Hellos {
-        Hellos { remote: Seats::new(remote, FAIR), local: Seats::new(local, FAIR) }
+        Hellos {
+            remote: Seats::new(remote, FIRST_BYTES_WITHIN),
+            local: Seats::new(local, FIRST_BYTES_WITHIN),
+        }
     }
 
     /// A seat, if there is one or can be made.
@@ -194,7 +197,7 @@ mod tests {
 
     /// As if somebody had sat there for longer than is fair.
     fn age(seat: &Seat) {
-        seat.taken.since.set(Instant::now() - 2 * FAIR);
+        seat.taken.since.set(Instant::now() - 2 * FIRST_BYTES_WITHIN);
     }
 
     #[test]

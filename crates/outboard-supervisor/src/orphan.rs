@@ -16,7 +16,7 @@ use super::workers::Worker;
 
 /// How long a worker may take to return what it kept, before the server accepts clients without it.
 /// It is asked again later.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 /// Things that a session shares, at most; see `shares`.
 const MOST_SHARED: usize = 1 << 16;
 /// Descriptors that a worker is given to keep, at most.
@@ -65,7 +65,7 @@ pub(super) async fn collect(
     for (session, record) in records.all().into_iter().filter(|(session, _)| !known(*session)) {
         let records = Rc::clone(records);
         asked.spawn_local(async move {
-            match timeout(PATIENCE, ask(&records, session, record)).await {
+            match timeout(ANSWERS_WITHIN, ask(&records, session, record)).await {
                 Ok(Ok(orphan)) => Ok(orphan),
                 Ok(Err(error)) => Err((session, error)),
                 Err(_) => Err((session, io::ErrorKind::TimedOut.into())),

@@ -8,7 +8,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use subtle::ConstantTimeEq;
 
 /// So many are remembered.
-const MOST: usize = 1024;
+const MOST_REMEMBERED: usize = 1024;
 
 /// The sessions that have ended last.
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct Ended {
 impl Over {
     /// A session has ended.
     pub(super) fn note(&mut self, session: u64, key: u128, why: String) {
-        if self.0.len() >= MOST {
+        if self.0.len() >= MOST_REMEMBERED {
             self.0.pop_front();
         }
         self.0.push_back(Ended { session, key, why });
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn only_so_many_are_remembered() {
         let mut over = Over::default();
-        (0..2 * MOST as u64).for_each(|session| over.note(session, 1, String::new()));
-        assert_eq!(over.0.len(), MOST);
+        (0..2 * MOST_REMEMBERED as u64).for_each(|session| over.note(session, 1, String::new()));
+        assert_eq!(over.0.len(), MOST_REMEMBERED);
         assert_eq!(over.refusal(0, 1).code, RefusalCode::NoSession);
     }
 }

@@ -29,12 +29,12 @@ impl Default for Config {
 }
 
 /// No client has its session kept for longer, whatever it asks for.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const LONGEST_GRACE: Duration = Duration::from_secs(24 * 3600);
 
 impl Config {
     /// The terms for a client that asks for these.
     pub(super) fn grace(&self, wish: Terms) -> Option<Grace> {
-        let silent = self.grace.min(LONGEST).min(wish.grace);
+        let silent = self.grace.min(LONGEST_GRACE).min(wish.grace);
         (!silent.is_zero()).then(|| Grace { silent, closed: self.closed_grace.min(silent) })
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Tokens that a session may have out at once.
 const MOST_OF_A_SESSION: usize = 1 << 16;
 /// Bytes that a worker says of what has a token.
-const LONGEST: usize = 256;
+const LONGEST_PAYLOAD: usize = 256;
 
 /// Everything that is shared.
 pub(super) struct Shares {
@@ -65,7 +65,7 @@ impl Shares {
         let has_room = tokens < MOST_OF_A_SESSION
             && descriptors + more <= self.most.of_a_session
             && table.descriptors + more <= self.most.all;
-        if !has_room || payload.len() > LONGEST || table.shares.contains_key(&token) {
+        if !has_room || payload.len() > LONGEST_PAYLOAD || table.shares.contains_key(&token) {
             return false;
         }
         table.descriptors += more;
@@ -157,7 +157,7 @@ mod tests {
         shares.remove(1, 5);
         assert!(shares.add(1, 5, 1, Vec::new(), None));
         assert!(
-            !shares.add(2, 6 << 64, 1, vec![0; LONGEST + 1], None),
+            !shares.add(2, 6 << 64, 1, vec![0; LONGEST_PAYLOAD + 1], None),
             "what a worker says is short"
         );
     }

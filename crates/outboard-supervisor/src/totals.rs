@@ -7,7 +7,7 @@ use outboard_control::meter::Reading;
 /// The most owners that are counted separately; the others are counted together.
 const OWNERS: usize = 64;
 /// Whose name that is counted under.
-const OTHERS: &str = "(others)";
+const ALL_OTHER_OWNERS: &str = "(others)";
 
 /// Totals of ended sessions.
 #[derive(Debug, Clone, Default)]
@@ -31,8 +31,8 @@ impl Totals {
     pub(super) fn name<'a>(&mut self, owner: &'a str) -> &'a str {
         if !self.owners.contains_key(owner) {
             if self.owners.len() >= OWNERS {
-                self.owners.entry(OTHERS.to_owned()).or_default();
-                return OTHERS;
+                self.owners.entry(ALL_OTHER_OWNERS.to_owned()).or_default();
+                return ALL_OTHER_OWNERS;
             }
             self.owners.insert(owner.to_owned(), Reading::default());
         }
@@ -66,7 +66,7 @@ mod tests {
         totals.add("owner 3", &one);
         let owners = totals.into_owners();
         assert_eq!(
-            (owners.len(), owners[OTHERS].wait_ns, owners["owner 3"].wait_ns),
+            (owners.len(), owners[ALL_OTHER_OWNERS].wait_ns, owners["owner 3"].wait_ns),
             (OWNERS + 1, 10, 2)
         );
     }

@@ -25,9 +25,9 @@ pub struct Config {
 }
 
 /// Batches that wait for the collector. It gets what it keeps up with.
-const WAITING: usize = 256;
+const WAITING_BATCHES: usize = 256;
 /// The most spans that are gathered for one administrator.
-const MOST: usize = 100_000;
+const MOST_SPANS: usize = 100_000;
 /// How long spans have to arrive when a trace ends.
 const FINISH: Duration = Duration::from_secs(2);
 
@@ -116,7 +116,7 @@ impl Traces {
     /// Sends to the collector. Ends when [`Traces::finish`] has been called and all has gone.
     pub(super) async fn run(self: std::rc::Rc<Self>) {
         let Some(collector) = self.collector.clone() else { return };
-        let (send, receive) = mpsc::channel(WAITING);
+        let (send, receive) = mpsc::channel(WAITING_BATCHES);
         self.send.replace(Some(send));
         otlp::send_all(&collector, receive).await;
         self.is_gone.set(true);
@@ -188,7 +188,7 @@ impl Traces {
         let count = spans.len();
         let spans = otlp::spans(trail.trace, whose.worker, spans);
         if let Some(asked) = self.asked.borrow_mut().get_mut(&whose.session)
-            && asked.count < MOST
+            && asked.count < MOST_SPANS
         {
             asked.count += count;
             asked.spans.push(spans.clone());

@@ -33,7 +33,7 @@ use crate::auth;
 pub(super) use asked::{Asker, Counter, Step};
 
 /// How long the new program may take to say whether it could serve.
-const CHECK: Duration = Duration::from_secs(60);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long clients that are coming may take to get to their worker; a client that takes longer
 /// loses its connection.
 pub(super) const SETTLE: Duration = Duration::from_secs(20);
@@ -101,13 +101,13 @@ pub(super) async fn check(
         Some(folder) => command.env(NOTES_IN, folder),
         None => command.env_remove(NOTES_IN),
     };
-    let output = match timeout(CHECK, command.output()).await {
+    let output = match timeout(CHECK_TIMEOUT, command.output()).await {
         Ok(Ok(output)) => output,
         Ok(Err(error)) => {
             return Err(format!("{} cannot be started: {error}", program.path.display()));
         }
         Err(_) => {
-            let seconds = CHECK.as_secs();
+            let seconds = CHECK_TIMEOUT.as_secs();
             return Err(format!(
                 "{} --check takes longer than {seconds} seconds",
                 program.path.display()

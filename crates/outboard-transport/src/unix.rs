@@ -31,7 +31,7 @@ struct UnixConnection {
 }
 
 /// How long a client waits before it connects again to a server whose queue of clients is full.
-const AGAIN: Duration = Duration::from_millis(2);
+const CONNECTS_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// Connects to a socket at a path.
 pub(crate) fn dial(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
@@ -42,7 +42,9 @@ pub(crate) fn dial(path: &Path, timeout: Duration) -> io::Result<OwnedFd> {
     loop {
         match connect(&socket, &address) {
             Ok(()) => return Ok(socket),
-            Err(rustix::io::Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(AGAIN),
+            Err(rustix::io::Errno::AGAIN) if Instant::now() < deadline => {
+                std::thread::sleep(CONNECTS_AGAIN_AFTER)
+            }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

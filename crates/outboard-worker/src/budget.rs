@@ -12,7 +12,7 @@ use outboard_abi::{CUarray_format_enum as Format, CUresult};
 use outboard_wire::{ContextId, DevicePtr, ObjectId};
 
 /// Allocations from this size on take whole pages of the device.
-const LARGE: u64 = 1 << 20;
+const WHOLE_PAGES_FROM: u64 = 1 << 20;
 /// Those pages.
 const PAGE: u64 = 2 << 20;
 /// The granularity to which smaller ones are rounded up.
@@ -106,7 +106,9 @@ pub(crate) struct Budget {
 
 /// Bytes that an allocation takes of a device.
 pub(crate) fn taken(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(if bytes >= LARGE { PAGE } else { ALIGN }).unwrap_or(u64::MAX)
+    bytes
+        .checked_next_multiple_of(if bytes >= WHOLE_PAGES_FROM { PAGE } else { ALIGN })
+        .unwrap_or(u64::MAX)
 }
 
 /// Bytes that an array takes: no less than its elements.

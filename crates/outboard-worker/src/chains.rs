@@ -25,20 +25,20 @@ use super::objects::Handle;
 const VARIABLE: &str = "OUTBOARD_CHAINS";
 
 /// Kernels in a chain: fewer gain little, more gain no more.
-const FEWEST: usize = 4;
-const MOST: usize = 16;
+const LEAST_KERNELS: usize = 4;
+const MOST_KERNELS: usize = 16;
 /// A row of kernels is made a chain when it comes for this time.
-const OFTEN: u32 = 8;
+const CHAINED_AT: u32 = 8;
 /// A row with a kernel that cannot be in a graph.
-const NEVER: u32 = u32::MAX / 2;
+const NOT_CHAINABLE: u32 = u32::MAX / 2;
 /// Rows that are counted; then counting begins anew.
-const COUNTED: usize = 4096;
+const MOST_ROWS: usize = 4096;
 /// Chains of a session. Each takes 128 KiB of device memory (an H200 with driver 580).
-const CHAINS: usize = 32;
+const MOST_CHAINS: usize = 32;
 /// To make a chain takes as long as some fifty launches: beyond the first of them, each must be
 /// paid for by so many uses of others.
-const USES: u64 = 16;
-const FREELY: u64 = 16;
+const USES_PER_CHAIN: u64 = 16;
+const CHAINS_BEFORE_USES: u64 = 16;
 
 /// Where launches go: a stream, by the client's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -253,8 +253,9 @@ impl Chains {
         held.kernels.push(kernel);
         held.params.extend_from_slice(params);
         let count = held.kernels.len();
-        count == MOST
-            || (count >= FEWEST && before.is_some_and(|before| ends_row(before, kernel.function)))
+        count == MOST_KERNELS
+            || (count >= LEAST_KERNELS
+                && before.is_some_and(|before| ends_row(before, kernel.function)))
     }
 
     /// Makes what is held back, as a chain or one by one; what failed.
@@ -280,7 +281,7 @@ impl Chains {
     /// Launches the held-back kernels as a chain, if there is one for them or it is time to make
     /// one. If not, or if that fails, nothing has been launched.
     fn make_chain(&mut self, table: &Table, place: Place, stream: CUstream, held: &Held) -> bool {
-        if held.kernels.len() < FEWEST {
+        if held.kernels.len() < LEAST_KERNELS {
             return false;
         }
         let name = (place, held.hasher.finish());
@@ -310,17 +311,20 @@ impl Chains {
 
     /// Counts a row of kernels, and makes it a chain if it has come often.
     fn build(&mut self, table: &Table, name: (Place, u64), held: &Held) -> bool {
-        if self.counts.len() >= COUNTED {
+        if self.counts.len() >= MOST_ROWS {
             self.counts.clear();
         }
         let count = self.counts.entry(name).or_default();
         *count = count.saturating_add(1);
-        if *count < OFTEN || *count >= NEVER || self.builds > FREELY + self.uses / USES {
+        if *count < CHAINED_AT
+            || *count >= NOT_CHAINABLE
+            || self.builds > CHAINS_BEFORE_USES + self.uses / USES_PER_CHAIN
+        {
             return false;
         }
-        *count = NEVER;
+        *count = NOT_CHAINABLE;
         self.builds += 1;
-        if self.made.len() >= CHAINS
+        if self.made.len() >= MOST_CHAINS
             && let Some(oldest) =
                 self.made.iter().min_by_key(|(_, chain)| chain.used).map(|(name, _)| *name)
             && let Some(chain) = self.made.remove(&oldest)

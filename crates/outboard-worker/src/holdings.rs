@@ -18,7 +18,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 const GIVING: [u64; 4] = [5, 20, 75, 200];
 
 /// Bytes for output or for `malloc` in kernels that a context has without asking.
-const USUAL: u64 = 16 << 20;
+const USUAL_BUFFER: u64 = 16 << 20;
 /// Bytes of stack of a thread that it has so.
 const USUAL_STACK: u64 = 1 << 10;
 
@@ -287,7 +287,7 @@ impl Worker {
         use outboard_abi::CUlimit_enum as L;
         match L(limit) {
             L::CU_LIMIT_PRINTF_FIFO_SIZE | L::CU_LIMIT_MALLOC_HEAP_SIZE => {
-                value.saturating_sub(USUAL)
+                value.saturating_sub(USUAL_BUFFER)
             }
             L::CU_LIMIT_STACK_SIZE => self.stack_bytes(device, value),
             _ => 0,

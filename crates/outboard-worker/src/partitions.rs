@@ -15,7 +15,7 @@ pub(crate) type Bytes = [u8; size_of::<CUdevResource>()];
 
 /// Resources that a session may have been handed out, and descriptors that it may have made: CUDA
 /// has no call that ends one.
-const MOST: usize = 1 << 16;
+const MOST_RESOURCES: usize = 1 << 16;
 
 /// What a session knows of resources. Their bytes hold what the driver makes of them, addresses
 /// perhaps: so only bytes that the driver has written ever go back to it.
@@ -91,7 +91,7 @@ impl Partitions {
     pub(crate) fn hand_out(&mut self, resource: &CUdevResource) -> Result<Bytes, CUresult> {
         // SAFETY: it was zeroed before the driver filled it, so that every byte is written.
         let bytes = unsafe { core::ptr::from_ref(resource).cast::<Bytes>().read() };
-        if self.handed_out.len() >= MOST && !self.handed_out.contains(&bytes) {
+        if self.handed_out.len() >= MOST_RESOURCES && !self.handed_out.contains(&bytes) {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         self.handed_out.insert(bytes);
@@ -112,7 +112,7 @@ impl Partitions {
         if name == ObjectId::NONE || self.descriptions.contains_key(&name) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
-        if self.descriptions.len() < MOST {
+        if self.descriptions.len() < MOST_RESOURCES {
             Ok(())
         } else {
             Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)

@@ -34,11 +34,11 @@ struct State {
 }
 
 /// How often spans are sent.
-const EVERY: Duration = Duration::from_millis(200);
+const SENT_EVERY: Duration = Duration::from_millis(200);
 /// Spans that wait to be sent.
-const MOST: usize = 16 << 10;
+const MOST_WAITING: usize = 16 << 10;
 /// Spans of one message: with names and attributes of ours, far from the longest.
-const BATCH: usize = 256;
+const SPANS_OF_A_MESSAGE: usize = 256;
 
 fn state() -> MutexGuard<'static, State> {
     STATE.lock()
@@ -72,7 +72,7 @@ pub(super) fn finish() {
 fn run() {
     loop {
         let mut state = state();
-        CHANGED.wait_for(&mut state, EVERY);
+        CHANGED.wait_for(&mut state, SENT_EVERY);
         let mut ended = !on();
         let mut state = send(state, ended);
         // It may be wanted again meanwhile.
@@ -89,7 +89,7 @@ fn send(mut state: MutexGuard<'static, State>, last: bool) -> MutexGuard<'static
     let Some(control) = state.control.clone() else { return state };
     let mut spans = std::mem::take(&mut state.spans);
     while !spans.is_empty() || last {
-        let batch: Vec<Span> = spans.drain(..spans.len().min(BATCH)).collect();
+        let batch: Vec<Span> = spans.drain(..spans.len().min(SPANS_OF_A_MESSAGE)).collect();
         let (count, end) = (batch.len() as u64, last && spans.is_empty());
         let message = ToSupervisor::Spans { spans: batch, dropped: state.dropped, last: end };
         match messages::send(control.as_fd(), &message, None) {
@@ -111,7 +111,7 @@ pub(crate) fn record(name: &str, begun: Instant, attributes: Vec<(String, Value)
     let lasted = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     let mut state = state();
-    if state.spans.len() >= MOST {
+    if state.spans.len() >= MOST_WAITING {
         state.dropped += 1;
         return;
     }
@@ -136,4 +136,4 @@ pub(crate) fn number(name: &str, value: u64) -> (String, Value) {
     (name.to_owned(), Value::Number(value))
 }
 
-const _: () = assert!(BATCH * 256 <= LONGEST, "a batch of spans fits into a message");
+const _: () = assert!(SPANS_OF_A_MESSAGE * 256 <= LONGEST, "a batch of spans fits into a message");

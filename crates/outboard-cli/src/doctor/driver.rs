@@ -17,7 +17,7 @@ use super::{child, machine};
 
 /// How long a driver may take to start. One without its persistence daemon takes seconds for each
 /// GPU.
-const LIMIT: Duration = Duration::from_secs(90);
+const LONGEST_START: Duration = Duration::from_secs(90);
 /// What a waiting worker's context holds of a GPU, about.
 const CONTEXT: u64 = 600 << 20;
 
@@ -95,7 +95,7 @@ fn device(table: &Table, ordinal: i32) -> Option<Device> {
 /// Tries a library. `warm` are the workers that are going to wait with a context on it.
 pub(super) fn check(library: &Path, warm: Bounds) -> Vec<Finding> {
     let mut trial = child::this_program("doctor-trial");
-    let ended = match child::run(trial.arg("driver").arg(library), LIMIT) {
+    let ended = match child::run(trial.arg("driver").arg(library), LONGEST_START) {
         Ok(ended) => ended,
         Err(error) => {
             let found = format!("the process that tries the driver cannot be started: {error}");
@@ -107,7 +107,7 @@ pub(super) fn check(library: &Path, warm: Bounds) -> Vec<Finding> {
             )];
         }
     };
-    let problem = ended.problem(LIMIT);
+    let problem = ended.problem(LONGEST_START);
     match serde_json::from_str::<Found>(&ended.stdout) {
         Ok(found) if problem.is_none() => tell(library, &found, warm),
         _ => {

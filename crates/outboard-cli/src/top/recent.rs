@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::Look;
 
 /// How many looks are kept.
-const KEPT: usize = 16;
+const KEPT_LOOKS: usize = 16;
 /// From the least to the most.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -67,7 +67,7 @@ fn push<'a>(
     for (name, number) in seen {
         let mut numbers = kept.remove(name).unwrap_or_default();
         numbers.push_back(number);
-        while numbers.len() > KEPT {
+        while numbers.len() > KEPT_LOOKS {
             numbers.pop_front();
         }
         now.insert(name.clone(), numbers);

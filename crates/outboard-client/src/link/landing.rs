@@ -11,7 +11,7 @@ use outboard_session::client::Incoming;
 use rustix::io::Errno;
 
 /// Fewer bytes are copied in less time than a system call more takes.
-const LEAST: usize = 16 << 10;
+const LEAST_LANDING: usize = 16 << 10;
 
 /// Where the bytes of an answer belong.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Landing {
     /// # Safety
     /// The memory is valid for writes, and nobody else uses it, while the result lives.
     pub(super) unsafe fn new(seq: u64, to: *mut u8, len: usize) -> Option<Landing> {
-        (len >= LEAST).then_some(Landing { seq, to, len })
+        (len >= LEAST_LANDING).then_some(Landing { seq, to, len })
     }
 
     /// The number of the command.

@@ -16,11 +16,11 @@ use super::queue::GAP;
 use super::shared::Shared;
 
 /// A batch of this size leaves at once, in bytes.
-const FULL: usize = 16 << 10;
+const FULL_BATCH: usize = 16 << 10;
 /// Time between two looks.
-const LOOK: Duration = Duration::from_micros(1);
+const BETWEEN_LOOKS: Duration = Duration::from_micros(1);
 /// The share of a burst's age for which a command may be held back.
-const SHARE: u32 = 32;
+const HOLD_SHARE: u32 = 32;
 /// No command is held back for longer.
 const LONGEST_HOLD: Duration = Duration::from_millis(1);
 /// After the last call, replies are left to callers for this long; then this thread reads notices.
@@ -44,7 +44,7 @@ fn run(shared: &Shared) {
         let now = Instant::now();
         if pending == 0 {
             if now.duration_since(*idle_since.get_or_insert(now)) < shared.config.spin {
-                pause_until(now + LOOK);
+                pause_until(now + BETWEEN_LOOKS);
                 continue;
             }
             burst = None;
@@ -85,19 +85,19 @@ impl Burst {
         if pending != self.grown.0 {
             self.grown = (pending, now);
         }
-        let hold = (now.duration_since(self.start) / SHARE).min(LONGEST_HOLD);
-        if pending >= FULL {
+        let hold = (now.duration_since(self.start) / HOLD_SHARE).min(LONGEST_HOLD);
+        if pending >= FULL_BATCH {
             return true;
         }
         let is_due = now.duration_since(first_seen) >= hold
-            || now.duration_since(self.grown.1) >= (hold / 2).max(LOOK);
+            || now.duration_since(self.grown.1) >= (hold / 2).max(BETWEEN_LOOKS);
         is_due && self.sent.is_none_or(|sent| now.duration_since(sent) >= GAP)
     }
 
     /// When to look again: each look takes the cache line with the queue's size from the posting
     /// thread's processor, so the sender looks only when it could act.
     fn next_look(&self, now: Instant) -> Instant {
-        let soon = now + LOOK;
+        let soon = now + BETWEEN_LOOKS;
         self.sent.map_or(soon, |sent| soon.max(sent + GAP))
     }
 
@@ -177,7 +177,7 @@ mod tests {
                 gone = appended;
                 burst.sent(start + age);
             }
-            age += LOOK;
+            age += BETWEEN_LOOKS;
         }
         batches
     }
@@ -191,7 +191,8 @@ mod tests {
             assert_eq!(batches[0].1, Duration::ZERO, "the first command leaves at once");
             for (waited, age) in batches {
                 // The sender looks once in a while, so it may be late by a look or by one command.
-                let fair = (age / SHARE).min(LONGEST_HOLD) + GAP + 2 * LOOK + interval;
+                let fair =
+                    (age / HOLD_SHARE).min(LONGEST_HOLD) + GAP + 2 * BETWEEN_LOOKS + interval;
                 assert!(
                     waited <= fair,
                     "a command waited {waited:?} in a burst of age {age:?} at {interval:?}"
@@ -206,7 +207,7 @@ mod tests {
         let mut burst = Burst::new(start);
         let age = Duration::from_millis(100);
         assert!(!burst.should_send(SIZE, start + age));
-        assert!(!burst.should_send(2 * SIZE, start + age + LOOK));
-        assert!(burst.should_send(2 * SIZE, start + age + LOOK + LONGEST_HOLD / 2));
+        assert!(!burst.should_send(2 * SIZE, start + age + BETWEEN_LOOKS));
+        assert!(burst.should_send(2 * SIZE, start + age + BETWEEN_LOOKS + LONGEST_HOLD / 2));
     }
 }

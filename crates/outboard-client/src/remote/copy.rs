@@ -43,12 +43,12 @@ impl Remote {
 }
 
 /// A program that allocates this many bytes may be about to copy as much to it.
-const LARGE: u64 = 1 << 20;
+const LEAST_EXPECTED_COPY: u64 = 1 << 20;
 
 impl Remote {
     /// Device memory is about to be allocated: gets the way for large copies ready meanwhile.
     pub(super) fn expect_copies(&self, bytes: u64) -> Result<()> {
-        if bytes >= LARGE {
+        if bytes >= LEAST_EXPECTED_COPY {
             let session = self.session()?;
             if session.link().memory().is_none() {
                 session.link().expect_copies();

@@ -36,7 +36,7 @@ const ORDINARY_FIRST: u32 = 16;
 
 /// Longer waits are ordinary ones: the worker, idle meanwhile, would fall asleep and start the next
 /// command late.
-const LONGEST: Duration = Duration::from_micros(400);
+const LONGEST_POLL: Duration = Duration::from_micros(400);
 
 /// Values of `base` without memory: not yet, or never again. Any other value is the memory's
 /// address.
@@ -144,7 +144,7 @@ impl PolledWaits {
     }
 
     fn note_duration(&self, begun: Instant) {
-        let long = begun.elapsed() > LONGEST;
+        let long = begun.elapsed() > LONGEST_POLL;
         if self.long.load(Ordering::Relaxed) != long {
             self.long.store(long, Ordering::Relaxed);
         }
@@ -203,7 +203,7 @@ impl Remote {
             flags: 0,
         };
         let seq = session.post_numbered(ctx, &write)?;
-        if !link.poll_for(|| slot.number().load(Ordering::Acquire) == number, LONGEST) {
+        if !link.poll_for(|| slot.number().load(Ordering::Acquire) == number, LONGEST_POLL) {
             return Ok(None);
         }
         self.polled.note_duration(begun);

@@ -58,7 +58,7 @@ impl Drop for Reached {
 }
 
 /// How long a thread that waits for another process sleeps between two looks.
-const LOOK: Duration = Duration::from_micros(50);
+const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
 impl Cpu {
     pub(crate) fn record_shared(
@@ -91,7 +91,7 @@ impl Cpu {
         let number = event.latest();
         while !event.is_reached(number) {
             self.scheduler.check(ctx)?;
-            std::thread::sleep(LOOK);
+            std::thread::sleep(BETWEEN_LOOKS);
         }
         self.context(ctx)?.output.flush();
         self.scheduler.check(ctx)

@@ -11,7 +11,7 @@ use crate::several::one_server;
 pub(crate) use crate::parts::graph::mirror::Mirror;
 
 /// Edits that travel in one message take about this many bytes at most.
-const BATCH: usize = 256 << 10;
+const BATCH_BYTES: usize = 256 << 10;
 
 /// The changes, in order.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ fn batch(graph: ObjectId, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
     let (mut part, mut bytes) = (Vec::new(), 0);
     for edit in edits {
         let size = edit.size();
-        if bytes + size > BATCH && !part.is_empty() {
+        if bytes + size > BATCH_BYTES && !part.is_empty() {
             steps.push(Step::Edit(graph, std::mem::take(&mut part)));
             bytes = 0;
         }

@@ -28,7 +28,7 @@ pub(crate) type Shape = ([u32; 3], [u32; 3], u32, bool, Vec<(u32, [u8; 64])>);
 
 impl Answers {
     /// Answers that are kept; a search for the best block size asks a few dozen times.
-    const MOST: usize = 64;
+    const MOST_ANSWERS: usize = 64;
 
     pub(crate) fn get(
         &self,
@@ -44,7 +44,7 @@ impl Answers {
         // another address.
         let known = self.0.load_full();
         let answer = ask()?;
-        let kept = if known.len() >= Self::MOST { &[] } else { known.as_slice() };
+        let kept = if known.len() >= Self::MOST_ANSWERS { &[] } else { known.as_slice() };
         let all = kept.iter().cloned().chain([(question.clone(), answer)]).collect();
         self.0.compare_and_swap(&known, Arc::new(all));
         Ok(answer)

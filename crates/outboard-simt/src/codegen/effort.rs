@@ -11,7 +11,7 @@ use outboard_ptx::ir::{Body, Function, Inst, Op};
 
 /// The most of it for one function: some seconds and half a gigabyte. A kernel that holds 250
 /// values over 20,000 loads and branches takes half.
-const MOST: u64 = 32 << 20;
+const MOST_EFFORT: u64 = 32 << 20;
 /// The most branches of one function, each target of a table counted.
 const BRANCHES: u64 = 256 << 10;
 
@@ -62,7 +62,7 @@ pub(crate) fn check(function: &Function, body: &Body) -> Result<(), LoadError> {
     }
     let segments = segments(body, &next);
     let uses = uses(body, &segments);
-    if alive(body, &segments, &uses, MOST) { Ok(()) } else { Err(refuse()) }
+    if alive(body, &segments, &uses, MOST_EFFORT) { Ok(()) } else { Err(refuse()) }
 }
 
 /// Cuts a body.

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use super::{Admin, Answer, Ask, LOOK, Listing, Reply, is_closed, unexpected};
+use super::{Admin, Answer, Ask, LOOKED_EVERY, Listing, Reply, is_closed, unexpected};
 
 /// How long a server may take to say whether it becomes another release: for the check, and for
 /// clients that are at their hello.
@@ -144,7 +144,7 @@ impl Admin {
                     "the server has become {program}, and that has not answered for {seconds} seconds"
                 )));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LOOKED_EVERY);
         }
     }
 }

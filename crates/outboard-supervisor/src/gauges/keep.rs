@@ -6,7 +6,9 @@ use std::rc::Rc;
 use outboard_control::messages::{ToSupervisor, ToWorker, Watch};
 use tokio::time::{sleep, timeout};
 
-use super::{ANSWER, FRESH, Gauges, Over, PAUSE, START, UNREAD};
+use super::{
+    ANSWER_TIMEOUT, ENDS_UNREAD_AFTER, FRESH_FOR, Gauges, Over, PAUSE_AFTER_FAILURE, START_TIMEOUT,
+};
 use crate::changes::until;
 use crate::supervisor::Supervisor;
 use crate::workers::{Order, Worker};
@@ -25,13 +27,13 @@ impl Gauges {
             this.has_worker.set(false);
             this.changed.notify_waiters();
             if let Over::Failed(reason) = over {
-                let seconds = PAUSE.as_secs();
+                let seconds = PAUSE_AFTER_FAILURE.as_secs();
                 tracing::warn!(
                     reason,
                     seconds,
                     "the metrics lack how the devices do; the next attempt waits"
                 );
-                sleep(PAUSE).await;
+                sleep(PAUSE_AFTER_FAILURE).await;
             }
         }
     }
@@ -62,7 +64,7 @@ impl Gauges {
         {
             return Over::Failed(error.to_string());
         }
-        let mut patience = START;
+        let mut patience = START_TIMEOUT;
         loop {
             if let Err(error) = worker.send(&ToWorker::Look, None) {
                 return Over::Failed(error.to_string());
@@ -86,13 +88,13 @@ impl Gauges {
                     ));
                 }
             }
-            patience = ANSWER;
+            patience = ANSWER_TIMEOUT;
             // Readers that have asked meanwhile use this answer, unless it is old.
             loop {
-                if timeout(UNREAD, self.asked.notified()).await.is_err() {
+                if timeout(ENDS_UNREAD_AFTER, self.asked.notified()).await.is_err() {
                     return Over::Unwanted;
                 }
-                if self.age().is_none_or(|age| age >= FRESH) {
+                if self.age().is_none_or(|age| age >= FRESH_FOR) {
                     break;
                 }
             }

@@ -22,7 +22,7 @@ use crate::hellos::{Origin, Seat, Seats, machine};
 use crate::supervisor::Supervisor;
 
 /// A client asks at once; one that has been silent for so long can be sent away.
-const FAIR: Duration = Duration::from_millis(10);
+const REQUEST_WITHIN: Duration = Duration::from_millis(10);
 /// How long a whole connection may take: a request, its answer, and the peer's reading of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the head of a request may take.
@@ -55,7 +55,7 @@ impl Listener {
 
     /// Answers requests. Never ends.
     pub(in super::super) async fn serve(self, supervisor: Rc<Supervisor>) {
-        let seats = Seats::new(supervisor.parts.metrics, FAIR);
+        let seats = Seats::new(supervisor.parts.metrics, REQUEST_WITHIN);
         loop {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,

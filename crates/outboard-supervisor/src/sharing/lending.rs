@@ -17,14 +17,14 @@ use outboard_control::number::Number;
 use outboard_control::suspension::Action;
 
 /// How often a session that needs memory checks again.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECKED_EVERY: Duration = Duration::from_millis(100);
 /// How long a request for memory waits until a session is idle, beyond the time that counts as
 /// idle.
 const HOPE: Duration = Duration::from_secs(5);
 /// How long a worker may take to say whether it has something to do.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the driver may take for one session.
-const LONGEST: Duration = Duration::from_secs(300);
+const LONGEST_SUSPENSION: Duration = Duration::from_secs(300);
 /// A session that turned out to have something to do is left alone for so long.
 const BUSY: Duration = Duration::from_secs(1);
 /// A session that could not be suspended is left alone for so long.
@@ -157,7 +157,7 @@ impl Lending {
             if Instant::now() >= until || !self.loans.borrow().contains_key(&session) {
                 return false;
             }
-            sleep(LOOK).await;
+            sleep(CHECKED_EVERY).await;
         }
     }
 
@@ -209,7 +209,7 @@ impl Lending {
             loan.asked = Some(answer);
             let _ = loan.orders.send(ToWorker::Suspend);
         }
-        if !matches!(timeout(ANSWER, answered).await, Ok(Ok(true))) {
+        if !matches!(timeout(ANSWER_TIMEOUT, answered).await, Ok(Ok(true))) {
             // It has come back to life, and is heard of from now on. Should it close its gate yet,
             // it is opened.
             self.order(session, ToWorker::Resume);
@@ -278,7 +278,7 @@ impl Lending {
                     }
                 }
             }
-            sleep(LOOK).await;
+            sleep(CHECKED_EVERY).await;
         }
         tracing::error!(session = %Number(session), reason, "a suspended session cannot go on");
         false
@@ -306,7 +306,7 @@ impl Lending {
         command.args(&helper.args).args([action.name(), &worker.to_string()]).kill_on_drop(true);
         command.envs(helper.env.iter().map(|(name, value)| (name, value)));
         command.stdin(std::process::Stdio::null());
-        let output = timeout(LONGEST, command.output())
+        let output = timeout(LONGEST_SUSPENSION, command.output())
             .await
             .map_err(|_| "the driver took too long".to_owned())?;
         let output = output.map_err(|error| error.to_string())?;

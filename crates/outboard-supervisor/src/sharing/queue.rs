@@ -15,11 +15,11 @@ use super::Config;
 use super::admission::{Admission, Held, Policy, Request, Verdict};
 
 /// A client that waits is told of it again after this time at the latest.
-const AGAIN: Duration = Duration::from_secs(3);
+const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// A client that does not receive a message within this time is gone.
-const TELLING: Duration = Duration::from_secs(10);
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// For how long a place is kept for a client that has asked for it and comes back.
-const KEPT: Duration = Duration::from_secs(30);
+const PLACE_KEPT_FOR: Duration = Duration::from_secs(30);
 
 /// Places that are kept for one holder.
 const MOST_KEPT: usize = 2;
@@ -144,7 +144,9 @@ impl Queue {
                 return Err(Turned::Away(Refusal { code: RefusalCode::Busy, sentence }));
             }
             let waiting = Waiting { place: ahead, sentence };
-            if told.as_ref().is_none_or(|(when, what)| *what != waiting || when.elapsed() >= AGAIN)
+            if told
+                .as_ref()
+                .is_none_or(|(when, what)| *what != waiting || when.elapsed() >= TOLD_AGAIN_AFTER)
             {
                 if told.is_none() {
                     let all = self.0.admission.borrow().waiting();
@@ -156,7 +158,7 @@ impl Queue {
                     );
                 }
                 let message = waiting.encode(VERSION);
-                match timeout(TELLING, stream.write_all(&message)).await {
+                match timeout(TOLD_WITHIN, stream.write_all(&message)).await {
                     Ok(Ok(())) => told = Some((Instant::now(), waiting)),
                     Ok(Err(error)) => return Err(Turned::Gone(error)),
                     Err(_) => return Err(Turned::Gone(io::ErrorKind::TimedOut.into())),
@@ -165,7 +167,7 @@ impl Queue {
             let mut byte = [0; 1];
             tokio::select! {
                 () = changed => {}
-                () = sleep(left.unwrap_or(AGAIN).min(AGAIN)) => {}
+                () = sleep(left.unwrap_or(TOLD_AGAIN_AFTER).min(TOLD_AGAIN_AFTER)) => {}
                 said = stream.read(&mut byte) => return Err(match said {
                     Ok(0) => Turned::Gone(io::ErrorKind::UnexpectedEof.into()),
                     Ok(_) => {
@@ -193,7 +195,7 @@ impl Queue {
             let mut kept = self.0.kept.borrow_mut();
             let own: Vec<usize> = (0..kept.len()).filter(|at| kept[*at].holder == holder).collect();
             let surplus = (own.len() >= MOST_KEPT).then(|| kept.remove(own[0]));
-            let (client, until) = (request.client.clone(), Instant::now() + KEPT);
+            let (client, until) = (request.client.clone(), Instant::now() + PLACE_KEPT_FOR);
             kept.push(KeptPlace { number, holder, devices, memory, client, until, place });
             surplus
         };
@@ -201,7 +203,7 @@ impl Queue {
         drop(surplus);
         let queue = self.clone();
         tokio::task::spawn_local(async move {
-            sleep(KEPT).await;
+            sleep(PLACE_KEPT_FOR).await;
             let mut kept = queue.0.kept.borrow_mut();
             let late = kept.iter().position(|one| one.number == number).map(|at| kept.remove(at));
             drop(kept);
@@ -273,7 +275,7 @@ mod tests {
             );
             assert!(comes(&queue, "a", 6).await.is_none(), "nor for more than was asked for");
             let own = comes(&queue, "a", 5).await.expect("its own");
-            sleep(KEPT + Duration::from_secs(1)).await;
+            sleep(PLACE_KEPT_FOR + Duration::from_secs(1)).await;
             assert!(queue.0.kept.borrow().is_empty(), "who does not come back loses it");
             let third = comes(&queue, "b", 5).await.expect("it is free again");
             assert!(comes(&queue, "c", 5).await.is_none());

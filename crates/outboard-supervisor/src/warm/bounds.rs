@@ -18,7 +18,7 @@ pub struct Bounds {
 }
 
 /// The most that anybody may ask for.
-const MOST: usize = 64;
+const MOST_WARM: usize = 64;
 /// The most that is chosen unasked: more drivers than these take long to start again once they were
 /// taken.
 const MOST_UNASKED: usize = 16;
@@ -61,11 +61,12 @@ impl FromStr for Bounds {
         }
         let wrong = || {
             format!(
-                "`{text}` is neither a number (0 to {MOST}), a range of them such as 1-8, nor `auto`"
+                "`{text}` is neither a number (0 to {MOST_WARM}), a range of them such as 1-8, nor `auto`"
             )
         };
-        let count =
-            |text: &str| text.trim().parse().ok().filter(|count| *count <= MOST).ok_or_else(wrong);
+        let count = |text: &str| {
+            text.trim().parse().ok().filter(|count| *count <= MOST_WARM).ok_or_else(wrong)
+        };
         let Some((least, most)) = text.split_once('-') else {
             return Ok(Bounds::fixed(count(text)?));
         };

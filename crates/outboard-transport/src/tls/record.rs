@@ -44,7 +44,7 @@ pub(super) enum Step {
 }
 
 /// Room for records at first; a stream that fills it gets more ...
-const ROOM: usize = 32 << 10;
+const FIRST_ROOM: usize = 32 << 10;
 /// ... up to this.
 const MOST_ROOM: usize = 512 << 10;
 /// Plaintext that is encrypted for one write.
@@ -167,7 +167,7 @@ impl Records {
     pub(super) fn new(side: Side) -> Records {
         Records {
             side,
-            incoming: vec![0; ROOM],
+            incoming: vec![0; FIRST_ROOM],
             start: 0,
             end: 0,
             plain: Vec::new(),

@@ -8,7 +8,7 @@ use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 pub struct Kind(pub u16);
 
 /// The most parts that one message may have.
-const MOST: usize = 32;
+const MOST_PARTS: usize = 32;
 
 /// The parts of one message, each at most once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Encode for Extensions {
 impl<'a> Decode<'a> for Extensions {
     fn decode(reader: &mut Reader<'a>) -> Result<Extensions, DecodeError> {
         let count = reader.u32()?;
-        if count as usize > MOST {
+        if count as usize > MOST_PARTS {
             return Err(DecodeError::Invalid { what: "number of extensions", value: count.into() });
         }
         let mut parts: Vec<(Kind, Vec<u8>)> = Vec::with_capacity(count as usize);

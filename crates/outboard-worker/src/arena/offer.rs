@@ -31,7 +31,7 @@ pub(super) const OPEN: u32 = 1;
 pub(super) const DIVIDED: u32 = 2;
 
 /// The least arena that is of use.
-const LEAST: u64 = 16 << 30;
+const LEAST_ARENA: u64 = 16 << 30;
 
 /// What a driver offers for an arena.
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ impl Offer {
         let granule = granule(table, platform)?;
         let Range { start, end } = window.range();
         let mut bytes = (end - start) / 2;
-        while bytes >= LEAST {
+        while bytes >= LEAST_ARENA {
             let (mut address, hint) = (0, end - bytes);
             if call!(
                 table,

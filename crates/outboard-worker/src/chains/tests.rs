@@ -24,7 +24,7 @@ fn rows(functions: impl IntoIterator<Item = usize>) -> Vec<usize> {
 
 #[test]
 fn a_kernel_by_itself_comes_in_long_rows() {
-    assert_eq!(rows([7; 64]), [MOST; 4]);
+    assert_eq!(rows([7; 64]), [MOST_KERNELS; 4]);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn the_same_launches_come_in_the_same_rows_wherever_they_begin() {
             .map(|index| 0x5500_0000_1000 + (index % 24) * (0x240 + index % 24 % 5 * 32))
     };
     let (one, other) = (rows(step(0)), rows(step(5)));
-    assert!(one.iter().all(|row| (FEWEST..=MOST).contains(row)));
+    assert!(one.iter().all(|row| (LEAST_KERNELS..=MOST_KERNELS).contains(row)));
     // After a few steps both are made of the same lengths, in the same order.
     let end = |rows: &[usize]| rows[rows.len() - 12..].to_vec();
     let (one, other) = (end(&one), end(&other));

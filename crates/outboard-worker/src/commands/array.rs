@@ -23,10 +23,10 @@ fn to_driver(d: &ArrayDescriptor) -> CUDA_ARRAY3D_DESCRIPTOR {
 }
 
 /// No device has larger arrays, whatever their kind: they are not a question of memory.
-const LONGEST: u64 = 1 << 28;
+const LONGEST_SIDE: u64 = 1 << 28;
 
 fn check_sides(d: &ArrayDescriptor) -> Result<(), CUresult> {
-    let fits = d.width.max(d.height).max(d.depth) <= LONGEST;
+    let fits = d.width.max(d.height).max(d.depth) <= LONGEST_SIDE;
     if fits { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
 }
 

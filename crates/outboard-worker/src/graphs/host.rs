@@ -14,7 +14,7 @@ use crate::client::Teller;
 use crate::output::Printed;
 
 /// Most page-locked memory for one copy of a graph.
-pub(super) const MOST: u64 = 4 << 30;
+pub(super) const MOST_PINNED: u64 = 4 << 30;
 
 /// Page-locked memory that a copy of a graph goes through.
 pub(super) struct Memory {

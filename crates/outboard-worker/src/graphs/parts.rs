@@ -7,7 +7,7 @@ use outboard_driver::call;
 use outboard_wire::graph::HostNode;
 use outboard_wire::{ContextId, ObjectId};
 
-use super::host::{HostPart, MOST, Memory, Task};
+use super::host::{HostPart, MOST_PINNED, Memory, Task};
 use crate::contexts::{Context, current};
 use crate::worker::Worker;
 
@@ -47,7 +47,7 @@ impl Worker {
 
     /// Memory for a copy of `bytes`, in the current context.
     pub(super) fn exchange_memory(&mut self, bytes: u64) -> Result<Arc<Memory>, CUresult> {
-        if bytes == 0 || bytes > MOST {
+        if bytes == 0 || bytes > MOST_PINNED {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let pinned = self.hold_pinned(bytes)?;

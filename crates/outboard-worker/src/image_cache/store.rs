@@ -15,7 +15,7 @@ use crate::part::Part;
 /// Bytes that may wait to be written; images beyond them are not kept, this time.
 const MOST_WAITING: u64 = 1 << 30;
 /// A file takes a block, a name and an inode, however few bytes are in it.
-const LEAST: u64 = 4096;
+const LEAST_FILE: u64 = 4096;
 /// How files that are being written begin.
 const UNFINISHED: &str = "unfinished-";
 /// An unfinished file of this age was left by a worker that has been killed.
@@ -24,13 +24,13 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 const TOLERATED: Duration = Duration::from_secs(3600);
 /// Sessions that write at the same time do not know of each other: each looks again after it has
 /// written this share of the limit.
-const SHARE: u64 = 16;
+const LOOKS_AFTER_SHARE: u64 = 16;
 
 type Job = (String, Arc<Part>);
 
 /// The disk space of a file of that many bytes.
 fn taken(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(LEAST).unwrap_or(u64::MAX).max(LEAST)
+    bytes.checked_next_multiple_of(LEAST_FILE).unwrap_or(u64::MAX).max(LEAST_FILE)
 }
 
 /// The disk space of an existing file: its blocks, which are more than its bytes, or fewer where
@@ -184,7 +184,7 @@ impl Writer {
     /// Looks from time to time whether the files are too many.
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         match &mut self.unseen {
-            Some(unseen) if *unseen + bytes <= self.limit / SHARE => *unseen += bytes,
+            Some(unseen) if *unseen + bytes <= self.limit / LOOKS_AFTER_SHARE => *unseen += bytes,
             unseen => {
                 *unseen = Some(0);
                 trim(&self.folder, self.limit)?;
@@ -225,7 +225,7 @@ fn trim(folder: &Path, limit: u64) -> io::Result<()> {
     }
     files.sort();
     for (_, bytes, path) in files {
-        if total <= limit - limit / SHARE {
+        if total <= limit - limit / LOOKS_AFTER_SHARE {
             break;
         }
         // It counts as gone also if another session was quicker.

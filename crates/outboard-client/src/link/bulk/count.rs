@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 /// To begin with.
-const FIRST: usize = 4;
+const FIRST_LANES: usize = 4;
 /// Copies of fewer bytes say little: they are over before all lanes carry something.
-const LARGE: u64 = 8 << 20;
+const LEAST_TELLING: u64 = 8 << 20;
 /// Copies that count, of which the best does: what a copy had to wait for (a busy stream, another
 /// copy) says nothing about the link.
 const TRIALS: usize = 4;
@@ -39,7 +39,12 @@ pub(super) struct Count {
 impl Count {
     /// At most so many.
     pub(super) fn new(most: usize) -> Count {
-        Count { wanted: FIRST.min(most), most, settled: false, directions: Default::default() }
+        Count {
+            wanted: FIRST_LANES.min(most),
+            most,
+            settled: false,
+            directions: Default::default(),
+        }
     }
 
     /// How many lanes are to be open.
@@ -53,7 +58,7 @@ impl Count {
         if self.settled
             || self.wanted == self.most
             || open < self.wanted
-            || len < LARGE
+            || len < LEAST_TELLING
             || time.is_zero()
         {
             return false;
@@ -128,7 +133,7 @@ mod tests {
     fn small_copies_and_lanes_that_are_being_opened_say_nothing() {
         let mut count = Count::new(16);
         for _ in 0..100 {
-            assert!(!count.took(0, 4, LARGE - 1, Duration::from_millis(1)));
+            assert!(!count.took(0, 4, LEAST_TELLING - 1, Duration::from_millis(1)));
             assert!(!count.took(0, 3, LEN, Duration::from_millis(1)));
             assert!(!count.took(0, 4, LEN, Duration::ZERO));
             assert!(!count.took(2, 4, LEN, Duration::from_millis(1)));

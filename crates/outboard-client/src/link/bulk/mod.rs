@@ -63,7 +63,7 @@ pub(super) fn answer(shared: &Shared, request: u64, status: u32, body: &[u8]) ->
 }
 
 /// How long an upload waits for staging memory while no other transfer gives any back.
-const STUCK: Duration = Duration::from_millis(20);
+const STUCK_AFTER: Duration = Duration::from_millis(20);
 
 /// Opens an upload of `len` bytes in chunks of `chunk`; waits for staging memory. `None` if none
 /// comes free and the worker queues it all the same.
@@ -76,7 +76,7 @@ pub(super) fn open_upload(
     lanes::open(shared)?;
     let (outcome, taken) = (Arc::new(Outcome::default()), Arc::new(Outcome::default()));
     let bulk = &shared.bulk;
-    let pause = if bulk.queues { STUCK } else { PEER_CHECK };
+    let pause = if bulk.queues { STUCK_AFTER } else { PEER_CHECK };
     let mut table = lock(&bulk.table);
     loop {
         if table.is_lost() {

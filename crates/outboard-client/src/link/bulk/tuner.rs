@@ -19,7 +19,7 @@ const SIZES: usize = (LARGEST - SMALLEST + 1) as usize;
 /// Trials of a size that count.
 const TRIALS: usize = 4;
 /// Every so many transfers a neighbour of the best size is tried again: links change.
-const AGAIN: u32 = 32;
+const TRIED_AGAIN_EVERY: u32 = 32;
 /// A size is better only if it is so by this factor, lest noise moves the choice about.
 const BETTER: f64 = 1.04;
 
@@ -69,8 +69,8 @@ impl Tuner {
         let neighbours = [best, best.saturating_sub(1).max(sizes.0), (best + 1).min(sizes.1)];
         let size = match neighbours.iter().copied().find(untried) {
             Some(size) => size,
-            None if class.transfers.is_multiple_of(AGAIN) => {
-                neighbours[1 + (class.transfers / AGAIN % 2) as usize]
+            None if class.transfers.is_multiple_of(TRIED_AGAIN_EVERY) => {
+                neighbours[1 + (class.transfers / TRIED_AGAIN_EVERY % 2) as usize]
             }
             None => best,
         };

@@ -20,7 +20,7 @@ use super::{Staged, of};
 /// which must not wait for a stream that makes no progress.
 const BLOCKS: usize = 8;
 /// How long a copy waits for room while nothing of its stream moves, and its pauses.
-const STUCK: Duration = Duration::from_millis(20);
+const STUCK_AFTER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// A transfer that has its part of the shared memory. Post the command that announces it, then
@@ -99,7 +99,7 @@ fn room(
         let Some(progress) = staged.streams.progress(stream) else { return Ok(None) };
         match last {
             Some((before, since)) if before == progress => {
-                if since.elapsed() >= STUCK {
+                if since.elapsed() >= STUCK_AFTER {
                     staged.streams.stands_still(stream);
                     return Ok(None);
                 }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(all.len(), 4);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| take(&link, &staged, FIRST));
-            std::thread::sleep(STUCK / 4);
+            std::thread::sleep(STUCK_AFTER / 4);
             let (area, share) = all.remove(0);
             staged.areas.give_back(area);
             drop(share);

@@ -12,7 +12,7 @@ use outboard_front::thread;
 
 /// How long a helper looks for something to do before it sleeps, or leaves a copy that waits for
 /// the device.
-const LOOK: Duration = Duration::from_micros(100);
+const LOOKS_FOR_WORK: Duration = Duration::from_micros(100);
 
 /// The helpers of a link. They are started when first needed.
 #[derive(Debug)]
@@ -78,7 +78,9 @@ impl Crew {
             loop {
                 match copying.step() {
                     Step::Copied => since = None,
-                    Step::NotReady if since.get_or_insert_with(Instant::now).elapsed() < LOOK => {
+                    Step::NotReady
+                        if since.get_or_insert_with(Instant::now).elapsed() < LOOKS_FOR_WORK =>
+                    {
                         std::thread::yield_now();
                     }
                     // The program's thread waits, and invites the others again when the device
@@ -100,7 +102,7 @@ impl Crew {
             if let Some(copying) = state.invitations.pop_front() {
                 return Some(copying);
             }
-            if start.elapsed() >= LOOK {
+            if start.elapsed() >= LOOKS_FOR_WORK {
                 state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
                 drop(state);
                 continue;

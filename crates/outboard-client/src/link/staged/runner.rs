@@ -17,7 +17,7 @@ use super::crew::Crew;
 use super::streams::Share;
 
 /// How long it looks without a pause, and its pauses after that.
-const LOOK: Duration = Duration::from_micros(200);
+const BEFORE_PAUSES: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(20);
 const LONG_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
@@ -27,7 +27,7 @@ const LONG_PATIENCE: Duration = Duration::from_secs(1);
 /// Chunks of one copy that are copied before the next copy is looked at.
 const TURN: usize = 4;
 /// Helpers have left a copy that has not moved for so long.
-const LEFT: Duration = Duration::from_micros(100);
+const HELPERS_LEAVE_AFTER: Duration = Duration::from_micros(100);
 
 /// The thread, as others see it. It is started when first needed.
 #[derive(Debug)]
@@ -68,7 +68,11 @@ impl Task {
             match self.copying.step() {
                 Step::Copied => {
                     any = true;
-                    if self.moved.replace(Instant::now()).is_none_or(|last| last.elapsed() > LEFT) {
+                    if self
+                        .moved
+                        .replace(Instant::now())
+                        .is_none_or(|last| last.elapsed() > HELPERS_LEAVE_AFTER)
+                    {
                         self.copying.call(crew);
                     }
                 }
@@ -156,7 +160,7 @@ impl Runner {
                 continue;
             }
             let still = moved.elapsed();
-            if still < LOOK {
+            if still < BEFORE_PAUSES {
                 // Others may need the processor for what this thread waits for.
                 std::thread::yield_now();
                 continue;

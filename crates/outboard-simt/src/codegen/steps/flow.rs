@@ -12,7 +12,7 @@ use outboard_ptx::{Space, ir};
 use std::collections::BTreeMap;
 
 /// Accesses that are followed at a time; beyond them all count as one to anywhere.
-const MOST: usize = 128;
+const MOST_ACCESSES: usize = 128;
 /// How often a body is gone through before all its accesses to shared memory are stepped.
 const PASSES: usize = 24;
 
@@ -318,11 +318,11 @@ impl<'a> Flow<'a> {
         }
         let Err(at) = state.binary_search(&pending) else { return };
         state.insert(at, pending);
-        if state.len() > MOST {
+        if state.len() > MOST_ACCESSES {
             state.retain(|&pending| self.class(pending) != Class::Weak);
         }
         for loads in [true, false] {
-            if state.len() <= MOST {
+            if state.len() <= MOST_ACCESSES {
                 break;
             }
             let taken = |pending: &Pending| {
