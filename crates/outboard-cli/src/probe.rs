@@ -68,6 +68,33 @@ pub(crate) fn reserve(target: &Target, patience: Option<Duration>) -> Result<Off
     ask(target, more, patience)
 }
 
+/// As [`reserve`], at all servers at once. Those that have no place yet are waited for one after
+/// the other, in their order.
+pub(crate) fn reserve_all(targets: &[Target], patience: Option<Duration>) -> Result<(), Failure> {
+    let [first, others @ ..] = targets else { return Ok(()) };
+    if others.is_empty() {
+        return reserve(first, patience).map(drop);
+    }
+    let at_once = Some(Duration::ZERO);
+    let outcomes: Vec<Result<Offer, Failure>> = std::thread::scope(|scope| {
+        let asked: Vec<_> =
+            targets.iter().map(|target| scope.spawn(move || reserve(target, at_once))).collect();
+        let ended = asked.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ended
+            .map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    for (target, outcome) in targets.iter().zip(outcomes) {
+        match outcome {
+            Err(failure) if failure.code() == Code::InQueue && patience != at_once => {
+                reserve(target, patience)?;
+            }
+            outcome => drop(outcome?),
+        }
+    }
+    Ok(())
+}
+
 fn ask(target: &Target, more: Extensions, patience: Option<Duration>) -> Result<Offer, Failure> {
     let mut last = None;
     let mut waits = |waiting: &Waiting| {

@@ -32,10 +32,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let mut command = Command::new(&name);
     command.args(program);
     let chosen = args.chosen.choose(local::serve)?;
-    for server in chosen.servers() {
-        let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
-        probe::reserve(server, patience)?;
-    }
+    let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
+    probe::reserve_all(chosen.servers(), patience)?;
     for (name, value) in chosen.variables {
         match value {
             Some(value) => command.env(name, value),

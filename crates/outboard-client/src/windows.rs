@@ -7,6 +7,7 @@ use outboard_wire::handshake::arena::{ARENA, Arena};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{HandshakeError, Welcome};
 use outboard_wire::window::Window;
+use parking_lot::Mutex;
 
 use crate::link::ConnectError;
 
@@ -17,14 +18,44 @@ pub(crate) fn acceptable() -> Option<Vec<Window>> {
     Some(free(&String::from_utf8_lossy(&maps)))
 }
 
+/// A process has fewer windows than servers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooFew {
+    pub(crate) servers: usize,
+    pub(crate) windows: usize,
+}
+
+/// The windows in which a process had nothing when it began to connect to several servers.
+static DEALT: Mutex<Option<(u32, Vec<Window>)>> = Mutex::new(None);
+
 /// As [`acceptable`], for one of several servers: each has windows of its own, so that the servers
 /// can be asked at once and none gives out another's addresses.
-pub(crate) fn acceptable_of(server: ServerId, servers: usize) -> Option<Vec<Window>> {
-    let mut windows = acceptable()?;
-    windows.retain(|window| {
-        window.number().is_some_and(|number| number as usize % servers == server.place())
-    });
-    Some(windows)
+pub(crate) fn acceptable_of(
+    server: ServerId,
+    servers: usize,
+) -> Result<Option<Vec<Window>>, TooFew> {
+    let Some(free) = acceptable().filter(|_| servers > 1) else { return Ok(acceptable()) };
+    let process = std::process::id();
+    let mut dealt = DEALT.lock();
+    let all = match dealt.take() {
+        // Sessions have some of them by now.
+        Some((of, all)) if of == process => all,
+        _ => free.clone(),
+    };
+    let own = dealt_to(&all, server.place(), servers);
+    *dealt = Some((process, all));
+    let mut own = own?;
+    own.retain(|window| free.contains(window));
+    Ok(Some(own))
+}
+
+/// A server's share of windows. They are dealt in their order, because a server's workers that wait
+/// for clients have the first ones.
+fn dealt_to(windows: &[Window], place: usize, servers: usize) -> Result<Vec<Window>, TooFew> {
+    if windows.len() < servers {
+        return Err(TooFew { servers, windows: windows.len() });
+    }
+    Ok(windows.iter().skip(place).step_by(servers).copied().collect())
 }
 
 fn free(maps: &str) -> Vec<Window> {
@@ -111,6 +142,23 @@ mod tests {
         let accepted = acceptable().unwrap();
         let own = windows_in_which_anything_is_are_left_out as *const () as u64;
         assert!(!accepted.is_empty() && accepted.iter().all(|window| !window.contains(own, 1)));
+    }
+
+    #[test]
+    fn each_server_is_dealt_windows_of_its_own() {
+        // A program lies in one of them.
+        let free: Vec<Window> = Window::all().filter(|one| one.number() != Some(18)).collect();
+        for servers in 2..=free.len() {
+            let shares: Vec<Vec<Window>> =
+                (0..servers).map(|place| dealt_to(&free, place, servers).unwrap()).collect();
+            assert!(shares.iter().all(|share| !share.is_empty()), "{servers}");
+            let mut all = shares.concat();
+            all.sort_by_key(|window| window.range().start);
+            assert_eq!(all, free, "{servers}");
+            assert_eq!(shares[0][0], free[0], "the first server finds a worker that waits");
+        }
+        let too_few = TooFew { servers: 38, windows: 37 };
+        assert_eq!(dealt_to(&free, 0, 38), Err(too_few));
     }
 
     #[test]

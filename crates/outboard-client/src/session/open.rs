@@ -30,7 +30,7 @@ use crate::requests::{Answerer, Requests};
 use crate::reuse::Reuse;
 use crate::target::{Target, Targets, VARIABLE};
 use crate::times::Times;
-use crate::windows;
+use crate::windows::{self, TooFew};
 
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,10 @@ pub(crate) enum OpenError {
         "the server at {0} does not keep its devices' memory to addresses that no other server gives out, which a program with several servers needs: use its devices alone, or leave them out"
     )]
     NoWindow(String),
+    #[error(
+        "the program's list has {servers} servers, and its address space has room for the memory of {windows}: name fewer, or start several programs"
+    )]
+    FewWindows { servers: usize, windows: usize },
     #[error(
         "{first} and {second} are one server, and its device {index} is in the list under both names: leave one of them out"
     )]
@@ -71,7 +75,7 @@ impl OpenError {
             OpenError::Target(_) | OpenError::Twice { .. } => Code::BadAddress,
             OpenError::Connect(error) => error.code(),
             OpenError::Snapshot(_) => Code::BadSnapshot,
-            OpenError::NoWindow(_) => Code::NoWindow,
+            OpenError::NoWindow(_) | OpenError::FewWindows { .. } => Code::NoWindow,
         }
     }
 }
@@ -101,7 +105,8 @@ fn connect(
 ) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let targets = Targets::from_env()?;
     let target = targets.server(server)?;
-    let windows = windows::acceptable_of(server, targets.servers().len());
+    let windows = windows::acceptable_of(server, targets.servers().len())
+        .map_err(|TooFew { servers, windows }| OpenError::FewWindows { servers, windows })?;
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (progress, late) = (Arc::new(Progress::default()), Arc::new(LateCopies::default()));
     let functions = Arc::new(HostFunctions::new(Arc::clone(&progress), pager));
