@@ -28,7 +28,7 @@ pub struct Numbered {
 
 /// The links of a process.
 pub(super) struct Links {
-    pairs: Mutex<BTreeMap<(ServerId, ServerId), Arc<Mutex<Pair>>>>,
+    pairs: Mutex<Pairs>,
     /// The number of the last link.
     last: AtomicU32,
     /// Bytes that have gone over links.
@@ -36,6 +36,9 @@ pub(super) struct Links {
     /// Why there is no link between two servers, the first time.
     failure: Mutex<Option<String>>,
 }
+
+/// By the place of the first and of the second in the list.
+type Pairs = BTreeMap<(ServerId, ServerId), Arc<Mutex<Pair>>>;
 
 /// Two servers.
 #[derive(Default)]
@@ -78,8 +81,13 @@ impl Links {
         (other, second): (ServerId, &'static S),
         tell: impl FnOnce(Numbered) -> Result<()>,
     ) -> Option<Result<()>> {
-        let key = (one.min(other), one.max(other));
-        let pair = Arc::clone(self.pairs.lock().entry(key).or_default());
+        // The first of the list connects to the later one, if it can.
+        let ((one, first), (other, second)) = if one < other {
+            ((one, first), (other, second))
+        } else {
+            ((other, second), (one, first))
+        };
+        let pair = Arc::clone(self.pairs.lock().entry((one, other)).or_default());
         let mut pair = pair.lock();
         if let Pair::Linked(Numbered { link, .. }) = *pair
             && (first.has_lost_link(link) || second.has_lost_link(link))

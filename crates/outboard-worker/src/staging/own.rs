@@ -26,13 +26,16 @@ pub(super) struct Own {
     pub(super) failing: Failing,
 }
 
-/// A copy that has been started, or that it could not be.
+/// The copy that has been started; an error if it could not be.
+type Start = Result<Box<dyn Moving>, ()>;
+
+/// What came of a start, once that is known.
 #[derive(Clone, Default)]
-pub(super) struct Started(Arc<Mutex<Option<Result<Box<dyn Moving>, ()>>>>);
+pub(super) struct Started(Arc<Mutex<Option<Start>>>);
 
 impl Started {
     /// Once the start is over.
-    pub(super) fn take(&self) -> Option<Result<Box<dyn Moving>, ()>> {
+    pub(super) fn take(&self) -> Option<Start> {
         self.0.lock().take()
     }
 }
@@ -48,7 +51,7 @@ impl Say {
         Say { started: started.clone(), watcher: Arc::clone(watcher) }
     }
 
-    pub(super) fn say(&self, result: Result<Box<dyn Moving>, ()>) {
+    pub(super) fn say(&self, result: Start) {
         self.started.0.lock().get_or_insert(result);
         self.watcher.nudge();
     }

@@ -63,6 +63,8 @@ struct Watching {
     /// Whether the peer has been told that the stream has come.
     told: bool,
     gave_up: bool,
+    /// Whether all bytes are in place.
+    is_stored: bool,
 }
 
 enum Phase {
@@ -129,7 +131,10 @@ fn queue(place: &Place<'_>, copy: PeerCopy, target: &Target, end: End) -> Result
     let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket });
     let what = What { to_device: end == End::Destination, way: "peer", bytes: cut.len() };
     let phase = Phase::Waiting(*target);
-    place.watcher.add(Box::new(Watching { copy, phase, told: false, gave_up: false }), what);
+    place.watcher.add(
+        Box::new(Watching { copy, phase, told: false, gave_up: false, is_stored: false }),
+        what,
+    );
     Ok(())
 }
 
@@ -254,12 +259,21 @@ impl Watching {
 
     fn end(&self) -> Step {
         let Crossing { own, leads, half, turn, .. } = &*self.copy;
-        if *leads && half.is_lost() && half.done() != Some(true) {
+        if *leads && self.has_failed() {
             own.failing.tell(LOST);
         }
         own.bulk.end(own.number);
         turn.end();
         Step::Ended
+    }
+
+    /// Whether it has come to nothing because of the other half or the link.
+    fn has_failed(&self) -> bool {
+        let Crossing { end, half, .. } = &*self.copy;
+        match end {
+            End::Source => half.done().map_or(half.is_lost(), |well| !well),
+            End::Destination => half.is_cancelled() || half.is_lost() && !self.is_stored,
+        }
     }
 
     fn come_to_nothing(&self) -> Step {
@@ -297,7 +311,10 @@ impl Watched for Watching {
                         self.phase = Phase::Settling;
                         Step::Moved
                     }
-                    Step::Ended => self.end(),
+                    Step::Ended => {
+                        self.is_stored = moving.is_copied();
+                        self.end()
+                    }
                     step => step,
                 }
             }
