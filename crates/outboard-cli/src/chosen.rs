@@ -12,6 +12,9 @@ use crate::{credentials, environment, install, local, probe};
 /// How long the client waits in a server's queue.
 const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 
+/// Has the client say which server is lost: of several, others go on.
+const SAY_LOST: &str = "OUTBOARD_SAY_LOST";
+
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {
@@ -78,6 +81,9 @@ impl Args {
         variables.extend(self.credentials.changes());
         let (servers, local) = start(probe::servers(self.server)?)?;
         variables.insert(VARIABLE, Some(servers.to_string().into()));
+        if servers.servers().len() > 1 {
+            variables.insert(SAY_LOST, Some("1".into()));
+        }
         if self.no_wait {
             variables.insert(QUEUE, Some("0".into()));
         }

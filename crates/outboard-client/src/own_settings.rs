@@ -70,6 +70,8 @@ impl Config {
     /// own, it is shown no others.
     pub fn of_server(address: &Endpoint) -> Config {
         let mut config = Config::from_env();
+        let says_lost = std::env::var_os("OUTBOARD_SAY_LOST").is_some();
+        config.said_when_lost = says_lost.then(|| address.to_string());
         // Others than text are a mistake in it, too.
         let text = std::env::var_os(VARIABLE).filter(|text| !text.is_empty());
         if let Some(text) = text

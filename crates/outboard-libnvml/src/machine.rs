@@ -1,7 +1,7 @@
 //! The devices of all servers of the program as those of one machine, and a connection to each
 //! server.
 
-use outboard_client::target::Targets;
+use outboard_client::target::{Target, Targets};
 use outboard_client::{Query, QueryError};
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::messages::Call;
@@ -21,11 +21,28 @@ pub(crate) struct DevicePosition {
     pub(crate) index: u32,
 }
 
+/// Connects to all servers at once.
+fn connect(targets: &[Target]) -> Result<Vec<Query>, QueryError> {
+    if let [one] = targets {
+        return Ok(vec![Query::open(one)?]);
+    }
+    std::thread::scope(|scope| {
+        let open = |target| {
+            let builder = std::thread::Builder::new().name("outboard-nvml".to_owned());
+            builder.spawn_scoped(scope, move || Query::open(target))
+        };
+        let opened: Vec<_> = targets.iter().map(open).collect();
+        // A thread that cannot be had or has panicked leaves a server unused.
+        let ended = opened.into_iter().map(|thread| thread.ok()?.join().ok());
+        ended.map(|query| query.unwrap_or(Err(QueryError::Unusable))).collect()
+    })
+}
+
 impl Machine {
     /// Connects to the servers that the environment names.
     pub(crate) fn open() -> Result<Machine, QueryError> {
         let targets = Targets::from_env().map_err(|_| QueryError::Unusable)?;
-        let servers = targets.servers().iter().map(Query::open).collect::<Result<Vec<_>, _>>()?;
+        let servers = connect(targets.servers())?;
         let platforms = servers.iter().map(|server| server.platform().clone()).collect();
         Ok(Machine { servers, platform: merged(platforms, targets.entries()) })
     }

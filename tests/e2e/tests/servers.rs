@@ -114,6 +114,12 @@ fn a_server_that_is_lost_takes_its_devices_along_and_no_others() {
     let outcome = running.finish();
     outcome.expect_success("the first server's device");
     assert!(outcome.stdout.ends_with("the other server goes on\n"), "{}", outcome.stdout);
+    let said = format!("the server {} is lost", second.address());
+    assert!(
+        outcome.stderr.contains(&said) && !outcome.stderr.contains(first.address()),
+        "{}",
+        outcome.stderr
+    );
     assert!(
         within(Duration::from_secs(10), || first.workers().is_empty()),
         "its session has ended with the program"
@@ -362,6 +368,36 @@ fn a_program_that_sees_one_device_works_with_its_server_alone() {
             "{}",
             server.log()
         );
+    }
+}
+
+/// The variable counts among the devices of all servers, whichever way it names them.
+#[test]
+fn devices_of_all_servers_are_chosen_among() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("it is about the software device");
+    }
+    let (first, second) = (server("2"), server("1"));
+    let list = list(&[&first, &second]);
+    let lines = |visible: Option<&str>| -> Vec<String> {
+        let program = Program::new("devices");
+        let program =
+            visible.iter().fold(program, |program, one| program.env("CUDA_VISIBLE_DEVICES", one));
+        let outcome = program.through_list(&list);
+        outcome.expect_success("a list of devices");
+        let uuid = |line: &str| {
+            line.split([' ', ',']).find(|word| word.starts_with("GPU-"))?.to_owned().into()
+        };
+        outcome.stdout.lines().filter_map(uuid).collect()
+    };
+    let all = lines(None);
+    assert_eq!(all.len(), 3);
+    let uuids = format!("{},{}", all[2], all[1]);
+    for (visible, wanted) in
+        [("2,0", &[2, 0][..]), ("1", &[1]), (uuids.as_str(), &[2, 1]), ("2,7,0", &[2]), ("-1", &[])]
+    {
+        let wanted: Vec<&String> = wanted.iter().map(|index| &all[*index]).collect();
+        assert_eq!(lines(Some(visible)).iter().collect::<Vec<_>>(), wanted, "{visible}");
     }
 }
 

@@ -36,6 +36,10 @@ pub struct Config {
     /// Whether to say on standard error what becomes of the connection. Environment:
     /// `OUTBOARD_LOG`, anything.
     pub talks: bool,
+    /// What the user calls the server, if its loss is to be said on standard error: of several
+    /// servers, others go on. Environment: `OUTBOARD_SAY_LOST`, anything, which `outboard run` sets
+    /// then.
+    pub said_when_lost: Option<String>,
 }
 
 /// Which way the commands go.
@@ -69,6 +73,7 @@ impl Default for Config {
             reconnect: RECONNECT,
             silence: None,
             talks: false,
+            said_when_lost: None,
         }
     }
 }

@@ -188,6 +188,12 @@ impl Shared {
         if !self.connection.lose(reason) {
             return;
         }
+        if let Some(server) = &self.config.said_when_lost {
+            let what = format!(
+                "the server {server} is lost, and its devices with it; other servers' go on: {reason}"
+            );
+            eprintln!("outboard: {}", Code::ConnectionLost.end(&plain_lines(&what)));
+        }
         self.say(
             &Code::ConnectionLost
                 .end(&format!("lost for good, so that all later calls fail: {reason}")),
