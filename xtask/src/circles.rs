@@ -12,9 +12,6 @@ use crate::util::root;
 /// The most files that may import each other in a circle.
 const MOST: usize = 8;
 
-/// Crates that have a larger circle, which may only shrink.
-const LARGER: &[(&str, usize)] = &[("outboard-worker", 9)];
-
 /// Names from the crate's root: of a module, or of something in one.
 type Names = Vec<String>;
 
@@ -334,16 +331,10 @@ fn no_large_circle_of_files() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let imports = Code::read(&entry.path().join("src")).imports();
         assert!(!imports.is_empty(), "{name} has sources");
-        let larger = LARGER.iter().find(|(package, _)| *package == name);
-        let most = larger.map_or(MOST, |(_, most)| *most);
         let circles = circles(&imports);
-        let largest = circles.iter().map(BTreeSet::len).max().unwrap_or(0);
-        if larger.is_some() && largest < most {
-            wrong.push(format!("{name}: its circle has shrunk to {largest}: say so in LARGER"));
-        }
-        for circle in circles.iter().filter(|circle| circle.len() > most) {
+        for circle in circles.iter().filter(|circle| circle.len() > MOST) {
             let files = describe(&imports, circle);
-            wrong.push(format!("{name}: {} files, at most {most} may be\n{files}", circle.len()));
+            wrong.push(format!("{name}: {} files, at most {MOST} may be\n{files}", circle.len()));
         }
     }
     assert!(wrong.is_empty(), "files that import each other in a circle\n{}", wrong.join("\n"));

@@ -21,8 +21,10 @@ use outboard_wire::handshake::{
 use outboard_wire::notice::PEER_LOST;
 use parking_lot::Mutex;
 
+use super::bulk::Bulk;
 use super::pace::Pace;
-use super::{Bulk, Registry, Replier};
+use super::registry::Registry;
+use super::replier::Replier;
 
 /// Links that a session has at most; those that were lost do not count.
 const MOST: usize = 64;

@@ -7,8 +7,8 @@ use outboard_abi::CUresult;
 use outboard_session::groups::Flag;
 
 use super::memory::Held;
+use super::transfer::{Target, Transfer};
 use super::watch::{Moving, Step, Watched};
-use super::{Target, Transfer};
 use crate::io::Sink;
 
 /// The function to run when a stream has reached a copy, or never will.

@@ -20,8 +20,8 @@ use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
 use super::outgoing::{Copied, Filling, Out};
 use super::own::{Own, Say, Started};
+use super::transfer::{Failed, Place, Target};
 use super::watch::{Moving, Step, Watched, What};
-use super::{Failed, Place, Target};
 use crate::io::Sink;
 
 /// How the bytes of a copy to the device come.

@@ -12,8 +12,8 @@ use outboard_abi::{CUctx_st, CUresult, CUstream_st};
 use outboard_driver::{Table, call};
 use parking_lot::Mutex;
 
-use super::Place;
 use super::memory::{Piece, View};
+use super::transfer::Place;
 use crate::memops::{self, Operation};
 use crate::objects::Handle;
 

@@ -19,9 +19,9 @@ use outboard_wire::limits::WINDOW;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::Place;
 use super::account::{Account, Counted};
 use super::line::Line;
+use super::transfer::Place;
 use crate::objects::Handle;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.

@@ -7,8 +7,8 @@ use outboard_abi::CUresult;
 use outboard_session::groups::Flag;
 
 use super::memory::Held;
+use super::transfer::{Target, Transfer};
 use super::watch::{Moving, Step, Watched};
-use super::{Target, Transfer};
 
 /// A handle of a copy to the host that shows whether the device is done with it.
 pub(crate) trait Copied: Send + Sync {

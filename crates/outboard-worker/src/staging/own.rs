@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::account::Share;
 use super::memory::{Pool, View};
-use super::watch::Moving;
-use super::{Failing, Place, Queue, Transfer, Watcher};
+use super::transfer::{Failing, Place, Queue, Transfer};
+use super::watch::{Moving, Watcher};
 use crate::io::Bulk;
 use crate::objects::Handle;
 

@@ -23,8 +23,8 @@ use super::incoming::{Emptying, In};
 use super::line::Turn;
 use super::outgoing::{Filling, Out};
 use super::own::{LoneStream, Own, Say, Started};
+use super::transfer::{Failed, Failing, Place, Target};
 use super::watch::{Moving, Step, Watched, What};
-use super::{Failed, Failing, Place, Target};
 use crate::io::{Half, Sink};
 
 /// A copy to or from a peer, as the client has announced it.

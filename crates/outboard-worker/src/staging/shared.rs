@@ -16,9 +16,9 @@ use outboard_transport::Memory;
 use outboard_wire::{ContextId, DevicePtr};
 use parking_lot::Mutex;
 
-use super::memory::{REGISTER, View};
+use super::memory::{Pool, REGISTER, View};
+use super::transfer::{Place, Queue, Target};
 use super::watch::{Step, Watched, What};
-use super::{Place, Pool, Queue, Target};
 
 /// Which blocks of the shared memory the device knows: the context that registered each, and its
 /// address there.

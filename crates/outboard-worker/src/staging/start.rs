@@ -7,8 +7,8 @@ use outboard_session::chunks::Cut;
 use super::incoming::{Emptying, In, Reached};
 use super::later::{Coming, copy_in_later, copy_out_later};
 use super::outgoing::{Copied, Filling, Out};
+use super::transfer::{Failed, Place, Target};
 use super::watch::What;
-use super::{Failed, Place, Target};
 use crate::io::Sink;
 
 /// Takes the bytes of a copy to the device, and queues it. `reached` is run when its stream has

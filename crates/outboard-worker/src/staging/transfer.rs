@@ -1,0 +1,258 @@
+//! Transfers of large copies: where each runs, and the operations of the device that are queued for
+//! it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use outboard_abi::{CUcontext, CUresult, CUstream};
+use outboard_driver::{Table, call};
+use outboard_session::chunks::ChunkError;
+use outboard_session::groups::{Flag, Groups};
+use outboard_wire::boxes::Extent;
+use outboard_wire::{ContextId, DevicePtr, HostPtr};
+
+use super::account::Share;
+use super::memory::{Piece, Pool, View};
+use super::watch::Watcher;
+use crate::boxes::{self, Placed};
+use crate::io::{Bulk, Replier};
+use crate::memops::{self, Operation};
+use crate::objects::Handle;
+
+/// Where a copy runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) table: &'static Table,
+    pub(crate) context: CUcontext,
+    pub(crate) stream: CUstream,
+    pub(crate) pool: &'a Arc<Pool>,
+    pub(crate) replier: &'a Replier,
+    /// By which the bytes of large copies come and go.
+    pub(crate) bulk: &'a Bulk,
+    /// The client's name of the context.
+    pub(crate) ctx: ContextId,
+    pub(crate) watcher: &'a Arc<Watcher>,
+}
+
+/// Why a copy was not queued.
+pub(crate) enum Failed {
+    /// Nothing has been done: the client is still to be told, or its bytes taken.
+    NotStarted(CUresult),
+    /// It was broken off, and the part that had begun is handled.
+    BrokeOff(CUresult),
+    /// The client breaks the rules.
+    Violation(ChunkError),
+}
+
+/// The queued operations of a transfer, and its flags.
+#[derive(Clone, Copy)]
+pub(super) struct Queue {
+    pub(super) groups: Groups,
+    pub(super) view: View,
+    pub(super) table: &'static Table,
+    pub(super) context: Handle<outboard_abi::CUctx_st>,
+    pub(super) stream: Handle<outboard_abi::CUstream_st>,
+}
+
+// SAFETY: handles are names; see `Handle`.
+unsafe impl Sync for Queue {}
+
+/// The common part of transfers over lanes in both directions.
+pub(super) struct Transfer {
+    pub(super) number: u64,
+    pub(super) queue: Queue,
+    pub(super) bulk: Bulk,
+    pub(super) watcher: Arc<Watcher>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) piece: Piece,
+    /// The share of the account of a copy to the host; given back behind the piece.
+    pub(super) _share: Option<Share>,
+}
+
+impl std::ops::Deref for Transfer {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+/// Tells the client that a copy has failed after the command that queued it.
+#[derive(Clone)]
+pub(super) struct Failing {
+    pub(super) replier: Replier,
+    pub(super) ctx: ContextId,
+}
+
+impl Failing {
+    pub(super) fn of(place: &Place<'_>) -> Failing {
+        Failing { replier: place.replier.clone(), ctx: place.ctx }
+    }
+
+    pub(super) fn tell(&self, error: CUresult) {
+        self.replier.failed(self.ctx, error);
+    }
+}
+
+impl Place<'_> {
+    pub(super) fn transfer(
+        &self,
+        number: u64,
+        groups: Groups,
+        share: Option<Share>,
+    ) -> Result<Transfer, CUresult> {
+        if !groups.fit() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let piece = self.pool.take(self.table, groups.staging())?;
+        Ok(Transfer {
+            number,
+            queue: self.queue(groups, piece.view()),
+            bulk: self.bulk.clone(),
+            watcher: Arc::clone(self.watcher),
+            pool: Arc::clone(self.pool),
+            piece,
+            _share: share,
+        })
+    }
+
+    pub(super) fn queue(&self, groups: Groups, view: View) -> Queue {
+        let (context, stream) = (Handle::new(self.context), Handle::new(self.stream));
+        Queue { groups, view, table: self.table, context, stream }
+    }
+}
+
+impl Transfer {
+    /// As of [`Queue::let_pass`]; the device may go on to use the piece.
+    pub(super) fn let_pass(&self) {
+        self.piece.lose();
+        self.queue.let_pass();
+    }
+}
+
+impl Queue {
+    pub(super) fn set(&self, flag: Flag, value: u32) {
+        // Never down again: see `let_pass`.
+        self.view.flag(self.groups.flag(flag)).fetch_max(value, Ordering::AcqRel);
+    }
+
+    pub(super) fn is_set(&self, flag: Flag, value: u32) -> bool {
+        self.view.flag(self.groups.flag(flag)).load(Ordering::Acquire) >= value
+    }
+
+    /// An operation of the device: it waits until a flag is set.
+    pub(super) fn wait(&self, flag: Flag, value: u32) -> Operation {
+        Operation::WaitAtLeast(self.view.device_flag(self.groups.flag(flag)), value)
+    }
+
+    /// An operation of the device: it sets a flag, behind what was queued before.
+    pub(super) fn mark(&self, flag: Flag, value: u32) -> Operation {
+        Operation::Write(self.view.device_flag(self.groups.flag(flag)), value)
+    }
+
+    pub(super) fn queue(&self, operations: &[Operation]) -> Result<(), CUresult> {
+        memops::queue(self.table, self.stream.get(), operations)
+    }
+
+    /// The slot of a group.
+    pub(super) fn slot(&self, group: u32) -> *mut u8 {
+        self.view.slot(self.groups.group_at(group))
+    }
+
+    /// Queues a copy to the device. If it is `late`, a flag is set when the stream has come to it.
+    pub(super) fn copy_in(&self, dst: &Target, late: bool) -> Result<(), CUresult> {
+        let full = |group| {
+            let (slot, round) = self.groups.place(group);
+            self.wait(Flag::Full(slot), round)
+        };
+        if late {
+            self.queue(&[self.mark(Flag::Reached, 1), full(0)])?;
+        } else {
+            self.queue(&[full(0)])?;
+        }
+        let last = self.groups.count() - 1;
+        for group in 0..=last {
+            dst.copy(self, group, true)?;
+            let (slot, round) = self.groups.place(group);
+            let free = self.mark(Flag::Free(slot), round);
+            // Both at once: each call costs the device a few microseconds.
+            if group < last { self.queue(&[free, full(group + 1)])? } else { self.queue(&[free])? }
+        }
+        Ok(())
+    }
+
+    /// Queues a copy to the host.
+    pub(super) fn copy_out(&self, src: &Target) -> Result<(), CUresult> {
+        for group in 0..self.groups.count() {
+            src.copy(self, group, false)?;
+            let (slot, round) = self.groups.place(group);
+            let full = self.mark(Flag::Full(slot), round);
+            let next = group + 1;
+            let (slot, round) = self.groups.place(next);
+            if next < self.groups.count() && round > 1 {
+                self.queue(&[full, self.wait(Flag::Free(slot), round - 1)])?;
+            } else {
+                self.queue(&[full])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everything that was queued with the flags pass: queueing it broke off in the middle.
+    pub(super) fn let_pass(&self) {
+        for flag in 0..2 * self.groups.slots() as usize {
+            self.view.flag(flag).store(i32::MAX as u32, Ordering::Release);
+        }
+    }
+
+    /// A function that checks whether the stream may still progress.
+    pub(super) fn alive(&self, pool: &Arc<Pool>) -> Box<dyn FnOnce() -> bool + Send> {
+        let (pool, table, context) = (Arc::clone(pool), self.table, self.context);
+        Box::new(move || {
+            if pool.is_closed() {
+                return false;
+            }
+            // Any stream of a context with a fault says so. The copy's own may have been destroyed,
+            // while its work continues.
+            let legacy = core::ptr::null_mut();
+            let outcome = call!(table, cuCtxSetCurrent(context.get()))
+                .and_then(|()| call!(table, cuStreamQuery(legacy)));
+            matches!(outcome, Ok(()) | Err(CUresult::CUDA_ERROR_NOT_READY))
+        })
+    }
+}
+
+/// The device side of a transfer.
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    /// Memory in one piece.
+    Linear(DevicePtr),
+    /// A range of a box's packed bytes, from `from` on.
+    Box { region: Placed, extent: Extent, from: u64 },
+}
+
+impl Target {
+    /// Copies the bytes of a group from or to its slot, in the stream.
+    pub(super) fn copy(&self, t: &Queue, group: u32, to_device: bool) -> Result<(), CUresult> {
+        let ((at, len), slot) = (t.groups.bytes(group), t.slot(group));
+        let (stream, table) = (t.stream.get(), t.table);
+        match self {
+            Target::Linear(base) if to_device => {
+                call!(table, cuMemcpyHtoDAsync_v2(base.offset(at).0, slot.cast(), len, stream))
+            }
+            Target::Linear(base) => {
+                call!(table, cuMemcpyDtoHAsync_v2(slot.cast(), base.offset(at).0, len, stream))
+            }
+            Target::Box { region, extent, from } => {
+                let start = from + at;
+                extent.parts(start..start + len as u64).try_for_each(|part| {
+                    let device = region.part(&part)?;
+                    let host =
+                        Placed::host(HostPtr::of(slot).offset(part.packed - start), part.extent);
+                    let (dst, src) = if to_device { (device, host) } else { (host, device) };
+                    boxes::copy(table, &dst, &src, part.extent, stream)
+                })
+            }
+        }
+    }
+}
