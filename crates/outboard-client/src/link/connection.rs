@@ -160,9 +160,13 @@ impl Connection {
         }
     }
 
-    /// Takes another connection in place of the broken one: what is current now, and the old
-    /// stream. Threads that wait for it are [told](Self::tell) afterwards.
-    pub(super) fn replace(&self, stream: &Arc<dyn Stream>) -> (Current, Arc<dyn Stream>) {
+    /// Takes another connection in place of the broken one, whose stream is returned. No thread
+    /// sees it before `switch` is done; those that wait for it are [told](Self::tell) afterwards.
+    pub(super) fn replace(
+        &self,
+        stream: &Arc<dyn Stream>,
+        switch: impl FnOnce(&Current),
+    ) -> Arc<dyn Stream> {
         let mut now = lock(&self.now);
         let old = std::mem::replace(&mut now.current.stream, Arc::clone(stream));
         now.current.epoch += 1;
@@ -171,7 +175,8 @@ impl Connection {
         // A child that is forked here keeps one of the two open at worst, until it ends or becomes
         // another program.
         self.descriptor.store(descriptor(&**stream), Ordering::Release);
-        (now.current.clone(), old)
+        switch(&now.current);
+        old
     }
 
     /// Wakes the threads that wait for another connection.
@@ -236,8 +241,9 @@ mod tests {
         assert!(connection.fail(0, &failure()) && connection.is_broken());
         assert_eq!(connection.failure().unwrap().reason, "it was closed");
         assert!(!connection.fail(0, &failure()));
-        let (current, _old) = connection.replace(&stream());
-        assert_eq!((current.epoch, connection.is_broken()), (1, false));
+        let mut epoch = 0;
+        connection.replace(&stream(), |current| epoch = current.epoch);
+        assert_eq!((epoch, connection.is_broken()), (1, false));
         assert!(!connection.fail(0, &failure()), "a late thread does no harm");
         assert!(connection.failure().is_none());
     }
@@ -253,7 +259,7 @@ mod tests {
                     assert!(connection.lose("it is over"));
                     connection.shutdown();
                 } else {
-                    connection.replace(&stream());
+                    connection.replace(&stream(), |_| ());
                     connection.tell();
                 }
                 waiting.join().unwrap();

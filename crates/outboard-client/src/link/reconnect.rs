@@ -93,10 +93,11 @@ impl Shared {
             drop((reading, writing));
             return self.lose(&format!("the server says that it has what was never sent: {error}"));
         }
-        let (current, old) = self.connection.replace(stream);
-        writing.current = current.clone();
-        reading.go_on(current);
-        self.reader.heard();
+        let old = self.connection.replace(stream, |current| {
+            writing.current = current.clone();
+            reading.go_on(current.clone());
+            self.reader.heard();
+        });
         drop((reading, writing, old));
         self.connection.tell();
         if self.is_lost() {
