@@ -1,15 +1,14 @@
 //! What the session has allocated.
 
-use std::collections::BTreeMap;
-
 use outboard_abi::CUresult;
+use outboard_ranges::RangeMap;
 use outboard_wire::boxes::{Extent, Layout};
 use outboard_wire::{ContextId, DevicePtr};
 
 /// Device memory that the client may name in copies. With unified addressing the driver would take
 /// any address of this process, so that every address from the wire is looked up here first.
 #[derive(Debug, Default)]
-pub(crate) struct Allocations(BTreeMap<DevicePtr, (u64, ContextId)>);
+pub(crate) struct Allocations(RangeMap<DevicePtr, ContextId>);
 
 /// In place of a context: mapped memory, which is of none. Ranges of it that touch may be used as
 /// one.
@@ -17,12 +16,12 @@ const MAPPED: ContextId = ContextId::NONE;
 
 impl Allocations {
     pub(crate) fn insert(&mut self, base: DevicePtr, bytes: u64, ctx: ContextId) {
-        self.0.insert(base, (bytes, ctx));
+        self.0.insert(base, bytes, ctx);
     }
 
     /// Notes a mapping that a device may use.
     pub(crate) fn insert_mapped(&mut self, base: DevicePtr, bytes: u64) {
-        self.0.insert(base, (bytes, MAPPED));
+        self.0.insert(base, bytes, MAPPED);
     }
 
     /// How many there are.
@@ -32,29 +31,26 @@ impl Allocations {
 
     /// Bytes of the allocation that starts at `base`.
     pub(crate) fn bytes_at(&self, base: DevicePtr) -> Result<u64, CUresult> {
-        self.0.get(&base).map(|(bytes, _)| *bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        self.0.get(base).map(|(bytes, _)| bytes).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// Takes out the allocation that starts at `base`.
     pub(crate) fn remove(&mut self, base: DevicePtr) -> Result<(), CUresult> {
-        self.0.remove(&base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        self.0.remove(base).map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 
     /// `Ok` if `bytes` at `address` lie in one allocation, or in mappings next to each other.
     pub(crate) fn check(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
-        let (base, (len, owner)) =
-            self.0.range(..=address).next_back().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let offset = address.since(*base);
-        let inside = offset < *len && bytes <= len - offset;
-        if inside {
+        let (base, len, owner) = self.0.find(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        if bytes <= len - address.since(base) {
             return Ok(());
         }
-        let mut covered = base.offset(*len);
-        let end = address.checked_add(bytes).filter(|_| *owner == MAPPED && address < covered);
+        let mut covered = base.offset(len);
+        let end = address.checked_add(bytes).filter(|_| *owner == MAPPED);
         let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         while covered < end {
-            match self.0.get(&covered) {
-                Some((len, MAPPED)) => covered = covered.offset(*len),
+            match self.0.get(covered) {
+                Some((len, &MAPPED)) => covered = covered.offset(len),
                 _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         }
@@ -87,12 +83,12 @@ impl Allocations {
 
     /// Where the allocations of a context begin.
     pub(crate) fn of(&self, ctx: ContextId) -> Vec<DevicePtr> {
-        self.0.iter().filter(|(_, (_, owner))| *owner == ctx).map(|(address, _)| *address).collect()
+        self.0.iter().filter(|(.., owner)| **owner == ctx).map(|(address, ..)| address).collect()
     }
 
     /// Forgets the allocations of a context that is gone.
     pub(crate) fn forget(&mut self, ctx: ContextId) {
-        self.0.retain(|_, (_, owner)| *owner != ctx);
+        self.0.retain(|_, _, owner| *owner != ctx);
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
+use outboard_ranges::RangeMap;
 use outboard_transport::Memory;
 use outboard_transport::reserved::Reserved;
 use outboard_wire::{ContextId, UnifiedPtr};
@@ -37,8 +38,8 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 pub(crate) struct Mapped {
     /// The addresses that this process keeps from others, where it keeps any.
     addresses: Arc<Reserved>,
-    /// The memory that the client has opened: bytes and context, by first address.
-    open: BTreeMap<u64, (u64, ContextId)>,
+    /// The memory that the client has opened, with its context.
+    open: RangeMap<u64, ContextId>,
     /// The pages below, by first address. Each run is registered with the driver as one.
     runs: BTreeMap<u64, Run>,
     /// What runs count for, by first address, if their pages are this process's own.
@@ -160,12 +161,7 @@ impl Mapped {
     ) -> Result<Vec<u64>, CUresult> {
         let range = pages(address, bytes)?;
         Kind::Mapped.room(self.open.len())?;
-        let clash = self
-            .open
-            .range(..address + bytes)
-            .next_back()
-            .is_some_and(|(base, (len, _))| base + len > address);
-        if clash {
+        if self.open.overlaps(address, bytes) {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
         let origin = match source {
@@ -205,7 +201,7 @@ impl Mapped {
             run.users += 1;
         }
         self.bytes += more;
-        self.open.insert(address, (bytes, ctx));
+        self.open.insert(address, bytes, ctx);
         Ok(made)
     }
 
@@ -233,11 +229,11 @@ impl Mapped {
 
     /// Forgets what was opened at an address. Its pages stay until [`Mapped::take_unused`].
     pub(crate) fn close(&mut self, address: u64, bytes: u64) -> Result<(), CUresult> {
-        let Some((len, _)) = self.open.get(&address).filter(|(len, _)| *len == bytes) else {
+        if self.open.get(address).is_none_or(|(len, _)| len != bytes) {
             return Err(INVALID);
-        };
-        let range = pages(address, *len)?;
-        self.open.remove(&address);
+        }
+        let range = pages(address, bytes)?;
+        self.open.remove(address);
         for (_, run) in self.runs_in(&range) {
             run.users -= 1;
         }
@@ -263,7 +259,7 @@ impl Mapped {
     /// Forgets the memory of a context that is gone, which a client of ours has closed before. Its
     /// pages stay: the driver may still know them.
     pub(crate) fn forget(&mut self, ctx: ContextId) {
-        self.open.retain(|_, (_, owner)| *owner != ctx);
+        self.open.retain(|_, _, owner| *owner != ctx);
     }
 
     /// Gives all pages back, as the end of the process does elsewhere.
@@ -277,10 +273,8 @@ impl Mapped {
 
     /// `Ok` if these bytes lie in memory that is open.
     fn check(&self, address: u64, bytes: usize) -> Result<(), CUresult> {
-        let (base, (len, _)) = self.open.range(..=address).next_back().ok_or(INVALID)?;
-        let offset = address - base;
-        let inside = offset < *len && bytes as u64 <= len - offset;
-        if inside { Ok(()) } else { Err(INVALID) }
+        let (base, len, _) = self.open.find(address).ok_or(INVALID)?;
+        if bytes as u64 <= len - (address - base) { Ok(()) } else { Err(INVALID) }
     }
 
     /// Writes the words of `data` that `mask` names, each whole: kernels may look at them

@@ -1,9 +1,10 @@
 //! The session's address space: reservations, physical memory and mappings.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use outboard_abi::{CUmemGenericAllocationHandle, CUresult};
+use outboard_ranges::RangeMap;
 use outboard_wire::{DevicePtr, ObjectId};
 
 use super::bounds::Kind as Bound;
@@ -14,8 +15,9 @@ use super::budget::Charge;
 /// may be touched.
 #[derive(Default)]
 pub(crate) struct Space {
-    reservations: BTreeMap<DevicePtr, u64>,
-    mappings: BTreeMap<DevicePtr, (Mapping, BTreeSet<u32>)>,
+    reservations: RangeMap<DevicePtr, ()>,
+    /// Each with the devices that may use it.
+    mappings: RangeMap<DevicePtr, (Mapping, BTreeSet<u32>)>,
     /// Physical memory, by the client's names.
     memory: HashMap<ObjectId, Memory>,
 }
@@ -33,7 +35,6 @@ pub(crate) type Kind = [u32; 4];
 /// Physical memory at an address.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    pub(crate) bytes: u64,
     /// Memory that has been released is there as long as it is mapped.
     #[expect(dead_code, reason = "kept for what ends with it")]
     pub(crate) charge: Option<Arc<Charge>>,
@@ -50,18 +51,18 @@ impl Space {
     }
 
     pub(crate) fn reserve(&mut self, address: DevicePtr, bytes: u64) {
-        self.reservations.insert(address, bytes);
+        self.reservations.insert(address, bytes, ());
     }
 
     /// Forgets a whole reservation in which nothing is mapped.
     pub(crate) fn unreserve(&mut self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
         let end = address.checked_add(bytes).ok_or(INVALID)?;
-        if self.reservations.get(&address) != Some(&bytes)
-            || self.mappings.range(address..end).next().is_some()
+        if self.reservations.get(address) != Some((bytes, &()))
+            || self.mappings.beginning_in(address..end).next().is_some()
         {
             return Err(INVALID);
         }
-        self.reservations.remove(&address);
+        self.reservations.remove(address);
         Ok(())
     }
 
@@ -118,19 +119,18 @@ impl Space {
     pub(crate) fn check_free(&self, address: DevicePtr, bytes: u64) -> Result<(), CUresult> {
         Bound::Mapping.room(self.mappings.len())?;
         let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
-        let (base, len) = self.reservations.range(..=address).next_back().ok_or(INVALID)?;
-        let inside = end.since(*base) <= *len;
-        let below = self.mappings.range(..end).next_back();
-        let taken = below.is_some_and(|(base, (mapping, _))| base.offset(mapping.bytes) > address);
-        if inside && !taken { Ok(()) } else { Err(INVALID) }
+        let (base, len, ()) = self.reservations.find(address).ok_or(INVALID)?;
+        let inside = end.since(base) <= len;
+        if inside && !self.mappings.overlaps(address, bytes) { Ok(()) } else { Err(INVALID) }
     }
 
-    pub(crate) fn add_mapping(&mut self, address: DevicePtr, mapping: Mapping) {
-        self.mappings.insert(address, (mapping, BTreeSet::new()));
+    pub(crate) fn add_mapping(&mut self, address: DevicePtr, bytes: u64, mapping: Mapping) {
+        self.mappings.insert(address, bytes, (mapping, BTreeSet::new()));
     }
 
-    pub(crate) fn remove_mapping(&mut self, address: DevicePtr) -> Option<Mapping> {
-        self.mappings.remove(&address).map(|(mapping, _)| mapping)
+    /// Forgets the mapping at an address: its bytes, and what ends with it.
+    pub(crate) fn remove_mapping(&mut self, address: DevicePtr) -> Option<(u64, Mapping)> {
+        self.mappings.remove(address).map(|(bytes, (mapping, _))| (bytes, mapping))
     }
 
     /// Base and bytes of the mappings that make up a range without a rest.
@@ -142,21 +142,21 @@ impl Space {
         let end = address.checked_add(bytes).filter(|_| bytes > 0).ok_or(INVALID)?;
         let (mut all, mut at) = (Vec::new(), address);
         while at < end {
-            let (mapping, _) = self.mappings.get(&at).ok_or(INVALID)?;
-            all.push((at, mapping.bytes));
-            at = at.offset(mapping.bytes);
+            let (bytes, _) = self.mappings.get(at).ok_or(INVALID)?;
+            all.push((at, bytes));
+            at = at.offset(bytes);
         }
         if at == end { Ok(all) } else { Err(INVALID) }
     }
 
     /// `Ok` if the driver has what is mapped at `base`.
     pub(crate) fn check_mapped(&self, base: DevicePtr) -> Result<(), CUresult> {
-        self.mappings.get(&base).and_then(|(mapping, _)| mapping.failure).map_or(Ok(()), Err)
+        self.mappings.get(base).and_then(|(_, (mapping, _))| mapping.failure).map_or(Ok(()), Err)
     }
 
     /// Notes whether a device may use the mapping at `base`.
     pub(crate) fn note_access(&mut self, base: DevicePtr, device: u32, allowed: bool) {
-        if let Some((_, devices)) = self.mappings.get_mut(&base) {
+        if let Some((_, devices)) = self.mappings.get_mut(base) {
             match allowed {
                 true => devices.insert(device),
                 false => devices.remove(&device),
@@ -166,7 +166,7 @@ impl Space {
 
     /// Whether any device may use the mapping at `base`.
     pub(crate) fn accessible(&self, base: DevicePtr) -> bool {
-        self.mappings.get(&base).is_some_and(|(_, devices)| !devices.is_empty())
+        self.mappings.get(base).is_some_and(|(_, (_, devices))| !devices.is_empty())
     }
 }
 
@@ -192,9 +192,9 @@ mod tests {
                 "{address:#x} {bytes:#x}"
             );
         }
-        let mapping = || Mapping { bytes: 0x400, charge: None, failure: None };
-        space.add_mapping(DevicePtr(0x1400), mapping());
-        space.add_mapping(DevicePtr(0x1800), mapping());
+        let mapping = || Mapping { charge: None, failure: None };
+        space.add_mapping(DevicePtr(0x1400), 0x400, mapping());
+        space.add_mapping(DevicePtr(0x1800), 0x400, mapping());
         assert!(
             space.check_free(DevicePtr(0x1000), 0x400).is_ok()
                 && space.check_free(DevicePtr(0x1c00), 0x400).is_ok()

@@ -112,13 +112,15 @@ impl Leaving {
 /// A block on its way out of the arena; its memory counts until this is dropped.
 pub(super) struct Gone {
     address: DevicePtr,
+    bytes: u64,
+    #[expect(dead_code, reason = "kept for what ends with it")]
     mapping: Mapping,
 }
 
 impl Gone {
     /// Unmaps it. No work uses it any more.
     pub(super) fn unmap(self, table: &Table) {
-        let outcome = call!(table, cuMemUnmap(self.address.0, self.mapping.bytes as usize));
+        let outcome = call!(table, cuMemUnmap(self.address.0, self.bytes as usize));
         if let Err(error) = outcome {
             tracing::warn!(
                 error = error.0,

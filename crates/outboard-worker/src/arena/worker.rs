@@ -30,9 +30,11 @@ impl Worker {
         let device = self.device_here()?;
         let ((), charge) =
             self.hold(device, bytes, |worker| worker.place_block(device, address, bytes))?;
-        self.memory
-            .space
-            .add_mapping(address, Mapping { bytes, charge: Some(Arc::new(charge)), failure: None });
+        self.memory.space.add_mapping(
+            address,
+            bytes,
+            Mapping { charge: Some(Arc::new(charge)), failure: None },
+        );
         self.memory.arena.blocks.insert(address, Placed { ctx: self.contexts.here(), bytes });
         self.memory.allocations.insert(address, bytes, self.contexts.here());
         self.expect_copies(bytes);
@@ -111,17 +113,17 @@ impl Worker {
 
     /// Removes a block from the account.
     fn forget_block(&mut self, address: DevicePtr) -> Option<Gone> {
-        let mapping = self.memory.space.remove_mapping(address)?;
+        let (bytes, mapping) = self.memory.space.remove_mapping(address)?;
         self.memory.arena.blocks.remove(&address);
         let _ = self.memory.allocations.remove(address);
-        let end = address.offset(mapping.bytes);
+        let end = address.offset(bytes);
         let shared: Vec<DevicePtr> =
             self.memory.arena.shared.range(address..end).copied().collect();
         for allocation in shared {
             self.memory.arena.shared.remove(&allocation);
             self.memory.shared.unshare(self.client.registry(), Thing::Memory(allocation));
         }
-        Some(Gone { address, mapping })
+        Some(Gone { address, bytes, mapping })
     }
 
     /// Unmaps a block of the current context, once no work can use it any more.

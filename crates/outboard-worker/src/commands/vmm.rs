@@ -82,7 +82,7 @@ impl Worker {
         self.memory.space.check_free(m.address, m.bytes)?;
         self.map_there(m)?;
         let charge = self.memory.space.charge(m.memory);
-        self.memory.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge, failure: None });
+        self.memory.space.add_mapping(m.address, m.bytes, Mapping { charge, failure: None });
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl Worker {
         self.memory.space.check_free(m.address, m.bytes)?;
         let failure = self.map_there(m).err();
         let charge = self.memory.space.charge(m.memory).filter(|_| failure.is_none());
-        self.memory.space.add_mapping(m.address, Mapping { bytes: m.bytes, charge, failure });
+        self.memory.space.add_mapping(m.address, m.bytes, Mapping { charge, failure });
         Ok(())
     }
 

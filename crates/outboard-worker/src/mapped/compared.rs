@@ -53,7 +53,7 @@ mod tests {
         let memory = vec![5u8; 3 * PAGE as usize];
         let (address, bytes) = (memory.as_ptr() as u64, memory.len() as u32);
         let mut mapped = Mapped::default();
-        mapped.open.insert(address, (u64::from(bytes), ContextId(1)));
+        mapped.open.insert(address, u64::from(bytes), ContextId(1));
         let (place, right) = (UnifiedPtr(address), sum(9, &memory));
         assert_eq!(
             mapped.compare(9, &[(place, bytes, right), (place, bytes, right ^ 1)]),

@@ -5,7 +5,7 @@ fn pages_are_shared_by_ranges_and_nothing_else_can_be_named() {
     let mut mapped = Mapped::default();
     mapped.runs.insert(0x10000, Run { bytes: 0x2000, users: 1, origin: None });
     mapped.bytes = 0x2000;
-    mapped.open.insert(0x10800, (0x1000, ContextId(1)));
+    mapped.open.insert(0x10800, 0x1000, ContextId(1));
     assert_eq!(mapped.missing(&(0xf000..0x14000)), [0xf000..0x10000, 0x12000..0x14000]);
     assert_eq!(mapped.missing(&(0x10000..0x11000)), []);
     assert_eq!(mapped.missing(&(0x11000..0x13000)), std::slice::from_ref(&(0x12000..0x13000)));
@@ -42,7 +42,7 @@ fn pages_that_were_kept_are_zeros_when_they_are_opened_again() {
     let address = memory as u64;
     let mut mapped = Mapped::default();
     mapped.runs.insert(address, Run { bytes: 0x1000, users: 1, origin: None });
-    mapped.open.insert(address, (0x1000, ContextId(1)));
+    mapped.open.insert(address, 0x1000, ContextId(1));
     mapped.write(address, &[], &[7; 8]).unwrap();
     mapped.close(address, 0x1000).unwrap();
     for _ in 0..2 {
@@ -61,7 +61,7 @@ fn words_are_written_by_mask() {
     let memory = Box::new([0u32; 16]);
     let address = memory.as_ptr() as u64;
     let mut mapped = Mapped::default();
-    mapped.open.insert(address, (64, ContextId(1)));
+    mapped.open.insert(address, 64, ContextId(1));
     mapped.write(address + 4, &[0b101], &[1; 12]).unwrap();
     assert_eq!(
         mapped.read(address, 20).unwrap(),
