@@ -258,7 +258,7 @@ impl Watching {
     }
 
     fn end(&self) -> Step {
-        let Crossing { own, leads, half: _, turn, .. } = &*self.copy;
+        let Crossing { own, leads, turn, .. } = &*self.copy;
         if *leads && self.has_failed() {
             own.failing.tell(LOST);
         }

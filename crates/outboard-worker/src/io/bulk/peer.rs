@@ -263,7 +263,7 @@ mod tests {
     fn peer() -> (Peer, Arc<AtomicUsize>) {
         let losses = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&losses);
-        (Peer::new(move || drop(counted.fetch_add(1, Ordering::Relaxed))), losses)
+        (Peer::new(move || _ = counted.fetch_add(1, Ordering::Relaxed)), losses)
     }
 
     fn header(kind: LaneKind, transfer: u64, index: u32) -> LaneHeader {
@@ -328,7 +328,7 @@ mod tests {
         };
         let nudges = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&nudges);
-        let nudge: Nudge = Arc::new(move || drop(counted.fetch_add(1, Ordering::Relaxed)));
+        let nudge: Nudge = Arc::new(move || _ = counted.fetch_add(1, Ordering::Relaxed));
         peer.begin(1, Arc::clone(&nudge)).unwrap().when_reached(tell("waits"));
         peer.begin(2, Arc::clone(&nudge)).unwrap().when_reached(tell("comes"));
         peer.hear(&header(LaneKind::Reached, 2, 0)).unwrap();
