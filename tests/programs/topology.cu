@@ -253,6 +253,39 @@ static void events() {
     release(all);
 }
 
+// A copy that the program waits for comes after earlier work of both devices and before their later
+// work, whichever device is current.
+static void synchronous() {
+    auto all = places();
+    Order slow;
+    for (int one = 0; one < devices; one++) {
+        for (int other = 0; other < devices; other++) {
+            if (one == other) continue;
+            Place &from = *all[one], &to = *all[other];
+            for (int current = 0; current < devices; current++) {
+                for (bool peer : {false, true}) {
+                    unsigned seed = unsigned(10 * current + peer);
+                    use(one);
+                    CHECK(cudaLaunchHostFunc(from.stream, Order::set, &slow));
+                    from.fill(seed);
+                    to.fill(900);
+                    use(current);
+                    if (peer) {
+                        CHECK(cudaMemcpyPeer(to.memory, other, from.memory, one, BYTES));
+                    } else {
+                        CHECK(cudaMemcpy(to.memory, from.memory, BYTES, cudaMemcpyDefault));
+                    }
+                    from.fill(700);
+                    to.raise(1);
+                    to.expect(seed + 1);
+                    from.expect(700);
+                }
+            }
+        }
+    }
+    release(all);
+}
+
 // Memory that the program and a device share.
 static void managed() {
     auto all = places();
@@ -693,7 +726,7 @@ int main(int argc, char** argv) {
         const char* name;
         void (*run)();
     };
-    const Part parts[] = {{"machine", machine}, {"events", events},   {"managed", managed}, {"pools", pools},
+    const Part parts[] = {{"machine", machine}, {"events", events},   {"synchronous", synchronous}, {"managed", managed}, {"pools", pools},
                           {"graphs", graphs},   {"host", host},       {"fills", fills},     {"threads", threads},
                           {"errors", errors},   {"lost", lost}};
     for (const Part& part : parts) {

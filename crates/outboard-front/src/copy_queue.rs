@@ -4,7 +4,8 @@ use outboard_abi::CUresult;
 use outboard_abi::CUstream;
 
 use crate::backend::{
-    Backend, BoxCopy, CrossingCopy, Extent, HostPtr, Memory, Rect, Result, Side, StreamId,
+    Backend, BoxCopy, ContextId, CrossingCopy, Extent, HostPtr, Memory, Rect, Result, Side,
+    StreamId,
 };
 use crate::capture;
 use crate::context::{Here, primary};
@@ -42,6 +43,10 @@ impl Queue {
         }
         sides.join_rows()?;
         sides.check(process)?;
+        let between_devices = self.wait == Wait::Synchronous && sides.are_of_two_devices(process);
+        if between_devices {
+            self.finish_work_of_both(process, &sides)?;
+        }
         let own = self.here.id.server();
         if sides.servers().any(|server| server != own) {
             // SAFETY: by the contract above.
@@ -55,7 +60,8 @@ impl Queue {
         );
         // SAFETY: by the contract above.
         unsafe { self.make(process, &sides.as_box(), plan.method)? };
-        if plan.waits { self.synchronize(process) } else { Ok(()) }
+        // Later work of both devices waits for the copy.
+        if plan.waits || between_devices { self.synchronize(process) } else { Ok(()) }
     }
 
     /// Has the back end make a copy that has been checked.
@@ -104,14 +110,7 @@ impl Queue {
         process: &'static Process<B>,
         sides: &Sides,
     ) -> Result<()> {
-        let owned = |resolved: &Resolved| {
-            let ctx = match resolved.owner() {
-                None => self.here.id,
-                Some(Owner::Context(ctx)) => ctx,
-                Some(Owner::Device(device)) => primary(process, device)?.live()?.id,
-            };
-            Ok((resolved.side, ctx))
-        };
+        let owned = |resolved: &Resolved| Ok((resolved.side, self.context_of(process, resolved)?));
         let place = |resolved: &Resolved| resolved.place(sides.extent);
         let copy = CrossingCopy {
             dst: owned(&sides.dst)?,
@@ -124,6 +123,34 @@ impl Queue {
         // call in it.
         // SAFETY: by the contract above.
         unsafe { process.backend.copy_across(ctx, stream, &copy) }
+    }
+
+    /// Waits for all work of the devices of both sides: a synchronous copy between two devices
+    /// comes after it, whichever device is current.
+    #[cold]
+    fn finish_work_of_both<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        sides: &Sides,
+    ) -> Result<()> {
+        for side in [&sides.dst, &sides.src] {
+            let ctx = self.context_of(process, side)?;
+            process.note(ctx, process.backend.context_synchronize(ctx))?;
+        }
+        Ok(())
+    }
+
+    /// The context to which the memory of a side belongs: the copy's own for the host's.
+    fn context_of<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        side: &Resolved,
+    ) -> Result<ContextId> {
+        Ok(match side.owner() {
+            None => self.here.id,
+            Some(Owner::Context(ctx)) => ctx,
+            Some(Owner::Device(device)) => primary(process, device)?.live()?.id,
+        })
     }
 
     fn synchronize<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {

@@ -59,6 +59,7 @@ const ROWS: &[Row] = &[
     part(&["machine"]),
     row("topology_copies", &["500"]),
     part(&["events"]),
+    part(&["synchronous"]),
     part(&["managed"]),
     part(&["host"]),
     part(&["pools"]),

@@ -10,6 +10,7 @@ use crate::backend::{
     UnifiedPtr,
 };
 use crate::border::require;
+use crate::context;
 use crate::memory::{Found, check_found, find};
 use crate::process::Front;
 
@@ -120,6 +121,15 @@ impl Resolved {
         })
     }
 
+    /// The device of that memory, by its index among the visible ones.
+    fn device(&self, front: &'static Front) -> Option<usize> {
+        match self.side.memory {
+            Memory::Host(_) => None,
+            Memory::Array(_) => context::by_id(front, self.array?).map(|context| context.device),
+            Memory::Device(_) => self.found.as_ref().map(|(_, _, allocation)| allocation.device),
+        }
+    }
+
     /// The facts that the plan needs. The box has been checked.
     #[inline]
     pub(crate) fn place(&self, extent: Extent) -> SideMemory {
@@ -162,6 +172,17 @@ impl Sides {
     #[inline]
     pub(crate) fn servers(&self) -> impl Iterator<Item = ServerId> {
         [self.dst.server(), self.src.server()].into_iter().flatten()
+    }
+
+    /// Whether both sides are on devices, and not on the same one.
+    #[inline]
+    pub(crate) fn are_of_two_devices(&self, front: &'static Front) -> bool {
+        let on_host = |side: &Resolved| matches!(side.side.memory, Memory::Host(_));
+        if on_host(&self.dst) || on_host(&self.src) {
+            return false;
+        }
+        let [dst, src] = [&self.dst, &self.src].map(|side| side.device(front));
+        dst.zip(src).is_some_and(|(dst, src)| dst != src)
     }
 
     /// The copy as the back end takes it.

@@ -360,8 +360,11 @@ fn a_copy_between_servers_waits_for_its_stream() {
         call!(machine, cuMemcpyDtoD_v2, here, there, 64, DefaultStream::Legacy)
             .expect("it is done");
     });
-    let synchronize = "stream_synchronize";
-    assert_eq!(asked, [vec![synchronize, "copy_box"], vec![synchronize, "copy_box", synchronize]]);
+    let (all, synchronize) = ("context_synchronize", "stream_synchronize");
+    assert_eq!(
+        asked,
+        [vec![all, synchronize, "copy_box"], vec![all, synchronize, "copy_box", synchronize]]
+    );
 }
 
 /// A copy from and to memory of one server, in a stream of another, is the first one's own affair.
@@ -466,6 +469,25 @@ fn what_crosses_servers_is_refused_by_name() {
         freed,
         [vec!["memory_free", "graph_exec_destroy", "graph_destroy", "vmm_release"], vec![]]
     );
+}
+
+/// A copy between two devices of a server that waits is ordered with the work of both.
+#[test]
+fn a_copy_between_devices_waits_for_both() {
+    let machine = Machine::ready();
+    machine.make_current(1);
+    let other = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
+    machine.make_current(0);
+    let own = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
+    let copy = |dst, src| {
+        let outcome = call!(machine, cuMemcpy, dst, src, 64, DefaultStream::Legacy);
+        outcome.expect("nothing fails");
+    };
+    let [asked, nothing] = machine.asked_by(|| copy(other, own));
+    let (before, after) = (["context_synchronize"; 2], ["copy_on_device", "stream_synchronize"]);
+    assert_eq!((asked, nothing), ([before, after].concat(), vec![]));
+    let [asked, _] = machine.asked_by(|| copy(own + 64, own));
+    assert_eq!(asked, ["copy_on_device"], "on one device, later work waits by itself");
 }
 
 /// A kernel cannot use what another server's device shares with the program.
