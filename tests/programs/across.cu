@@ -1,6 +1,6 @@
 // How fast two devices work together, whatever machine each is on: copies from one to the other, one
-// way and both ways at once, and events of one that the other waits for. Arguments: the two devices
-// (without them 0 and the last one), and MiB of each copy (256).
+// way and both ways at once, and events of one that the other waits for. They are the
+// first and the last of the program's. Argument: MiB of each large copy (256).
 //
 // Prints a line for each measure: its name, and the median of ROUNDS in GB/s or µs. What was copied
 // is checked. With "cut" as the first argument it copies until a copy has failed, and then checks
@@ -86,6 +86,7 @@ static int cut(Place& one, Place& two, size_t bytes) {
         two.use();
         cudaError_t other = cudaStreamSynchronize(two.stream);
         if (error != cudaSuccess || other != cudaSuccess) {
+            cudaGetLastError();
             EXPECT(failed++ == 0);
             good = 0;
             puts("a copy failed");
@@ -108,9 +109,8 @@ int main(int argc, char** argv) {
         Place one(0, bytes), two(devices - 1, bytes);
         return cut(one, two, bytes);
     }
-    int first = argc > 1 ? atoi(argv[1]) : 0, last = argc > 2 ? atoi(argv[2]) : devices - 1;
-    size_t bytes = size_t(argc > 3 ? atoi(argv[3]) : 256) << 20;
-    Place one(first, bytes), two(last, bytes);
+    size_t bytes = size_t(argc > 1 ? atoi(argv[1]) : 256) << 20;
+    Place one(0, bytes), two(devices - 1, bytes);
     unsigned seed = 1;
 
     auto one_way = [&](Place& from, Place& to, size_t size) {
