@@ -1,10 +1,9 @@
 // How fast two devices work together, whatever machine each is on: copies from one to the other, one
-// way and both ways at once, and events of one that the other waits for. They are the
-// first and the last of the program's. Argument: MiB of each large copy (256).
+// way and both ways at once, and events of one that the other waits for. They are the first and the
+// last of the program's. Argument: MiB of each large copy (256).
 //
 // Prints a line for each measure: its name, and the median of ROUNDS in GB/s or µs. What was copied
-// is checked. With "cut" as the first argument it copies until a copy has failed, and then checks
-// that others do not.
+// is checked. With "cut" as the argument it copies while somebody cuts the servers from each other.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -74,10 +73,10 @@ static void send(const Place& from, Place& to, size_t bytes) {
     CHECK(cudaMemcpyPeerAsync(to.to, to.device, from.from, from.device, bytes, from.stream));
 }
 
-// Copies to and fro while somebody cuts what the bytes go over.
+// Copies while somebody cuts what the bytes go over: what is under way then may fail, once.
 static int cut(Place& one, Place& two, size_t bytes) {
-    int good = 0, failed = 0;
-    for (unsigned seed = 1; failed == 0 || good < 3; seed++) {
+    int failed = 0;
+    for (unsigned seed = 1; seed <= 200; seed++) {
         one.fill(seed);
         send(one, two, bytes);
         one.use();
@@ -86,16 +85,13 @@ static int cut(Place& one, Place& two, size_t bytes) {
         two.use();
         cudaError_t other = cudaStreamSynchronize(two.stream);
         if (error != cudaSuccess || other != cudaSuccess) {
-            cudaGetLastError();
             EXPECT(failed++ == 0);
-            good = 0;
-            puts("a copy failed");
+            cudaGetLastError();
             continue;
         }
         two.expect(bytes, seed);
-        if (good++ == 0) puts(failed ? "others go on" : "copied");
+        if (seed == 1) puts("copied");
         fflush(stdout);
-        if (seed > 100000) return 1;
     }
     puts("across: done");
     return 0;
@@ -105,7 +101,7 @@ int main(int argc, char** argv) {
     int devices = 0;
     CHECK(cudaGetDeviceCount(&devices));
     if (argc > 1 && !strcmp(argv[1], "cut")) {
-        size_t bytes = 4 << 20;
+        size_t bytes = 1 << 20;
         Place one(0, bytes), two(devices - 1, bytes);
         return cut(one, two, bytes);
     }

@@ -33,7 +33,7 @@ impl PeerLinkCommands for Worker {
     }
 
     fn peer_copy_out(&mut self, m: PeerCopyOut) -> Outcome {
-        let Some(link) = self.link(m.link) else { return self.no_link() };
+        let Some(link) = self.link(m.link) else { return no_link(m.leads) };
         let target = |worker: &Worker, bytes| worker.target(m.src, m.extent, 0, bytes);
         let about = (m.stream, m.extent.bytes(), m.chunk);
         self.start_peer_copy(&link, m.transfer, m.leads, about, target, staging::copy_to_peer)
@@ -42,7 +42,7 @@ impl PeerLinkCommands for Worker {
     }
 
     fn peer_copy_in(&mut self, m: PeerCopyIn) -> Outcome {
-        let Some(link) = self.link(m.link) else { return self.no_link() };
+        let Some(link) = self.link(m.link) else { return no_link(m.leads) };
         let target = |worker: &Worker, bytes| worker.target(m.dst, m.extent, 0, bytes);
         let about = (m.stream, m.extent.bytes(), m.chunk);
         self.start_peer_copy(&link, m.transfer, m.leads, about, target, staging::copy_from_peer)
@@ -51,7 +51,7 @@ impl PeerLinkCommands for Worker {
     }
 
     fn peer_tell(&mut self, m: PeerTell) -> Outcome {
-        let Some(link) = self.link(m.link) else { return self.no_link() };
+        let Some(link) = self.link(m.link) else { return no_link(false) };
         let number = m.number;
         match self.streams.event(m.event) {
             Ok(event) => {
@@ -68,7 +68,7 @@ impl PeerLinkCommands for Worker {
     }
 
     fn peer_wait(&mut self, m: PeerWait) -> Outcome {
-        let Some(link) = self.link(m.link) else { return self.no_link() };
+        let Some(link) = self.link(m.link) else { return no_link(true) };
         let stream = self.stream(m.stream)?;
         let watcher = self.copies.watcher();
         let Ok(half) = link.begin(m.number, Arc::new(move || watcher.nudge())) else {
@@ -79,6 +79,11 @@ impl PeerLinkCommands for Worker {
     }
 }
 
+/// The link has been lost. The program is told once: by the half whose stream has to wait.
+fn no_link(leads: bool) -> Outcome {
+    if leads { Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE) } else { Ok(()) }
+}
+
 fn ticket(bytes: &[u8]) -> Option<Ticket> {
     Some(Ticket { key: u128::from_le_bytes(bytes.try_into().ok()?) })
 }
@@ -86,11 +91,6 @@ fn ticket(bytes: &[u8]) -> Option<Ticket> {
 impl Worker {
     fn link(&self, number: u32) -> Option<Bulk> {
         self.client.replier()?.peers().link(number)
-    }
-
-    /// The link has been lost, of which the client is told.
-    fn no_link(&self) -> Outcome {
-        Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)
     }
 
     fn numbered_twice(&self) -> Outcome {

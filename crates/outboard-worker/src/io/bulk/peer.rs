@@ -242,11 +242,12 @@ impl Peer {
             numbers.lost = true;
             numbers.halves.values().map(Arc::clone).collect()
         };
-        halves.iter().for_each(|half| half.lose());
+        // Before the client hears of any half: what it does next is not to go this way.
         let on_loss = self.on_loss.lock().take();
         if let Some(on_loss) = on_loss {
             on_loss();
         }
+        halves.iter().for_each(|half| half.lose());
     }
 }
 
