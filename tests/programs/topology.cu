@@ -99,7 +99,11 @@ struct Place {
         std::vector<unsigned> values(COUNT);
         CHECK(cudaMemcpyAsync(values.data(), where, BYTES, cudaMemcpyDefault, stream));
         finish();
-        for (size_t i = 0; i < COUNT; i++) EXPECT(values[i] == unsigned(i) * 3 + seed);
+        for (size_t i = 0; i < COUNT; i++) {
+            if (values[i] == unsigned(i) * 3 + seed) continue;
+            printf("device %d: value %zu is %u, not %u\n", device, i, values[i], unsigned(i) * 3 + seed);
+            exit(1);
+        }
     }
 };
 
@@ -697,8 +701,9 @@ static void lost() {
     for (int device = 0; device < devices; device++) {
         if (!are_together(device, last.device)) continue;
         use(device);
-        EXPECT(cudaMemset(all[device]->memory, 0, 4) == cudaErrorDevicesUnavailable);
+        // The other servers may know of it before this program does.
         EXPECT(cudaDeviceSynchronize() == cudaErrorDevicesUnavailable);
+        EXPECT(cudaMemset(all[device]->memory, 0, 4) == cudaErrorDevicesUnavailable);
         cudaGetLastError();
     }
     // The others go on, also with each other.
@@ -718,6 +723,8 @@ static void lost() {
 }
 
 int main(int argc, char** argv) {
+    // What it has said is there even if it does not end.
+    setvbuf(stdout, nullptr, _IOLBF, 0);
     EXPECT(argc > 2);
     CHECK(cudaGetDeviceCount(&devices));
     each = atoi(argv[2]);
