@@ -692,12 +692,13 @@ static void lost() {
     }
     printf("waiting\n");
     fflush(stdout);
+    // Each server that was to get something from there says that it did not, to whichever wait for it
+    // comes next: also to one for another of its devices.
     for (Place* place : others) {
         use(place->device);
-        // Each server that was to get something from there says once that it did not.
         while (cudaStreamSynchronize(place->stream) != cudaSuccess) cudaGetLastError();
-        place->expect(2);
     }
+    for (Place* place : others) place->expect(2);
     for (int device = 0; device < devices; device++) {
         if (!are_together(device, last.device)) continue;
         use(device);
