@@ -75,11 +75,6 @@ impl<A: Address, T> RangeMap<A, T> {
         (address.since(*base) < *bytes).then_some((*base, *bytes, value))
     }
 
-    /// Base, bytes and value of the range that holds all of these `bytes` at `address`.
-    pub fn holding(&self, address: A, bytes: u64) -> Option<(A, u64, &T)> {
-        self.find(address).filter(|(base, held, _)| bytes <= held - address.since(*base))
-    }
-
     /// As [`RangeMap::find`], with a value that can be changed.
     pub fn find_mut(&mut self, address: A) -> Option<(A, u64, &mut T)> {
         let (base, (bytes, value)) = self.0.range_mut(..=address).next_back()?;
@@ -166,8 +161,6 @@ mod tests {
             for (at, bytes) in probes {
                 let expected = list.iter().find(|(b, n)| (*b..b + n).contains(&at)).copied();
                 prop_assert_eq!(map.find(at).map(|(b, n, _)| (b, n)), expected);
-                let all = expected.filter(|(b, n)| at + bytes <= b + n);
-                prop_assert_eq!(map.holding(at, bytes).map(|(b, n, _)| (b, n)), all);
                 prop_assert_eq!(map.find_mut(at).map(|(b, n, _)| (b, n)), expected);
                 let within: Vec<_> = list.iter().filter(|(b, _)| (at..at + bytes).contains(b)).copied().collect();
                 prop_assert_eq!(map.beginning_in(at..at + bytes).map(|(b, n, _)| (b, n)).collect::<Vec<_>>(), within);
@@ -189,7 +182,6 @@ mod tests {
         map.insert(u64::MAX - 9, 10, ());
         assert!(map.overlaps(u64::MAX - 4, 100) && !map.overlaps(u64::MAX - 19, 10));
         assert!(map.find(u64::MAX).is_some() && map.find(u64::MAX - 10).is_none());
-        assert!(map.holding(u64::MAX, 1).is_some() && map.holding(u64::MAX, u64::MAX).is_none());
         *map.get_mut(u64::MAX - 9).expect("it begins there") = ();
         assert_eq!(
             (map.get(u64::MAX - 9), map.get(u64::MAX), map.is_empty()),

@@ -273,7 +273,8 @@ impl Mapped {
 
     /// `Ok` if these bytes lie in memory that is open.
     fn check(&self, address: u64, bytes: usize) -> Result<(), CUresult> {
-        self.open.holding(address, bytes as u64).map(drop).ok_or(INVALID)
+        let (base, len, _) = self.open.find(address).ok_or(INVALID)?;
+        if bytes as u64 <= len - (address - base) { Ok(()) } else { Err(INVALID) }
     }
 
     /// Writes the words of `data` that `mask` names, each whole: kernels may look at them

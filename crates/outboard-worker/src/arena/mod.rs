@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use outboard_abi::CUresult;
 use outboard_driver::{Table, call};
-use outboard_ranges::RangeMap;
 use outboard_wire::handshake::arena::Arena as Terms;
 use outboard_wire::{ContextId, DevicePtr};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -27,12 +26,18 @@ pub(super) use offer::Offer;
 /// How long a block waits for another one to leave its addresses.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// A block at its address.
+struct Placed {
+    /// The context whose memory it is.
+    ctx: ContextId,
+    bytes: u64,
+}
+
 /// The blocks that are mapped in the arena.
 #[derive(Default)]
 pub(super) struct Arena {
     offer: Option<Offer>,
-    /// Each with the context whose memory it is.
-    blocks: RangeMap<DevicePtr, ContextId>,
+    blocks: BTreeMap<DevicePtr, Placed>,
     /// Contexts that may use the memory of a context of another device, by that one, with the
     /// ordinals of their devices.
     peers: HashMap<ContextId, BTreeMap<ContextId, u32>>,
@@ -57,12 +62,14 @@ impl Arena {
 
     /// The block that all of these bytes lie in: where it begins, and its bytes.
     pub(super) fn block_of(&self, address: DevicePtr, bytes: u64) -> Option<(DevicePtr, u64)> {
-        self.blocks.holding(address, bytes).map(|(base, bytes, _)| (base, bytes))
+        let (base, block) = self.blocks.range(..=address).next_back()?;
+        let offset = address.since(*base);
+        (offset < block.bytes && bytes <= block.bytes - offset).then_some((*base, block.bytes))
     }
 
     /// Whether a block of this context begins at an address.
     fn is_block(&self, address: DevicePtr, ctx: ContextId) -> bool {
-        self.blocks.get(address).is_some_and(|(_, owner)| *owner == ctx)
+        self.blocks.get(&address).is_some_and(|block| block.ctx == ctx)
     }
 
     /// Notes that other sessions may have the allocation at this address.
@@ -132,7 +139,7 @@ mod tests {
     fn what_reaches_beyond_a_block_is_in_none() {
         let mut arena = Arena::default();
         let base = DevicePtr(0x1000);
-        arena.blocks.insert(base, 0x400, ContextId(1));
+        arena.blocks.insert(base, Placed { ctx: ContextId(1), bytes: 0x400 });
         let block = Some((base, 0x400));
         assert_eq!(
             (arena.block_of(base, 0x400), arena.block_of(base.offset(0x3ff), 1)),

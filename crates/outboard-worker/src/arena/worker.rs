@@ -8,8 +8,8 @@ use outboard_driver::call;
 use outboard_wire::device_id::DeviceId;
 use outboard_wire::{ContextId, DevicePtr};
 
-use super::Gone;
 use super::offer::{CLOSED, DIVIDED, OPEN, has};
+use super::{Gone, Placed};
 use crate::answer::Outcome;
 use crate::contexts::current;
 use crate::kinds::{location, memory_kind};
@@ -35,7 +35,7 @@ impl Worker {
             bytes,
             Mapping { charge: Some(Arc::new(charge)), failure: None },
         );
-        self.memory.arena.blocks.insert(address, bytes, self.contexts.here());
+        self.memory.arena.blocks.insert(address, Placed { ctx: self.contexts.here(), bytes });
         self.memory.allocations.insert(address, bytes, self.contexts.here());
         self.expect_copies(bytes);
         Ok(())
@@ -114,7 +114,7 @@ impl Worker {
     /// Removes a block from the account.
     fn forget_block(&mut self, address: DevicePtr) -> Option<Gone> {
         let (bytes, mapping) = self.memory.space.remove_mapping(address)?;
-        self.memory.arena.blocks.remove(address);
+        self.memory.arena.blocks.remove(&address);
         let _ = self.memory.allocations.remove(address);
         let end = address.offset(bytes);
         let shared: Vec<DevicePtr> =
@@ -175,8 +175,8 @@ impl Worker {
         }
         let all = self.memory.arena.blocks.iter();
         let blocks: Vec<DevicePtr> = all
-            .filter(|(.., owner)| **owner == self.contexts.here())
-            .map(|(base, ..)| base)
+            .filter(|(_, block)| block.ctx == self.contexts.here())
+            .map(|(base, _)| *base)
             .collect();
         blocks.into_iter().filter_map(|address| self.forget_block(address)).collect()
     }
@@ -202,8 +202,9 @@ impl Worker {
     }
 
     fn set_peer_access(&self, owner: ContextId, device: u32, open: bool) -> Outcome {
-        for (base, bytes, _) in self.memory.arena.blocks.iter().filter(|(.., ctx)| **ctx == owner) {
-            self.set_block_access(base, bytes, [device], open)?;
+        for (base, block) in self.memory.arena.blocks.iter().filter(|(_, block)| block.ctx == owner)
+        {
+            self.set_block_access(*base, block.bytes, [device], open)?;
         }
         Ok(())
     }
