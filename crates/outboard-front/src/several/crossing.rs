@@ -6,9 +6,9 @@
 //! dispatcher does.
 //!
 //! Servers that are linked ([`super::links`]) do both without this process: a copy is two halves,
-//! and a wait is two commands. Otherwise, an asynchronous copy holds its stream, and a stream of its
-//! own in each other context, so that memory that the program frees stays until the copy is done.
-//! When the stream has come to it, the bytes go through this process ([`super::transfer`]).
+//! and a wait is two commands. Otherwise, an asynchronous copy holds its stream, and a stream of
+//! its own in each other context, so that memory that the program frees stays until the copy is
+//! done. When the stream has come to it, the bytes go through this process ([`super::transfer`]).
 
 use std::sync::Arc;
 

@@ -92,8 +92,8 @@ impl Secure {
     }
 }
 
-/// What a [`Proof`] is a keyed hash of: nobody on the way can change what the connection is for, how
-/// far it says that things have come, or which link it belongs to.
+/// What a [`Proof`] is a keyed hash of: nobody on the way can change what the connection is for,
+/// how far it says that things have come, or which link it belongs to.
 pub fn proven(session: u64, purpose: u8, nonce: u128, more: &Extensions) -> Vec<u8> {
     let mut writer = Writer::with_capacity(96);
     writer.fixed(b"outboard: has the key of a session ");

@@ -1,8 +1,8 @@
 //! Links between the workers of one client's sessions.
 //!
-//! The client introduces two workers: it gives the one a ticket for the other's session. A ticket is
-//! made from that session's key, so the called server recognises it without being told before; the
-//! worker that has it cannot compute the key.
+//! The client introduces two workers: it gives the one a ticket for the other's session. A ticket
+//! is made from that session's key, so the called server recognises it without being told before;
+//! the worker that has it cannot compute the key.
 
 use super::Kind;
 use crate::codec::Writer;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
+use outboard_driver::call;
 use outboard_session::chunks::Cut;
 use outboard_wire::StreamId;
 use outboard_wire::handshake::peers::Ticket;
@@ -53,18 +54,7 @@ impl PeerLinkCommands for Worker {
     fn peer_tell(&mut self, m: PeerTell) -> Outcome {
         let Some(link) = self.link(m.link) else { return no_link(false) };
         let number = m.number;
-        match self.streams.event(m.event) {
-            Ok(event) => {
-                self.wait_then(Wait::Event(Handle::new(event)), move |outcome| {
-                    link.reached(number, outcome.is_ok());
-                });
-                Ok(())
-            }
-            Err(error) => {
-                link.reached(number, false);
-                Err(error)
-            }
-        }
+        self.tell_peer_when(&link, m).inspect_err(|_| link.reached(number, false))
     }
 
     fn peer_wait(&mut self, m: PeerWait) -> Outcome {
@@ -91,6 +81,24 @@ fn ticket(bytes: &[u8]) -> Option<Ticket> {
 impl Worker {
     fn link(&self, number: u32) -> Option<Bulk> {
         self.client.replier()?.peers().link(number)
+    }
+
+    /// Tells the peer now, when the device says so, or when this thread sees it.
+    fn tell_peer_when(&mut self, link: &Bulk, m: PeerTell) -> Outcome {
+        self.enter()?;
+        let event = self.streams.event(m.event)?;
+        if call!(self.table, cuEventQuery(event)).is_ok() {
+            link.reached(m.number, true);
+            return Ok(());
+        }
+        let place = self.peer_place(link, core::ptr::null_mut())?;
+        if !staging::tell_peer(&place, m.number, event)? {
+            let link = link.clone();
+            self.wait_then(Wait::Event(Handle::new(event)), move |outcome| {
+                link.reached(m.number, outcome.is_ok());
+            });
+        }
+        Ok(())
     }
 
     fn numbered_twice(&self) -> Outcome {

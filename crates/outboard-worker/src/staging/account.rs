@@ -96,19 +96,20 @@ impl Account {
         state.pools.push(Arc::downgrade(pool));
     }
 
-    /// Memory for a download to be queued whole, unless others wait or have it.
+    /// Memory for a copy to be queued whole, unless others wait or have it.
     pub(super) fn at_once(
         self: &Arc<Account>,
+        class: Class,
         bytes: usize,
         watcher: &Arc<Watcher>,
     ) -> Option<Share> {
         let mut state = self.state();
-        let leaving = state.of(Class::Leaving);
-        if leaving.bytes + bytes > AT_ONCE {
+        let counts = state.of(class);
+        if counts.bytes + bytes > AT_ONCE {
             return None;
         }
-        leaving.bytes += bytes;
-        Some(self.share(Class::Leaving, bytes, watcher))
+        counts.bytes += bytes;
+        Some(self.share(class, bytes, watcher))
     }
 
     fn share(self: &Arc<Account>, class: Class, bytes: usize, watcher: &Arc<Watcher>) -> Share {
@@ -200,13 +201,13 @@ mod tests {
     #[test]
     fn downloads_whose_turn_it_is_get_memory_in_that_order() {
         let (account, watcher) = (Arc::new(Account::default()), Watcher::new(Helpers::new()));
-        let first = account.at_once(WINDOW, &watcher).expect("room for a window");
+        let first = account.at_once(Class::Leaving, WINDOW, &watcher).expect("room for a window");
         let mut more = Vec::new();
-        while let Some(share) = account.at_once(WINDOW, &watcher) {
+        while let Some(share) = account.at_once(Class::Leaving, WINDOW, &watcher) {
             more.push(share);
         }
         assert!(
-            account.at_once(1 << 20, &watcher).is_some(),
+            account.at_once(Class::Leaving, 1 << 20, &watcher).is_some(),
             "small ones find room beside large ones"
         );
         let (one, two) = (account.ticket(Class::Leaving), account.ticket(Class::Leaving));

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use outboard_abi::CUresult;
+use outboard_driver::call;
 use outboard_session::groups::Flag;
+use parking_lot::Mutex;
 
 use super::memory::Held;
-use super::transfer::{Target, Transfer};
+use super::transfer::{Queue, Target, Transfer};
 use super::watch::{Moving, Step, Watched};
 use crate::io::Sink;
 
@@ -21,17 +23,20 @@ pub(super) struct In {
     come: Vec<AtomicU32>,
     /// Queueing it broke off: its bytes go nowhere.
     broken: AtomicBool,
+    /// Where they go.
+    target: Mutex<Option<Target>>,
 }
 
 impl In {
     pub(super) fn new(transfer: Transfer) -> Arc<In> {
         let come = (0..transfer.groups.slots()).map(|_| AtomicU32::new(0)).collect();
-        Arc::new(In { transfer, come, broken: AtomicBool::new(false) })
+        Arc::new(In { transfer, come, broken: AtomicBool::new(false), target: Mutex::default() })
     }
 
     /// Queues it, while its bytes may be on their way already. If it is `late`, a flag is set when
     /// the stream has come to it.
     pub(super) fn queue(&self, dst: &Target, late: bool) -> Result<(), CUresult> {
+        *self.target.lock() = Some(*dst);
         self.transfer.copy_in(dst, late).inspect_err(|_| self.break_off())
     }
 
@@ -40,6 +45,30 @@ impl In {
             self.transfer.let_pass();
             self.transfer.watcher.nudge();
         }
+    }
+}
+
+impl In {
+    /// Fills the slots whose bytes have not come with what is where they belong, so that the device,
+    /// which copies them all the same, changes nothing there.
+    fn keep_what_is_there(&self) -> Result<(), CUresult> {
+        let t = &self.transfer;
+        call!(t.table, cuCtxSetCurrent(t.context.get()))?;
+        let stream = t.pool.own_stream(t.table, false)?;
+        let queue = Queue { stream, ..t.queue };
+        let target = (*self.target.lock()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        for group in 0..t.groups.count() {
+            let (slot, round) = t.groups.place(group);
+            if !t.is_set(Flag::Full(slot), round) {
+                target.copy(&queue, group, false)?;
+            }
+        }
+        call!(t.table, cuStreamSynchronize(stream.get()))
+    }
+
+    /// Whether each group has a slot of its own.
+    fn has_all_slots(&self) -> bool {
+        self.transfer.groups.count() <= self.transfer.groups.slots()
     }
 }
 
@@ -74,13 +103,15 @@ pub(super) struct Emptying {
     /// Groups that the device has taken.
     taken: u32,
     gave_up: bool,
+    /// Its bytes will not come; and, once that is being seen to, whether it has been.
+    ends: Option<Option<Arc<AtomicBool>>>,
     /// What the program's stream holds for it.
     _held: Option<Held>,
 }
 
 impl Emptying {
     pub(super) fn new(copy: Arc<In>, reached: Option<Reached>, held: Option<Held>) -> Emptying {
-        Emptying { copy, reached, taken: 0, gave_up: false, _held: held }
+        Emptying { copy, reached, taken: 0, gave_up: false, ends: None, _held: held }
     }
 }
 
@@ -89,13 +120,54 @@ impl Moving for Emptying {
         self.taken == self.copy.transfer.groups.count()
     }
 
+    fn has_begun(&self) -> bool {
+        self.taken > 0
+    }
+
     fn break_off(&mut self) {
-        self.copy.break_off();
+        if self.copy.has_all_slots() {
+            self.ends.get_or_insert_default();
+        } else {
+            self.copy.break_off();
+        }
+    }
+}
+
+impl Emptying {
+    /// If the bytes will not come: has the device pass the copy, once the stream has come to it.
+    fn end_without_bytes(&mut self) -> Option<Step> {
+        let ends = self.ends.as_mut()?;
+        let t = &self.copy.transfer;
+        match ends {
+            // Work before it may still write what is there.
+            None if self.reached.is_some() && !t.is_set(Flag::Reached, 1) && !self.gave_up => {
+                Some(Step::ForDevice)
+            }
+            None => {
+                let (copy, kept) = (Arc::clone(&self.copy), Arc::new(AtomicBool::new(false)));
+                *ends = Some(Arc::clone(&kept));
+                t.watcher.helpers().run(move || {
+                    // If it fails, the context has failed.
+                    let _ = copy.keep_what_is_there();
+                    kept.store(true, Ordering::Release);
+                    copy.transfer.watcher.nudge();
+                });
+                Some(Step::Moved)
+            }
+            Some(kept) if !kept.load(Ordering::Acquire) => Some(Step::ForDevice),
+            Some(_) => {
+                self.copy.break_off();
+                None
+            }
+        }
     }
 }
 
 impl Watched for Emptying {
     fn step(&mut self) -> Step {
+        if let Some(step) = self.end_without_bytes() {
+            return step;
+        }
         let t = &self.copy.transfer;
         let broken = self.gave_up || self.copy.broken.load(Ordering::Acquire);
         let mut moved = false;

@@ -263,8 +263,9 @@ struct State {
     left: Vec<Arc<Line>>,
     /// For copies that waited for memory: to the host, and to the device.
     own: [Option<Handle<outboard_abi::CUstream_st>>; 2],
-    /// Streams for one copy each that none uses at the moment.
+    /// Streams for one copy each that none uses at the moment, and how many are in use.
     lone: Vec<Handle<outboard_abi::CUstream_st>>,
+    lone_in_use: usize,
 }
 
 impl Pool {
@@ -312,18 +313,29 @@ impl Pool {
     }
 
     /// A stream that only the caller uses, until it is [taken back](Pool::take_back). The context
-    /// is current.
+    /// is current. `None` if `most` are in use.
     pub(super) fn lone_stream(
         &self,
         table: &Table,
-    ) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
-        let free = self.state().lone.pop();
-        free.map_or_else(|| urgent_stream(table), Ok)
+        most: usize,
+    ) -> Result<Option<Handle<outboard_abi::CUstream_st>>, CUresult> {
+        let free = {
+            let mut state = self.state();
+            if state.lone_in_use >= most {
+                return Ok(None);
+            }
+            state.lone_in_use += 1;
+            state.lone.pop()
+        };
+        let stream = free.map_or_else(|| urgent_stream(table), Ok);
+        stream.inspect_err(|_| self.state().lone_in_use -= 1).map(Some)
     }
 
-    /// Nothing is left in such a stream.
-    pub(super) fn take_back(&self, stream: Handle<outboard_abi::CUstream_st>) {
-        self.state().lone.push(stream);
+    /// Nobody uses such a stream any more. `None` if there is still work in it.
+    pub(super) fn take_back(&self, stream: Option<Handle<outboard_abi::CUstream_st>>) {
+        let mut state = self.state();
+        state.lone_in_use -= 1;
+        state.lone.extend(stream);
     }
 
     /// The line of a stream of this context, which is current.

@@ -23,7 +23,7 @@ pub(crate) use account::Account;
 pub(crate) use incoming::Reached;
 pub(crate) use memory::{Pool, Warming};
 pub(crate) use outgoing::Copied;
-pub(crate) use peer::{PeerCopy, copy_from_peer, copy_to_peer, wait_for_peer};
+pub(crate) use peer::{PeerCopy, copy_from_peer, copy_to_peer, tell_peer, wait_for_peer};
 pub(crate) use shared::{SharedStaging, Staged, copy_staged};
 pub(crate) use start::{copy_in, copy_in_queued, copy_out};
 pub(crate) use transfer::{Failed, Place, Target};

@@ -36,7 +36,18 @@ impl Out {
         self.transfer.copy_out(src).inspect_err(|_| self.break_off())
     }
 
-    fn break_off(&self) {
+    /// Has a copy wait until it may [go](Out::go). Before it is queued.
+    pub(super) fn queue_wait(&self) -> Result<(), CUresult> {
+        let t = &self.transfer;
+        t.queue.queue(&[t.wait(Flag::Reached, 1)])
+    }
+
+    /// Lets it.
+    pub(super) fn go(&self) {
+        self.transfer.set(Flag::Reached, 1);
+    }
+
+    pub(super) fn break_off(&self) {
         if !self.broken.swap(true, Ordering::AcqRel) {
             self.transfer.let_pass();
             self.transfer.watcher.nudge();
@@ -90,6 +101,10 @@ impl Filling {
 impl Moving for Filling {
     fn is_copied(&self) -> bool {
         self.copy.is_copied()
+    }
+
+    fn has_begun(&self) -> bool {
+        self.given > 0
     }
 
     fn break_off(&mut self) {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use outboard_abi::{CUctx_st, CUresult, CUstream_st};
-use outboard_driver::call;
+use outboard_abi::{CUctx_st, CUresult, CUstream, CUstream_st};
+use outboard_driver::{Table, call};
 use outboard_session::groups::Groups;
 use parking_lot::Mutex;
 
@@ -77,6 +77,10 @@ impl Own {
         }
     }
 
+    pub(super) fn table(&self) -> &'static Table {
+        self.queue.table
+    }
+
     /// Makes the copy's context current on this thread.
     pub(super) fn enter(&self) -> Result<(), CUresult> {
         let context: Handle<CUctx_st> = self.queue.context;
@@ -86,12 +90,6 @@ impl Own {
     /// The stream that copies of this direction share. The context is current.
     pub(super) fn shared_stream(&self, to_device: bool) -> Result<Handle<CUstream_st>, CUresult> {
         self.pool.own_stream(self.queue.table, to_device)
-    }
-
-    /// A stream for this copy alone, as long as the result lives. The context is current.
-    pub(super) fn lone_stream(&self) -> Result<LoneStream, CUresult> {
-        let stream = self.pool.lone_stream(self.queue.table)?;
-        Ok(LoneStream { pool: Arc::clone(&self.pool), stream })
     }
 
     /// The copy in such a stream, with memory.
@@ -118,27 +116,53 @@ impl Own {
     }
 }
 
-/// A stream that no other copy uses.
+/// A stream that nothing else uses.
 pub(super) struct LoneStream {
     pool: Arc<Pool>,
-    stream: Handle<CUstream_st>,
+    stream: Option<Handle<CUstream_st>>,
 }
 
+/// Streams of one context that may stand still with work that waits for a peer. More would share
+/// hardware queues with streams that it waits for.
+const MOST_STANDING: usize = 12;
+
 impl LoneStream {
-    pub(super) fn get(&self) -> Handle<CUstream_st> {
-        self.stream
+    /// One in which work may stand still. The context is current. `None` if there are enough of
+    /// them.
+    pub(super) fn to_stand(
+        table: &'static Table,
+        pool: &Arc<Pool>,
+    ) -> Result<Option<LoneStream>, CUresult> {
+        LoneStream::of(table, pool, MOST_STANDING)
     }
-}
 
-impl LoneStream {
+    /// One whose work does not wait for other streams' work. The context is current.
+    pub(super) fn to_move(table: &'static Table, pool: &Arc<Pool>) -> Result<LoneStream, CUresult> {
+        let stream = LoneStream::of(table, pool, usize::MAX)?;
+        stream.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
+    fn of(
+        table: &'static Table,
+        pool: &Arc<Pool>,
+        most: usize,
+    ) -> Result<Option<LoneStream>, CUresult> {
+        let stream = pool.lone_stream(table, most)?;
+        Ok(stream.map(|stream| LoneStream { pool: Arc::clone(pool), stream: Some(stream) }))
+    }
+
+    pub(super) fn get(&self) -> CUstream {
+        self.stream.map_or(core::ptr::null_mut(), |stream| stream.get())
+    }
+
     /// Work is left in it: it ends with its context.
-    pub(super) fn leave(self) {
-        std::mem::forget(self);
+    pub(super) fn leave(mut self) {
+        self.stream = None;
     }
 }
 
 impl Drop for LoneStream {
     fn drop(&mut self) {
-        self.pool.take_back(self.stream);
+        self.pool.take_back(self.stream.take());
     }
 }

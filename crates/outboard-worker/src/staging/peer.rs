@@ -2,30 +2,41 @@
 //!
 //! One of the two halves leads: the copy is part of the work of its stream, which stands still from
 //! the copy's turn until the bytes are where they belong. The other half's stream only keeps its
-//! context busy, so that memory that the program frees stays until then. Streams of the workers'
-//! own move the bytes:
+//! context busy, so that memory that the program frees stays until then.
+//!
+//! As a rule a half is queued whole when it is announced: the leader's in its stream, the other
+//! one's in a stream of the worker's own. From then on flags alone move it, without any call of the
+//! driver: the dispatcher may be in one that returns only when this copy is done, such as one that
+//! loads code. If a half finds no memory, or too much stands still already, it starts later:
 //!
 //! 1. The leader's stream comes to the copy. A leader with the source says so (`Reached`).
 //! 2. The destination takes staging memory and grants the first chunks.
 //! 3. Only then does the source take memory. So memory of sources waits for nothing but the link,
 //!    and that of destinations only for sources.
 //! 4. The destination says that all bytes are in place (`Done`), and the leader's stream goes on.
+//!
+//! Copies that are queued whole leave memory for one that starts later.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use outboard_abi::CUresult;
+use outboard_abi::{CUctx_st, CUevent, CUresult};
+use outboard_driver::{Table, call};
 use outboard_session::chunks::Cut;
 use outboard_session::groups::Groups;
 use outboard_wire::limits::WINDOW;
 
 use super::account::{Class, Share, Ticket};
-use super::incoming::{Emptying, In};
+use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
+use super::memory::{Held, Piece, Pool};
 use super::outgoing::{Filling, Out};
 use super::own::{LoneStream, Own, Say, Started};
-use super::transfer::{Failed, Failing, Place, Target};
+use super::transfer::{Failed, Failing, Place, Target, alive};
 use super::watch::{Moving, Step, Watched, What};
-use crate::io::{Half, Sink};
+use crate::io::{Bulk, Half, Sink};
+use crate::memops::{self, Operation};
+use crate::objects::Handle;
 
 /// A copy to or from a peer, as the client has announced it.
 pub(crate) struct PeerCopy {
@@ -52,8 +63,10 @@ struct Crossing {
     end: End,
     leads: bool,
     half: Arc<Half>,
-    turn: Turn,
-    ticket: Ticket,
+    /// What its stream stands still for, if not for the bytes themselves.
+    turn: Option<Turn>,
+    /// Of one that starts later.
+    ticket: Option<Ticket>,
 }
 
 /// The watcher's part of it.
@@ -65,6 +78,8 @@ struct Watching {
     gave_up: bool,
     /// Whether all bytes are in place.
     is_stored: bool,
+    /// A source that is queued and waits for the peer to want it.
+    waits_to_go: Option<Arc<Out>>,
 }
 
 enum Phase {
@@ -114,28 +129,183 @@ pub(crate) fn wait_for_peer(place: &Place<'_>, number: u64, half: &Half) -> Resu
     Ok(())
 }
 
+/// Tells the peer when an event has happened. `false` if this is to be seen to in another way: too
+/// much stands still already.
+pub(crate) fn tell_peer(place: &Place<'_>, number: u64, event: CUevent) -> Result<bool, CUresult> {
+    let Some(stream) = LoneStream::to_stand(place.table, place.pool)? else { return Ok(false) };
+    let piece = place.pool.take(place.table, 0)?;
+    let told = Operation::Write(piece.view().device_flag(HAPPENED), 1);
+    call!(place.table, cuStreamWaitEvent(stream.get(), event, 0))?;
+    memops::queue(place.table, stream.get(), &[told])?;
+    let (bulk, pool) = (place.bulk.clone(), Arc::clone(place.pool));
+    let (table, context) = (place.table, Handle::new(place.context));
+    let telling = Telling { bulk, number, piece, stream: Some(stream), table, context, pool };
+    place.watcher.add(Box::new(telling), What { to_device: false, way: "peer", bytes: 0 });
+    Ok(true)
+}
+
+/// The word of a [`Telling`]'s flags that the device writes.
+const HAPPENED: usize = 0;
+
+/// An event that a peer is told of.
+struct Telling {
+    bulk: Bulk,
+    number: u64,
+    piece: Piece,
+    stream: Option<LoneStream>,
+    table: &'static Table,
+    context: Handle<CUctx_st>,
+    pool: Arc<Pool>,
+}
+
+impl Watched for Telling {
+    fn step(&mut self) -> Step {
+        if self.piece.flag(HAPPENED).load(Ordering::Acquire) == 0 && self.stream.is_some() {
+            return Step::ForDevice;
+        }
+        self.bulk.reached(self.number, self.stream.is_some());
+        Step::Ended
+    }
+
+    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        alive(&self.pool, self.table, self.context)
+    }
+
+    fn give_up(&mut self) {
+        self.piece.lose();
+        self.stream.take().into_iter().for_each(LoneStream::leave);
+    }
+}
+
+impl End {
+    fn class(self) -> Class {
+        match self {
+            End::Source => Class::Leaving,
+            End::Destination => Class::Arriving,
+        }
+    }
+}
+
 fn queue(place: &Place<'_>, copy: PeerCopy, target: &Target, end: End) -> Result<(), Failed> {
+    match Ahead::reserve(place, &copy, end).map_err(Failed::NotStarted)? {
+        Some(ahead) => queue_whole(place, copy, target, end, ahead),
+        None => queue_later(place, copy, target, end),
+    }
+}
+
+/// Operations of a copy that is queued whole, at most: the driver has a caller wait whose stream
+/// holds some more.
+const MOST_AHEAD: usize = 600;
+
+/// What a half has that is queued whole.
+struct Ahead {
+    groups: Groups,
+    share: Share,
+    held: Option<Held>,
+    /// Its stream, if it does not lead.
+    lone: Option<LoneStream>,
+}
+
+impl Ahead {
+    fn reserve(place: &Place<'_>, copy: &PeerCopy, end: End) -> Result<Option<Ahead>, CUresult> {
+        let Place { pool, watcher, .. } = place;
+        let (groups, held) = if copy.leads {
+            let Some((groups, held)) = pool.hold(place.stream, copy.cut) else { return Ok(None) };
+            (groups, Some(held))
+        } else {
+            (Groups::new(copy.cut), None)
+        };
+        if !groups.fit() || groups.operations() > MOST_AHEAD {
+            return Ok(None);
+        }
+        let share = pool.account().at_once(end.class(), groups.staging(), watcher);
+        let Some(share) = share else { return Ok(None) };
+        let mut lone = None;
+        if !copy.leads {
+            lone = LoneStream::to_stand(place.table, pool)?;
+            if lone.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Ahead { groups, share, held, lone }))
+    }
+}
+
+fn queue_whole(
+    place: &Place<'_>,
+    copy: PeerCopy,
+    target: &Target,
+    end: End,
+    ahead: Ahead,
+) -> Result<(), Failed> {
+    let PeerCopy { number, cut, leads, half } = copy;
+    let Ahead { groups, share, held, lone } = ahead;
+    let stream = lone.as_ref().map_or(place.stream, LoneStream::get);
+    let there = Place { stream, ..*place };
+    let transfer = there.transfer(number, groups, Some(share)).map_err(Failed::NotStarted)?;
+    let own = Own::new(place, number, groups, transfer.view);
+    // Bytes may move while the copy is being queued.
+    let (moving, queued, waits_to_go): (Box<dyn Moving>, _, _) = match end {
+        End::Source => {
+            let copy = Out::new(transfer);
+            let wait = if leads { Ok(()) } else { copy.queue_wait() };
+            let queued = wait.and_then(|()| copy.queue(target));
+            if queued.is_err() {
+                copy.break_off();
+            }
+            let waits = (!leads).then(|| Arc::clone(&copy));
+            (Box::new(InStream(Filling::new(copy, held), lone)), queued, waits)
+        }
+        End::Destination => {
+            let copy = In::new(transfer);
+            place.bulk.place(number, Arc::clone(&copy) as Arc<dyn Sink>);
+            let (bulk, window) = (place.bulk.clone(), cut.window());
+            let grant: Reached = Box::new(move || bulk.grant(number, window));
+            let queued = copy.queue(target, leads);
+            let mut reached = None;
+            if leads {
+                reached = Some(grant);
+            } else {
+                grant();
+            }
+            (Box::new(InStream(Emptying::new(copy, reached, held), lone)), queued, None)
+        }
+    };
+    // A destination that leads stands still for its bytes; any other half does so for its end.
+    let turn = match (end, leads) {
+        (End::Destination, true) => Ok(None),
+        _ => place.pool.line(place).and_then(|line| line.queue(place)).map(Some),
+    };
+    if let Err(error) = queued.and(turn.as_ref().map(drop).map_err(|error| *error)) {
+        own.failing.tell(error);
+    }
+    let turn = turn.unwrap_or_default();
+    let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket: None });
+    watch(place, copy, Phase::Moving(moving), waits_to_go);
+    Ok(())
+}
+
+fn queue_later(place: &Place<'_>, copy: PeerCopy, target: &Target, end: End) -> Result<(), Failed> {
     let PeerCopy { number, cut, leads, half } = copy;
     let groups = Groups::new(cut);
     if !groups.fit() {
         return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
-    let class = match end {
-        End::Source => Class::Leaving,
-        End::Destination => Class::Arriving,
-    };
-    let ticket = place.pool.account().ticket(class);
+    let ticket = Some(place.pool.account().ticket(end.class()));
     let line = place.pool.line(place).map_err(Failed::NotStarted)?;
-    let turn = line.queue(place).map_err(Failed::NotStarted)?;
+    let turn = Some(line.queue(place).map_err(Failed::NotStarted)?);
     let own = Own::new(place, number, groups, line.view());
     let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket });
-    let what = What { to_device: end == End::Destination, way: "peer", bytes: cut.len() };
-    let phase = Phase::Waiting(*target);
-    place.watcher.add(
-        Box::new(Watching { copy, phase, told: false, gave_up: false, is_stored: false }),
-        what,
-    );
+    watch(place, copy, Phase::Waiting(*target), None);
     Ok(())
+}
+
+fn watch(place: &Place<'_>, copy: Arc<Crossing>, phase: Phase, waits_to_go: Option<Arc<Out>>) {
+    let bytes = copy.own.groups.cut().len();
+    let what = What { to_device: copy.end == End::Destination, way: "peer", bytes };
+    let (told, gave_up, is_stored) = (false, false, false);
+    let watching = Watching { copy, phase, told, gave_up, is_stored, waits_to_go };
+    place.watcher.add(Box::new(watching), what);
 }
 
 impl Crossing {
@@ -145,6 +315,11 @@ impl Crossing {
             End::Source => self.half.done() == Some(false),
             End::Destination => self.half.is_cancelled() || self.half.reached() == Some(false),
         }
+    }
+
+    /// Whether the destination has come to nothing, and will not take any bytes.
+    fn is_unwanted(&self) -> bool {
+        self.half.done() == Some(false) && self.half.granted() == 0
     }
 
     /// It has come to nothing before it was started: the other half need not wait for it.
@@ -166,10 +341,10 @@ impl Crossing {
         let to_device = self.end == End::Destination;
         // A copy that is larger than its staging memory moves only as its other half does, which
         // may be behind others in its stream.
-        let lone = (own.groups.cut().len() > WINDOW as u64).then(|| own.lone_stream());
-        let lone = lone.transpose()?;
+        let is_larger = own.groups.cut().len() > WINDOW as u64;
+        let lone = is_larger.then(|| LoneStream::to_move(own.table(), &own.pool)).transpose()?;
         let stream = match &lone {
-            Some(lone) => lone.get(),
+            Some(lone) => Handle::new(lone.get()),
             None => own.shared_stream(to_device)?,
         };
         let transfer = own.transfer(stream, Some(share))?;
@@ -214,6 +389,10 @@ impl<M: Moving> Moving for InStream<M> {
         self.0.is_copied()
     }
 
+    fn has_begun(&self) -> bool {
+        self.0.has_begun()
+    }
+
     fn break_off(&mut self) {
         self.0.break_off();
         // What is queued in it passes, but nobody knows when.
@@ -225,7 +404,7 @@ impl Watching {
     /// Has the copy started if it is its turn.
     fn begin(&mut self) -> Step {
         let Crossing { own, end, leads, half, turn, ticket } = &*self.copy;
-        if *leads && !turn.has_come() {
+        if *leads && !turn.as_ref().is_none_or(Turn::has_come) {
             return Step::ForDevice;
         }
         let waits_for_peer = match end {
@@ -240,9 +419,8 @@ impl Watching {
         if waits_for_peer {
             return Step::ForBytes;
         }
-        let Some(share) = ticket.turn(own.groups.staging(), &own.watcher) else {
-            return Step::ForBytes;
-        };
+        let share = ticket.as_ref().and_then(|it| it.turn(own.groups.staging(), &own.watcher));
+        let Some(share) = share else { return Step::ForBytes };
         let started = Started::default();
         let say = Say::new(&started, &own.watcher);
         let copy = Arc::clone(&self.copy);
@@ -263,7 +441,9 @@ impl Watching {
             own.failing.tell(LOST);
         }
         own.bulk.end(own.number);
-        turn.end();
+        if let Some(turn) = turn {
+            turn.end();
+        }
         Step::Ended
     }
 
@@ -301,12 +481,21 @@ impl Watched for Watching {
                 if copy.end == End::Destination && copy.half.is_cancelled() {
                     copy.own.bulk.forsake(copy.own.number);
                     moving.break_off();
-                } else if lost {
+                } else if lost || copy.end == End::Source && copy.is_unwanted() {
                     moving.break_off();
                 } else if self.gave_up {
                     moving.give_up();
                 }
-                match moving.step() {
+                if let Some(source) = self.waits_to_go.take_if(|_| copy.half.granted() > 0) {
+                    source.go();
+                }
+                let step = moving.step();
+                if copy.leads && copy.end == End::Source && !self.told && moving.has_begun() {
+                    // A destination that starts later waits for this.
+                    self.told = true;
+                    copy.own.bulk.reached(copy.own.number, true);
+                }
+                match step {
                     Step::Ended if copy.end == End::Source => {
                         self.phase = Phase::Settling;
                         Step::Moved

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use outboard_session::chunks::Cut;
 
+use super::account::Class;
 use super::incoming::{Emptying, In, Reached};
 use super::later::{Coming, copy_in_later, copy_out_later};
 use super::outgoing::{Copied, Filling, Out};
@@ -59,7 +60,8 @@ pub(crate) fn copy_out(
     let Some((groups, held)) = place.pool.hold(place.stream, cut) else {
         return copy_out_later(place, number, cut, src);
     };
-    let Some(share) = place.pool.account().at_once(groups.staging(), place.watcher) else {
+    let Some(share) = place.pool.account().at_once(Class::Leaving, groups.staging(), place.watcher)
+    else {
         return copy_out_later(place, number, cut, src);
     };
     let transfer = place.transfer(number, groups, Some(share)).map_err(Failed::NotStarted)?;

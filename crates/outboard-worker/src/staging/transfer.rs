@@ -200,26 +200,35 @@ impl Queue {
 
     /// Lets everything that was queued with the flags pass: queueing it broke off in the middle.
     pub(super) fn let_pass(&self) {
-        for flag in 0..2 * self.groups.slots() as usize {
+        for flag in 0..=self.groups.flag(Flag::Reached) {
             self.view.flag(flag).store(i32::MAX as u32, Ordering::Release);
         }
     }
 
-    /// A function that checks whether the stream may still progress.
+    /// As of [`alive`], for this one's context.
     pub(super) fn alive(&self, pool: &Arc<Pool>) -> Box<dyn FnOnce() -> bool + Send> {
-        let (pool, table, context) = (Arc::clone(pool), self.table, self.context);
-        Box::new(move || {
-            if pool.is_closed() {
-                return false;
-            }
-            // Any stream of a context with a fault says so. The copy's own may have been destroyed,
-            // while its work continues.
-            let legacy = core::ptr::null_mut();
-            let outcome = call!(table, cuCtxSetCurrent(context.get()))
-                .and_then(|()| call!(table, cuStreamQuery(legacy)));
-            matches!(outcome, Ok(()) | Err(CUresult::CUDA_ERROR_NOT_READY))
-        })
+        alive(pool, self.table, self.context)
     }
+}
+
+/// A function that checks whether streams of a context may still progress.
+pub(super) fn alive(
+    pool: &Arc<Pool>,
+    table: &'static Table,
+    context: Handle<outboard_abi::CUctx_st>,
+) -> Box<dyn FnOnce() -> bool + Send> {
+    let pool = Arc::clone(pool);
+    Box::new(move || {
+        if pool.is_closed() {
+            return false;
+        }
+        // Any stream of a context with a fault says so. The copy's own may have been destroyed,
+        // while its work continues.
+        let legacy = core::ptr::null_mut();
+        let outcome = call!(table, cuCtxSetCurrent(context.get()))
+            .and_then(|()| call!(table, cuStreamQuery(legacy)));
+        matches!(outcome, Ok(()) | Err(CUresult::CUDA_ERROR_NOT_READY))
+    })
 }
 
 /// The device side of a transfer.

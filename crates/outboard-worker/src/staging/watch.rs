@@ -60,6 +60,9 @@ pub(super) trait Moving: Watched {
     /// Whether the device is done with it.
     fn is_copied(&self) -> bool;
 
+    /// Whether the device has begun with it.
+    fn has_begun(&self) -> bool;
+
     /// The other side is gone: lets the device pass what is queued, with whatever bytes there are.
     fn break_off(&mut self);
 }
