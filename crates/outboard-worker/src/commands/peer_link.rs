@@ -54,7 +54,7 @@ impl PeerLinkCommands for Worker {
     fn peer_tell(&mut self, m: PeerTell) -> Outcome {
         let Some(link) = self.link(m.link) else { return no_link(false) };
         let number = m.number;
-        self.tell_peer_when(&link, m).inspect_err(|_| link.reached(number, false))
+        self.tell_peer_when(&link, &m).inspect_err(|_| link.reached(number, false))
     }
 
     fn peer_wait(&mut self, m: PeerWait) -> Outcome {
@@ -84,7 +84,7 @@ impl Worker {
     }
 
     /// Tells the peer now, when the device says so, or when this thread sees it.
-    fn tell_peer_when(&mut self, link: &Bulk, m: PeerTell) -> Outcome {
+    fn tell_peer_when(&mut self, link: &Bulk, m: &PeerTell) -> Outcome {
         self.enter()?;
         let event = self.streams.event(m.event)?;
         if call!(self.table, cuEventQuery(event)).is_ok() {
@@ -93,9 +93,9 @@ impl Worker {
         }
         let place = self.peer_place(link, core::ptr::null_mut())?;
         if !staging::tell_peer(&place, m.number, event)? {
-            let link = link.clone();
+            let (link, number) = (link.clone(), m.number);
             self.wait_then(Wait::Event(Handle::new(event)), move |outcome| {
-                link.reached(m.number, outcome.is_ok());
+                link.reached(number, outcome.is_ok());
             });
         }
         Ok(())

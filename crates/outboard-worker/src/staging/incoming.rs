@@ -49,8 +49,8 @@ impl In {
 }
 
 impl In {
-    /// Fills the slots whose bytes have not come with what is where they belong, so that the device,
-    /// which copies them all the same, changes nothing there.
+    /// Fills the slots whose bytes have not come with what is where they belong, so that the
+    /// device, which copies them all the same, changes nothing there.
     fn keep_what_is_there(&self) -> Result<(), CUresult> {
         let t = &self.transfer;
         call!(t.table, cuCtxSetCurrent(t.context.get()))?;
