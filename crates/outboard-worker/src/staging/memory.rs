@@ -191,9 +191,13 @@ impl Drop for Piece {
 fn urgent_stream(table: &Table) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
     let (mut least, mut greatest) = (0, 0);
     call!(table, cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
+    new_stream(table, greatest)
+}
+
+fn new_stream(table: &Table, priority: i32) -> Result<Handle<outboard_abi::CUstream_st>, CUresult> {
     let (mut stream, flags): (CUstream, _) =
         (core::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING.0);
-    call!(table, cuStreamCreateWithPriority(&raw mut stream, flags, greatest))?;
+    call!(table, cuStreamCreateWithPriority(&raw mut stream, flags, priority))?;
     Ok(Handle::new(stream))
 }
 
@@ -327,7 +331,8 @@ impl Pool {
             state.lone_in_use += 1;
             state.lone.pop()
         };
-        let stream = free.map_or_else(|| urgent_stream(table), Ok);
+        // Not an urgent one: what stands still there would go before the work that it waits for.
+        let stream = free.map_or_else(|| new_stream(table, 0), Ok);
         stream.inspect_err(|_| self.state().lone_in_use -= 1).map(Some)
     }
 
