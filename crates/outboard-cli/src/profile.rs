@@ -33,6 +33,12 @@ pub(crate) struct Process {
     /// Bytes that have gone from one of them to another through the process.
     #[serde(default)]
     bytes_relayed: u64,
+    /// Bytes that have gone from one of them to another and not through the process.
+    #[serde(default)]
+    bytes_linked: u64,
+    /// Why two of them could not be linked.
+    #[serde(default)]
+    not_linked: Option<String>,
     /// Seconds from its first call to its end.
     lived: f64,
     functions: BTreeMap<String, Function>,
@@ -56,11 +62,18 @@ impl Process {
             ([], "") => "the software device in the process".to_owned(),
             ([], _) => one(&self.connection),
             (several, _) => {
-                let all = several.iter().map(one).collect::<Vec<_>>().join(", ");
-                match self.bytes_relayed {
-                    0 => all,
-                    count => format!("{all}; {} between them, through this process", bytes(count)),
+                let mut all = several.iter().map(one).collect::<Vec<_>>().join(", ");
+                if self.bytes_linked > 0 {
+                    all += &format!("; {} from server to server", bytes(self.bytes_linked));
                 }
+                if self.bytes_relayed > 0 {
+                    let relayed = bytes(self.bytes_relayed);
+                    all += &format!("; {relayed} between them, through this process");
+                }
+                if let Some(why) = &self.not_linked {
+                    all += &format!(" (not linked: {why})");
+                }
+                all
             }
         }
     }
@@ -319,6 +332,8 @@ mod tests {
             connection,
             servers: Vec::new(),
             bytes_relayed: 0,
+            bytes_linked: 0,
+            not_linked: None,
             lived: 2.0,
             functions,
         }
@@ -384,6 +399,9 @@ mod tests {
         assert_eq!(two.devices(), "X at a:1 (tcp), Y at b:1 (shm)");
         two.bytes_relayed = 5000;
         assert!(two.devices().ends_with("; 5000 B between them, through this process"));
+        (two.bytes_linked, two.not_linked) = (70, Some("no way".to_owned()));
+        let all = "70 B from server to server; 5000 B between them, through this process (not linked: no way)";
+        assert!(two.devices().ends_with(all), "{}", two.devices());
         assert!(report(&[]).contains("No process used the device"));
         let little = report(&[process(&[("cuCtxSynchronize", waits(1, 0.01, 1e-3))])]);
         assert!(little.contains("Only 0.5 % of the time was spent waiting in calls"), "{little}");
