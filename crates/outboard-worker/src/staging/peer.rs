@@ -18,10 +18,8 @@
 //! Copies that are queued whole leave memory for one that starts later.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use outboard_abi::{CUctx_st, CUevent, CUresult};
-use outboard_driver::{Table, call};
+use outboard_abi::CUresult;
 use outboard_session::chunks::Cut;
 use outboard_session::groups::Groups;
 use outboard_wire::limits::WINDOW;
@@ -29,13 +27,12 @@ use outboard_wire::limits::WINDOW;
 use super::account::{Class, Share, Ticket};
 use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
-use super::memory::{Held, Piece, Pool};
+use super::memory::Held;
 use super::outgoing::{Filling, Out};
 use super::own::{LoneStream, Own, Say, Started};
-use super::transfer::{Failed, Failing, Place, Target, alive};
+use super::transfer::{Failed, LOST, Place, Target};
 use super::watch::{Moving, Step, Watched, What};
-use crate::io::{Bulk, Half, Sink};
-use crate::memops::{self, Operation};
+use crate::io::{Half, Sink};
 use crate::objects::Handle;
 
 /// A copy to or from a peer, as the client has announced it.
@@ -46,9 +43,6 @@ pub(crate) struct PeerCopy {
     pub(crate) leads: bool,
     pub(crate) half: Arc<Half>,
 }
-
-/// What a program is told whose copy was under way when the link was lost.
-const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 /// Which end of the copy is here.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,72 +103,6 @@ pub(crate) fn copy_from_peer(
     place.bulk.expect(copy.number, copy.cut).map_err(Failed::Violation)?;
     let number = copy.number;
     queue(place, copy, target, End::Destination).inspect_err(|_| place.bulk.withdraw(number))
-}
-
-/// Has a stream wait until the peer says that what a number stands for has happened.
-pub(crate) fn wait_for_peer(place: &Place<'_>, number: u64, half: &Half) -> Result<(), CUresult> {
-    if half.reached() == Some(true) {
-        place.bulk.end(number);
-        return Ok(());
-    }
-    let turn = place.pool.line(place)?.queue(place)?;
-    let (bulk, failing) = (place.bulk.clone(), Failing::of(place));
-    half.when_reached(move |well| {
-        bulk.end(number);
-        if !well {
-            failing.tell(LOST);
-        }
-        turn.end();
-    });
-    Ok(())
-}
-
-/// Tells the peer when an event has happened. `false` if this is to be seen to in another way: too
-/// much stands still already.
-pub(crate) fn tell_peer(place: &Place<'_>, number: u64, event: CUevent) -> Result<bool, CUresult> {
-    let Some(stream) = LoneStream::to_stand(place.table, place.pool)? else { return Ok(false) };
-    let piece = place.pool.take(place.table, 0)?;
-    let told = Operation::Write(piece.view().device_flag(HAPPENED), 1);
-    call!(place.table, cuStreamWaitEvent(stream.get(), event, 0))?;
-    memops::queue(place.table, stream.get(), &[told])?;
-    let (bulk, pool) = (place.bulk.clone(), Arc::clone(place.pool));
-    let (table, context) = (place.table, Handle::new(place.context));
-    let telling = Telling { bulk, number, piece, stream: Some(stream), table, context, pool };
-    place.watcher.add(Box::new(telling), What { to_device: false, way: "peer", bytes: 0 });
-    Ok(true)
-}
-
-/// The word of a [`Telling`]'s flags that the device writes.
-const HAPPENED: usize = 0;
-
-/// An event that a peer is told of.
-struct Telling {
-    bulk: Bulk,
-    number: u64,
-    piece: Piece,
-    stream: Option<LoneStream>,
-    table: &'static Table,
-    context: Handle<CUctx_st>,
-    pool: Arc<Pool>,
-}
-
-impl Watched for Telling {
-    fn step(&mut self) -> Step {
-        if self.piece.flag(HAPPENED).load(Ordering::Acquire) == 0 && self.stream.is_some() {
-            return Step::ForDevice;
-        }
-        self.bulk.reached(self.number, self.stream.is_some());
-        Step::Ended
-    }
-
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        alive(&self.pool, self.table, self.context)
-    }
-
-    fn give_up(&mut self) {
-        self.piece.lose();
-        self.stream.take().into_iter().for_each(LoneStream::leave);
-    }
 }
 
 impl End {

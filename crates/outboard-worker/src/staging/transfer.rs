@@ -84,6 +84,10 @@ pub(super) struct Failing {
     pub(super) ctx: ContextId,
 }
 
+/// What a program is told of work that was to come from a server, or to go there, whose link is
+/// lost.
+pub(super) const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
+
 impl Failing {
     pub(super) fn of(place: &Place<'_>) -> Failing {
         Failing { replier: place.replier.clone(), ctx: place.ctx }
