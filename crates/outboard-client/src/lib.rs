@@ -22,6 +22,7 @@ mod reuse;
 mod servers;
 mod session;
 mod slabs;
+mod speech;
 pub mod target;
 mod times;
 mod tokens;

@@ -8,6 +8,7 @@ use outboard_wire::platform::Platform;
 
 use crate::remote::Remote;
 use crate::session::{OpenError, explain};
+use crate::speech;
 use crate::target::Targets;
 
 impl Member for Remote {
@@ -78,10 +79,7 @@ impl Member for Remote {
     }
 
     fn say(sentence: &str) {
-        // A CUDA program expects no output from its driver; the variable turns it on.
-        if std::env::var_os("OUTBOARD_LOG").is_some() {
-            eprintln!("outboard: {sentence}");
-        }
+        speech::say(sentence);
     }
 
     fn has_lost_link(&'static self, link: u32) -> bool {

@@ -16,6 +16,7 @@ use super::config::Config;
 use super::error::ConnectError;
 use super::moving;
 use super::security::{Security, SecurityError, of_tls};
+use crate::speech;
 
 /// A session that has been welcomed.
 pub(super) struct Connected {
@@ -50,13 +51,10 @@ pub(super) fn connect(
         })?;
     let deadline = Instant::now() + config.timeout;
     let mut waits = |waiting: &Waiting| {
-        // A CUDA program expects no output from its driver; the variable turns it on.
-        if std::env::var_os("OUTBOARD_LOG").is_some() {
-            eprintln!(
-                "outboard: place {} in the queue of {address}: {}",
-                waiting.place, waiting.sentence
-            );
-        }
+        speech::say(format_args!(
+            "place {} in the queue of {address}: {}",
+            waiting.place, waiting.sentence
+        ));
     };
     let turn = Turn { patience: queue_patience(), waits: &mut waits };
     let Opened { stream, welcome, secured, .. } =

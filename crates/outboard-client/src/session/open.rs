@@ -28,6 +28,7 @@ use crate::pager::Pager;
 use crate::progress::Progress;
 use crate::requests::{Answerer, Requests};
 use crate::reuse::Reuse;
+use crate::speech;
 use crate::target::{Target, Targets, VARIABLE};
 use crate::times::Times;
 use crate::windows::{self, TooFew};
@@ -258,7 +259,5 @@ fn say_once(code: Code, sentence: &str) {
 }
 
 pub(super) fn say(code: Code, sentence: &str) {
-    if std::env::var_os("OUTBOARD_LOG").is_some() {
-        eprintln!("outboard: {}", code.end(&plain_lines(sentence)));
-    }
+    speech::say(code.end(&plain_lines(sentence)));
 }
