@@ -12,7 +12,7 @@ use outboard_wire::messages::*;
 use super::{Handle, Wait, Worker};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::PeerLinkCommands;
-use crate::io::{Bulk, Called};
+use crate::io::{Bulk, Called, Half};
 use crate::staging::{self, Failed, PeerCopy, Place, Target};
 
 impl PeerLinkCommands for Worker {
@@ -38,8 +38,10 @@ impl PeerLinkCommands for Worker {
         let target = |worker: &Worker, bytes| worker.target(m.src, m.extent, 0, bytes);
         let about = (m.stream, m.extent.bytes(), m.chunk);
         self.start_peer_copy(&link, m.transfer, m.leads, about, target, staging::copy_to_peer)
-            .inspect_err(|_| link.cancel(m.transfer, 0))
-            .inspect_err(|_| link.end(m.transfer))
+            .inspect_err(|_| {
+                link.cancel(m.transfer, 0);
+                link.end(m.transfer);
+            })
     }
 
     fn peer_copy_in(&mut self, m: PeerCopyIn) -> Outcome {
@@ -47,23 +49,21 @@ impl PeerLinkCommands for Worker {
         let target = |worker: &Worker, bytes| worker.target(m.dst, m.extent, 0, bytes);
         let about = (m.stream, m.extent.bytes(), m.chunk);
         self.start_peer_copy(&link, m.transfer, m.leads, about, target, staging::copy_from_peer)
-            .inspect_err(|_| link.done(m.transfer, false))
-            .inspect_err(|_| link.end(m.transfer))
+            .inspect_err(|_| {
+                link.done(m.transfer, false);
+                link.end(m.transfer);
+            })
     }
 
     fn peer_tell(&mut self, m: PeerTell) -> Outcome {
         let Some(link) = self.link(m.link) else { return no_link(false) };
-        let number = m.number;
-        self.tell_peer_when(&link, &m).inspect_err(|_| link.reached(number, false))
+        self.tell_peer_when(&link, &m).inspect_err(|_| link.reached(m.number, false))
     }
 
     fn peer_wait(&mut self, m: PeerWait) -> Outcome {
         let Some(link) = self.link(m.link) else { return no_link(true) };
         let stream = self.stream(m.stream)?;
-        let watcher = self.copies.watcher();
-        let Ok(half) = link.begin(m.number, Arc::new(move || watcher.nudge())) else {
-            return self.numbered_twice();
-        };
+        let half = self.announced(&link, m.number)?;
         let place = self.peer_place(&link, stream)?;
         staging::wait_for_peer(&place, m.number, &half)
     }
@@ -101,9 +101,13 @@ impl Worker {
         Ok(())
     }
 
-    fn numbered_twice(&self) -> Outcome {
-        self.violated(&"a number of a link was used twice");
-        Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    /// The client has announced a number of a link. If it has done so before, the session ends.
+    fn announced(&self, link: &Bulk, number: u64) -> Result<Arc<Half>, CUresult> {
+        let watcher = self.copies.watcher();
+        link.begin(number, Arc::new(move || watcher.nudge())).map_err(|error| {
+            self.violated(&error);
+            CUresult::CUDA_ERROR_INVALID_VALUE
+        })
     }
 
     fn start_peer_copy(
@@ -115,10 +119,7 @@ impl Worker {
         target: impl FnOnce(&Worker, u64) -> Result<Target, CUresult>,
         start: impl FnOnce(&Place<'_>, PeerCopy, &Target) -> Result<(), Failed>,
     ) -> Outcome {
-        let watcher = self.copies.watcher();
-        let Ok(half) = link.begin(number, Arc::new(move || watcher.nudge())) else {
-            return self.numbered_twice();
-        };
+        let half = self.announced(link, number)?;
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         let bytes = bytes.filter(|bytes| *bytes > 0).ok_or(invalid)?;
         let cut = Cut::new(bytes, chunk).map_err(|_| invalid)?;
