@@ -58,14 +58,15 @@ fn what_the_device_leaves_alone_does_not_come_back() {
     let (to, from) = (number("page_bytes_to_device"), number("page_bytes_from_device"));
     assert!(to <= steps * pages * page && from <= 8 * pages * page, "{to} bytes went, {from} came");
     assert!(number("page_faults") <= 4 * steps, "{all}");
-    // Questions whether a copy is done are the program's own; a few batches are asked for.
+    // Questions whether a copy is done are the program's own. How many batches are asked for
+    // depends on how far the device is behind.
     let functions = all["functions"].as_object().expect("functions are told");
     let trips = functions
         .keys()
         .filter(|name| *name != "cuEventQuery")
         .map(|name| round_trips(&all, name))
         .sum::<u64>();
-    assert!(trips <= steps, "{trips} round trips: {all}");
+    assert!(trips <= 2 * steps, "{trips} round trips: {all}");
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn what_is_read_after_a_wait_comes_with_its_answer() {
             "40 steps of `{kind}` take {total} round trips: {trips:?}"
         );
         assert!(
-            bytes <= 40 * waits * 4 * 4096,
+            bytes <= (40 * waits + late) * 4 * 4096,
             "{bytes} bytes of pages came for 40 steps of `{kind}`"
         );
     }

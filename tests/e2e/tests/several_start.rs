@@ -1,48 +1,84 @@
 //! How programs with several servers start: all at once, and as many as the address space holds.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use std::{io, thread};
 
 use outboard_e2e::{Driver, Outcome, Program, Server};
 use outboard_test_support::skip;
 
-/// How long the relay keeps what a server says first.
-const DELAY: Duration = Duration::from_millis(600);
+/// Where the ways to several servers meet: the first connections of all of them, then the second
+/// ones, and so on.
+struct Meeting {
+    ways: usize,
+    rounds: usize,
+    /// How many connections have come in each round.
+    arrived: Mutex<Vec<usize>>,
+    changed: Condvar,
+}
 
-/// Held by what measures times, and by what keeps all processors busy.
-static TURN: Mutex<()> = Mutex::new(());
+impl Meeting {
+    /// A meeting of the first `rounds` connections of each of `ways`.
+    fn new(ways: usize, rounds: usize) -> Arc<Self> {
+        let (arrived, changed) = (Mutex::new(vec![0; rounds]), Condvar::new());
+        Arc::new(Self { ways, rounds, arrived, changed })
+    }
 
-/// A way to a server on which each connection's first answer takes longer. Its address.
-fn relay(server: &Server) -> String {
+    /// Waits until the connections of this round have come on all ways. Where one does not come in
+    /// time, nothing else does: the client is not answered.
+    fn wait(&self, round: usize) -> bool {
+        if round >= self.rounds {
+            return true;
+        }
+        let mut arrived = self.arrived.lock().expect("nobody failed");
+        arrived[round] += 1;
+        self.changed.notify_all();
+        let missing = |arrived: &mut Vec<usize>| arrived[round] < self.ways;
+        let limit = Duration::from_secs(60);
+        !self
+            .changed
+            .wait_timeout_while(arrived, limit, missing)
+            .expect("nobody failed")
+            .1
+            .timed_out()
+    }
+
+    /// Whether as many connections came as were to meet.
+    fn is_complete(&self) -> bool {
+        self.arrived.lock().expect("nobody failed").iter().all(|count| *count == self.ways)
+    }
+}
+
+/// A way to a server, which answers none of the first connections before they have met those of the
+/// other ways. Its address.
+fn way(server: &Server, meeting: &Arc<Meeting>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let (address, target) =
-        (listener.local_addr().expect("it listens").to_string(), server.address().to_owned());
+    let address = listener.local_addr().expect("it listens").to_string();
+    let (target, meeting) = (server.address().to_owned(), Arc::clone(meeting));
     thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
+        for (round, client) in listener.incoming().map_while(Result::ok).enumerate() {
             let Ok(server) = TcpStream::connect(&target) else { continue };
             let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor can be had");
             let (to_server, to_client) = (copy(&server), copy(&client));
-            thread::spawn(move || carry(client, to_server, Duration::ZERO));
-            thread::spawn(move || carry(server, to_client, DELAY));
+            thread::spawn(move || carry(client, to_server));
+            let meeting = Arc::clone(&meeting);
+            thread::spawn(move || {
+                if meeting.wait(round) {
+                    carry(server, to_client);
+                } else {
+                    let _ = to_client.shutdown(Shutdown::Both);
+                }
+            });
         }
     });
     address
 }
 
-/// Carries bytes one way, the first ones late.
-fn carry(mut from: TcpStream, mut to: TcpStream, delay: Duration) {
-    let mut buffer = vec![0; 64 << 10];
-    let mut delay = Some(delay);
-    while let Ok(count @ 1..) = from.read(&mut buffer) {
-        delay.take().into_iter().for_each(thread::sleep);
-        if to.write_all(&buffer[..count]).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(std::net::Shutdown::Write);
+/// Carries bytes one way.
+fn carry(mut from: TcpStream, mut to: TcpStream) {
+    let _ = io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
 }
 
 fn small_server() -> Server {
@@ -56,33 +92,20 @@ fn list_devices(list: &str) -> Outcome {
     program.env("OUTBOARD_TRANSPORT", "tcp").env("OUTBOARD_CONFIG", "none").with_library()
 }
 
-/// The shortest of some runs: what else this machine does makes them only longer.
-fn shortest(mut run: impl FnMut() -> Outcome) -> Duration {
-    let once = |_| {
-        let begun = Instant::now();
-        run().expect_success("servers that answer late");
-        begun.elapsed()
-    };
-    (0..2).map(once).min().unwrap_or_default()
-}
-
-/// Four servers cost what the slowest one costs, not four times as much: in the library, and in
-/// `outboard run`, which asks all of them first.
+/// No server of a list is waited for before the others are asked: in the library, and in `outboard
+/// run`, which asks all of them first.
 #[test]
 fn servers_are_asked_at_once() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let servers: Vec<Server> = (0..4).map(|_| small_server()).collect();
-    let relays: Vec<String> = servers.iter().map(relay).collect();
-    let one = shortest(|| list_devices(&relays[0]));
-    let four = shortest(|| list_devices(&relays.join(",")));
-    assert!(one >= DELAY, "the relay delays: {one:?}");
-    assert!(four < one + DELAY, "one server takes {one:?}, four take {four:?}");
-    let run = |list: &str| {
-        let program = Program::new("devices").env("OUTBOARD_TRANSPORT", "tcp");
-        shortest(|| program.through_list(list))
+    let run = |rounds, run: &dyn Fn(&str) -> Outcome| {
+        let meeting = Meeting::new(servers.len(), rounds);
+        let ways: Vec<String> = servers.iter().map(|server| way(server, &meeting)).collect();
+        run(&ways.join(",")).expect_success("servers that answer when all are asked");
+        assert!(meeting.is_complete(), "each server is asked {rounds} times");
     };
-    let (one, four) = (run(&relays[0]), run(&relays.join(",")));
-    assert!(four < one + 2 * DELAY, "`outboard run`: one takes {one:?}, four take {four:?}");
+    run(1, &list_devices);
+    let program = Program::new("devices").env("OUTBOARD_TRANSPORT", "tcp");
+    run(2, &|list| program.through_list(list));
 }
 
 /// Each of 32 servers gets addresses of its own, and its device works.
@@ -91,7 +114,6 @@ fn thirty_two_servers_work_in_one_process() {
     if Driver::chosen() != Driver::Cpu {
         skip!("it is about many servers, of which this machine's GPUs hold few");
     }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let servers: Vec<Server> = (0..32).map(|_| small_server()).collect();
     let list: Vec<&str> = servers.iter().map(Server::address).collect();
     let outcome = list_devices(&list.join(","));
