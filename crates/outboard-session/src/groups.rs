@@ -150,7 +150,7 @@ impl Groups {
     }
 
     /// A group's slot, and how many groups have used the slot up to and with it.
-    pub fn place(&self, group: u32) -> (usize, u32) {
+    pub fn slot_and_round(&self, group: u32) -> (usize, u32) {
         ((group % self.slots) as usize, group / self.slots + 1)
     }
 
@@ -174,7 +174,7 @@ impl Groups {
 
     /// Where a chunk lies among the slots.
     pub fn chunk_at(&self, chunk: u32) -> usize {
-        let (slot, _) = self.place(self.of(chunk));
+        let (slot, _) = self.slot_and_round(self.of(chunk));
         (slot as u32 * self.per + chunk % self.per) as usize * self.cut.chunk() as usize
     }
 
@@ -217,7 +217,7 @@ mod tests {
                     let within = (cut.offset(chunk) - start) as usize;
                     prop_assert_eq!(groups.chunk_at(chunk), groups.group_at(group) + within);
                 }
-                let (slot, round) = groups.place(group);
+                let (slot, round) = groups.slot_and_round(group);
                 prop_assert!(slot < groups.slots() as usize && round >= 1);
                 prop_assert_eq!(groups.group_at(group), groups.group_at(slot as u32));
             }

@@ -8,26 +8,26 @@ use outboard_wire::ContextId;
 use super::io::{Registry, Replier};
 use super::output::{Output, Printed};
 use super::staging::Copied;
-use super::untold::Untold;
+use super::unreported::UnreportedCopies;
 
 /// Tells the client, from any thread, what it must know before the answer to a wait: what kernels
 /// have printed, which copies the device has done.
 #[derive(Clone)]
-pub(crate) struct Teller {
+pub(crate) struct Reporter {
     replier: Replier,
     output: Arc<Output>,
-    copies: Untold,
+    copies: UnreportedCopies,
 }
 
-impl Teller {
-    pub(crate) fn tell(&self, printed: Printed) {
+impl Reporter {
+    pub(crate) fn report(&self, printed: Printed) {
         self.output.forward(&self.replier, printed);
-        self.tell_copies();
+        self.report_copies();
     }
 
     /// Of that, only the copies: for questions that do not wait.
-    pub(crate) fn tell_copies(&self) {
-        self.copies.tell(&self.replier);
+    pub(crate) fn report_copies(&self) {
+        self.copies.report(&self.replier);
     }
 
     pub(crate) fn replier(&self) -> &Replier {
@@ -38,33 +38,33 @@ impl Teller {
 /// The client of a session.
 pub(crate) struct Client {
     output: Arc<Output>,
-    copies: Untold,
+    copies: UnreportedCopies,
     /// From the first command on.
-    teller: Option<Teller>,
+    reporter: Option<Reporter>,
 }
 
 impl Client {
     pub(crate) fn new(output: Output) -> Client {
-        Client { output: Arc::new(output), copies: Untold::default(), teller: None }
+        Client { output: Arc::new(output), copies: UnreportedCopies::default(), reporter: None }
     }
 
     /// A command has come, which is answered through this.
     #[inline]
-    pub(crate) fn meet(&mut self, replier: &Replier) {
-        if self.teller.is_none() {
+    pub(crate) fn set_replier(&mut self, replier: &Replier) {
+        if self.reporter.is_none() {
             let (output, copies) = (Arc::clone(&self.output), self.copies.clone());
-            self.teller = Some(Teller { replier: replier.clone(), output, copies });
+            self.reporter = Some(Reporter { replier: replier.clone(), output, copies });
         }
     }
 
     /// Once there was a command.
-    pub(crate) fn teller(&self) -> Option<&Teller> {
-        self.teller.as_ref()
+    pub(crate) fn reporter(&self) -> Option<&Reporter> {
+        self.reporter.as_ref()
     }
 
     /// Once there was a command.
     pub(crate) fn replier(&self) -> Option<&Replier> {
-        self.teller().map(Teller::replier)
+        self.reporter().map(Reporter::replier)
     }
 
     /// The supervisor, as what is shared or lent needs it.
@@ -73,16 +73,16 @@ impl Client {
     }
 
     /// What the client must know before the answer to a wait.
-    pub(crate) fn tell(&self, printed: Printed) {
-        if let Some(teller) = self.teller() {
-            teller.tell(printed);
+    pub(crate) fn report(&self, printed: Printed) {
+        if let Some(reporter) = self.reporter() {
+            reporter.report(printed);
         }
     }
 
     /// Of that, only the copies: for questions that do not wait.
-    pub(crate) fn tell_copies(&self) {
-        if let Some(teller) = self.teller() {
-            teller.tell_copies();
+    pub(crate) fn report_copies(&self) {
+        if let Some(reporter) = self.reporter() {
+            reporter.report_copies();
         }
     }
 
@@ -92,7 +92,7 @@ impl Client {
     }
 
     /// Tells the client that a posted command has failed, in a context.
-    pub(crate) fn report(&self, ctx: ContextId, op: u16, error: CUresult) {
+    pub(crate) fn report_failed(&self, ctx: ContextId, op: u16, error: CUresult) {
         tracing::debug!(
             message = outboard_wire::messages::name(op),
             error = error.0,

@@ -12,7 +12,7 @@ use super::contexts::{Context, current};
 use super::helpers::Helpers;
 use super::io::Replier;
 use super::slots::{Parcels, Slot, Slots};
-use super::staging::{Account, Place, Pool, SharedStaging, Warming, Watcher};
+use super::staging::{Account, CopySite, Pool, SharedStaging, Warming, Watcher};
 
 /// The memory of a session's copies.
 pub(crate) struct Copies {
@@ -97,16 +97,16 @@ impl Copies {
     }
 
     /// Where a large copy of a context runs, in `stream`.
-    pub(crate) fn place<'a>(
+    pub(crate) fn site<'a>(
         &'a mut self,
         table: &'static Table,
         (ctx, context): (ContextId, &Context),
         stream: CUstream,
         replier: &'a Replier,
-    ) -> Place<'a> {
+    ) -> CopySite<'a> {
         let pool = self.pools.entry(ctx).or_insert_with(|| Pool::new(&self.account));
         let watcher = &self.watcher;
-        Place {
+        CopySite {
             table,
             context: current(context),
             stream,
@@ -129,9 +129,9 @@ impl Copies {
     }
 
     /// A stream is about to end.
-    pub(crate) fn leave_stream(&self, table: &Table, ctx: ContextId, stream: CUstream) {
+    pub(crate) fn stream_destroyed(&self, table: &Table, ctx: ContextId, stream: CUstream) {
         if let Some(pool) = self.pools.get(&ctx) {
-            pool.leave_stream(table, stream);
+            pool.stream_destroyed(table, stream);
         }
     }
 

@@ -88,7 +88,7 @@ impl Counted {
         self.incoming.buffer().push(bytes);
         while let Some(command) = self.incoming.next_command().map_err(invalid)? {
             self.worker.command(command, &self.replier);
-            self.worker.look();
+            self.worker.poll();
         }
         self.worker.caught_up();
         Ok(())

@@ -38,7 +38,7 @@ impl Fuzzed {
         let command = Command { seq: self.seq, op, flags: CALL, ctx, payload, more };
         let carried_out = catch_unwind(AssertUnwindSafe(|| {
             self.worker.command(command, &self.replier);
-            self.worker.look();
+            self.worker.poll();
             if !more {
                 self.worker.caught_up();
             }

@@ -4,7 +4,7 @@ use outboard_control::meter::Class;
 
 use crate::answer::{Incoming, Outcome};
 use crate::generated::dispatch::{continues_chains, dispatch};
-use crate::io::{self, Again, Command, Handler, Replier};
+use crate::io::{self, Command, Handler, NextPoll, Replier};
 use crate::spans;
 use crate::worker::Worker;
 
@@ -37,8 +37,8 @@ impl Handler for Worker {
         self.make_launches();
     }
 
-    fn look(&mut self) -> Again {
-        self.look_after_waits()
+    fn poll(&mut self) -> NextPoll {
+        self.poll_waits()
     }
 
     fn closed(&mut self) {
@@ -49,7 +49,7 @@ impl Handler for Worker {
         self.contexts.turn_to(command.ctx);
         self.chains.begin(command.more);
         let class = self.shown.begin(command.op);
-        self.client.meet(replier);
+        self.client.set_replier(replier);
         if !continues_chains(command.op) && !self.chains.is_empty() {
             self.make_launches();
         }
@@ -68,7 +68,7 @@ impl Handler for Worker {
             Err(error) => return self.violated(&error),
         };
         if let Err(error) = outcome {
-            self.client.report(self.contexts.here(), command.op, error);
+            self.client.report_failed(self.contexts.here(), command.op, error);
         }
     }
 }

@@ -9,7 +9,7 @@ use outboard_wire::request::HOST_CALL;
 use outboard_wire::{ContextId, Writer};
 
 use super::answer::Outcome;
-use super::client::{Client, Teller};
+use super::client::{Client, Reporter};
 use super::output::Printed;
 
 /// What stands for a function of the client's program.
@@ -19,7 +19,7 @@ pub(crate) struct HostFunction {
     ctx: ContextId,
     /// Called after an error too.
     always: bool,
-    teller: Teller,
+    reporter: Reporter,
 }
 
 impl HostFunction {
@@ -29,8 +29,8 @@ impl HostFunction {
         ctx: ContextId,
         client: &Client,
     ) -> Result<Box<HostFunction>, CUresult> {
-        let teller = client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        Ok(Box::new(HostFunction { number, ctx, always, teller }))
+        let reporter = client.reporter().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        Ok(Box::new(HostFunction { number, ctx, always, reporter }))
     }
 
     /// Queues it in a stream of the current context.
@@ -50,7 +50,7 @@ impl HostFunction {
 
     /// The function cannot be queued: the client hears of it, so that what is always done is.
     pub(crate) fn fail(&self, error: CUresult) -> Outcome {
-        let _ = self.teller.replier().order(HOST_CALL, self.ctx, &self.body(error));
+        let _ = self.reporter.replier().order(HOST_CALL, self.ctx, &self.body(error));
         Err(error)
     }
 
@@ -63,8 +63,9 @@ impl HostFunction {
 
     /// The stream has come to it. The client is first told which work before it is done.
     pub(crate) fn run(&self, status: CUresult) {
-        self.teller.tell(Printed::Perhaps);
-        if let Ok(asked) = self.teller.replier().request(HOST_CALL, self.ctx, &self.body(status), 0)
+        self.reporter.report(Printed::Perhaps);
+        if let Ok(asked) =
+            self.reporter.replier().request(HOST_CALL, self.ctx, &self.body(status), 0)
         {
             // Whatever came of it, the stream goes on.
             let _ = asked.wait();

@@ -65,7 +65,7 @@ mod staging;
 mod streams;
 pub mod suspend;
 mod textures;
-mod untold;
+mod unreported;
 mod waits;
 mod warm;
 mod worker;
@@ -78,7 +78,7 @@ pub use counted::Counted;
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::Fuzzed;
 pub use io::{
-    Again, Build, Bulk, Command, ContextMemory, Gauge, Handler, Replier, Sink, Start, Warm, run,
+    Build, Bulk, Command, ContextMemory, Gauge, Handler, NextPoll, Replier, Sink, Start, Warm, run,
 };
 pub use prepared::{Prepared, Setup};
 pub use worker::Worker;

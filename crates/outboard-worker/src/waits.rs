@@ -19,7 +19,7 @@ use outboard_wire::messages::Call;
 use super::answer::{Answer, Outcome};
 use super::bounds::Kind;
 use super::contexts::{Context, current};
-use super::io::Again;
+use super::io::NextPoll;
 use super::mapped::Mapped;
 use super::objects::Handle;
 use super::output::Printed;
@@ -269,7 +269,7 @@ impl Worker {
         };
         if is_known {
             self.streams.waits.watched.push(watched);
-            self.look_after_waits();
+            self.poll_waits();
         } else {
             self.hand_over(watched);
         }
@@ -277,17 +277,17 @@ impl Worker {
 
     /// Looks whether waits are over; when to look again.
     #[inline]
-    pub(super) fn look_after_waits(&mut self) -> Again {
-        if self.streams.waits.watched.is_empty() { Again::Never } else { self.look() }
+    pub(super) fn poll_waits(&mut self) -> NextPoll {
+        if self.streams.waits.watched.is_empty() { NextPoll::Never } else { self.poll() }
     }
 
-    fn look(&mut self) -> Again {
-        let (mut index, mut again) = (0, Again::Never);
+    fn poll(&mut self) -> NextPoll {
+        let (mut index, mut again) = (0, NextPoll::Never);
         while let Some(watched) = self.streams.waits.watched.get(index) {
             if watched.is_slow() {
                 let due = watched.next.saturating_duration_since(Instant::now());
                 if !due.is_zero() {
-                    again = again.or(Again::After(due));
+                    again = again.or(NextPoll::After(due));
                     index += 1;
                     continue;
                 }
@@ -314,12 +314,12 @@ impl Worker {
             }
             let now = Instant::now();
             if now < watched.until {
-                again = again.or(Again::Now);
+                again = again.or(NextPoll::Now);
             } else {
                 let pause =
                     ((now - watched.since) / PART_OF_TIME).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
                 watched.next = now + pause;
-                again = again.or(Again::After(pause));
+                again = again.or(NextPoll::After(pause));
             }
             index += 1;
         }
@@ -340,7 +340,7 @@ impl Worker {
             if blocks { outcome.and_then(|()| watched.wait.block(self.table)) } else { outcome };
         let (kind, begun) = (watched.wait.name(), watched.since);
         let time = begun.elapsed();
-        self.client.tell(match outcome {
+        self.client.report(match outcome {
             Ok(()) if !self.code.prints() => Printed::Hardly,
             Ok(()) => Printed::after(time),
             Err(_) => Printed::Perhaps,
@@ -365,7 +365,7 @@ impl Worker {
 
     fn hand_over(&self, watched: Watched) {
         let Watched { context, wait, parts, passed, since, finish, .. } = watched;
-        let (table, teller) = (self.table, self.client.teller().cloned());
+        let (table, reporter) = (self.table, self.client.reporter().cloned());
         self.helpers.run_in_turn(move || {
             let outcome = call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| {
                 if !passed {
@@ -374,8 +374,8 @@ impl Worker {
                 parts.iter().try_for_each(|part| part.block(table))
             });
             drop(parts);
-            if let Some(teller) = teller {
-                teller.tell(Printed::Perhaps);
+            if let Some(reporter) = reporter {
+                reporter.report(Printed::Perhaps);
             }
             // The client may read the meter right after the answer.
             waited(wait.name(), since, since.elapsed());

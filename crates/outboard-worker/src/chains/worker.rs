@@ -55,7 +55,7 @@ impl Worker {
             }
         };
         for error in failed {
-            self.client.report(place.ctx, Launch::OP, error);
+            self.client.report_failed(place.ctx, Launch::OP, error);
         }
         self.contexts.turn_to(ctx);
     }

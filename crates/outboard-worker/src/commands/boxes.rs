@@ -9,7 +9,7 @@ use super::{Handle, Wait};
 use crate::answer::{Answer, Outcome};
 use crate::boxes::{self, Placed};
 use crate::slots::{Slot, Slots};
-use crate::staging::Target;
+use crate::staging::DeviceSide;
 use crate::worker::Worker;
 
 impl Worker {
@@ -38,7 +38,7 @@ impl Worker {
         extent: Extent,
         from: u64,
         bytes: u64,
-    ) -> Result<Target, CUresult> {
+    ) -> Result<DeviceSide, CUresult> {
         let placed = self.placed(region, extent)?;
         let inside = extent
             .bytes()
@@ -46,9 +46,9 @@ impl Worker {
         match region.storage {
             _ if !inside => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             Storage::Linear(address) if extent == Extent::row(extent.width) => {
-                Ok(Target::Linear(address.offset(from)))
+                Ok(DeviceSide::Linear(address.offset(from)))
             }
-            _ => Ok(Target::Box { region: placed, extent, from }),
+            _ => Ok(DeviceSide::Box { region: placed, extent, from }),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::CopyCommands;
 use crate::io::{Bulk, Replier};
 use crate::slots::{Slot, Slots};
-use crate::staging::{self, Failed, Reached, Target};
+use crate::staging::{self, DeviceSide, Failed, Reached};
 use crate::worker::Worker;
 use outboard_control::meter::{self, Direction, Way};
 
@@ -39,20 +39,23 @@ impl Worker {
     }
 
     /// Where a large copy of the command's context runs, in `stream`.
-    pub(super) fn place(&mut self, stream: CUstream) -> Result<staging::Place<'_>, CUresult> {
+    pub(super) fn copy_site(
+        &mut self,
+        stream: CUstream,
+    ) -> Result<staging::CopySite<'_>, CUresult> {
         let ctx = self.contexts.here();
         let context = self.contexts.get(ctx)?;
         let replier = self.client.replier().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        Ok(self.copies.place(self.table, (ctx, &context), stream, replier))
+        Ok(self.copies.site(self.table, (ctx, &context), stream, replier))
     }
 
     /// The same for a copy whose bytes come or go over a link to another server.
-    pub(super) fn peer_place<'a>(
+    pub(super) fn peer_copy_site<'a>(
         &'a mut self,
         link: &'a Bulk,
         stream: CUstream,
-    ) -> Result<staging::Place<'a>, CUresult> {
-        Ok(staging::Place { bulk: link, ..self.place(stream)? })
+    ) -> Result<staging::CopySite<'a>, CUresult> {
+        Ok(staging::CopySite { bulk: link, ..self.copy_site(stream)? })
     }
 
     /// Starts a large copy to the device. `reached` is called when its stream has come to it, from
@@ -61,14 +64,14 @@ impl Worker {
         &mut self,
         stream: StreamId,
         sizes: (u64, u64, u32),
-        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+        target: impl FnOnce(&Worker) -> Result<DeviceSide, CUresult>,
         reached: Option<Reached>,
     ) -> Outcome {
         let transfer = sizes.0;
         self.start_bulk(
             (stream, sizes),
             target,
-            |place, cut, target| staging::copy_in(place, transfer, cut, target, reached),
+            |site, cut, target| staging::copy_in(site, transfer, cut, target, reached),
             // The bytes are on their way all the same.
             |worker, cut| worker.discard(transfer, cut),
         )
@@ -79,7 +82,7 @@ impl Worker {
         &mut self,
         stream: StreamId,
         sizes: (u64, u64, u32),
-        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+        target: impl FnOnce(&Worker) -> Result<DeviceSide, CUresult>,
     ) -> Outcome {
         let ask = self.asking(sizes.0)?;
         // To be asked twice does no harm.
@@ -93,7 +96,7 @@ impl Worker {
         &mut self,
         stream: StreamId,
         sizes: (u64, u64, u32),
-        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+        target: impl FnOnce(&Worker) -> Result<DeviceSide, CUresult>,
     ) -> Outcome {
         let transfer = sizes.0;
         let ask = self.asking(transfer)?;
@@ -101,7 +104,7 @@ impl Worker {
         self.start_bulk(
             (stream, sizes),
             target,
-            |place, cut, target| staging::copy_in_queued(place, transfer, cut, target, asks),
+            |site, cut, target| staging::copy_in_queued(site, transfer, cut, target, asks),
             |worker, cut| {
                 worker.discard(transfer, cut);
                 ask();
@@ -111,12 +114,12 @@ impl Worker {
 
     /// The function that requests the bytes of a transfer from the client.
     fn asking(&self, transfer: u64) -> Result<impl Fn() + Clone + Send + use<>, CUresult> {
-        let teller = self.client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        let reporter = self.client.reporter().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
         let ctx = self.contexts.here();
         Ok(move || {
             // What the device copied to the same memory before is sent after it has come.
-            teller.tell_copies();
-            let _ = teller.replier().order(SEND, ctx, &transfer.to_le_bytes());
+            reporter.report_copies();
+            let _ = reporter.replier().order(SEND, ctx, &transfer.to_le_bytes());
         })
     }
 
@@ -125,7 +128,7 @@ impl Worker {
         &mut self,
         stream: StreamId,
         sizes: (u64, u64, u32),
-        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
+        target: impl FnOnce(&Worker) -> Result<DeviceSide, CUresult>,
     ) -> Outcome {
         let transfer = sizes.0;
         let out = self.start_bulk(
@@ -133,10 +136,10 @@ impl Worker {
             |worker| {
                 // A program that only copies never waits for anything else: what is to be told of
                 // would pile up.
-                worker.client.tell_copies();
+                worker.client.report_copies();
                 target(worker)
             },
-            |place, cut, target| staging::copy_out(place, transfer, cut, target),
+            |site, cut, target| staging::copy_out(site, transfer, cut, target),
             |worker, _| worker.cancel(transfer),
         )?;
         self.client.expect(transfer, &out);
@@ -148,15 +151,15 @@ impl Worker {
     fn start_bulk<T>(
         &mut self,
         (stream, (_, bytes, chunk)): (StreamId, (u64, u64, u32)),
-        target: impl FnOnce(&Worker) -> Result<Target, CUresult>,
-        start: impl FnOnce(&staging::Place<'_>, Cut, &Target) -> Result<T, Failed>,
+        target: impl FnOnce(&Worker) -> Result<DeviceSide, CUresult>,
+        start: impl FnOnce(&staging::CopySite<'_>, Cut, &DeviceSide) -> Result<T, Failed>,
         end: impl FnOnce(&Worker, Cut),
     ) -> Result<T, CUresult> {
         let cut = Cut::new(bytes, chunk).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let place = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
-        let started = place.map_err(Failed::NotStarted).and_then(|(target, stream)| {
-            let place = self.place(stream).map_err(Failed::NotStarted)?;
-            start(&place, cut, &target)
+        let site = target(self).and_then(|target| Ok((target, self.stream(stream)?)));
+        let started = site.map_err(Failed::NotStarted).and_then(|(target, stream)| {
+            let site = self.copy_site(stream).map_err(Failed::NotStarted)?;
+            start(&site, cut, &target)
         });
         started.map_err(|failed| match failed {
             Failed::BrokeOff(error) => error,
@@ -180,8 +183,8 @@ impl Worker {
         let stream = self.stream(m.stream);
         let target = stream.and_then(|_| self.target(m.device, m.extent, m.from, m.bytes));
         let (ctx, shared) = (self.contexts.here(), self.copies.shared());
-        let place = self.place(stream.unwrap_or(core::ptr::null_mut()))?;
-        staging::copy_staged(&place, &shared, &memory, ctx, &staged, target)?;
+        let site = self.copy_site(stream.unwrap_or(core::ptr::null_mut()))?;
+        staging::copy_staged(&site, &shared, &memory, ctx, &staged, target)?;
         let direction = if m.to_device { Direction::In } else { Direction::Out };
         meter::page().moved(direction, Way::Shared, m.bytes);
         Ok(())
@@ -312,14 +315,14 @@ impl CopyCommands for Worker {
 
     fn copy_in_bulk(&mut self, m: CopyInBulk) -> Outcome {
         let target = |worker: &Worker| {
-            worker.memory.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst))
+            worker.memory.allocations.check(m.dst, m.bytes).map(|()| DeviceSide::Linear(m.dst))
         };
         self.start_copy_in(m.stream, (m.transfer, m.bytes, m.chunk), target, None)
     }
 
     fn copy_in_late(&mut self, m: CopyInLate) -> Outcome {
         let target = |worker: &Worker| {
-            worker.memory.allocations.check(m.dst, m.bytes).map(|()| Target::Linear(m.dst))
+            worker.memory.allocations.check(m.dst, m.bytes).map(|()| DeviceSide::Linear(m.dst))
         };
         self.start_copy_in_late(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }
@@ -340,7 +343,7 @@ impl CopyCommands for Worker {
 
     fn copy_out_bulk(&mut self, m: CopyOutBulk) -> Outcome {
         let target = |worker: &Worker| {
-            worker.memory.allocations.check(m.src, m.bytes).map(|()| Target::Linear(m.src))
+            worker.memory.allocations.check(m.src, m.bytes).map(|()| DeviceSide::Linear(m.src))
         };
         self.start_copy_out_bulk(m.stream, (m.transfer, m.bytes, m.chunk), target)
     }

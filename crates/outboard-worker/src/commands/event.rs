@@ -50,7 +50,7 @@ impl EventCommands for Worker {
     fn event_query(&mut self, m: EventQuery, answer: Answer<EventQuery>) {
         let event = self.enter().and_then(|_| self.streams.event(m.event));
         let outcome = event.and_then(|event| call!(self.table, cuEventQuery(event)));
-        self.client.tell_copies();
+        self.client.report_copies();
         answer.result(outcome.map(|()| EventQueryReply {}));
     }
 

@@ -126,7 +126,7 @@ impl Worker {
             return self.wait_and_read(wait, answer, finish);
         }
         let outcome = wait.query(self.table);
-        self.client.tell_copies();
+        self.client.report_copies();
         finish(answer, outcome, Some(&self.memory.mapped));
     }
 }

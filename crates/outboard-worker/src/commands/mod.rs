@@ -47,12 +47,12 @@ impl Worker {
     ) where
         M: Call + 'static,
     {
-        let (table, teller) = (self.table, self.client.teller().cloned());
+        let (table, reporter) = (self.table, self.client.reporter().cloned());
         self.helpers.run_in_turn(move || {
             let outcome =
                 call!(table, cuCtxSetCurrent(current(&context))).and_then(|()| work(table));
-            if let Some(teller) = teller {
-                teller.tell(Printed::Perhaps);
+            if let Some(reporter) = reporter {
+                reporter.report(Printed::Perhaps);
             }
             finish(answer, outcome);
         });

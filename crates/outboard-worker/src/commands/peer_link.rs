@@ -13,7 +13,7 @@ use super::{Handle, Wait, Worker};
 use crate::answer::{Answer, Outcome};
 use crate::generated::dispatch::PeerLinkCommands;
 use crate::io::{Bulk, Called, Half};
-use crate::staging::{self, Failed, PeerCopy, Place, Target};
+use crate::staging::{self, CopySite, DeviceSide, Failed, PeerCopy};
 
 impl PeerLinkCommands for Worker {
     fn peer_link_open(&mut self, m: PeerLinkOpen<'_>, answer: Answer<PeerLinkOpen<'static>>) {
@@ -64,8 +64,8 @@ impl PeerLinkCommands for Worker {
         let Some(link) = self.link(m.link) else { return no_link(true) };
         let stream = self.stream(m.stream)?;
         let half = self.announced(&link, m.number)?;
-        let place = self.peer_place(&link, stream)?;
-        staging::wait_for_peer(&place, m.number, &half)
+        let site = self.peer_copy_site(&link, stream)?;
+        staging::wait_for_peer(&site, m.number, &half)
     }
 }
 
@@ -91,8 +91,8 @@ impl Worker {
             link.reached(m.number, true);
             return Ok(());
         }
-        let place = self.peer_place(link, core::ptr::null_mut())?;
-        if !staging::tell_peer(&place, m.number, event)? {
+        let site = self.peer_copy_site(link, core::ptr::null_mut())?;
+        if !staging::tell_peer(&site, m.number, event)? {
             let (link, number) = (link.clone(), m.number);
             self.wait_then(Wait::Event(Handle::new(event)), move |outcome| {
                 link.reached(number, outcome.is_ok());
@@ -116,8 +116,8 @@ impl Worker {
         number: u64,
         leads: bool,
         (stream, bytes, chunk): (StreamId, Option<u64>, u32),
-        target: impl FnOnce(&Worker, u64) -> Result<Target, CUresult>,
-        start: impl FnOnce(&Place<'_>, PeerCopy, &Target) -> Result<(), Failed>,
+        target: impl FnOnce(&Worker, u64) -> Result<DeviceSide, CUresult>,
+        start: impl FnOnce(&CopySite<'_>, PeerCopy, &DeviceSide) -> Result<(), Failed>,
     ) -> Outcome {
         let half = self.announced(link, number)?;
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -125,14 +125,15 @@ impl Worker {
         let cut = Cut::new(bytes, chunk).map_err(|_| invalid)?;
         let target = target(self, bytes)?;
         let stream = self.stream(stream)?;
-        let place = self.peer_place(link, stream)?;
-        start(&place, PeerCopy { number, cut, leads, half }, &target).map_err(|failed| match failed
-        {
-            Failed::NotStarted(error) | Failed::BrokeOff(error) => error,
-            Failed::Violation(error) => {
-                self.violated(&error);
-                invalid
-            }
-        })
+        let site = self.peer_copy_site(link, stream)?;
+        start(&site, PeerCopy { number, cut, leads, half }, &target).map_err(
+            |failed| match failed {
+                Failed::NotStarted(error) | Failed::BrokeOff(error) => error,
+                Failed::Violation(error) => {
+                    self.violated(&error);
+                    invalid
+                }
+            },
+        )
     }
 }

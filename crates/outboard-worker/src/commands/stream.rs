@@ -39,7 +39,7 @@ impl StreamCommands for Worker {
         self.enter()?;
         let ctx = self.contexts.here();
         let stream = self.streams.remove(self.table, ctx, m.stream)?;
-        self.copies.leave_stream(self.table, ctx, stream);
+        self.copies.stream_destroyed(self.table, ctx, stream);
         call!(self.table, cuStreamDestroy_v2(stream))
     }
 
@@ -57,7 +57,7 @@ impl StreamCommands for Worker {
     fn stream_query(&mut self, m: StreamQuery, answer: Answer<StreamQuery>) {
         let stream = self.stream_so_far(m.stream);
         let outcome = stream.and_then(|stream| call!(self.table, cuStreamQuery(stream)));
-        self.client.tell_copies();
+        self.client.report_copies();
         answer.result(outcome.map(|()| StreamQueryReply {}));
     }
 

@@ -10,7 +10,7 @@ use outboard_wire::request::{GRAPH_CALL, GRAPH_PIECE, GRAPH_READ, GRAPH_WRITE};
 use outboard_wire::{ContextId, HostPtr, Writer};
 
 use crate::budget::Pinned;
-use crate::client::Teller;
+use crate::client::Reporter;
 use crate::output::Printed;
 
 /// Most page-locked memory for one copy of a graph.
@@ -52,7 +52,7 @@ pub(super) enum Task {
 pub(crate) struct HostPart {
     pub(super) ctx: ContextId,
     pub(super) task: Task,
-    pub(super) teller: Teller,
+    pub(super) reporter: Reporter,
 }
 
 impl HostPart {
@@ -77,14 +77,14 @@ impl HostPart {
 
     fn run(&self) {
         // What the device did before must be there for the client.
-        self.teller.tell(Printed::Perhaps);
+        self.reporter.report(Printed::Perhaps);
         match &self.task {
             Task::Nothing => {}
             Task::Call(number) => {
                 let mut body = Writer::new();
                 body.u64(*number);
                 if let Ok(asked) =
-                    self.teller.replier().request(GRAPH_CALL, self.ctx, body.as_slice(), 0)
+                    self.reporter.replier().request(GRAPH_CALL, self.ctx, body.as_slice(), 0)
                 {
                     let _ = asked.wait();
                 }
@@ -110,7 +110,7 @@ impl HostPart {
             body.u64(at);
             body.u32(len as u32);
             let asked =
-                self.teller.replier().request(GRAPH_READ, self.ctx, body.as_slice(), len).ok()?;
+                self.reporter.replier().request(GRAPH_READ, self.ctx, body.as_slice(), len).ok()?;
             let bytes = asked.wait().ok().filter(|bytes| bytes.len() == len)?;
             // SAFETY: the piece lies in the memory, which only the node at hand uses while its
             // graph stands here.
@@ -134,7 +134,7 @@ impl HostPart {
                 std::slice::from_raw_parts((memory.address as *const u8).add(at as usize), len)
             });
             let Ok(asked) =
-                self.teller.replier().request(GRAPH_WRITE, self.ctx, body.as_slice(), 0)
+                self.reporter.replier().request(GRAPH_WRITE, self.ctx, body.as_slice(), 0)
             else {
                 return;
             };

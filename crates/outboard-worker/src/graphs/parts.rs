@@ -13,8 +13,8 @@ use crate::worker::Worker;
 
 impl Worker {
     fn host_part(&self, ctx: ContextId, task: Task) -> Result<Arc<HostPart>, CUresult> {
-        let teller = self.client.teller().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
-        Ok(Arc::new(HostPart { ctx, task, teller }))
+        let reporter = self.client.reporter().cloned().ok_or(CUresult::CUDA_ERROR_UNKNOWN)?;
+        Ok(Arc::new(HostPart { ctx, task, reporter }))
     }
 
     /// For a host node.

@@ -9,7 +9,7 @@ use outboard_transport::{Interest, PEER_CHECK, Patience, Readiness, Spin, SpinLi
 use outboard_wire::frame::CommandHeader;
 
 use super::connection::{Connection, Current, End, Next};
-use super::handler::{Again, Handler};
+use super::handler::{Handler, NextPoll};
 use super::replier::{self, Replier};
 use outboard_control::meter;
 
@@ -51,7 +51,7 @@ pub(super) fn dispatch(
         loop {
             match connection.next(current.epoch, LOOK) {
                 Next::NotYet => {
-                    if handler.look() == Again::Never
+                    if handler.poll() == NextPoll::Never
                         && let Some(gate) = gate
                     {
                         gate.leave();
@@ -103,7 +103,7 @@ fn converse(
             }
             replier.taken(command.seq);
             handler.command(command, replier);
-            handler.look();
+            handler.poll();
             let more_calls = || {
                 incoming
                     .peek()
@@ -134,8 +134,8 @@ fn converse(
             pace.catch_up();
         }
         let look = || {
-            let again = handler.look();
-            if let Some(gate) = gate.filter(|_| again == Again::Never) {
+            let again = handler.poll();
+            if let Some(gate) = gate.filter(|_| again == NextPoll::Never) {
                 gate.leave();
             }
             (again, replier.flush())
@@ -153,13 +153,13 @@ fn read(
     stream: &dyn Stream,
     incoming: &mut Incoming,
     patience: &Patience,
-    mut look: impl FnMut() -> (Again, io::Result<()>),
+    mut look: impl FnMut() -> (NextPoll, io::Result<()>),
 ) -> io::Result<usize> {
     let window = patience.window();
     let mut spin = Spin::new(stream, window);
     // Since when it has slept instead of spinning, and when the peer was last checked meanwhile.
     let mut slow: Option<(Instant, Instant)> = None;
-    let mut before = Again::Never;
+    let mut before = NextPoll::Never;
     // To ask a socket takes longer than to ask the device.
     let looks = if stream.capabilities().quick { 1 } else { LOOKS };
     loop {
@@ -180,18 +180,18 @@ fn read(
         let (again, written) = loop {
             let (again, written) = look();
             looks -= 1;
-            if looks == 0 || again != Again::Now || written.is_err() {
+            if looks == 0 || again != NextPoll::Now || written.is_err() {
                 break (again, written);
             }
         };
         written?;
-        if again == Again::Never && matches!(before, Again::After(_)) {
+        if again == NextPoll::Never && matches!(before, NextPoll::After(_)) {
             // A client with an answer continues.
             slow = None;
             spin.restart();
         }
         before = again;
-        if again == Again::Now {
+        if again == NextPoll::Now {
             // A wait ends soon, or is soon polled less often; then the client has its say.
             spin.restart();
             if !spin.again() {
@@ -204,7 +204,7 @@ fn read(
         }
         let (_, checked) = slow.get_or_insert_with(|| (Instant::now(), Instant::now()));
         let timeout =
-            if let Again::After(time) = again { time.min(PEER_CHECK) } else { PEER_CHECK };
+            if let NextPoll::After(time) = again { time.min(PEER_CHECK) } else { PEER_CHECK };
         if stream.wait(Interest::READ, None, Some(timeout))? == Readiness::default()
             && (timeout == PEER_CHECK || checked.elapsed() >= PEER_CHECK)
         {

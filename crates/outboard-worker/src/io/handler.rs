@@ -34,8 +34,8 @@ pub trait Handler {
     fn drained(&mut self) {}
 
     /// Polls its waits, between commands and while there is none; when it wants to be called again.
-    fn look(&mut self) -> Again {
-        Again::Never
+    fn poll(&mut self) -> NextPoll {
+        NextPoll::Never
     }
 
     /// The client is gone; the process ends when this returns.
@@ -44,7 +44,7 @@ pub trait Handler {
 
 /// When a handler wants to look again after what it waits for, if no command comes before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Again {
+pub enum NextPoll {
     /// It waits for nothing.
     Never,
     /// At once.
@@ -53,13 +53,13 @@ pub enum Again {
     After(Duration),
 }
 
-impl Again {
+impl NextPoll {
     /// What suits two that wait.
-    pub fn or(self, other: Again) -> Again {
+    pub fn or(self, other: NextPoll) -> NextPoll {
         match (self, other) {
-            (Again::Now, _) | (_, Again::Now) => Again::Now,
-            (Again::After(one), Again::After(other)) => Again::After(one.min(other)),
-            (Again::Never, again) | (again, Again::Never) => again,
+            (NextPoll::Now, _) | (_, NextPoll::Now) => NextPoll::Now,
+            (NextPoll::After(one), NextPoll::After(other)) => NextPoll::After(one.min(other)),
+            (NextPoll::Never, again) | (again, NextPoll::Never) => again,
         }
     }
 }

@@ -59,7 +59,7 @@ impl Home {
                     return None;
                 }
             };
-            match self.tell(&control).and_then(|()| registry.go_on(&control)) {
+            match self.tell(&control).and_then(|()| registry.continue_with(&control)) {
                 Ok(()) => {
                     tracing::info!("the next server goes on with the session");
                     return Some(control);

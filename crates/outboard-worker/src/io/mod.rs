@@ -15,13 +15,13 @@ mod gate;
 mod handler;
 mod home;
 mod looking;
-mod moving;
 mod pace;
 mod peers;
 mod registry;
 mod replier;
 mod requests;
 mod secure;
+mod stream_switch;
 mod watch;
 
 use std::io;
@@ -47,14 +47,13 @@ use ending::Ending;
 pub(crate) use exit::Violation;
 pub(crate) use exit::end_session;
 use exit::{BROKEN, REFUSED, SERVED, end_with_any_panic, exit};
-pub use handler::{Again, Build, Handler};
+pub use handler::{Build, Handler, NextPoll};
 use outboard_control::messages::{self, ToSupervisor, ToWorker};
 use outboard_control::meter;
 use outboard_control::number::Number;
 
 pub(crate) use bulk::Half;
 pub use bulk::{Bulk, Sink};
-use moving::Moving;
 pub use outboard_control::messages::{ContextMemory, Gauge, Start, Warm};
 pub use outboard_session::server::Command;
 use pace::Pace;
@@ -62,6 +61,7 @@ pub(crate) use peers::{Called, Peers};
 pub(crate) use registry::Registry;
 pub use replier::Replier;
 use secure::Secure;
+use stream_switch::StreamSwitch;
 
 /// In nanoseconds.
 const TIMER_SLACK: u64 = 1000;
@@ -121,7 +121,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
             return Ok(REFUSED);
         }
     };
-    let (stream, on_this_machine) = moving::stream(connection)?;
+    let (stream, on_this_machine) = stream_switch::stream(connection)?;
     let secure = Secure::new(&start)?;
     let grace = start.grace.filter(|_| on_this_machine.is_none());
     let mut more = Extensions::default();
@@ -191,7 +191,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         Welcome { snapshot: Vec::new(), local: None, more: Extensions::default(), ..welcome };
     let control = Arc::new(control);
     let registry = Registry::new(Arc::clone(&control), start.lends);
-    let moving = Arc::new(Moving::new()?);
+    let switch = Arc::new(StreamSwitch::new()?);
     let connection = Arc::new(Connection::new(Arc::clone(&stream), grace));
     let mut replier = Replier::new(Arc::clone(&connection), bulk.clone(), peers, registry.clone());
     let ending = Arc::new(Ending::default());
@@ -200,13 +200,13 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         secure,
         bulk: bulk.clone(),
         registry,
-        moving: Arc::clone(&moving),
+        switch: Arc::clone(&switch),
         replier: replier.clone(),
         ending: Arc::clone(&ending),
         home,
     };
     watch::supervisor(control, Arc::new(further))?;
-    let (stream, memory) = match moving.settle(stream, on_this_machine) {
+    let (stream, memory) = match switch.settle(stream, on_this_machine) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(SERVED),
         settled => settled?,
     };

@@ -25,13 +25,13 @@ pub struct Registry(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    waiting: Mutex<Waiting>,
+    state: Mutex<RegistryState>,
     /// Where commands wait while the driver is suspended, if it can be.
     gate: Option<Gate>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct RegistryState {
     /// The socket to the supervisor.
     control: Arc<OwnedFd>,
     last: u64,
@@ -65,7 +65,7 @@ impl Registry {
         let gate = lends.then(Gate::new);
         let (requests, shared, granted) = (HashMap::new(), HashMap::new(), BTreeMap::new());
         Registry(Arc::new(Inner {
-            waiting: Mutex::new(Waiting { control, last: 0, requests, shared, granted }),
+            state: Mutex::new(RegistryState { control, last: 0, requests, shared, granted }),
             gate,
         }))
     }
@@ -82,15 +82,15 @@ impl Registry {
         let shared = Shared { kind, payload: payload.clone(), descriptor: kept };
         let share = |request| ToSupervisor::Share { request, token, kind, payload };
         self.ask(share, descriptor, PATIENCE)?.ok_or(io::ErrorKind::QuotaExceeded)?;
-        self.waiting().shared.insert(token, shared);
+        self.state().shared.insert(token, shared);
         Ok(())
     }
 
     /// Shares something no longer.
     pub(crate) fn unshare(&self, token: u128) -> io::Result<()> {
-        let mut waiting = self.waiting();
-        waiting.shared.remove(&token);
-        match messages::send(waiting.control.as_fd(), &ToSupervisor::Unshare { token }, None) {
+        let mut state = self.state();
+        state.shared.remove(&token);
+        match messages::send(state.control.as_fd(), &ToSupervisor::Unshare { token }, None) {
             // The next supervisor will not hear of it.
             Err(error) if messages::has_gone(&error) => Ok(()),
             outcome => outcome,
@@ -126,7 +126,7 @@ impl Registry {
         let room = |request| ToSupervisor::Room { request, device, bytes, failed };
         let granted = self.ask(room, None, ROOM_PATIENCE)?.is_some();
         if granted {
-            self.waiting().granted.insert(device, bytes);
+            self.state().granted.insert(device, bytes);
         }
         Ok(granted)
     }
@@ -140,8 +140,8 @@ impl Registry {
 
     /// This session needs no more of a device than that.
     pub(crate) fn holds(&self, device: u32, bytes: u64) {
-        self.waiting().granted.insert(device, bytes);
-        self.say(&ToSupervisor::Holds { device, bytes });
+        self.state().granted.insert(device, bytes);
+        self.send(&ToSupervisor::Holds { device, bytes });
     }
 
     /// Whether sessions lend each other their memory.
@@ -152,12 +152,12 @@ impl Registry {
     /// How much of a device the session may hold, by what was granted; `None` if memory is not
     /// lent.
     pub(crate) fn granted(&self, device: u32) -> Option<u64> {
-        self.gate().map(|_| self.waiting().granted.get(&device).copied().unwrap_or(0))
+        self.gate().map(|_| self.state().granted.get(&device).copied().unwrap_or(0))
     }
 
     /// The same of all devices of which anything was granted.
     pub(crate) fn all_granted(&self) -> Vec<(u32, u64)> {
-        self.waiting().granted.iter().map(|(device, bytes)| (*device, *bytes)).collect()
+        self.state().granted.iter().map(|(device, bytes)| (*device, *bytes)).collect()
     }
 
     /// Where commands wait while the driver is suspended, if it can be.
@@ -168,32 +168,32 @@ impl Registry {
     /// The supervisor wants the driver suspended: says whether it can be.
     pub(super) fn suspend(&self) {
         let quiet = self.gate().is_some_and(Gate::close);
-        self.say(&ToSupervisor::Quiet { quiet });
+        self.send(&ToSupervisor::Quiet { quiet });
     }
 
     /// The driver is suspended, and there are commands.
     pub(super) fn wake(&self) {
-        self.say(&ToSupervisor::Wake);
+        self.send(&ToSupervisor::Wake);
     }
 
-    fn say(&self, message: &ToSupervisor) {
+    fn send(&self, message: &ToSupervisor) {
         // Without a supervisor it is dropped; the next one receives all that still matters.
-        let _ = messages::send(self.waiting().control.as_fd(), message, None);
+        let _ = messages::send(self.state().control.as_fd(), message, None);
     }
 
     /// The supervisor's answer to a request has come.
     pub(super) fn answered(&self, request: u64, answer: Answer) {
-        if let Some(request) = self.waiting().requests.remove(&request) {
+        if let Some(request) = self.state().requests.remove(&request) {
             // The thread that asked may have given up.
             let _ = request.sender.send(answer);
         }
     }
 
     /// Goes on with the next supervisor: tells it what is shared, and what has not been answered.
-    pub(super) fn go_on(&self, control: &Arc<OwnedFd>) -> io::Result<()> {
+    pub(super) fn continue_with(&self, control: &Arc<OwnedFd>) -> io::Result<()> {
         // Only the thread that is here closes and opens it.
         let closed = self.gate().is_some_and(Gate::is_closed);
-        let mut waiting = self.waiting();
+        let mut state = self.state();
         let send = |message: &ToSupervisor, descriptor: &Option<OwnedFd>| {
             messages::send_patiently(
                 control.as_fd(),
@@ -202,7 +202,7 @@ impl Registry {
                 PATIENCE,
             )
         };
-        for (token, Shared { kind, payload, descriptor }) in &waiting.shared {
+        for (token, Shared { kind, payload, descriptor }) in &state.shared {
             let share = ToSupervisor::Share {
                 request: 0,
                 token: *token,
@@ -211,18 +211,18 @@ impl Registry {
             };
             send(&share, descriptor)?;
         }
-        for (device, bytes) in &waiting.granted {
+        for (device, bytes) in &state.granted {
             send(&ToSupervisor::Holds { device: *device, bytes: *bytes }, &None)?;
         }
         if closed {
             send(&ToSupervisor::Quiet { quiet: true }, &None)?;
         }
         send(&ToSupervisor::Told, &None)?;
-        for request in waiting.requests.values() {
+        for request in state.requests.values() {
             send(&request.message, &request.descriptor)?;
         }
-        waiting.control = Arc::clone(control);
-        drop(waiting);
+        state.control = Arc::clone(control);
+        drop(state);
         // A command that has come meanwhile may have told the old supervisor. To be told twice does
         // no harm.
         if self.gate().is_some_and(Gate::is_awaited) {
@@ -240,12 +240,12 @@ impl Registry {
         let (sender, receiver) = channel();
         let kept = descriptor.map(|descriptor| descriptor.try_clone_to_owned()).transpose()?;
         let (request, sent) = {
-            let mut waiting = self.waiting();
-            waiting.last += 1;
-            let request = waiting.last;
+            let mut state = self.state();
+            state.last += 1;
+            let request = state.last;
             let message = message(request);
-            let sent = messages::send(waiting.control.as_fd(), &message, descriptor);
-            waiting.requests.insert(request, Request { message, descriptor: kept, sender });
+            let sent = messages::send(state.control.as_fd(), &message, descriptor);
+            state.requests.insert(request, Request { message, descriptor: kept, sender });
             (request, sent)
         };
         let answer = match sent {
@@ -253,12 +253,12 @@ impl Registry {
             // The next supervisor is asked, if it comes in time.
             _ => receiver.recv_timeout(patience).map_err(|_| io::ErrorKind::TimedOut.into()),
         };
-        self.waiting().requests.remove(&request);
+        self.state().requests.remove(&request);
         answer
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.waiting.lock()
+    fn state(&self) -> MutexGuard<'_, RegistryState> {
+        self.0.state.lock()
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
     type Said = Vec<(ToSupervisor, bool)>;
 
     /// The messages to a supervisor, until the end or until none is left.
-    fn told(supervisor: &OwnedFd) -> Said {
+    fn messages_to(supervisor: &OwnedFd) -> Said {
         rustix::io::ioctl_fionbio(supervisor, true).unwrap();
         let next = || messages::receive::<ToSupervisor>(supervisor.as_fd()).ok().flatten();
         std::iter::from_fn(next)
@@ -312,11 +312,11 @@ mod tests {
         let (second, ours) = messages::pair().unwrap();
         let found = std::thread::scope(|scope| {
             let asked = scope.spawn(|| registry.find(9, 8));
-            while registry.waiting().requests.is_empty() {
+            while registry.state().requests.is_empty() {
                 std::thread::yield_now();
             }
-            registry.go_on(&Arc::new(ours)).unwrap();
-            let said = told(&second);
+            registry.continue_with(&Arc::new(ours)).unwrap();
+            let said = messages_to(&second);
             assert_eq!(
                 said[0],
                 (ToSupervisor::Share { request: 0, token: 2, kind: 7, payload: vec![2] }, true)
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(found.unwrap().unwrap().0, [5]);
         // Later messages go to the new one.
         registry.unshare(2).unwrap();
-        assert_eq!(told(&second), [(ToSupervisor::Unshare { token: 2 }, false)]);
+        assert_eq!(messages_to(&second), [(ToSupervisor::Unshare { token: 2 }, false)]);
     }
 
     #[test]
@@ -357,9 +357,9 @@ mod tests {
         let (second, ours) = messages::pair().unwrap();
         let (holds, quiet) =
             (ToSupervisor::Holds { device: 1, bytes: 32 }, ToSupervisor::Quiet { quiet: true });
-        registry.go_on(&Arc::new(ours)).unwrap();
+        registry.continue_with(&Arc::new(ours)).unwrap();
         assert_eq!(
-            told(&second),
+            messages_to(&second),
             [(holds.clone(), false), (quiet.clone(), false), (ToSupervisor::Told, false)]
         );
         drop(second);
@@ -372,8 +372,9 @@ mod tests {
             while !gate.is_awaited() {
                 std::thread::yield_now();
             }
-            registry.go_on(&Arc::new(ours)).unwrap();
-            let said: Vec<_> = told(&third).into_iter().map(|(message, _)| message).collect();
+            registry.continue_with(&Arc::new(ours)).unwrap();
+            let said: Vec<_> =
+                messages_to(&third).into_iter().map(|(message, _)| message).collect();
             assert_eq!(said, [holds, quiet, ToSupervisor::Told, ToSupervisor::Wake]);
             gate.open();
             inside.join().unwrap();

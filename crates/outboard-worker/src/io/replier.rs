@@ -20,7 +20,7 @@ use super::bulk::Bulk;
 use super::connection::{Connection, Current, End};
 use super::peers::Peers;
 use super::registry::Registry;
-use super::requests::Asked;
+use super::requests::PendingAnswer;
 use outboard_control::meter::{self, Direction, Way};
 
 /// Answers commands, from any thread, in any order.
@@ -159,7 +159,7 @@ impl Replier {
         ctx: ContextId,
         body: &[u8],
         most: usize,
-    ) -> Result<Asked, TooLong> {
+    ) -> Result<PendingAnswer, TooLong> {
         let asked = self.bulk.requests().open(most);
         let request = Request { number: asked.number(), kind, ctx, body };
         self.notice(REQUEST, |writer| writer.put(&request))?;

@@ -22,61 +22,61 @@ pub struct Requests(Arc<Mutex<Table>>);
 #[derive(Debug, Default)]
 struct Table {
     last: u64,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenRequest>,
 }
 
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenRequest {
     /// Most bytes of the answer.
-    most: usize,
-    place: Arc<Place>,
+    max_bytes: usize,
+    slot: Arc<AnswerSlot>,
 }
 
 /// The memory for an answer.
 #[derive(Debug, Default)]
-struct Place {
+struct AnswerSlot {
     answer: Mutex<Option<(u32, Vec<u8>)>>,
-    there: AtomicBool,
+    is_filled: AtomicBool,
     changed: Condvar,
 }
 
 /// A request that has been made: its holder may wait for the answer.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingAnswer {
     number: u64,
-    place: Arc<Place>,
+    slot: Arc<AnswerSlot>,
 }
 
 impl Requests {
     /// A new request, whose answer has at most `most` bytes.
-    pub(super) fn open(&self, most: usize) -> Asked {
+    pub(super) fn open(&self, max_bytes: usize) -> PendingAnswer {
         let mut table = self.0.lock();
         table.last += 1;
-        let (number, place) = (table.last, Arc::new(Place::default()));
-        table.open.insert(number, Open { most, place: Arc::clone(&place) });
-        Asked { number, place }
+        let (number, slot) = (table.last, Arc::new(AnswerSlot::default()));
+        table.open.insert(number, OpenRequest { max_bytes, slot: Arc::clone(&slot) });
+        PendingAnswer { number, slot }
     }
 
     /// Whether an answer of `len` bytes may come.
     pub(super) fn expects(&self, number: u64, len: usize) -> bool {
-        self.0.lock().open.get(&number).is_some_and(|open| len <= open.most)
+        self.0.lock().open.get(&number).is_some_and(|open| len <= open.max_bytes)
     }
 
     /// An answer of `len` bytes has come: whose it is. `None` if the client broke the rules.
-    pub(super) fn answered(&self, number: u64, len: usize) -> Option<Open> {
-        self.0.lock().open.remove(&number).filter(|open| len <= open.most)
+    pub(super) fn answered(&self, number: u64, len: usize) -> Option<OpenRequest> {
+        self.0.lock().open.remove(&number).filter(|open| len <= open.max_bytes)
     }
 }
 
-impl Open {
+impl OpenRequest {
     pub(super) fn deliver(self, status: u32, body: Vec<u8>) {
-        *self.place.answer.lock() = Some((status, body));
-        self.place.there.store(true, Ordering::Release);
-        self.place.changed.notify_all();
+        *self.slot.answer.lock() = Some((status, body));
+        self.slot.is_filled.store(true, Ordering::Release);
+        self.slot.changed.notify_all();
     }
 }
 
-impl Asked {
+impl PendingAnswer {
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -84,15 +84,15 @@ impl Asked {
     /// Waits for the answer, without a limit: if the client goes, so does this process.
     pub fn wait(self) -> Result<Vec<u8>, CUresult> {
         let start = Instant::now();
-        while !self.place.there.load(Ordering::Acquire) && start.elapsed() < SPIN {
+        while !self.slot.is_filled.load(Ordering::Acquire) && start.elapsed() < SPIN {
             std::thread::yield_now();
         }
-        let mut answer = self.place.answer.lock();
+        let mut answer = self.slot.answer.lock();
         loop {
             match answer.take() {
                 Some((0, body)) => return Ok(body),
                 Some((status, _)) => return Err(CUresult(status)),
-                None => self.place.changed.wait(&mut answer),
+                None => self.slot.changed.wait(&mut answer),
             }
         }
     }

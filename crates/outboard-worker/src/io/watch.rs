@@ -16,10 +16,10 @@ use super::connection::{Connection, Current, End, Next};
 use super::ending::Ending;
 use super::exit::{BROKEN, SERVED, exit};
 use super::home::Home;
-use super::moving::{self, Moving};
 use super::registry::Registry;
 use super::replier::Replier;
 use super::secure::Secure;
+use super::stream_switch::{self, StreamSwitch};
 use outboard_control::messages::{self, ToWorker};
 
 /// How long the main thread has to end the process its own way after the client is gone.
@@ -60,7 +60,7 @@ pub(super) struct Further {
     pub(super) secure: Option<Secure>,
     pub(super) bulk: Bulk,
     pub(super) registry: Registry,
-    pub(super) moving: Arc<Moving>,
+    pub(super) switch: Arc<StreamSwitch>,
     pub(super) replier: Replier,
     pub(super) ending: Arc<Ending>,
     /// The session's home, where it waits for the next supervisor.
@@ -173,7 +173,7 @@ impl Further {
                 }
             }
             (ToWorker::Memory, Some(connection)) => {
-                if let Err(error) = self.moving.arrived(connection, &self.welcome.encode()) {
+                if let Err(error) = self.switch.arrived(connection, &self.welcome.encode()) {
                     tracing::warn!(%error, "no memory is shared with the client");
                 }
             }
@@ -253,7 +253,7 @@ impl Further {
         key: u128,
         then: impl FnOnce(&Further, Arc<dyn Stream>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<()> {
-        let (stream, _) = moving::stream(connection)?;
+        let (stream, _) = stream_switch::stream(connection)?;
         let further = Arc::clone(self);
         match &self.secure {
             _ if !encrypted => then(&further, stream),

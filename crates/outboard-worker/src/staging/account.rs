@@ -18,16 +18,17 @@ use super::watch::Watcher;
 
 /// Downloads that are queued before their stream has come to them leave room for the largest of
 /// those to which it has come.
-const AT_ONCE: usize = DOWNLOADS - BLOCK;
+const IMMEDIATE_BYTES: usize = DOWNLOADS - BLOCK;
 /// Blocks of page-locked memory: pieces of unlike sizes do not fill them.
-const BLOCKS: usize = 16;
+const MAX_BLOCKS: usize = 16;
 /// Downloads that wait for their stream and for memory. The driver, too, has a caller wait when a
 /// stream holds too much.
-const WAITING: usize = 4096;
+const MAX_WAITING: usize = 4096;
 /// How often a dispatcher that must wait looks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-const _: () = assert!(AT_ONCE >= WINDOW && BLOCKS * BLOCK <= 3 * outboard_wire::limits::STAGING);
+const _: () =
+    assert!(IMMEDIATE_BYTES >= WINDOW && MAX_BLOCKS * BLOCK <= 3 * outboard_wire::limits::STAGING);
 
 /// The account of a session.
 #[derive(Default)]
@@ -82,7 +83,7 @@ pub(super) struct Ticket {
 }
 
 /// A block of page-locked memory that counts while this lives.
-pub(super) struct Counted(Arc<Account>);
+pub(super) struct BlockPermit(Arc<Account>);
 
 impl Account {
     fn state(&self) -> MutexGuard<'_, State> {
@@ -90,14 +91,14 @@ impl Account {
     }
 
     /// A further context's pool.
-    pub(super) fn knows(&self, pool: &Arc<Pool>) {
+    pub(super) fn add_pool(&self, pool: &Arc<Pool>) {
         let mut state = self.state();
         state.pools.retain(|pool| pool.strong_count() > 0);
         state.pools.push(Arc::downgrade(pool));
     }
 
     /// Memory for a copy to be queued whole, unless others wait or have it.
-    pub(super) fn at_once(
+    pub(super) fn try_reserve(
         self: &Arc<Account>,
         class: Class,
         bytes: usize,
@@ -105,7 +106,7 @@ impl Account {
     ) -> Option<Share> {
         let mut state = self.state();
         let counts = state.of(class);
-        if counts.bytes + bytes > AT_ONCE {
+        if counts.bytes + bytes > IMMEDIATE_BYTES {
             return None;
         }
         counts.bytes += bytes;
@@ -120,7 +121,7 @@ impl Account {
     pub(super) fn ticket(self: &Arc<Account>, class: Class) -> Ticket {
         loop {
             let mut state = self.state();
-            if state.of(class).waiting < WAITING {
+            if state.of(class).waiting < MAX_WAITING {
                 state.of(class).waiting += 1;
                 state.tickets += 1;
                 return Ticket { account: Arc::clone(self), class, number: state.tickets };
@@ -132,25 +133,25 @@ impl Account {
 
     /// Room for one more block. If there is none, unused memory of other contexts is released
     /// first, and the caller may try again.
-    pub(super) fn block(self: &Arc<Account>, table: &Table) -> Option<Counted> {
+    pub(super) fn block_permit(self: &Arc<Account>, table: &Table) -> Option<BlockPermit> {
         let mut state = self.state();
-        if state.blocks >= BLOCKS {
+        if state.blocks >= MAX_BLOCKS {
             let pools: Vec<_> = state.pools.iter().filter_map(Weak::upgrade).collect();
             drop(state);
-            pools.iter().for_each(|pool| pool.give_back(table));
+            pools.iter().for_each(|pool| pool.release_unused(table));
             state = self.state();
         }
-        if state.blocks >= BLOCKS {
+        if state.blocks >= MAX_BLOCKS {
             return None;
         }
         state.blocks += 1;
-        Some(Counted(Arc::clone(self)))
+        Some(BlockPermit(Arc::clone(self)))
     }
 }
 
 impl Ticket {
     /// The stream has come to the copy: memory for it, when it is its turn.
-    pub(super) fn turn(&self, bytes: usize, watcher: &Arc<Watcher>) -> Option<Share> {
+    pub(super) fn try_reserve(&self, bytes: usize, watcher: &Arc<Watcher>) -> Option<Share> {
         let mut state = self.account.state();
         let counts = state.of(self.class);
         if !counts.queue.contains(&self.number) {
@@ -187,7 +188,7 @@ impl Drop for Ticket {
     }
 }
 
-impl Drop for Counted {
+impl Drop for BlockPermit {
     fn drop(&mut self) {
         self.0.state().blocks -= 1;
     }
@@ -201,27 +202,28 @@ mod tests {
     #[test]
     fn downloads_whose_turn_it_is_get_memory_in_that_order() {
         let (account, watcher) = (Arc::new(Account::default()), Watcher::new(Helpers::new()));
-        let first = account.at_once(Class::Leaving, WINDOW, &watcher).expect("room for a window");
+        let first =
+            account.try_reserve(Class::Leaving, WINDOW, &watcher).expect("room for a window");
         let mut more = Vec::new();
-        while let Some(share) = account.at_once(Class::Leaving, WINDOW, &watcher) {
+        while let Some(share) = account.try_reserve(Class::Leaving, WINDOW, &watcher) {
             more.push(share);
         }
         assert!(
-            account.at_once(Class::Leaving, 1 << 20, &watcher).is_some(),
+            account.try_reserve(Class::Leaving, 1 << 20, &watcher).is_some(),
             "small ones find room beside large ones"
         );
         let (one, two) = (account.ticket(Class::Leaving), account.ticket(Class::Leaving));
         let share = one
-            .turn(BLOCK, &watcher)
+            .try_reserve(BLOCK, &watcher)
             .expect("what is queued whole leaves room for those that have come to their turn");
-        assert!(two.turn(WINDOW, &watcher).is_none());
+        assert!(two.try_reserve(WINDOW, &watcher).is_none());
         let three = account.ticket(Class::Leaving);
         let other = account.ticket(Class::Arriving);
-        assert!(other.turn(WINDOW, &watcher).is_some(), "its memory is its own");
+        assert!(other.try_reserve(WINDOW, &watcher).is_some(), "its memory is its own");
         drop(share);
-        assert!(three.turn(1, &watcher).is_none(), "it is behind another");
-        let share = two.turn(WINDOW, &watcher).expect("its turn");
-        assert!(three.turn(1, &watcher).is_some());
+        assert!(three.try_reserve(1, &watcher).is_none(), "it is behind another");
+        let share = two.try_reserve(WINDOW, &watcher).expect("its turn");
+        assert!(three.try_reserve(1, &watcher).is_some());
         drop((share, first, more, one, two, three, other));
         for counts in &account.state().classes {
             assert_eq!((counts.bytes, counts.waiting, counts.queue.len()), (0, 0, 0));

@@ -8,8 +8,8 @@ use outboard_driver::call;
 use outboard_session::groups::Flag;
 use parking_lot::Mutex;
 
-use super::memory::Held;
-use super::transfer::{Queue, Target, Transfer};
+use super::memory::ReservedOperations;
+use super::transfer::{DeviceSide, Queue, Transfer};
 use super::watch::{Moving, Step, Watched};
 use crate::io::Sink;
 
@@ -24,7 +24,7 @@ pub(super) struct In {
     /// Queueing it broke off: its bytes go nowhere.
     broken: AtomicBool,
     /// Where they go.
-    target: Mutex<Option<Target>>,
+    target: Mutex<Option<DeviceSide>>,
 }
 
 impl In {
@@ -35,14 +35,14 @@ impl In {
 
     /// Queues it, while its bytes may be on their way already. If it is `late`, a flag is set when
     /// the stream has come to it.
-    pub(super) fn queue(&self, dst: &Target, late: bool) -> Result<(), CUresult> {
+    pub(super) fn queue(&self, dst: &DeviceSide, late: bool) -> Result<(), CUresult> {
         *self.target.lock() = Some(*dst);
         self.transfer.copy_in(dst, late).inspect_err(|_| self.break_off())
     }
 
     fn break_off(&self) {
         if !self.broken.swap(true, Ordering::AcqRel) {
-            self.transfer.let_pass();
+            self.transfer.release_waits();
             self.transfer.watcher.nudge();
         }
     }
@@ -54,11 +54,11 @@ impl In {
     fn keep_what_is_there(&self) -> Result<(), CUresult> {
         let t = &self.transfer;
         call!(t.table, cuCtxSetCurrent(t.context.get()))?;
-        let stream = t.pool.own_stream(t.table, false)?;
+        let stream = t.pool.shared_copy_stream(t.table, false)?;
         let queue = Queue { stream, ..t.queue };
         let target = (*self.target.lock()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         for group in 0..t.groups.count() {
-            let (slot, round) = t.groups.place(group);
+            let (slot, round) = t.groups.slot_and_round(group);
             if !t.is_set(Flag::Full(slot), round) {
                 target.copy(&queue, group, false)?;
             }
@@ -82,7 +82,7 @@ unsafe impl Sink for In {
     fn filled(&self, index: u32) {
         let t = &self.transfer;
         let group = t.groups.of(index);
-        let (slot, round) = t.groups.place(group);
+        let (slot, round) = t.groups.slot_and_round(group);
         let come = &self.come[slot];
         if come.fetch_add(1, Ordering::AcqRel) + 1 < t.groups.chunks(group).len() as u32 {
             return;
@@ -106,11 +106,15 @@ pub(super) struct Emptying {
     /// Its bytes will not come; and, once that is being seen to, whether it has been.
     ends: Option<Option<Arc<AtomicBool>>>,
     /// What the program's stream holds for it.
-    _held: Option<Held>,
+    _held: Option<ReservedOperations>,
 }
 
 impl Emptying {
-    pub(super) fn new(copy: Arc<In>, reached: Option<Reached>, held: Option<Held>) -> Emptying {
+    pub(super) fn new(
+        copy: Arc<In>,
+        reached: Option<Reached>,
+        held: Option<ReservedOperations>,
+    ) -> Emptying {
         Emptying { copy, reached, taken: 0, gave_up: false, ends: None, _held: held }
     }
 }
@@ -188,7 +192,7 @@ impl Watched for Emptying {
         }
         let before = self.taken;
         let is_taken = |group| {
-            let (slot, round) = t.groups.place(group);
+            let (slot, round) = t.groups.slot_and_round(group);
             t.is_set(Flag::Free(slot), round)
         };
         while self.taken < t.groups.count() && is_taken(self.taken) {
@@ -205,7 +209,7 @@ impl Watched for Emptying {
             }
             moved = true;
         }
-        let (slot, round) = t.groups.place(self.taken);
+        let (slot, round) = t.groups.slot_and_round(self.taken);
         match moved {
             true => Step::Moved,
             false if t.is_set(Flag::Full(slot), round) => Step::ForDevice,
@@ -213,8 +217,8 @@ impl Watched for Emptying {
         }
     }
 
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.copy.transfer.alive(&self.copy.transfer.pool)
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.copy.transfer.liveness_check(&self.copy.transfer.pool)
     }
 
     fn give_up(&mut self) {

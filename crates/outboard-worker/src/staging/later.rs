@@ -16,12 +16,12 @@ use outboard_session::groups::Groups;
 use parking_lot::Mutex;
 
 use super::account::{Class, Share, Ticket};
+use super::deferred::{DeferredCopy, StartOutcome, StartReport};
 use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
 use super::outgoing::{Copied, Filling, Out};
-use super::own::{Own, Say, Started};
-use super::transfer::{Failed, Place, Target};
-use super::watch::{Moving, Step, Watched, What};
+use super::transfer::{CopySite, DeviceSide, Failed};
+use super::watch::{CopyDescription, Moving, Step, Watched};
 use crate::io::Sink;
 
 /// How the bytes of a copy to the device come.
@@ -43,7 +43,7 @@ enum Bytes {
 
 /// Such a copy.
 struct Later {
-    own: Own,
+    own: DeferredCopy,
     bytes: Bytes,
     turn: Turn,
     ticket: Ticket,
@@ -59,30 +59,35 @@ struct Waiting {
 
 enum Phase {
     /// For its stream, and for memory.
-    Asked(Target),
-    Starting(Started),
+    Asked(DeviceSide),
+    Starting(StartOutcome),
     Moving(Box<dyn Moving>),
 }
 
 impl Later {
     /// Lets the stream go on.
-    fn let_on(&self) {
+    fn release_stream(&self) {
         if !self.copied.swap(true, Ordering::AcqRel) {
             self.turn.end();
         }
     }
 
     /// Queues the copy in a stream of ours. Called on a helper thread.
-    fn start(&self, target: &Target, share: Option<Share>, say: &Say) -> Result<(), CUresult> {
+    fn start(
+        &self,
+        target: &DeviceSide,
+        share: Option<Share>,
+        report: &StartReport,
+    ) -> Result<(), CUresult> {
         let own = &self.own;
         own.enter()?;
         // Bytes may move while the copy is being queued.
         let emptying =
-            |copy: &Arc<In>| say.say(Ok(Box::new(Emptying::new(Arc::clone(copy), None, None))));
+            |copy: &Arc<In>| report.send(Ok(Box::new(Emptying::new(Arc::clone(copy), None, None))));
         match &self.bytes {
             Bytes::ToHost => {
                 let copy = Out::new(own.transfer(own.shared_stream(false)?, share)?);
-                say.say(Ok(Box::new(Filling::new(Arc::clone(&copy), None))));
+                report.send(Ok(Box::new(Filling::new(Arc::clone(&copy), None))));
                 copy.queue(target)
             }
             Bytes::Coming(copy) => {
@@ -91,7 +96,7 @@ impl Later {
             }
             Bytes::Asked(ask) => {
                 let copy = In::new(own.transfer(own.shared_stream(true)?, share)?);
-                own.bulk.place(own.number, Arc::clone(&copy) as Arc<dyn Sink>);
+                own.bulk.set_sink(own.number, Arc::clone(&copy) as Arc<dyn Sink>);
                 emptying(&copy);
                 if let Some(ask) = take(ask) {
                     ask();
@@ -103,7 +108,7 @@ impl Later {
 
     /// It has come to nothing before it was started: no bytes go, and those that come go nowhere.
     fn abandon(&self) {
-        let Own { number, groups, bulk, watcher, .. } = &self.own;
+        let DeferredCopy { number, groups, bulk, watcher, .. } = &self.own;
         let (number, all) = (*number, groups.cut().count());
         match &self.bytes {
             Bytes::ToHost => bulk.cancel(number, 0),
@@ -135,25 +140,25 @@ impl Waiting {
     /// Looks whether it is its turn, and has it started then.
     fn begin(&mut self) -> Step {
         let later = &self.later;
-        if !later.turn.has_come() {
+        if !later.turn.is_reached() {
             return Step::ForDevice;
         }
         let share = match &later.bytes {
             Bytes::Coming(_) => None,
             Bytes::ToHost | Bytes::Asked(_) => {
-                match later.ticket.turn(later.own.groups.staging(), &later.own.watcher) {
+                match later.ticket.try_reserve(later.own.groups.staging(), &later.own.watcher) {
                     None => return Step::ForBytes,
                     share => share,
                 }
             }
         };
-        let started = Started::default();
-        let say = Say::new(&started, &later.own.watcher);
+        let started = StartOutcome::default();
+        let report = StartReport::new(&started, &later.own.watcher);
         let later = Arc::clone(later);
         if let Phase::Asked(target) = std::mem::replace(&mut self.phase, Phase::Starting(started)) {
             self.later.own.watcher.helpers().run(move || {
-                if let Err(error) = later.start(&target, share, &say) {
-                    later.own.failing.tell(error);
+                if let Err(error) = later.start(&target, share, &report) {
+                    later.own.failures.report(error);
                 }
             });
         }
@@ -161,7 +166,7 @@ impl Waiting {
     }
 
     fn end(&self) -> Step {
-        self.later.let_on();
+        self.later.release_stream();
         Step::Ended
     }
 }
@@ -194,15 +199,15 @@ impl Watched for Waiting {
                     return self.end();
                 }
                 if moving.is_copied() {
-                    self.later.let_on();
+                    self.later.release_stream();
                 }
                 step
             }
         }
     }
 
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.later.own.alive()
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.later.own.liveness_check()
     }
 
     fn give_up(&mut self) {
@@ -212,46 +217,46 @@ impl Watched for Waiting {
 
 /// Queues a copy to the host.
 pub(super) fn copy_out_later(
-    place: &Place<'_>,
+    site: &CopySite<'_>,
     number: u64,
     cut: Cut,
-    src: &Target,
+    src: &DeviceSide,
 ) -> Result<Arc<dyn Copied>, Failed> {
-    let later: Arc<dyn Copied> = queue(place, number, Groups::new(cut), src, Bytes::ToHost)?;
+    let later: Arc<dyn Copied> = queue(site, number, Groups::new(cut), src, Bytes::ToHost)?;
     Ok(later)
 }
 
 /// Queues a copy to the device.
 pub(super) fn copy_in_later(
-    place: &Place<'_>,
+    site: &CopySite<'_>,
     number: u64,
     cut: Cut,
-    dst: &Target,
+    dst: &DeviceSide,
     coming: Coming,
 ) -> Result<(), Failed> {
     let groups = Groups::new(cut);
     let bytes = match coming {
         Coming::Now => {
-            let stream = place.pool.own_stream(place.table, true).map_err(Failed::NotStarted)?;
-            let own = Place { stream: stream.get(), ..*place };
+            let stream =
+                site.pool.shared_copy_stream(site.table, true).map_err(Failed::NotStarted)?;
+            let own = CopySite { stream: stream.get(), ..*site };
             let copy = In::new(own.transfer(number, groups, None).map_err(Failed::NotStarted)?);
-            place
-                .bulk
+            site.bulk
                 .receive(number, cut, Arc::clone(&copy) as Arc<dyn Sink>)
                 .map_err(Failed::Violation)?;
             Bytes::Coming(copy)
         }
         Coming::Asked(ask) => {
-            place.bulk.expect(number, cut).map_err(Failed::Violation)?;
+            site.bulk.expect(number, cut).map_err(Failed::Violation)?;
             Bytes::Asked(Mutex::new(Some(ask)))
         }
     };
     let comes = matches!(bytes, Bytes::Coming(_));
-    match queue(place, number, groups, dst, bytes) {
+    match queue(site, number, groups, dst, bytes) {
         Err(Failed::NotStarted(error)) if comes => {
             // They go on coming, and go nowhere.
-            place.bulk.grant(number, cut.count());
-            place.bulk.done(number, false);
+            site.bulk.grant(number, cut.count());
+            site.bulk.done(number, false);
             Err(Failed::BrokeOff(error))
         }
         queued => queued.map(drop),
@@ -260,27 +265,27 @@ pub(super) fn copy_in_later(
 
 /// Queues what such a copy needs of its stream.
 fn queue(
-    place: &Place<'_>,
+    site: &CopySite<'_>,
     number: u64,
     groups: Groups,
-    target: &Target,
+    target: &DeviceSide,
     bytes: Bytes,
 ) -> Result<Arc<Later>, Failed> {
     if !groups.fit() {
         return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
-    let ticket = place.pool.account().ticket(Class::Leaving);
-    let line = place.pool.line(place).map_err(Failed::NotStarted)?;
-    let turn = line.queue(place).map_err(Failed::NotStarted)?;
-    let what = What {
+    let ticket = site.pool.account().ticket(Class::Leaving);
+    let line = site.pool.line(site).map_err(Failed::NotStarted)?;
+    let turn = line.queue(site).map_err(Failed::NotStarted)?;
+    let what = CopyDescription {
         to_device: !matches!(bytes, Bytes::ToHost),
         way: "lanes",
         bytes: groups.cut().len(),
     };
-    let own = Own::new(place, number, groups, line.view());
+    let own = DeferredCopy::new(site, number, groups, line.view());
     let later = Arc::new(Later { own, bytes, turn, ticket, copied: AtomicBool::new(false) });
     let waiting =
         Waiting { later: Arc::clone(&later), phase: Phase::Asked(*target), gave_up: false };
-    place.watcher.add(Box::new(waiting), what);
+    site.watcher.add(Box::new(waiting), what);
     Ok(later)
 }

@@ -13,16 +13,16 @@ use outboard_driver::{Table, call};
 use parking_lot::Mutex;
 
 use super::memory::{Piece, View};
-use super::transfer::Place;
+use super::transfer::CopySite;
 use crate::memops::{self, Operation};
 use crate::objects::Handle;
 
 /// Words of a line's flags: the number of the copy to which the stream has come, and of the last
 /// copy that is done.
-const COME_TO: usize = 0;
+const REACHED: usize = 0;
 const DONE: usize = 1;
 /// The stream has passed all of them: written when the program destroys it.
-const LEFT: usize = 2;
+const PASSED_ALL: usize = 2;
 
 /// The copies of a stream.
 pub(super) struct Line {
@@ -63,8 +63,8 @@ pub(super) struct Turn {
 }
 
 impl Line {
-    pub(super) fn new(place: &Place<'_>, flags: Piece) -> Arc<Line> {
-        let (context, stream) = (Handle::new(place.context), Handle::new(place.stream));
+    pub(super) fn new(site: &CopySite<'_>, flags: Piece) -> Arc<Line> {
+        let (context, stream) = (Handle::new(site.context), Handle::new(site.stream));
         let (last, ended) = (Mutex::default(), Mutex::default());
         Arc::new(Line { context, stream, flags, last, ended })
     }
@@ -78,13 +78,13 @@ impl Line {
     }
 
     /// Has the stream stand still, behind all that is in it, until the copy is done.
-    pub(super) fn queue(self: &Arc<Line>, place: &Place<'_>) -> Result<Turn, CUresult> {
+    pub(super) fn queue(self: &Arc<Line>, site: &CopySite<'_>) -> Result<Turn, CUresult> {
         let mut last = self.last.lock();
         let number = *last + 1;
         let view = self.view();
-        let come = Operation::Write(view.device_flag(COME_TO), number as u32);
+        let come = Operation::Write(view.device_flag(REACHED), number as u32);
         let wait = Operation::WaitAtLeast(view.device_flag(DONE), number as u32);
-        memops::queue(place.table, place.stream, &[come, wait])?;
+        memops::queue(site.table, site.stream, &[come, wait])?;
         *last = number;
         Ok(Turn { line: Arc::clone(self), number })
     }
@@ -102,27 +102,27 @@ impl Line {
     /// copies.
     pub(super) fn close(&self, table: &Table) {
         if !self.is_passed(table) {
-            self.lose();
+            self.leak();
         }
     }
 
     /// The device may go on to use the flags: nobody else ever will.
-    pub(super) fn lose(&self) {
-        self.flags.lose();
+    pub(super) fn leak(&self) {
+        self.flags.leak();
     }
 
     /// The program destroys the stream, whose work continues.
-    pub(super) fn leave(&self, table: &Table) {
-        let left = Operation::Write(self.view().device_flag(LEFT), 1);
+    pub(super) fn stream_destroyed(&self, table: &Table) {
+        let left = Operation::Write(self.view().device_flag(PASSED_ALL), 1);
         if memops::queue(table, self.stream.get(), &[left]).is_err() {
-            self.lose();
-            self.flag(LEFT).store(1, Ordering::Release);
+            self.leak();
+            self.flag(PASSED_ALL).store(1, Ordering::Release);
         }
     }
 
     /// Whether a stream that was destroyed has passed all copies.
-    pub(super) fn has_left(&self) -> bool {
-        self.flag(LEFT).load(Ordering::Acquire) != 0
+    pub(super) fn has_passed_all(&self) -> bool {
+        self.flag(PASSED_ALL).load(Ordering::Acquire) != 0
     }
 
     /// Whether no copy of the line is under way, and the stream has passed the last one.
@@ -133,8 +133,8 @@ impl Line {
 
 impl Turn {
     /// Whether the stream has come to the copy.
-    pub(super) fn has_come(&self) -> bool {
-        is_at_least(self.line.flag(COME_TO), self.number as u32)
+    pub(super) fn is_reached(&self) -> bool {
+        is_at_least(self.line.flag(REACHED), self.number as u32)
     }
 
     /// Lets the stream go on, once it may with all copies before this one.

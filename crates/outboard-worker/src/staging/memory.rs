@@ -19,9 +19,9 @@ use outboard_wire::limits::WINDOW;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use super::account::{Account, Counted};
+use super::account::{Account, BlockPermit};
 use super::line::Line;
-use super::transfer::Place;
+use super::transfer::CopySite;
 use crate::objects::Handle;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -38,7 +38,7 @@ struct Block {
     /// By which the device knows `memory`.
     device: DevicePtr,
     free: Mutex<Ranges>,
-    _counted: Counted,
+    _permit: BlockPermit,
 }
 
 // SAFETY: plain memory; flags are accessed as atomics, and slots belong to one side at a time by
@@ -50,7 +50,7 @@ unsafe impl Sync for Block {}
 impl Block {
     /// Maps and registers a block. The context is current.
     fn new(table: &Table, account: &Arc<Account>) -> Result<Arc<Block>, CUresult> {
-        let counted = account.block(table).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let permit = account.block_permit(table).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         let memory = unsafe {
             mmap_anonymous(
@@ -65,7 +65,7 @@ impl Block {
             memory: memory.cast(),
             device: DevicePtr::NULL,
             free: Mutex::new(Ranges::new(BLOCK)),
-            _counted: counted,
+            _permit: permit,
         };
         populate(memory.cast(), BLOCK);
         call!(table, cuMemHostRegister_v2(memory, BLOCK, REGISTER))?;
@@ -124,7 +124,7 @@ impl Piece {
     }
 
     /// The device may go on to use the piece: nobody else ever will.
-    pub(super) fn lose(&self) {
+    pub(super) fn leak(&self) {
         self.lost.store(true, Ordering::Release);
     }
 }
@@ -234,16 +234,16 @@ impl Drop for Warming {
 
 /// Operations that a stream holds at most for copies whose turn has not come. NVIDIA's driver has a
 /// caller wait whose stream holds 1,020 calls of almost any kind.
-const MOST_OPERATIONS: usize = 256;
+const MAX_OPERATIONS: usize = 256;
 
 /// Operations that a stream holds for a copy, while this lives.
-pub(super) struct Held {
+pub(super) struct ReservedOperations {
     pool: Arc<Pool>,
     stream: usize,
     operations: usize,
 }
 
-impl Drop for Held {
+impl Drop for ReservedOperations {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         if let Entry::Occupied(mut held) = state.held.entry(self.stream) {
@@ -268,15 +268,15 @@ struct State {
     /// For copies that waited for memory: to the host, and to the device.
     own: [Option<Handle<outboard_abi::CUstream_st>>; 2],
     /// Streams for one copy each that none uses at the moment, and how many are in use.
-    lone: Vec<Handle<outboard_abi::CUstream_st>>,
-    lone_in_use: usize,
+    exclusive: Vec<Handle<outboard_abi::CUstream_st>>,
+    exclusive_in_use: usize,
 }
 
 impl Pool {
     pub(crate) fn new(account: &Arc<Account>) -> Arc<Pool> {
         let (state, warmed, closed) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
         let pool = Arc::new(Pool { account: Arc::clone(account), state, warmed, closed });
-        account.knows(&pool);
+        account.add_pool(&pool);
         pool
     }
 
@@ -287,23 +287,27 @@ impl Pool {
 
     /// How a copy in a stream is best divided, and what the stream then holds for it. `None` if it
     /// holds enough already.
-    pub(super) fn hold(self: &Arc<Pool>, stream: CUstream, cut: Cut) -> Option<(Groups, Held)> {
+    pub(super) fn reserve_operations(
+        self: &Arc<Pool>,
+        stream: CUstream,
+        cut: Cut,
+    ) -> Option<(Groups, ReservedOperations)> {
         let stream = stream as usize;
         let mut state = self.state();
         let held = state.held.entry(stream).or_default();
         let groups = if *held == 0 { Groups::new(cut) } else { Groups::waiting(cut) };
         let operations = groups.operations();
-        if *held > 0 && *held + operations > MOST_OPERATIONS {
+        if *held > 0 && *held + operations > MAX_OPERATIONS {
             return None;
         }
         *held += operations;
-        Some((groups, Held { pool: Arc::clone(self), stream, operations }))
+        Some((groups, ReservedOperations { pool: Arc::clone(self), stream, operations }))
     }
 
     /// A stream that copies of one direction that waited for memory use and nothing else, before
     /// others: what they wait for must not be behind them. It ends with the context, which is
     /// current.
-    pub(super) fn own_stream(
+    pub(super) fn shared_copy_stream(
         &self,
         table: &Table,
         to_device: bool,
@@ -316,59 +320,59 @@ impl Pool {
         Ok(*own.insert(urgent_stream(table)?))
     }
 
-    /// A stream that only the caller uses, until it is [taken back](Pool::take_back). The context
-    /// is current. `None` if `most` are in use.
-    pub(super) fn lone_stream(
+    /// A stream that only the caller uses, until it is [returned](Pool::return_exclusive). `None` if
+    /// `most` are in use. The context is current.
+    pub(super) fn exclusive_stream(
         &self,
         table: &Table,
         most: usize,
     ) -> Result<Option<Handle<outboard_abi::CUstream_st>>, CUresult> {
         let free = {
             let mut state = self.state();
-            if state.lone_in_use >= most {
+            if state.exclusive_in_use >= most {
                 return Ok(None);
             }
-            state.lone_in_use += 1;
-            state.lone.pop()
+            state.exclusive_in_use += 1;
+            state.exclusive.pop()
         };
         // Not an urgent one: what stands still there would go before the work that it waits for.
         let stream = free.map_or_else(|| new_stream(table, 0), Ok);
-        stream.inspect_err(|_| self.state().lone_in_use -= 1).map(Some)
+        stream.inspect_err(|_| self.state().exclusive_in_use -= 1).map(Some)
     }
 
     /// Nobody uses such a stream any more. `None` if there is still work in it.
-    pub(super) fn take_back(&self, stream: Option<Handle<outboard_abi::CUstream_st>>) {
+    pub(super) fn return_exclusive(&self, stream: Option<Handle<outboard_abi::CUstream_st>>) {
         let mut state = self.state();
-        state.lone_in_use -= 1;
-        state.lone.extend(stream);
+        state.exclusive_in_use -= 1;
+        state.exclusive.extend(stream);
     }
 
     /// The line of a stream of this context, which is current.
-    pub(super) fn line(&self, place: &Place<'_>) -> Result<Arc<Line>, CUresult> {
-        let stream = place.stream as usize;
+    pub(super) fn line(&self, site: &CopySite<'_>) -> Result<Arc<Line>, CUresult> {
+        let stream = site.stream as usize;
         if let Some(line) = self.state().lines.get(&stream) {
             return Ok(Arc::clone(line));
         }
-        let line = Line::new(place, self.take(place.table, 0)?);
+        let line = Line::new(site, self.take(site.table, 0)?);
         self.state().lines.insert(stream, Arc::clone(&line));
         Ok(line)
     }
 
     /// The program is about to destroy a stream.
-    pub(crate) fn leave_stream(&self, table: &Table, stream: CUstream) {
+    pub(crate) fn stream_destroyed(&self, table: &Table, stream: CUstream) {
         let Some(line) = self.state().lines.remove(&(stream as usize)) else { return };
         // This call waits if the stream is full, and the watcher needs the state meanwhile.
-        line.leave(table);
+        line.stream_destroyed(table);
         let mut state = self.state();
-        state.left.retain(|line| !line.has_left());
+        state.left.retain(|line| !line.has_passed_all());
         state.left.push(line);
     }
 
     /// Releases unused blocks. A context is current.
-    pub(super) fn give_back(&self, table: &Table) {
+    pub(super) fn release_unused(&self, table: &Table) {
         {
             let mut state = self.state();
-            state.left.retain(|line| !line.has_left());
+            state.left.retain(|line| !line.has_passed_all());
             state.lines.retain(|_, line| !line.is_idle(table));
         }
         let unused: Vec<_> =
@@ -387,7 +391,7 @@ impl Pool {
         let mut state = self.when_warm();
         state.blocks.clear();
         state.lines.drain().for_each(|(_, line)| line.close(table));
-        state.left.drain(..).filter(|line| !line.has_left()).for_each(|line| line.lose());
+        state.left.drain(..).filter(|line| !line.has_passed_all()).for_each(|line| line.leak());
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -7,12 +7,12 @@
 //! and a blocked stream delays no other. Lane threads and a watcher move the bytes meanwhile.
 
 mod account;
+mod deferred;
 mod incoming;
 mod later;
 mod line;
 mod memory;
 mod outgoing;
-mod own;
 mod peer;
 mod shared;
 mod signals;
@@ -28,5 +28,5 @@ pub(crate) use peer::{PeerCopy, copy_from_peer, copy_to_peer};
 pub(crate) use shared::{SharedStaging, Staged, copy_staged};
 pub(crate) use signals::{tell_peer, wait_for_peer};
 pub(crate) use start::{copy_in, copy_in_queued, copy_out};
-pub(crate) use transfer::{Failed, Place, Target};
+pub(crate) use transfer::{CopySite, DeviceSide, Failed};
 pub(crate) use watch::Watcher;

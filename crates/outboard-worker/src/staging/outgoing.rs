@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use outboard_abi::CUresult;
 use outboard_session::groups::Flag;
 
-use super::memory::Held;
-use super::transfer::{Target, Transfer};
+use super::memory::ReservedOperations;
+use super::transfer::{DeviceSide, Transfer};
 use super::watch::{Moving, Step, Watched};
 
 /// A handle of a copy to the host that shows whether the device is done with it.
@@ -32,7 +32,7 @@ impl Out {
     }
 
     /// Queues it, while its bytes may be on their way already.
-    pub(super) fn queue(&self, src: &Target) -> Result<(), CUresult> {
+    pub(super) fn queue(&self, src: &DeviceSide) -> Result<(), CUresult> {
         self.transfer.copy_out(src).inspect_err(|_| self.break_off())
     }
 
@@ -49,20 +49,20 @@ impl Out {
 
     pub(super) fn break_off(&self) {
         if !self.broken.swap(true, Ordering::AcqRel) {
-            self.transfer.let_pass();
+            self.transfer.release_waits();
             self.transfer.watcher.nudge();
         }
     }
 
     fn is_full(&self, group: u32) -> bool {
-        let (slot, round) = self.transfer.groups.place(group);
+        let (slot, round) = self.transfer.groups.slot_and_round(group);
         self.transfer.is_set(Flag::Full(slot), round)
     }
 
     /// A chunk of the group has been read.
     fn has_sent(&self, group: u32) {
         let t = &self.transfer;
-        let (slot, round) = t.groups.place(group);
+        let (slot, round) = t.groups.slot_and_round(group);
         let sent = &self.sent[slot];
         if sent.fetch_add(1, Ordering::AcqRel) + 1 < t.groups.chunks(group).len() as u32 {
             return;
@@ -89,11 +89,11 @@ pub(super) struct Filling {
     given: u32,
     gave_up: bool,
     /// What the program's stream holds for it.
-    _held: Option<Held>,
+    _held: Option<ReservedOperations>,
 }
 
 impl Filling {
-    pub(super) fn new(copy: Arc<Out>, held: Option<Held>) -> Filling {
+    pub(super) fn new(copy: Arc<Out>, held: Option<ReservedOperations>) -> Filling {
         Filling { copy, given: 0, gave_up: false, _held: held }
     }
 }
@@ -139,7 +139,7 @@ impl Watched for Filling {
             }
             self.given += 1;
         }
-        let (slot, round) = t.groups.place(self.given);
+        let (slot, round) = t.groups.slot_and_round(self.given);
         match self.given {
             given if given == t.groups.count() => Step::Ended,
             given if given > before => Step::Moved,
@@ -148,8 +148,8 @@ impl Watched for Filling {
         }
     }
 
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.copy.transfer.alive(&self.copy.transfer.pool)
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.copy.transfer.liveness_check(&self.copy.transfer.pool)
     }
 
     fn give_up(&mut self) {

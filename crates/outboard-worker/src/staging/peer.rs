@@ -25,13 +25,13 @@ use outboard_session::groups::Groups;
 use outboard_wire::limits::WINDOW;
 
 use super::account::{Class, Share, Ticket};
+use super::deferred::{DeferredCopy, ExclusiveStream, StartOutcome, StartReport};
 use super::incoming::{Emptying, In, Reached};
 use super::line::Turn;
-use super::memory::Held;
+use super::memory::ReservedOperations;
 use super::outgoing::{Filling, Out};
-use super::own::{LoneStream, Own, Say, Started};
-use super::transfer::{Failed, LOST, Place, Target};
-use super::watch::{Moving, Step, Watched, What};
+use super::transfer::{CopySite, DeviceSide, Failed, LOST};
+use super::watch::{CopyDescription, Moving, Step, Watched};
 use crate::io::{Half, Sink};
 use crate::objects::Handle;
 
@@ -53,7 +53,7 @@ enum End {
 
 /// A copy under way.
 struct Crossing {
-    own: Own,
+    own: DeferredCopy,
     end: End,
     leads: bool,
     half: Arc<Half>,
@@ -78,8 +78,8 @@ struct Watching {
 
 enum Phase {
     /// For its turn, for the peer and for memory.
-    Waiting(Target),
-    Starting(Started),
+    Waiting(DeviceSide),
+    Starting(StartOutcome),
     Moving(Box<dyn Moving>),
     /// All bytes have been sent: for the peer to say that they are in place.
     Settling,
@@ -87,22 +87,22 @@ enum Phase {
 
 /// Queues the sending of a copy whose source is here.
 pub(crate) fn copy_to_peer(
-    place: &Place<'_>,
+    site: &CopySite<'_>,
     copy: PeerCopy,
-    target: &Target,
+    target: &DeviceSide,
 ) -> Result<(), Failed> {
-    queue(place, copy, target, End::Source)
+    queue(site, copy, target, End::Source)
 }
 
 /// Queues the storing of a copy whose destination is here.
 pub(crate) fn copy_from_peer(
-    place: &Place<'_>,
+    site: &CopySite<'_>,
     copy: PeerCopy,
-    target: &Target,
+    target: &DeviceSide,
 ) -> Result<(), Failed> {
-    place.bulk.expect(copy.number, copy.cut).map_err(Failed::Violation)?;
+    site.bulk.expect(copy.number, copy.cut).map_err(Failed::Violation)?;
     let number = copy.number;
-    queue(place, copy, target, End::Destination).inspect_err(|_| place.bulk.withdraw(number))
+    queue(site, copy, target, End::Destination).inspect_err(|_| site.bulk.withdraw(number))
 }
 
 impl End {
@@ -114,64 +114,66 @@ impl End {
     }
 }
 
-fn queue(place: &Place<'_>, copy: PeerCopy, target: &Target, end: End) -> Result<(), Failed> {
-    match Ahead::reserve(place, &copy, end).map_err(Failed::NotStarted)? {
-        Some(ahead) => queue_whole(place, copy, target, end, ahead),
-        None => queue_later(place, copy, target, end),
+fn queue(site: &CopySite<'_>, copy: PeerCopy, target: &DeviceSide, end: End) -> Result<(), Failed> {
+    match Ahead::reserve(site, &copy, end).map_err(Failed::NotStarted)? {
+        Some(ahead) => queue_whole(site, copy, target, end, ahead),
+        None => queue_later(site, copy, target, end),
     }
 }
 
 /// Operations of a copy that is queued whole, at most: the driver has a caller wait whose stream
 /// holds some more.
-const MOST_AHEAD: usize = 600;
+const MAX_OPERATIONS_AHEAD: usize = 600;
 
 /// What a half has that is queued whole.
 struct Ahead {
     groups: Groups,
     share: Share,
-    held: Option<Held>,
+    held: Option<ReservedOperations>,
     /// Its stream, if it does not lead.
-    lone: Option<LoneStream>,
+    exclusive: Option<ExclusiveStream>,
 }
 
 impl Ahead {
-    fn reserve(place: &Place<'_>, copy: &PeerCopy, end: End) -> Result<Option<Ahead>, CUresult> {
-        let Place { pool, watcher, .. } = place;
+    fn reserve(site: &CopySite<'_>, copy: &PeerCopy, end: End) -> Result<Option<Ahead>, CUresult> {
+        let CopySite { pool, watcher, .. } = site;
         let (groups, held) = if copy.leads {
-            let Some((groups, held)) = pool.hold(place.stream, copy.cut) else { return Ok(None) };
+            let Some((groups, held)) = pool.reserve_operations(site.stream, copy.cut) else {
+                return Ok(None);
+            };
             (groups, Some(held))
         } else {
             (Groups::new(copy.cut), None)
         };
-        if !groups.fit() || groups.operations() > MOST_AHEAD {
+        if !groups.fit() || groups.operations() > MAX_OPERATIONS_AHEAD {
             return Ok(None);
         }
-        let share = pool.account().at_once(end.class(), groups.staging(), watcher);
+        let share = pool.account().try_reserve(end.class(), groups.staging(), watcher);
         let Some(share) = share else { return Ok(None) };
-        let mut lone = None;
+        let mut exclusive = None;
         if !copy.leads {
-            lone = LoneStream::to_stand(place.table, pool)?;
-            if lone.is_none() {
+            exclusive = ExclusiveStream::for_waiting(site.table, pool)?;
+            if exclusive.is_none() {
                 return Ok(None);
             }
         }
-        Ok(Some(Ahead { groups, share, held, lone }))
+        Ok(Some(Ahead { groups, share, held, exclusive }))
     }
 }
 
 fn queue_whole(
-    place: &Place<'_>,
+    site: &CopySite<'_>,
     copy: PeerCopy,
-    target: &Target,
+    target: &DeviceSide,
     end: End,
     ahead: Ahead,
 ) -> Result<(), Failed> {
     let PeerCopy { number, cut, leads, half } = copy;
-    let Ahead { groups, share, held, lone } = ahead;
-    let stream = lone.as_ref().map_or(place.stream, LoneStream::get);
-    let there = Place { stream, ..*place };
+    let Ahead { groups, share, held, exclusive } = ahead;
+    let stream = exclusive.as_ref().map_or(site.stream, ExclusiveStream::get);
+    let there = CopySite { stream, ..*site };
     let transfer = there.transfer(number, groups, Some(share)).map_err(Failed::NotStarted)?;
-    let own = Own::new(place, number, groups, transfer.view);
+    let own = DeferredCopy::new(site, number, groups, transfer.view);
     // Bytes may move while the copy is being queued.
     let (moving, queued, waits_to_go): (Box<dyn Moving>, _, _) = match end {
         End::Source => {
@@ -182,12 +184,12 @@ fn queue_whole(
                 copy.break_off();
             }
             let waits = (!leads).then(|| Arc::clone(&copy));
-            (Box::new(InStream(Filling::new(copy, held), lone)), queued, waits)
+            (Box::new(InStream(Filling::new(copy, held), exclusive)), queued, waits)
         }
         End::Destination => {
             let copy = In::new(transfer);
-            place.bulk.place(number, Arc::clone(&copy) as Arc<dyn Sink>);
-            let (bulk, window) = (place.bulk.clone(), cut.window());
+            site.bulk.set_sink(number, Arc::clone(&copy) as Arc<dyn Sink>);
+            let (bulk, window) = (site.bulk.clone(), cut.window());
             let grant: Reached = Box::new(move || bulk.grant(number, window));
             let queued = copy.queue(target, leads);
             let mut reached = None;
@@ -196,44 +198,49 @@ fn queue_whole(
             } else {
                 grant();
             }
-            (Box::new(InStream(Emptying::new(copy, reached, held), lone)), queued, None)
+            (Box::new(InStream(Emptying::new(copy, reached, held), exclusive)), queued, None)
         }
     };
     // A destination that leads stands still for its bytes; any other half does so for its end.
     let turn = match (end, leads) {
         (End::Destination, true) => Ok(None),
-        _ => place.pool.line(place).and_then(|line| line.queue(place)).map(Some),
+        _ => site.pool.line(site).and_then(|line| line.queue(site)).map(Some),
     };
     if let Err(error) = queued.and(turn.as_ref().map(drop).map_err(|error| *error)) {
-        own.failing.tell(error);
+        own.failures.report(error);
     }
     let turn = turn.unwrap_or_default();
     let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket: None });
-    watch(place, copy, Phase::Moving(moving), waits_to_go);
+    watch(site, copy, Phase::Moving(moving), waits_to_go);
     Ok(())
 }
 
-fn queue_later(place: &Place<'_>, copy: PeerCopy, target: &Target, end: End) -> Result<(), Failed> {
+fn queue_later(
+    site: &CopySite<'_>,
+    copy: PeerCopy,
+    target: &DeviceSide,
+    end: End,
+) -> Result<(), Failed> {
     let PeerCopy { number, cut, leads, half } = copy;
     let groups = Groups::new(cut);
     if !groups.fit() {
         return Err(Failed::NotStarted(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
-    let ticket = Some(place.pool.account().ticket(end.class()));
-    let line = place.pool.line(place).map_err(Failed::NotStarted)?;
-    let turn = Some(line.queue(place).map_err(Failed::NotStarted)?);
-    let own = Own::new(place, number, groups, line.view());
+    let ticket = Some(site.pool.account().ticket(end.class()));
+    let line = site.pool.line(site).map_err(Failed::NotStarted)?;
+    let turn = Some(line.queue(site).map_err(Failed::NotStarted)?);
+    let own = DeferredCopy::new(site, number, groups, line.view());
     let copy = Arc::new(Crossing { own, end, leads, half, turn, ticket });
-    watch(place, copy, Phase::Waiting(*target), None);
+    watch(site, copy, Phase::Waiting(*target), None);
     Ok(())
 }
 
-fn watch(place: &Place<'_>, copy: Arc<Crossing>, phase: Phase, waits_to_go: Option<Arc<Out>>) {
+fn watch(site: &CopySite<'_>, copy: Arc<Crossing>, phase: Phase, waits_to_go: Option<Arc<Out>>) {
     let bytes = copy.own.groups.cut().len();
-    let what = What { to_device: copy.end == End::Destination, way: "peer", bytes };
+    let what = CopyDescription { to_device: copy.end == End::Destination, way: "peer", bytes };
     let (told, gave_up, is_stored) = (false, false, false);
     let watching = Watching { copy, phase, told, gave_up, is_stored, waits_to_go };
-    place.watcher.add(Box::new(watching), what);
+    site.watcher.add(Box::new(watching), what);
 }
 
 impl Crossing {
@@ -252,7 +259,7 @@ impl Crossing {
 
     /// It has come to nothing before it was started: the other half need not wait for it.
     fn abandon(&self) {
-        let Own { number, bulk, .. } = &self.own;
+        let DeferredCopy { number, bulk, .. } = &self.own;
         match self.end {
             End::Source => bulk.cancel(*number, 0),
             End::Destination => {
@@ -263,16 +270,22 @@ impl Crossing {
     }
 
     /// Queues the copy in a stream of the worker's own. Called on a helper thread.
-    fn start(&self, target: &Target, share: Share, say: &Say) -> Result<(), CUresult> {
+    fn start(
+        &self,
+        target: &DeviceSide,
+        share: Share,
+        report: &StartReport,
+    ) -> Result<(), CUresult> {
         let own = &self.own;
         own.enter()?;
         let to_device = self.end == End::Destination;
         // A copy that is larger than its staging memory moves only as its other half does, which
         // may be behind others in its stream.
         let is_larger = own.groups.cut().len() > WINDOW as u64;
-        let lone = is_larger.then(|| LoneStream::to_move(own.table(), &own.pool)).transpose()?;
-        let stream = match &lone {
-            Some(lone) => Handle::new(lone.get()),
+        let exclusive =
+            is_larger.then(|| ExclusiveStream::for_copying(own.table(), &own.pool)).transpose()?;
+        let stream = match &exclusive {
+            Some(exclusive) => Handle::new(exclusive.get()),
             None => own.shared_stream(to_device)?,
         };
         let transfer = own.transfer(stream, Some(share))?;
@@ -280,14 +293,15 @@ impl Crossing {
         match self.end {
             End::Source => {
                 let copy = Out::new(transfer);
-                say.say(Ok(Box::new(InStream(Filling::new(Arc::clone(&copy), None), lone))));
+                report
+                    .send(Ok(Box::new(InStream(Filling::new(Arc::clone(&copy), None), exclusive))));
                 copy.queue(target)
             }
             End::Destination => {
                 let copy = In::new(transfer);
-                own.bulk.place(own.number, Arc::clone(&copy) as Arc<dyn Sink>);
+                own.bulk.set_sink(own.number, Arc::clone(&copy) as Arc<dyn Sink>);
                 let emptying = Emptying::new(Arc::clone(&copy), None, None);
-                say.say(Ok(Box::new(InStream(emptying, lone))));
+                report.send(Ok(Box::new(InStream(emptying, exclusive))));
                 own.bulk.grant(own.number, own.groups.cut().window());
                 copy.queue(target, false)
             }
@@ -296,15 +310,15 @@ impl Crossing {
 }
 
 /// A copy that keeps its stream.
-struct InStream<M>(M, Option<LoneStream>);
+struct InStream<M>(M, Option<ExclusiveStream>);
 
 impl<M: Watched> Watched for InStream<M> {
     fn step(&mut self) -> Step {
         self.0.step()
     }
 
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.0.alive()
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.0.liveness_check()
     }
 
     fn give_up(&mut self) {
@@ -324,7 +338,7 @@ impl<M: Moving> Moving for InStream<M> {
     fn break_off(&mut self) {
         self.0.break_off();
         // What is queued in it passes, but nobody knows when.
-        self.1.take().into_iter().for_each(LoneStream::leave);
+        self.1.take().into_iter().for_each(ExclusiveStream::abandon);
     }
 }
 
@@ -332,7 +346,7 @@ impl Watching {
     /// Has the copy started if it is its turn.
     fn begin(&mut self) -> Step {
         let Crossing { own, end, leads, half, turn, ticket } = &*self.copy;
-        if *leads && !turn.as_ref().is_none_or(Turn::has_come) {
+        if *leads && !turn.as_ref().is_none_or(Turn::is_reached) {
             return Step::ForDevice;
         }
         let waits_for_peer = match end {
@@ -347,16 +361,17 @@ impl Watching {
         if waits_for_peer {
             return Step::ForBytes;
         }
-        let share = ticket.as_ref().and_then(|it| it.turn(own.groups.staging(), &own.watcher));
+        let share =
+            ticket.as_ref().and_then(|it| it.try_reserve(own.groups.staging(), &own.watcher));
         let Some(share) = share else { return Step::ForBytes };
-        let started = Started::default();
-        let say = Say::new(&started, &own.watcher);
+        let started = StartOutcome::default();
+        let report = StartReport::new(&started, &own.watcher);
         let copy = Arc::clone(&self.copy);
         if let Phase::Waiting(target) = std::mem::replace(&mut self.phase, Phase::Starting(started))
         {
             own.watcher.helpers().run(move || {
-                if let Err(error) = copy.start(&target, share, &say) {
-                    copy.own.failing.tell(error);
+                if let Err(error) = copy.start(&target, share, &report) {
+                    copy.own.failures.report(error);
                 }
             });
         }
@@ -366,7 +381,7 @@ impl Watching {
     fn end(&self) -> Step {
         let Crossing { own, leads, turn, .. } = &*self.copy;
         if *leads && self.has_failed() {
-            own.failing.tell(LOST);
+            own.failures.report(LOST);
         }
         own.bulk.end(own.number);
         if let Some(turn) = turn {
@@ -440,8 +455,8 @@ impl Watched for Watching {
         }
     }
 
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.copy.own.alive()
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.copy.own.liveness_check()
     }
 
     fn give_up(&mut self) {

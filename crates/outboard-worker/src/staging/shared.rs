@@ -17,8 +17,8 @@ use outboard_wire::{ContextId, DevicePtr};
 use parking_lot::Mutex;
 
 use super::memory::{Pool, REGISTER, View};
-use super::transfer::{Place, Queue, Target};
-use super::watch::{Step, Watched, What};
+use super::transfer::{CopySite, DeviceSide, Queue};
+use super::watch::{CopyDescription, Step, Watched};
 
 /// Which blocks of the shared memory the device knows: the context that registered each, and its
 /// address there.
@@ -94,8 +94,8 @@ impl Watched for Watch {
         if self.queue.is_set(flag, value) { Step::Ended } else { Step::ForBytes }
     }
 
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.queue.alive(&self.pool)
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.queue.liveness_check(&self.pool)
     }
 
     fn give_up(&mut self) {
@@ -108,12 +108,12 @@ impl Watched for Watch {
 /// Queues a copy whose bytes go through shared memory. Tells the client by a flag if it comes to
 /// nothing.
 pub(crate) fn copy_staged(
-    place: &Place<'_>,
+    site: &CopySite<'_>,
     shared: &SharedStaging,
     memory: &Arc<Memory>,
     ctx: ContextId,
     staged: &Staged,
-    target: Result<Target, CUresult>,
+    target: Result<DeviceSide, CUresult>,
 ) -> Result<(), CUresult> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
     let groups = Groups::shared(staged.cut, staged.to_device);
@@ -128,30 +128,33 @@ pub(crate) fn copy_staged(
     // SAFETY: within the segment, as checked above; whoever uses the view holds the memory.
     let view = |device| unsafe { View::new(memory.staging().as_ptr().add(at), device, bytes) };
     let queued = target.and_then(|target| {
-        let device = shared.block(place.table, memory, ctx, block)?.offset(offset as u64);
-        let queue = place.queue(groups, view(device));
+        let device = shared.block(site.table, memory, ctx, block)?.offset(offset as u64);
+        let queue = site.queue(groups, view(device));
         let queued =
             if staged.to_device { queue.copy_in(&target, false) } else { queue.copy_out(&target) };
         if queued.is_err() {
             queue.set(Flag::Failed, BROKE_OFF);
-            queue.let_pass();
+            queue.release_waits();
         }
         queued.map(|()| queue)
     });
     match queued {
         Ok(queue) => {
-            let (slot, round) = groups.place(groups.count() - 1);
+            let (slot, round) = groups.slot_and_round(groups.count() - 1);
             let last = if staged.to_device { Flag::Free(slot) } else { Flag::Full(slot) };
-            let (pool, memory) = (Arc::clone(place.pool), Arc::clone(memory));
-            let what = What { to_device: staged.to_device, way: "shared", bytes: staged.cut.len() };
-            place
-                .watcher
+            let (pool, memory) = (Arc::clone(site.pool), Arc::clone(memory));
+            let what = CopyDescription {
+                to_device: staged.to_device,
+                way: "shared",
+                bytes: staged.cut.len(),
+            };
+            site.watcher
                 .add(Box::new(Watch { queue, pool, last: (last, round), _memory: memory }), what);
             Ok(())
         }
         Err(error) => {
             // Unless it broke off, which is more.
-            place.queue(groups, view(DevicePtr::NULL)).set(Flag::Failed, NOT_QUEUED);
+            site.queue(groups, view(DevicePtr::NULL)).set(Flag::Failed, NOT_QUEUED);
             Err(error)
         }
     }

@@ -6,26 +6,26 @@ use std::sync::atomic::Ordering;
 use outboard_abi::{CUctx_st, CUevent, CUresult};
 use outboard_driver::{Table, call};
 
+use super::deferred::ExclusiveStream;
 use super::memory::{Piece, Pool};
-use super::own::LoneStream;
-use super::transfer::{Failing, LOST, Place, alive};
-use super::watch::{Step, Watched, What};
+use super::transfer::{CopySite, FailureReporter, LOST, liveness_check};
+use super::watch::{CopyDescription, Step, Watched};
 use crate::io::{Bulk, Half};
 use crate::memops::{self, Operation};
 use crate::objects::Handle;
 
 /// Has a stream wait until the peer says that what a number stands for has happened.
-pub(crate) fn wait_for_peer(place: &Place<'_>, number: u64, half: &Half) -> Result<(), CUresult> {
+pub(crate) fn wait_for_peer(site: &CopySite<'_>, number: u64, half: &Half) -> Result<(), CUresult> {
     if half.reached() == Some(true) {
-        place.bulk.end(number);
+        site.bulk.end(number);
         return Ok(());
     }
-    let turn = place.pool.line(place)?.queue(place)?;
-    let (bulk, failing) = (place.bulk.clone(), Failing::of(place));
+    let turn = site.pool.line(site)?.queue(site)?;
+    let (bulk, failures) = (site.bulk.clone(), FailureReporter::of(site));
     half.when_reached(move |well| {
         bulk.end(number);
         if !well {
-            failing.tell(LOST);
+            failures.report(LOST);
         }
         turn.end();
     });
@@ -34,16 +34,23 @@ pub(crate) fn wait_for_peer(place: &Place<'_>, number: u64, half: &Half) -> Resu
 
 /// Tells the peer when an event has happened. `false` if this is to be seen to in another way: too
 /// much stands still already.
-pub(crate) fn tell_peer(place: &Place<'_>, number: u64, event: CUevent) -> Result<bool, CUresult> {
-    let Some(stream) = LoneStream::to_stand(place.table, place.pool)? else { return Ok(false) };
-    let piece = place.pool.take(place.table, 0)?;
+pub(crate) fn tell_peer(
+    site: &CopySite<'_>,
+    number: u64,
+    event: CUevent,
+) -> Result<bool, CUresult> {
+    let Some(stream) = ExclusiveStream::for_waiting(site.table, site.pool)? else {
+        return Ok(false);
+    };
+    let piece = site.pool.take(site.table, 0)?;
     let told = Operation::Write(piece.view().device_flag(HAPPENED), 1);
-    call!(place.table, cuStreamWaitEvent(stream.get(), event, 0))?;
-    memops::queue(place.table, stream.get(), &[told])?;
-    let (bulk, pool) = (place.bulk.clone(), Arc::clone(place.pool));
-    let (table, context) = (place.table, Handle::new(place.context));
+    call!(site.table, cuStreamWaitEvent(stream.get(), event, 0))?;
+    memops::queue(site.table, stream.get(), &[told])?;
+    let (bulk, pool) = (site.bulk.clone(), Arc::clone(site.pool));
+    let (table, context) = (site.table, Handle::new(site.context));
     let telling = Telling { bulk, number, piece, stream: Some(stream), table, context, pool };
-    place.watcher.add(Box::new(telling), What { to_device: false, way: "peer", bytes: 0 });
+    site.watcher
+        .add(Box::new(telling), CopyDescription { to_device: false, way: "peer", bytes: 0 });
     Ok(true)
 }
 
@@ -55,7 +62,7 @@ struct Telling {
     bulk: Bulk,
     number: u64,
     piece: Piece,
-    stream: Option<LoneStream>,
+    stream: Option<ExclusiveStream>,
     table: &'static Table,
     context: Handle<CUctx_st>,
     pool: Arc<Pool>,
@@ -70,12 +77,12 @@ impl Watched for Telling {
         Step::Ended
     }
 
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        alive(&self.pool, self.table, self.context)
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        liveness_check(&self.pool, self.table, self.context)
     }
 
     fn give_up(&mut self) {
-        self.piece.lose();
-        self.stream.take().into_iter().for_each(LoneStream::leave);
+        self.piece.leak();
+        self.stream.take().into_iter().for_each(ExclusiveStream::abandon);
     }
 }

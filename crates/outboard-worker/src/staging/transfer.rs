@@ -21,7 +21,7 @@ use crate::objects::Handle;
 
 /// Where a copy runs.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct CopySite<'a> {
     pub(crate) table: &'static Table,
     pub(crate) context: CUcontext,
     pub(crate) stream: CUstream,
@@ -79,7 +79,7 @@ impl std::ops::Deref for Transfer {
 
 /// Tells the client that a copy has failed after the command that queued it.
 #[derive(Clone)]
-pub(super) struct Failing {
+pub(super) struct FailureReporter {
     pub(super) replier: Replier,
     pub(super) ctx: ContextId,
 }
@@ -88,17 +88,17 @@ pub(super) struct Failing {
 /// lost.
 pub(super) const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
 
-impl Failing {
-    pub(super) fn of(place: &Place<'_>) -> Failing {
-        Failing { replier: place.replier.clone(), ctx: place.ctx }
+impl FailureReporter {
+    pub(super) fn of(site: &CopySite<'_>) -> FailureReporter {
+        FailureReporter { replier: site.replier.clone(), ctx: site.ctx }
     }
 
-    pub(super) fn tell(&self, error: CUresult) {
+    pub(super) fn report(&self, error: CUresult) {
         self.replier.failed(self.ctx, error);
     }
 }
 
-impl Place<'_> {
+impl CopySite<'_> {
     pub(super) fn transfer(
         &self,
         number: u64,
@@ -127,16 +127,16 @@ impl Place<'_> {
 }
 
 impl Transfer {
-    /// As of [`Queue::let_pass`]; the device may go on to use the piece.
-    pub(super) fn let_pass(&self) {
-        self.piece.lose();
-        self.queue.let_pass();
+    /// As of [`Queue::release_waits`]; the device may go on to use the piece.
+    pub(super) fn release_waits(&self) {
+        self.piece.leak();
+        self.queue.release_waits();
     }
 }
 
 impl Queue {
     pub(super) fn set(&self, flag: Flag, value: u32) {
-        // Never down again: see `let_pass`.
+        // Never down again: see `release_waits`.
         self.view.flag(self.groups.flag(flag)).fetch_max(value, Ordering::AcqRel);
     }
 
@@ -164,9 +164,9 @@ impl Queue {
     }
 
     /// Queues a copy to the device. If it is `late`, a flag is set when the stream has come to it.
-    pub(super) fn copy_in(&self, dst: &Target, late: bool) -> Result<(), CUresult> {
+    pub(super) fn copy_in(&self, dst: &DeviceSide, late: bool) -> Result<(), CUresult> {
         let full = |group| {
-            let (slot, round) = self.groups.place(group);
+            let (slot, round) = self.groups.slot_and_round(group);
             self.wait(Flag::Full(slot), round)
         };
         if late {
@@ -177,7 +177,7 @@ impl Queue {
         let last = self.groups.count() - 1;
         for group in 0..=last {
             dst.copy(self, group, true)?;
-            let (slot, round) = self.groups.place(group);
+            let (slot, round) = self.groups.slot_and_round(group);
             let free = self.mark(Flag::Free(slot), round);
             // Both at once: each call costs the device a few microseconds.
             if group < last { self.queue(&[free, full(group + 1)])? } else { self.queue(&[free])? }
@@ -186,13 +186,13 @@ impl Queue {
     }
 
     /// Queues a copy to the host.
-    pub(super) fn copy_out(&self, src: &Target) -> Result<(), CUresult> {
+    pub(super) fn copy_out(&self, src: &DeviceSide) -> Result<(), CUresult> {
         for group in 0..self.groups.count() {
             src.copy(self, group, false)?;
-            let (slot, round) = self.groups.place(group);
+            let (slot, round) = self.groups.slot_and_round(group);
             let full = self.mark(Flag::Full(slot), round);
             let next = group + 1;
-            let (slot, round) = self.groups.place(next);
+            let (slot, round) = self.groups.slot_and_round(next);
             if next < self.groups.count() && round > 1 {
                 self.queue(&[full, self.wait(Flag::Free(slot), round - 1)])?;
             } else {
@@ -203,20 +203,20 @@ impl Queue {
     }
 
     /// Lets everything that was queued with the flags pass: queueing it broke off in the middle.
-    pub(super) fn let_pass(&self) {
+    pub(super) fn release_waits(&self) {
         for flag in 0..=self.groups.flag(Flag::Reached) {
             self.view.flag(flag).store(i32::MAX as u32, Ordering::Release);
         }
     }
 
-    /// As of [`alive`], for this one's context.
-    pub(super) fn alive(&self, pool: &Arc<Pool>) -> Box<dyn FnOnce() -> bool + Send> {
-        alive(pool, self.table, self.context)
+    /// As of [`liveness_check`], for this one's context.
+    pub(super) fn liveness_check(&self, pool: &Arc<Pool>) -> Box<dyn FnOnce() -> bool + Send> {
+        liveness_check(pool, self.table, self.context)
     }
 }
 
 /// A function that checks whether streams of a context may still progress.
-pub(super) fn alive(
+pub(super) fn liveness_check(
     pool: &Arc<Pool>,
     table: &'static Table,
     context: Handle<outboard_abi::CUctx_st>,
@@ -237,26 +237,26 @@ pub(super) fn alive(
 
 /// The device side of a transfer.
 #[derive(Clone, Copy)]
-pub(crate) enum Target {
+pub(crate) enum DeviceSide {
     /// Memory in one piece.
     Linear(DevicePtr),
     /// A range of a box's packed bytes, from `from` on.
     Box { region: Placed, extent: Extent, from: u64 },
 }
 
-impl Target {
+impl DeviceSide {
     /// Copies the bytes of a group from or to its slot, in the stream.
     pub(super) fn copy(&self, t: &Queue, group: u32, to_device: bool) -> Result<(), CUresult> {
         let ((at, len), slot) = (t.groups.bytes(group), t.slot(group));
         let (stream, table) = (t.stream.get(), t.table);
         match self {
-            Target::Linear(base) if to_device => {
+            DeviceSide::Linear(base) if to_device => {
                 call!(table, cuMemcpyHtoDAsync_v2(base.offset(at).0, slot.cast(), len, stream))
             }
-            Target::Linear(base) => {
+            DeviceSide::Linear(base) => {
                 call!(table, cuMemcpyDtoHAsync_v2(slot.cast(), base.offset(at).0, len, stream))
             }
-            Target::Box { region, extent, from } => {
+            DeviceSide::Box { region, extent, from } => {
                 let start = from + at;
                 extent.parts(start..start + len as u64).try_for_each(|part| {
                     let device = region.part(&part)?;

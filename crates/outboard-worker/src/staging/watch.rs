@@ -16,18 +16,18 @@ use crate::spans;
 
 /// How long it looks without a pause, and its pauses after that. The last one is the cost of a
 /// blocked stream.
-const LOOK: Duration = Duration::from_micros(200);
+const SPIN: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(20);
 const LONG_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 /// A copy that has not moved for this long is looked at more rarely, and its stream is asked now
 /// and then whether it is still alive.
-const PATIENCE: Duration = Duration::from_millis(20);
+const STALLED: Duration = Duration::from_millis(20);
 /// One that has not moved for this long is looked at more rarely still.
-const LONG_PATIENCE: Duration = Duration::from_secs(1);
+const LONG_STALLED: Duration = Duration::from_secs(1);
 
 /// Streams that are asked at once: each takes a helper thread.
-const ASKED: usize = 8;
+const MAX_LIVENESS_CHECKS: usize = 8;
 
 /// The progress of a copy since it was last polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) trait Watched: Send {
 
     /// A function that checks whether its stream may still progress. It is called on another
     /// thread, since it may take long.
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send>;
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send>;
 
     /// Its stream will not move any more.
     fn give_up(&mut self);
@@ -68,7 +68,7 @@ pub(super) trait Moving: Watched {
 }
 
 /// The description of a copy, for its span.
-pub(super) struct What {
+pub(super) struct CopyDescription {
     pub(super) to_device: bool,
     pub(super) way: &'static str,
     pub(super) bytes: u64,
@@ -77,7 +77,7 @@ pub(super) struct What {
 /// A copy of which a span is to be made.
 struct Timed {
     copy: Box<dyn Watched>,
-    what: What,
+    what: CopyDescription,
     begun: Instant,
 }
 
@@ -101,8 +101,8 @@ impl Watched for Timed {
         }
     }
 
-    fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.copy.alive()
+    fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.copy.liveness_check()
     }
 
     fn give_up(&mut self) {
@@ -117,7 +117,7 @@ pub(crate) struct Watcher {
     helpers: Helpers,
     started: Once,
     /// Streams that are being asked.
-    asking: Arc<AtomicUsize>,
+    liveness_checks: Arc<AtomicUsize>,
     /// Copies that have not ended.
     copies: AtomicUsize,
 }
@@ -135,7 +135,7 @@ struct Entry {
     /// When it moved last.
     moved: Instant,
     /// When its stream was asked last, and the answer.
-    asked: Option<(Instant, Arc<AtomicU8>)>,
+    last_check: Option<(Instant, Arc<AtomicU8>)>,
     /// The stream is dead; only its earlier work still has to be read.
     dead: bool,
 }
@@ -152,7 +152,7 @@ impl Watcher {
             wake,
             helpers,
             started: Once::new(),
-            asking: Arc::default(),
+            liveness_checks: Arc::default(),
             copies: AtomicUsize::new(0),
         })
     }
@@ -167,7 +167,7 @@ impl Watcher {
     }
 
     /// Looks after a copy until it has ended.
-    pub(super) fn add(self: &Arc<Watcher>, copy: Box<dyn Watched>, what: What) {
+    pub(super) fn add(self: &Arc<Watcher>, copy: Box<dyn Watched>, what: CopyDescription) {
         let timed = spans::on();
         let copy = if timed { Box::new(Timed { copy, what, begun: Instant::now() }) } else { copy };
         self.started.call_once(|| {
@@ -224,7 +224,7 @@ impl Watcher {
                 let new = state.new.drain(..).map(|copy| Entry {
                     copy,
                     moved: now,
-                    asked: None,
+                    last_check: None,
                     dead: false,
                 });
                 let before = entries.len();
@@ -240,9 +240,9 @@ impl Watcher {
                     Step::Moved => entry.progressed(),
                     Step::ForDevice => {
                         for_device = true;
-                        entry.ask(self);
+                        entry.check_liveness(self);
                     }
-                    Step::ForBytes => entry.ask(self),
+                    Step::ForBytes => entry.check_liveness(self),
                     Step::Ended => {
                         self.copies.fetch_sub(1, Ordering::Relaxed);
                     }
@@ -255,7 +255,7 @@ impl Watcher {
                 continue;
             }
             let still = moved.elapsed();
-            if still < LOOK {
+            if still < SPIN {
                 // Others may need the processor for what this one waits for. After the last copy,
                 // the next one may be near.
                 std::thread::yield_now();
@@ -263,9 +263,9 @@ impl Watcher {
             }
             let pause = match still {
                 _ if entries.is_empty() => None,
-                _ if !for_device => Some(PATIENCE),
-                _ if still < PATIENCE => Some(PAUSE),
-                _ if still < LONG_PATIENCE => Some(LONG_PAUSE),
+                _ if !for_device => Some(STALLED),
+                _ if still < STALLED => Some(PAUSE),
+                _ if still < LONG_STALLED => Some(LONG_PAUSE),
                 _ => Some(LONGEST_PAUSE),
             };
             self.pause(pause);
@@ -288,12 +288,12 @@ impl Watcher {
 impl Entry {
     fn progressed(&mut self) {
         self.moved = Instant::now();
-        self.asked = None;
+        self.last_check = None;
     }
 
     /// Asks a stream that has not moved for long whether it ever will, and takes its answer.
-    fn ask(&mut self, watcher: &Watcher) {
-        match &self.asked {
+    fn check_liveness(&mut self, watcher: &Watcher) {
+        match &self.last_check {
             Some((_, answer)) if answer.load(Ordering::Acquire) == DEAD => {
                 if self.dead {
                     self.copy.give_up();
@@ -301,17 +301,18 @@ impl Entry {
                 self.dead = true;
             }
             Some((when, answer))
-                if answer.load(Ordering::Acquire) == UNKNOWN || when.elapsed() < PATIENCE => {}
-            _ if self.moved.elapsed() < PATIENCE => {}
-            _ if watcher.asking.load(Ordering::Acquire) >= ASKED => {}
+                if answer.load(Ordering::Acquire) == UNKNOWN || when.elapsed() < STALLED => {}
+            _ if self.moved.elapsed() < STALLED => {}
+            _ if watcher.liveness_checks.load(Ordering::Acquire) >= MAX_LIVENESS_CHECKS => {}
             _ => {
                 let answer = Arc::new(AtomicU8::new(UNKNOWN));
-                self.asked = Some((Instant::now(), Arc::clone(&answer)));
-                let (alive, asking) = (self.copy.alive(), Arc::clone(&watcher.asking));
-                asking.fetch_add(1, Ordering::AcqRel);
+                self.last_check = Some((Instant::now(), Arc::clone(&answer)));
+                let (alive, liveness_checks) =
+                    (self.copy.liveness_check(), Arc::clone(&watcher.liveness_checks));
+                liveness_checks.fetch_add(1, Ordering::AcqRel);
                 watcher.helpers.run(move || {
                     answer.store(if alive() { ALIVE } else { DEAD }, Ordering::Release);
-                    asking.fetch_sub(1, Ordering::AcqRel);
+                    liveness_checks.fetch_sub(1, Ordering::AcqRel);
                 });
             }
         }

@@ -118,7 +118,7 @@ impl Copying {
             if chunk >= parts.cut().count() {
                 return Step::Finished;
             }
-            let (slot, round) = parts.place(parts.of(chunk));
+            let (slot, round) = parts.slot_and_round(parts.of(chunk));
             let ready = match self.direction {
                 Direction::Up => round == 1 || self.is_set(Flag::Free(slot), round - 1),
                 // In this order: a thread that abandons a copy sets the last of its flags.
@@ -136,7 +136,7 @@ impl Copying {
             }
         };
         let group = parts.of(chunk);
-        let (slot, round) = parts.place(group);
+        let (slot, round) = parts.slot_and_round(group);
         // SAFETY: the chunk's place among the slots lies within the shared memory.
         let staged = unsafe { self.flags.add(groups::FLAGS + self.groups.chunk_at(chunk)) };
         let place = self.place.at(parts.cut().offset(chunk));
@@ -253,7 +253,7 @@ impl Copying {
 
     /// Whether the device has done all of its part.
     pub(super) fn is_over(&self) -> bool {
-        let (slot, round) = self.groups.place(self.groups.count() - 1);
+        let (slot, round) = self.groups.slot_and_round(self.groups.count() - 1);
         self.is_set(
             if self.direction == Direction::Up { Flag::Free(slot) } else { Flag::Full(slot) },
             round,
@@ -398,7 +398,7 @@ pub(super) mod tests {
     pub(in super::super) fn device(copying: &Copying, memory: *mut u8, end: u32) {
         let (groups, up) = (copying.groups, copying.direction == Direction::Up);
         for group in 0..end {
-            let (slot, round) = groups.place(group);
+            let (slot, round) = groups.slot_and_round(group);
             let (at, len) = groups.bytes(group);
             let ready = if up { (Flag::Full(slot), round) } else { (Flag::Free(slot), round - 1) };
             while !copying.is_set(ready.0, ready.1) {

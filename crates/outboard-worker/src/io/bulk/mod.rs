@@ -233,8 +233,8 @@ impl Bulk {
 
     /// The chunks of a transfer that was [expected](Self::expect) go to `sink`. As for
     /// [`receive`](Self::receive), otherwise.
-    pub fn place(&self, transfer: u64, sink: Arc<dyn Sink>) {
-        lock(&self.inner.table).place(transfer, sink);
+    pub fn set_sink(&self, transfer: u64, sink: Arc<dyn Sink>) {
+        lock(&self.inner.table).set_sink(transfer, sink);
     }
 
     /// A command announced a transfer that cannot be carried out: its chunks are read and thrown

@@ -69,7 +69,7 @@ impl Table {
     }
 
     /// The chunks of such a transfer have a place to go from now on.
-    pub(super) fn place(&mut self, transfer: u64, sink: Arc<dyn Sink>) {
+    pub(super) fn set_sink(&mut self, transfer: u64, sink: Arc<dyn Sink>) {
         if let Some(incoming) = self.incoming.get_mut(&transfer) {
             incoming.sink = Some(sink);
         }

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The session's new stream, if it moves.
-pub(super) struct Moving {
+pub(super) struct StreamSwitch {
     place: Mutex<Option<(Arc<dyn Stream>, Memory)>>,
     waker: Waker,
 }
@@ -37,9 +37,9 @@ fn take_up(socket: OwnedFd) -> io::Result<(Arc<dyn Stream>, Memory)> {
     Memory::take_up(socket, Instant::now() + PATIENCE)
 }
 
-impl Moving {
-    pub(super) fn new() -> io::Result<Moving> {
-        Ok(Moving { place: Mutex::new(None), waker: Waker::new()? })
+impl StreamSwitch {
+    pub(super) fn new() -> io::Result<StreamSwitch> {
+        Ok(StreamSwitch { place: Mutex::new(None), waker: Waker::new()? })
     }
 
     /// The supervisor has passed on a connection that brings memory.

@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 
 use super::account::Share;
 use super::memory::{Pool, View};
-use super::transfer::{Failing, Place, Queue, Transfer};
+use super::transfer::{CopySite, FailureReporter, Queue, Transfer};
 use super::watch::{Moving, Watcher};
 use crate::io::Bulk;
 use crate::objects::Handle;
 
 /// A copy that a stream of the worker's own will do.
-pub(super) struct Own {
+pub(super) struct DeferredCopy {
     pub(super) number: u64,
     pub(super) groups: Groups,
     /// Of the program's stream, as what follows.
@@ -23,7 +23,7 @@ pub(super) struct Own {
     pub(super) bulk: Bulk,
     pub(super) watcher: Arc<Watcher>,
     pub(super) pool: Arc<Pool>,
-    pub(super) failing: Failing,
+    pub(super) failures: FailureReporter,
 }
 
 /// The copy that has been started; an error if it could not be.
@@ -31,9 +31,9 @@ type Start = Result<Box<dyn Moving>, ()>;
 
 /// What came of a start, once that is known.
 #[derive(Clone, Default)]
-pub(super) struct Started(Arc<Mutex<Option<Start>>>);
+pub(super) struct StartOutcome(Arc<Mutex<Option<Start>>>);
 
-impl Started {
+impl StartOutcome {
     /// Once the start is over.
     pub(super) fn take(&self) -> Option<Start> {
         self.0.lock().take()
@@ -41,39 +41,44 @@ impl Started {
 }
 
 /// Says how a start went when it is dropped, whatever became of it.
-pub(super) struct Say {
-    started: Started,
+pub(super) struct StartReport {
+    started: StartOutcome,
     watcher: Arc<Watcher>,
 }
 
-impl Say {
-    pub(super) fn new(started: &Started, watcher: &Arc<Watcher>) -> Say {
-        Say { started: started.clone(), watcher: Arc::clone(watcher) }
+impl StartReport {
+    pub(super) fn new(started: &StartOutcome, watcher: &Arc<Watcher>) -> StartReport {
+        StartReport { started: started.clone(), watcher: Arc::clone(watcher) }
     }
 
-    pub(super) fn say(&self, result: Start) {
+    pub(super) fn send(&self, result: Start) {
         self.started.0.lock().get_or_insert(result);
         self.watcher.nudge();
     }
 }
 
-impl Drop for Say {
+impl Drop for StartReport {
     fn drop(&mut self) {
-        self.say(Err(()));
+        self.send(Err(()));
     }
 }
 
-impl Own {
+impl DeferredCopy {
     /// `flags` are those of the line of the program's stream.
-    pub(super) fn new(place: &Place<'_>, number: u64, groups: Groups, flags: View) -> Own {
-        Own {
+    pub(super) fn new(
+        site: &CopySite<'_>,
+        number: u64,
+        groups: Groups,
+        flags: View,
+    ) -> DeferredCopy {
+        DeferredCopy {
             number,
             groups,
-            queue: place.queue(groups, flags),
-            bulk: place.bulk.clone(),
-            watcher: Arc::clone(place.watcher),
-            pool: Arc::clone(place.pool),
-            failing: Failing::of(place),
+            queue: site.queue(groups, flags),
+            bulk: site.bulk.clone(),
+            watcher: Arc::clone(site.watcher),
+            pool: Arc::clone(site.pool),
+            failures: FailureReporter::of(site),
         }
     }
 
@@ -89,7 +94,7 @@ impl Own {
 
     /// The stream that copies of this direction share. The context is current.
     pub(super) fn shared_stream(&self, to_device: bool) -> Result<Handle<CUstream_st>, CUresult> {
-        self.pool.own_stream(self.queue.table, to_device)
+        self.pool.shared_copy_stream(self.queue.table, to_device)
     }
 
     /// The copy in such a stream, with memory.
@@ -110,35 +115,38 @@ impl Own {
         })
     }
 
-    /// As of [`Queue::alive`].
-    pub(super) fn alive(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.queue.alive(&self.pool)
+    /// As of [`Queue::liveness_check`].
+    pub(super) fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
+        self.queue.liveness_check(&self.pool)
     }
 }
 
 /// A stream that nothing else uses.
-pub(super) struct LoneStream {
+pub(super) struct ExclusiveStream {
     pool: Arc<Pool>,
     stream: Option<Handle<CUstream_st>>,
 }
 
 /// Streams of one context that may stand still with work that waits for a peer. More would share
 /// hardware queues with streams that it waits for.
-const MOST_STANDING: usize = 12;
+const MAX_WAITING_STREAMS: usize = 12;
 
-impl LoneStream {
+impl ExclusiveStream {
     /// One in which work may stand still. The context is current. `None` if there are enough of
     /// them.
-    pub(super) fn to_stand(
+    pub(super) fn for_waiting(
         table: &'static Table,
         pool: &Arc<Pool>,
-    ) -> Result<Option<LoneStream>, CUresult> {
-        LoneStream::of(table, pool, MOST_STANDING)
+    ) -> Result<Option<ExclusiveStream>, CUresult> {
+        ExclusiveStream::of(table, pool, MAX_WAITING_STREAMS)
     }
 
     /// One whose work does not wait for other streams' work. The context is current.
-    pub(super) fn to_move(table: &'static Table, pool: &Arc<Pool>) -> Result<LoneStream, CUresult> {
-        let stream = LoneStream::of(table, pool, usize::MAX)?;
+    pub(super) fn for_copying(
+        table: &'static Table,
+        pool: &Arc<Pool>,
+    ) -> Result<ExclusiveStream, CUresult> {
+        let stream = ExclusiveStream::of(table, pool, usize::MAX)?;
         stream.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
@@ -146,9 +154,9 @@ impl LoneStream {
         table: &'static Table,
         pool: &Arc<Pool>,
         most: usize,
-    ) -> Result<Option<LoneStream>, CUresult> {
-        let stream = pool.lone_stream(table, most)?;
-        Ok(stream.map(|stream| LoneStream { pool: Arc::clone(pool), stream: Some(stream) }))
+    ) -> Result<Option<ExclusiveStream>, CUresult> {
+        let stream = pool.exclusive_stream(table, most)?;
+        Ok(stream.map(|stream| ExclusiveStream { pool: Arc::clone(pool), stream: Some(stream) }))
     }
 
     pub(super) fn get(&self) -> CUstream {
@@ -156,13 +164,13 @@ impl LoneStream {
     }
 
     /// Work is left in it: it ends with its context.
-    pub(super) fn leave(mut self) {
+    pub(super) fn abandon(mut self) {
         self.stream = None;
     }
 }
 
-impl Drop for LoneStream {
+impl Drop for ExclusiveStream {
     fn drop(&mut self) {
-        self.pool.take_back(self.stream.take());
+        self.pool.return_exclusive(self.stream.take());
     }
 }

@@ -14,15 +14,15 @@ type Copy = (u64, Weak<dyn Copied>);
 
 /// The copies that the client has not been told of.
 #[derive(Clone, Default)]
-pub(crate) struct Untold(Arc<Mutex<Vec<Copy>>>);
+pub(crate) struct UnreportedCopies(Arc<Mutex<Vec<Copy>>>);
 
-impl Untold {
+impl UnreportedCopies {
     pub(crate) fn add(&self, number: u64, copy: &Arc<dyn Copied>) {
         self.0.lock().push((number, Arc::downgrade(copy)));
     }
 
     /// Tells of those that the device has done. Replies that follow arrive after it.
-    pub(crate) fn tell(&self, replier: &Replier) {
+    pub(crate) fn report(&self, replier: &Replier) {
         let mut copies = self.0.lock();
         copies.retain(|(number, copy)| {
             let done = copy.upgrade().is_none_or(|copy| copy.is_copied());
