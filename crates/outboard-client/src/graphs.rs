@@ -65,7 +65,7 @@ struct Exec {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct GraphHostsState {
     /// The nodes, by graph and name, that use this process or have graphs inside.
     graphs: HashMap<ObjectId, HashMap<u64, Node>>,
     /// The executables that use this process.
@@ -76,7 +76,7 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct GraphHosts {
     numbers: Numbers,
-    state: Mutex<State>,
+    state: Mutex<GraphHostsState>,
     launches: Launches,
 }
 
@@ -90,7 +90,7 @@ impl GraphHosts {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GraphHostsState> {
         self.state.lock()
     }
 
@@ -265,7 +265,7 @@ impl Exec {
     }
 }
 
-impl State {
+impl GraphHostsState {
     /// What a graph and those inside it use.
     fn held(&self, graph: ObjectId) -> Held {
         let (mut held, mut open) = (Held::new(), vec![(graph, false)]);

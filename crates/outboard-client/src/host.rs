@@ -36,11 +36,11 @@ pub(crate) struct HostMemory {
     /// From the first to the last address of other page-locked memory; bytes, 0 while there is
     /// none.
     others: (AtomicU64, AtomicU64),
-    state: Mutex<State>,
+    state: Mutex<HostMemoryState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct HostMemoryState {
     tried: bool,
     /// Free parts of the arena.
     free: FreeRanges,
@@ -96,7 +96,7 @@ impl HostMemory {
             shared: (AtomicU64::new(0), AtomicU64::new(0)),
             files: (AtomicU64::new(0), AtomicU64::new(0)),
             others: (AtomicU64::new(0), AtomicU64::new(0)),
-            state: Mutex::new(State {
+            state: Mutex::new(HostMemoryState {
                 tried: false,
                 free: FreeRanges::new(),
                 pinned: BTreeMap::new(),
@@ -104,7 +104,7 @@ impl HostMemory {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HostMemoryState> {
         self.state.lock()
     }
 
@@ -159,7 +159,7 @@ impl HostMemory {
     }
 
     /// Reserves the range of addresses, the first time, and notes it there.
-    fn reserve(&self, state: &mut State, range: &(AtomicU64, AtomicU64)) {
+    fn reserve(&self, state: &mut HostMemoryState, range: &(AtomicU64, AtomicU64)) {
         if !state.tried {
             state.tried = true;
             if let Some((base, span)) = reserve() {
@@ -343,7 +343,7 @@ fn populate(memory: &Memory, offset: u64, bytes: u64) -> core::result::Result<()
     Err(Errno::INTR)
 }
 
-impl State {
+impl HostMemoryState {
     /// Takes free addresses: the lowest, so that what is used of the shared file stays together.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         let align = if bytes >= LARGE_PAGE { LARGE_PAGE } else { PAGE };

@@ -57,11 +57,11 @@ struct Join {
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
     count: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<OutstandingState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutstandingState {
     work: Vec<Arc<Work>>,
     joins: Vec<Join>,
 }

@@ -39,7 +39,7 @@ pub(crate) struct Block {
 /// The kept memory of all pools.
 #[derive(Debug, Default)]
 pub(crate) struct Reuse {
-    state: Mutex<State>,
+    state: Mutex<ReuseState>,
     /// Whether a wait gives anything back.
     due: AtomicBool,
     /// Bytes that the driver returns to the system at the next wait, which has not happened yet.
@@ -58,7 +58,7 @@ enum Owed {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReuseState {
     pools: FxHashMap<Pool, PoolMemory>,
     /// Default pools under the names that the program's handles have.
     names: FxHashMap<ObjectId, DeviceId>,
@@ -143,11 +143,11 @@ impl PoolMemory {
 }
 
 impl Reuse {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReuseState> {
         self.state.lock()
     }
 
-    fn done(&self, state: &State) {
+    fn done(&self, state: &ReuseState) {
         let due = state.pools.values().any(|kept| kept.held > kept.lasting());
         self.due.store(due, Ordering::Release);
     }
@@ -347,7 +347,7 @@ impl Reuse {
     /// about to end.
     pub(crate) fn end_context(&self, ctx: ContextId, mut give: impl FnMut(&Block)) {
         let mut state = self.state();
-        let State { pools, live, devices, .. } = &mut *state;
+        let ReuseState { pools, live, devices, .. } = &mut *state;
         for kept in pools.values_mut() {
             kept.give_where(|block| block.ctx == ctx, &mut give);
         }

@@ -56,14 +56,14 @@ pub(crate) fn listen(is_quiet: fn() -> bool, engines: Vec<Arc<Engine>>) {
 }
 
 /// What the process is at.
-enum State {
+enum CheckpointState {
     Running,
     Locked,
     Checkpointed(Vec<Saved>),
 }
 
 fn serve(process: &Process, listener: &UnixListener) {
-    let mut state = State::Running;
+    let mut state = CheckpointState::Running;
     for mut stream in listener.incoming().flatten() {
         let own = rustix::process::geteuid();
         let peer = rustix::net::sockopt::socket_peercred(&stream);
@@ -85,27 +85,29 @@ fn serve(process: &Process, listener: &UnixListener) {
     }
 }
 
-impl State {
+impl CheckpointState {
     fn change(&mut self, process: &Process, action: u8, limit: Duration) -> (CUresult, u32) {
         let outcome = match (action, &*self) {
             (STATE, _) => Ok(()),
-            (LOCK, State::Running) => process.finish_work(limit).map(|()| *self = State::Locked),
-            (CHECKPOINT, State::Locked) => {
-                process.save().map(|saved| *self = State::Checkpointed(saved))
+            (LOCK, CheckpointState::Running) => {
+                process.finish_work(limit).map(|()| *self = CheckpointState::Locked)
             }
-            (RESTORE, State::Checkpointed(saved)) => {
-                process.restore(saved).map(|()| *self = State::Locked)
+            (CHECKPOINT, CheckpointState::Locked) => {
+                process.save().map(|saved| *self = CheckpointState::Checkpointed(saved))
             }
-            (UNLOCK, State::Locked) => {
-                *self = State::Running;
+            (RESTORE, CheckpointState::Checkpointed(saved)) => {
+                process.restore(saved).map(|()| *self = CheckpointState::Locked)
+            }
+            (UNLOCK, CheckpointState::Locked) => {
+                *self = CheckpointState::Running;
                 Ok(())
             }
             _ => Err(CUresult::CUDA_ERROR_ILLEGAL_STATE),
         };
         let state = match self {
-            State::Running => CUprocessState::CU_PROCESS_STATE_RUNNING,
-            State::Locked => CUprocessState::CU_PROCESS_STATE_LOCKED,
-            State::Checkpointed(_) => CUprocessState::CU_PROCESS_STATE_CHECKPOINTED,
+            CheckpointState::Running => CUprocessState::CU_PROCESS_STATE_RUNNING,
+            CheckpointState::Locked => CUprocessState::CU_PROCESS_STATE_LOCKED,
+            CheckpointState::Checkpointed(_) => CUprocessState::CU_PROCESS_STATE_CHECKPOINTED,
         };
         (outcome.err().unwrap_or(CUresult::CUDA_SUCCESS), state.0)
     }

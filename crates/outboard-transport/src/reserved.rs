@@ -10,10 +10,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Reserved addresses, and what was taken of them and of others.
 #[derive(Debug, Default)]
-pub struct Reserved(Mutex<State>);
+pub struct Reserved(Mutex<ReservedState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ReservedState {
     /// The ranges that are reserved.
     kept: RangeMap<u64, ()>,
     /// The ranges that somebody has mapped something at.
@@ -23,10 +23,10 @@ struct State {
 impl Reserved {
     /// Nothing.
     pub const fn new() -> Reserved {
-        Reserved(Mutex::new(State { kept: RangeMap::new(), taken: RangeMap::new() }))
+        Reserved(Mutex::new(ReservedState { kept: RangeMap::new(), taken: RangeMap::new() }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReservedState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

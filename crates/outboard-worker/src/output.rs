@@ -24,10 +24,10 @@ struct Caught {
     notice: u16,
     file: std::fs::File,
     /// Held while sending, which keeps the pieces in order.
-    state: Mutex<State>,
+    state: Mutex<OutputState>,
 }
 
-struct State {
+struct OutputState {
     /// How much of the file has been sent on.
     sent: u64,
     /// The page with what will be written next.
@@ -155,7 +155,7 @@ impl Caught {
         let file: OwnedFd = rustix::fs::memfd_create(c"device output", MemfdFlags::CLOEXEC)?;
         let file = file.into();
         let page = Page::of(&file, 0)?;
-        Ok(Caught { notice, file, state: Mutex::new(State { sent: 0, page }) })
+        Ok(Caught { notice, file, state: Mutex::new(OutputState { sent: 0, page }) })
     }
 
     fn shows_something(&self) -> bool {
@@ -165,7 +165,7 @@ impl Caught {
 
     fn forward(&self, replier: &Replier) {
         let mut state = self.state.lock();
-        let State { sent, page } = &mut *state;
+        let OutputState { sent, page } = &mut *state;
         let mut piece = Vec::new();
         loop {
             // A write moves the position of the open file, which all that share it use.

@@ -15,15 +15,15 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Whether spans are wanted.
 static ON: AtomicBool = AtomicBool::new(false);
-static STATE: Mutex<State> =
-    Mutex::new(State { spans: Vec::new(), dropped: 0, root: 0, control: None, runs: false });
+static STATE: Mutex<SpansState> =
+    Mutex::new(SpansState { spans: Vec::new(), dropped: 0, root: 0, control: None, runs: false });
 /// Told when they are no longer wanted.
 static CHANGED: Condvar = Condvar::new();
 /// The last one's number. They are unique within the session; the supervisor makes them so within
 /// the trace.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-struct State {
+struct SpansState {
     spans: Vec<Span>,
     dropped: u64,
     /// Their parent.
@@ -40,7 +40,7 @@ const MOST_WAITING: usize = 16 << 10;
 /// Spans of one message: with names and attributes of ours, far from the longest.
 const SPANS_OF_A_MESSAGE: usize = 256;
 
-fn state() -> MutexGuard<'static, State> {
+fn state() -> MutexGuard<'static, SpansState> {
     STATE.lock()
 }
 
@@ -85,7 +85,7 @@ fn run() {
 }
 
 /// Sends what has been gathered; `last` says that no more follow.
-fn send(mut state: MutexGuard<'static, State>, last: bool) -> MutexGuard<'static, State> {
+fn send(mut state: MutexGuard<'static, SpansState>, last: bool) -> MutexGuard<'static, SpansState> {
     let Some(control) = state.control.clone() else { return state };
     let mut spans = std::mem::take(&mut state.spans);
     while !spans.is_empty() || last {

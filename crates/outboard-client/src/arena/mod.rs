@@ -42,7 +42,7 @@ pub(crate) struct Arena {
     any_late: AtomicBool,
     /// Somebody looks now and then how long it has been kept.
     watched: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ArenaState>,
 }
 
 /// Memory that the server maps as one.
@@ -76,7 +76,7 @@ pub(crate) enum Taken {
 }
 
 #[derive(Debug)]
-struct State {
+struct ArenaState {
     /// Addresses at which nothing is mapped or reserved.
     addresses: FreeRanges,
     blocks: BTreeMap<DevicePtr, Held>,
@@ -93,7 +93,7 @@ struct State {
     seen: Option<(u64, Instant)>,
 }
 
-impl State {
+impl ArenaState {
     fn is_any_kept(&self) -> bool {
         self.contexts.values().any(|owner| owner.bytes_kept > 0)
     }
@@ -197,7 +197,7 @@ impl Arena {
         addresses.give(terms.address, terms.bytes);
         let (blocks, live, contexts, reserved, late) = Default::default();
         let state =
-            State { addresses, blocks, live, contexts, reserved, late, time: 0, seen: None };
+            ArenaState { addresses, blocks, live, contexts, reserved, late, time: 0, seen: None };
         Arena {
             terms,
             wanted,
@@ -207,7 +207,7 @@ impl Arena {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ArenaState> {
         self.state.lock()
     }
 
@@ -235,7 +235,7 @@ impl Arena {
     pub(crate) fn take(&self, ctx: ContextId, bytes: u64, mut send: impl FnMut(Change)) -> Taken {
         let mut state = self.state();
         state.time += 1;
-        let State { addresses, blocks, live, contexts, .. } = &mut *state;
+        let ArenaState { addresses, blocks, live, contexts, .. } = &mut *state;
         let Some(owner) = contexts.get_mut(&ctx) else { return Taken::Nothing };
         let whole = bytes.checked_next_multiple_of(self.terms.granule);
         let Some((whole, span)) = whole.and_then(|whole| Some((whole, self.span(whole)?))) else {
@@ -338,12 +338,12 @@ impl Arena {
 
     fn free_in_block(
         &self,
-        state: &mut State,
+        state: &mut ArenaState,
         address: DevicePtr,
         bytes: u64,
         send: &mut impl FnMut(Change),
     ) {
-        let State { blocks, contexts, time, .. } = state;
+        let ArenaState { blocks, contexts, time, .. } = state;
         let Some((&base, block)) = blocks.range_mut(..=address).next_back() else { return };
         let Some(owner) = contexts.get_mut(&block.ctx) else { return };
         if self.terms.told || block.exported {
@@ -370,7 +370,13 @@ impl Arena {
     }
 
     /// Gives back the oldest credit of a context until at most `most` bytes are left.
-    fn shrink(&self, state: &mut State, ctx: ContextId, most: u64, send: &mut impl FnMut(Change)) {
+    fn shrink(
+        &self,
+        state: &mut ArenaState,
+        ctx: ContextId,
+        most: u64,
+        send: &mut impl FnMut(Change),
+    ) {
         while let Some(owner) = state.contexts.get_mut(&ctx)
             && owner.bytes_kept > most
             && let Some(address) = owner.take_oldest()
@@ -379,7 +385,7 @@ impl Arena {
         }
     }
 
-    fn unmap(&self, state: &mut State, address: DevicePtr, send: &mut impl FnMut(Change)) {
+    fn unmap(&self, state: &mut ArenaState, address: DevicePtr, send: &mut impl FnMut(Change)) {
         let Some(Held { ctx, bytes, .. }) = state.blocks.remove(&address) else { return };
         send(Change::Unmapped(Block { ctx, address, bytes }));
         state.addresses.give(address.0, self.span(bytes).unwrap_or(bytes));
@@ -390,7 +396,7 @@ impl Arena {
         self.give_all_of(&mut self.state(), &mut send)
     }
 
-    fn give_all_of(&self, state: &mut State, send: &mut impl FnMut(Change)) -> bool {
+    fn give_all_of(&self, state: &mut ArenaState, send: &mut impl FnMut(Change)) -> bool {
         let any = state.is_any_kept();
         let owners: Vec<ContextId> = state.contexts.keys().copied().collect();
         for ctx in owners {
@@ -442,7 +448,7 @@ impl Arena {
     /// block from now on.
     pub(crate) fn exported(&self, address: DevicePtr) {
         let mut state = self.state();
-        let State { blocks, live, contexts, .. } = &mut *state;
+        let ArenaState { blocks, live, contexts, .. } = &mut *state;
         if !live.contains_key(&address) {
             return;
         }
@@ -458,7 +464,7 @@ impl Arena {
     pub(crate) fn context_ends(&self, ctx: ContextId) -> Vec<Block> {
         let mut state = self.state();
         state.contexts.remove(&ctx);
-        let State { blocks, live, late, .. } = &mut *state;
+        let ArenaState { blocks, live, late, .. } = &mut *state;
         let mut ending = Vec::new();
         for (address, Held { bytes, .. }) in blocks.extract_if(.., |_, block| block.ctx == ctx) {
             live.retain(|allocation, _| {

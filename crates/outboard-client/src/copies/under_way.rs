@@ -14,13 +14,13 @@ use crate::outstanding::{Outstanding, Queued};
 /// Asynchronous copies of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    state: Mutex<State>,
+    state: Mutex<UnderWayState>,
     /// Whether the device has done copies whose bytes may still be on their way.
     owed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct UnderWayState {
     downloads: Vec<Copy>,
     uploads: Vec<Copy>,
 }
@@ -160,7 +160,7 @@ impl Copy {
 }
 
 impl Copies {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UnderWayState> {
         self.state.lock()
     }
 

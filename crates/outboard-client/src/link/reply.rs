@@ -59,13 +59,13 @@ impl Recipient {
 /// Where one call's reply arrives.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    state: Mutex<State>,
+    state: Mutex<ReplyState>,
     changed: Condvar,
     answered: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReplyState {
     reply: Option<Result<Reply, LinkError>>,
     /// The thread should try to become the leader.
     nudged: bool,
@@ -87,7 +87,7 @@ impl Slot {
         self.wake(state);
     }
 
-    fn wake(&self, state: MutexGuard<'_, State>) {
+    fn wake(&self, state: MutexGuard<'_, ReplyState>) {
         let asleep = state.asleep;
         drop(state);
         if asleep {

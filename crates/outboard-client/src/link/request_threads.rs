@@ -38,7 +38,7 @@ pub(super) trait Source: Send + Sync {
 /// The threads of a link.
 pub(crate) struct RequestThreads {
     source: OnceLock<Weak<dyn Source>>,
-    state: Mutex<State>,
+    state: Mutex<RequestThreadsState>,
     changed: Condvar,
     /// What [`count_unclaimed`](Self::count_unclaimed) counted last, to be read without the lock.
     unclaimed: AtomicUsize,
@@ -48,7 +48,7 @@ pub(crate) struct RequestThreads {
 }
 
 #[derive(Default)]
-struct State {
+struct RequestThreadsState {
     jobs: VecDeque<Job>,
     /// Whether a thread listens.
     has_listener: bool,
@@ -117,7 +117,7 @@ impl RequestThreads {
     }
 
     /// The source, if it needs a listener and has none.
-    fn unheard_source(&self, state: &State) -> Option<Arc<dyn Source>> {
+    fn unheard_source(&self, state: &RequestThreadsState) -> Option<Arc<dyn Source>> {
         if state.has_listener || self.over.load(Ordering::Acquire) {
             return None;
         }
@@ -125,14 +125,14 @@ impl RequestThreads {
     }
 
     /// Counts the jobs that no thread does yet; listening is one where it is needed.
-    fn count_unclaimed(&self, state: &State) -> usize {
+    fn count_unclaimed(&self, state: &RequestThreadsState) -> usize {
         let unclaimed = state.jobs.len() + usize::from(self.unheard_source(state).is_some());
         self.unclaimed.store(unclaimed, Ordering::Release);
         unclaimed
     }
 
     /// Wakes or starts a thread if there are jobs that no thread does.
-    fn provide(self: &Arc<RequestThreads>, state: &mut State) -> io::Result<()> {
+    fn provide(self: &Arc<RequestThreads>, state: &mut RequestThreadsState) -> io::Result<()> {
         if self.count_unclaimed(state) <= state.free {
             if state.asleep > 0 {
                 self.changed.notify_one();
@@ -186,9 +186,9 @@ impl RequestThreads {
     /// Runs `work` without the lock, while this thread does not count as free.
     fn busy<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, RequestThreadsState>,
         work: impl FnOnce(),
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, RequestThreadsState> {
         state.free -= 1;
         self.count_unclaimed(&state);
         drop(state);

@@ -21,10 +21,10 @@ pub(crate) struct Pool {
     pub(crate) device: u32,
     /// 0 for as much as there is.
     max_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
-struct State {
+struct PoolState {
     used: u64,
     used_high: u64,
     reserved_high: u64,
@@ -53,7 +53,7 @@ enum From {
 
 impl Pool {
     fn new(engine: Arc<Engine>, device: u32, max_bytes: u64) -> Pool {
-        let state = State {
+        let state = PoolState {
             used: 0,
             used_high: 0,
             reserved_high: 0,

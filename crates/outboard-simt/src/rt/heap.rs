@@ -12,10 +12,10 @@ const ALIGN: u64 = 16;
 /// Device heap of an engine; its memory is taken on first use.
 #[derive(Default)]
 pub(crate) struct Heap {
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<HeapState>>,
 }
 
-struct State {
+struct HeapState {
     /// Bytes, by address.
     live: BTreeMap<u64, u64>,
     free: FreeRanges,
@@ -34,7 +34,7 @@ impl Heap {
             let Ok(base) = memory.alloc_internal(size) else { return 0 };
             let mut free = FreeRanges::new();
             free.give(base, size);
-            *state = Some(State { live: BTreeMap::new(), free });
+            *state = Some(HeapState { live: BTreeMap::new(), free });
         }
         let Some(state) = state.as_mut() else { return 0 };
         let Some(size) = bytes.max(1).checked_next_multiple_of(ALIGN) else { return 0 };

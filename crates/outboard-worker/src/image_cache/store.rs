@@ -50,12 +50,12 @@ pub(super) struct Store {
 
 #[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<StoreState>,
     idle: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct StoreState {
     /// Bytes that wait to be written, and images.
     waiting: u64,
     images: usize,

@@ -19,7 +19,7 @@ use outboard_control::meter;
 /// The connection as of now.
 #[derive(Debug)]
 pub(super) struct Connection {
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     changed: Condvar,
     /// Number of the last command handed to the handler.
     taken: AtomicU64,
@@ -35,7 +35,7 @@ pub(super) struct Connection {
 }
 
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     stream: Arc<dyn Stream>,
     /// Whose stream that is. Behind `Connection::epoch` while a replacement is being made.
     epoch: u64,
@@ -89,7 +89,13 @@ pub(super) enum Next {
 impl Connection {
     pub(super) fn new(stream: Arc<dyn Stream>, grace: Option<Grace>) -> Connection {
         Connection {
-            state: Mutex::new(State { stream, epoch: 0, attempt: 0, told: 0, ends: None }),
+            state: Mutex::new(ConnectionState {
+                stream,
+                epoch: 0,
+                attempt: 0,
+                told: 0,
+                ends: None,
+            }),
             changed: Condvar::new(),
             taken: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
@@ -155,7 +161,7 @@ impl Connection {
     /// Waits for a short time until a thread has reported connection `epoch` lost.
     pub(super) fn wait_for_loss(&self, epoch: u64, patience: Duration) {
         let mut state = self.state();
-        let unknown = |state: &mut State| state.ends.is_none() && state.epoch == epoch;
+        let unknown = |state: &mut ConnectionState| state.ends.is_none() && state.epoch == epoch;
         self.changed.wait_while_for(&mut state, unknown, patience);
     }
 
@@ -244,7 +250,7 @@ impl Connection {
         self.grace.filter(|_| !self.settled.load(Ordering::Relaxed))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.state.lock()
     }
 }

@@ -8,7 +8,7 @@ use outboard_control::meter;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum GateState {
     Busy,
     Idle,
     Closed,
@@ -16,25 +16,25 @@ enum State {
     Awaited,
 }
 
-impl State {
+impl GateState {
     fn is_closed(self) -> bool {
-        matches!(self, State::Closed | State::Awaited)
+        matches!(self, GateState::Closed | GateState::Awaited)
     }
 }
 
 /// The gate.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     opened: Condvar,
 }
 
 impl Gate {
     pub(super) fn new() -> Gate {
-        Gate { state: Mutex::new(State::Busy), opened: Condvar::new() }
+        Gate { state: Mutex::new(GateState::Busy), opened: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GateState> {
         self.state.lock()
     }
 
@@ -42,28 +42,28 @@ impl Gate {
     pub(super) fn enter(&self, wake: impl FnOnce()) {
         let mut state = self.lock();
         if state.is_closed() {
-            *state = State::Awaited;
+            *state = GateState::Awaited;
             wake();
             while state.is_closed() {
                 self.opened.wait(&mut state);
             }
         }
-        *state = State::Busy;
+        *state = GateState::Busy;
     }
 
     /// Nothing is left to do.
     pub(super) fn leave(&self) {
         let mut state = self.lock();
-        if *state == State::Busy {
-            *state = State::Idle;
+        if *state == GateState::Busy {
+            *state = GateState::Idle;
         }
     }
 
     /// Closes the gate if nothing is to do; whether it is closed.
     pub(super) fn close(&self) -> bool {
         let mut state = self.lock();
-        if *state == State::Idle {
-            *state = State::Closed;
+        if *state == GateState::Idle {
+            *state = GateState::Closed;
             meter::page().set_suspended(true);
         }
         state.is_closed()
@@ -76,14 +76,14 @@ impl Gate {
 
     /// Whether it is closed and a command waits.
     pub(super) fn is_awaited(&self) -> bool {
-        *self.lock() == State::Awaited
+        *self.lock() == GateState::Awaited
     }
 
     /// Opens it again.
     pub(super) fn open(&self) {
         let mut state = self.lock();
         if state.is_closed() {
-            *state = State::Idle;
+            *state = GateState::Idle;
             meter::page().set_suspended(false);
             self.opened.notify_all();
         }

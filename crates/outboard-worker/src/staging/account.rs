@@ -32,7 +32,7 @@ const _: () =
 
 /// The account of a session.
 #[derive(Default)]
-pub(crate) struct Account(Mutex<State>);
+pub(crate) struct Account(Mutex<AccountState>);
 
 /// Copies whose memory is counted together. Copies of one class may wait for those of the other to
 /// end, so neither takes the other's.
@@ -45,7 +45,7 @@ pub(super) enum Class {
 }
 
 #[derive(Default)]
-struct State {
+struct AccountState {
     classes: [Counts; 2],
     blocks: usize,
     tickets: u64,
@@ -61,7 +61,7 @@ struct Counts {
     queue: VecDeque<u64>,
 }
 
-impl State {
+impl AccountState {
     fn of(&mut self, class: Class) -> &mut Counts {
         &mut self.classes[class as usize]
     }
@@ -86,7 +86,7 @@ pub(super) struct Ticket {
 pub(super) struct BlockPermit(Arc<Account>);
 
 impl Account {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AccountState> {
         self.0.lock()
     }
 

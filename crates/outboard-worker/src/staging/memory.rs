@@ -204,7 +204,7 @@ fn new_stream(table: &Table, priority: i32) -> Result<Handle<outboard_abi::CUstr
 /// The staging memory of one context.
 pub(crate) struct Pool {
     account: Arc<Account>,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Told when a block that was made ahead is there, or will not be.
     warmed: Condvar,
     /// The context is gone: its streams do not move any more.
@@ -256,7 +256,7 @@ impl Drop for ReservedOperations {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     /// Operations that streams hold for copies.
     held: HashMap<usize, usize>,
     blocks: Vec<Arc<Block>>,
@@ -398,7 +398,7 @@ impl Pool {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock()
     }
 
@@ -413,7 +413,7 @@ impl Pool {
     }
 
     /// The state, once no block is being made ahead.
-    fn when_warm(&self) -> MutexGuard<'_, State> {
+    fn when_warm(&self) -> MutexGuard<'_, PoolState> {
         let mut state = self.state();
         while state.warming {
             self.warmed.wait(&mut state);

@@ -112,7 +112,7 @@ impl Watched for Timed {
 
 /// The thread, as others see it.
 pub(crate) struct Watcher {
-    state: Mutex<State>,
+    state: Mutex<WatcherState>,
     wake: Signal,
     helpers: Helpers,
     started: Once,
@@ -123,7 +123,7 @@ pub(crate) struct Watcher {
 }
 
 #[derive(Default)]
-struct State {
+struct WatcherState {
     new: Vec<Box<dyn Watched>>,
     nudged: bool,
     #[cfg(feature = "fuzzing")]
@@ -157,7 +157,7 @@ impl Watcher {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WatcherState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

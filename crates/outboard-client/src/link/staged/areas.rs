@@ -23,10 +23,10 @@ pub(super) enum Use {
 
 /// What is taken and what is free.
 #[derive(Debug)]
-pub(super) struct Areas(Mutex<State>);
+pub(super) struct Areas(Mutex<AreasState>);
 
 #[derive(Debug)]
-struct State {
+struct AreasState {
     /// Blocks that have been used, and how many there can be.
     blocks: Vec<Ranges>,
     most: usize,
@@ -48,10 +48,14 @@ impl std::fmt::Debug for Draining {
 impl Areas {
     /// Of a segment of `bytes`.
     pub(super) fn new(bytes: usize) -> Areas {
-        Areas(Mutex::new(State { blocks: Vec::new(), most: bytes / BLOCK, draining: Vec::new() }))
+        Areas(Mutex::new(AreasState {
+            blocks: Vec::new(),
+            most: bytes / BLOCK,
+            draining: Vec::new(),
+        }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AreasState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,7 +69,7 @@ impl Areas {
     pub(super) fn take_of(&self, bytes: usize, most: usize) -> Option<Area> {
         let mut state = self.state();
         state.drain();
-        let State { blocks, most: all, .. } = &mut *state;
+        let AreasState { blocks, most: all, .. } = &mut *state;
         let most = most.min(*all);
         let found = blocks
             .iter_mut()
@@ -106,7 +110,7 @@ impl Areas {
     }
 }
 
-impl State {
+impl AreasState {
     fn give_back(&mut self, area: Area) {
         self.blocks[area.at / BLOCK].give_back(area.at % BLOCK, area.bytes);
     }

@@ -17,14 +17,14 @@ const LOOKS_FOR_WORK: Duration = Duration::from_micros(100);
 /// The helpers of a link. They are started when first needed.
 #[derive(Debug)]
 pub(super) struct Crew {
-    state: Mutex<State>,
+    state: Mutex<CrewState>,
     wake: Condvar,
     size: usize,
     ended: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CrewState {
     invitations: VecDeque<Arc<Copying>>,
     started: usize,
 }
@@ -39,7 +39,7 @@ impl Crew {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CrewState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -32,7 +32,7 @@ const HELPERS_LEAVE_AFTER: Duration = Duration::from_micros(100);
 /// The thread, as others see it. It is started when first needed.
 #[derive(Debug)]
 pub(super) struct Runner {
-    state: Mutex<State>,
+    state: Mutex<RunnerState>,
     wake: Condvar,
     ended: AtomicBool,
     areas: Arc<Areas>,
@@ -40,7 +40,7 @@ pub(super) struct Runner {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RunnerState {
     new: Vec<Task>,
     started: bool,
     sleeps: bool,
@@ -109,7 +109,7 @@ impl Runner {
         Arc::new(Runner { state, wake, ended, areas, crew })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RunnerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

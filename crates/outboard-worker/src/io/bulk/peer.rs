@@ -49,11 +49,11 @@ pub(crate) struct Half {
     done: AtomicU8,
     cancelled: AtomicBool,
     lost: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<PeerLinkState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PeerLinkState {
     /// Chunks that are not granted yet.
     held: Vec<Chunk>,
     nudge: Option<Nudge>,
