@@ -16,7 +16,7 @@ use callgrind::Costs;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -52,13 +52,15 @@ const LOCAL: [&str; 11] = [
     "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "cuPointerGetAttributes",
 ];
-/// Calls that are posted.
+/// Calls that are posted; counted in a program that has two servers, too.
 const POSTED: [&str; 4] =
     ["cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async"];
 /// Commands that a worker carries out, and the function that does.
 const COMMANDS: [&str; 6] =
     ["Launch", "EventRecord", "StreamWaitEvent", "Fill", "CopyIn", "StreamSynchronize"];
 const TAKE: &str = "outboard_worker::counted::Counted::take";
+/// Before the names of calls in a program that has two servers and uses one.
+const OF_TWO: &str = "two servers: ";
 /// What `call_cost` calls some of them.
 const CASES: [(&str, &str); 1] = [("cuCtxPushCurrent_v2", "cuCtxPushCurrent")];
 
@@ -179,18 +181,21 @@ fn count() -> Result<Counts> {
     let dir = target_dir().join("counts");
     step("counting instructions");
     let mut counts = Counts::new();
-    let names = LOCAL.iter().chain(&POSTED);
-    let cases = names.clone().map(|name| {
-        CASES.iter().find(|(function, _)| function == name).map_or(*name, |(_, case)| case)
-    });
-    let cases = cases.collect::<Vec<_>>().join(",");
-    let [few, many] = [session(&dir, &cases, CALLS[0])?, session(&dir, &cases, CALLS[1])?];
-    for name in names {
-        let (few, many) = (few.of(name)?, many.of(name)?);
-        // Some functions are called by several cases.
-        let (calls, total) =
-            (many.calls.saturating_sub(few.calls), many.total.saturating_sub(few.total));
-        counts.insert((*name).to_owned(), total as f64 / calls.max(1) as f64);
+    let all: Vec<&str> = LOCAL.iter().chain(&POSTED).copied().collect();
+    for (servers, names, prefix) in [(1, &all[..], ""), (2, &POSTED, OF_TWO)] {
+        let cases = names.iter().map(|name| {
+            CASES.iter().find(|(function, _)| function == name).map_or(*name, |(_, case)| case)
+        });
+        let cases = cases.collect::<Vec<_>>().join(",");
+        let [few, many] = CALLS.map(|calls| session(&dir, servers, &cases, calls));
+        let (few, many) = (few?, many?);
+        for name in names {
+            let (few, many) = (few.of(name)?, many.of(name)?);
+            // Some functions are called by several cases.
+            let (calls, total) =
+                (many.calls.saturating_sub(few.calls), many.total.saturating_sub(few.total));
+            counts.insert(format!("{prefix}{name}"), total as f64 / calls.max(1) as f64);
+        }
     }
     for command in COMMANDS {
         let [few, many] = [commands(&dir, command, CALLS[0])?, commands(&dir, command, CALLS[1])?];
@@ -213,36 +218,53 @@ fn commands(dir: &Path, command: &str, count: u64) -> Result<u64> {
     Ok(Costs::read(&file)?.of(TAKE)?.total)
 }
 
-/// Makes the calls of some cases in one session, counted.
-fn session(dir: &Path, cases: &str, calls: u64) -> Result<Costs> {
-    let mut serve = Command::new(Dist::laid_out()?.outboard());
-    serve.args(["serve", "--driver", "cpu"]);
-    serve
-        .args(["--listen", "127.0.0.1:0", "--log-format", "json"])
-        .env("OUTBOARD_CPU_MEMORY", "256M");
-    serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut server = serve.spawn().context("cannot start `outboard serve`")?;
-    let costs = listening(&mut server).and_then(|ready| {
-        let address = ready.recv_timeout(STARTUP).context("the server did not come up")?;
-        let file = dir.join(format!("client.{calls}"));
-        let mut client = callgrind::command(&file);
-        client.arg(target_dir().join("release/examples/call_cost")).args([
-            "--count",
-            cases,
-            &calls.to_string(),
-        ]);
-        client.env("LD_LIBRARY_PATH", dir.join("client")).env("OUTBOARD_SERVER", address);
-        // Who spins would be counted for it.
-        client.env("OUTBOARD_TRANSPORT", "tcp").env("OUTBOARD_SPIN_US", "0").stderr(Stdio::null());
-        util::run(&mut client)?;
-        Costs::read(&file)
-    });
-    let asked = Command::new("kill").arg(server.id().to_string()).status();
-    if !asked.is_ok_and(|status| status.success()) {
-        let _ = server.kill();
+/// Makes the calls of some cases on the first of some servers, counted.
+fn session(dir: &Path, servers: usize, cases: &str, calls: u64) -> Result<Costs> {
+    let servers = (0..servers).map(|_| Serving::start()).collect::<Result<Vec<_>>>()?;
+    let list: Vec<&str> = servers.iter().map(|server| server.address.as_str()).collect();
+    let file = dir.join(format!("client.{}.{calls}", servers.len()));
+    let mut client = callgrind::command(&file);
+    client.arg(target_dir().join("release/examples/call_cost")).args([
+        "--count",
+        cases,
+        &calls.to_string(),
+    ]);
+    client.env("LD_LIBRARY_PATH", dir.join("client")).env("OUTBOARD_SERVER", list.join(","));
+    // Who spins would be counted for it.
+    client.env("OUTBOARD_TRANSPORT", "tcp").env("OUTBOARD_SPIN_US", "0").stderr(Stdio::null());
+    util::run(&mut client)?;
+    Costs::read(&file)
+}
+
+/// A server on the software device; it is stopped when this is dropped.
+struct Serving {
+    process: Child,
+    address: String,
+}
+
+impl Serving {
+    fn start() -> Result<Serving> {
+        let mut serve = Command::new(Dist::laid_out()?.outboard());
+        serve.args(["serve", "--driver", "cpu", "--listen", "127.0.0.1:0"]);
+        serve.args(["--log-format", "json"]).env("OUTBOARD_CPU_MEMORY", "256M");
+        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let process = serve.spawn().context("cannot start `outboard serve`")?;
+        let mut serving = Serving { process, address: String::new() };
+        serving.address = listening(&mut serving.process)?
+            .recv_timeout(STARTUP)
+            .context("the server did not come up")?;
+        Ok(serving)
     }
-    let _ = server.wait();
-    costs
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let asked = Command::new("kill").arg(self.process.id().to_string()).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            let _ = self.process.kill();
+        }
+        let _ = self.process.wait();
+    }
 }
 
 /// Installs valgrind if it is not there.
