@@ -45,7 +45,7 @@ const LAYERS: &[&[&str]] = &[
     &["graph"],
     &["capture"],
     &["pool", "stream"],
-    &["copy_queue", "ending", "launch"],
+    &["copy_queue", "ending", "launch", "spread"],
     &["calls"],
     &["tables"],
 ];

@@ -3,13 +3,10 @@
 use outboard_abi::CUresult;
 use outboard_abi::CUstream;
 
-use crate::backend::{
-    Backend, BoxCopy, ContextId, CrossingCopy, Extent, HostPtr, Memory, Rect, Result, Side,
-    StreamId,
-};
+use crate::backend::{Backend, BoxCopy, Extent, HostPtr, Memory, Rect, Result, Side, StreamId};
 use crate::capture;
-use crate::context::{Here, primary};
-use crate::copy::{Copy, Method, Owner, Resolved, Sides, Wait, mode, plan};
+use crate::context::Here;
+use crate::copy::{Copy, Method, Sides, Wait, plan};
 use crate::process::Process;
 use crate::stream::{DefaultStream, resolve_default};
 
@@ -110,14 +107,7 @@ impl Queue {
         process: &'static Process<B>,
         sides: &Sides,
     ) -> Result<()> {
-        let owned = |resolved: &Resolved| Ok((resolved.side, self.context_of(process, resolved)?));
-        let place = |resolved: &Resolved| resolved.place(sides.extent);
-        let copy = CrossingCopy {
-            dst: owned(&sides.dst)?,
-            src: owned(&sides.src)?,
-            extent: sides.extent,
-            mode: mode(place(&sides.dst), place(&sides.src), self.wait),
-        };
+        let copy = sides.crossing(process, self.here.id, self.wait)?;
         let (ctx, stream) = (self.here.id, self.stream);
         // A fault of another server's device is none of this context; its own one meets the next
         // call in it.
@@ -134,23 +124,10 @@ impl Queue {
         sides: &Sides,
     ) -> Result<()> {
         for side in [&sides.dst, &sides.src] {
-            let ctx = self.context_of(process, side)?;
+            let ctx = side.context(process, self.here.id)?;
             process.note(ctx, process.backend.context_synchronize(ctx))?;
         }
         Ok(())
-    }
-
-    /// The context to which the memory of a side belongs: the copy's own for the host's.
-    fn context_of<B: Backend>(
-        &self,
-        process: &'static Process<B>,
-        side: &Resolved,
-    ) -> Result<ContextId> {
-        Ok(match side.owner() {
-            None => self.here.id,
-            Some(Owner::Context(ctx)) => ctx,
-            Some(Owner::Device(device)) => primary(process, device)?.live()?.id,
-        })
     }
 
     fn synchronize<B: Backend>(&self, process: &'static Process<B>) -> Result<()> {

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outboard_abi::{CUevent, CUresult};
 
-use crate::backend::{ContextId, ObjectId, Result};
+use crate::backend::{Backend, ContextId, ObjectId, Result};
 use crate::border::require;
 use crate::context::Here;
 use crate::handles::{Kind, Live, not_found};
-use crate::process::Front;
+use crate::process::{Front, Process};
 
 pub(crate) use crate::parts::event::Object;
 
@@ -48,16 +48,25 @@ pub(crate) fn forget(front: &'static Front, id: ContextId) {
     front.events.table.remove_where(|object| object.ctx == id);
 }
 
-pub(crate) fn insert(
-    front: &'static Front,
-    here: &Here,
-    flags: u32,
-    recorded: bool,
-) -> Result<Arc<Object>> {
+fn insert(front: &'static Front, here: &Here, flags: u32, recorded: bool) -> Result<Arc<Object>> {
     let (captured, recorded) = (AtomicBool::new(false), AtomicBool::new(recorded));
     let make =
         |handle| Object { handle, context: here.context, ctx: here.id, flags, captured, recorded };
     front.events.table.insert(make).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// Makes an event.
+pub(crate) fn create<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    flags: u32,
+) -> Result<Arc<Object>> {
+    let object = insert(process, here, flags, false)?;
+    if let Err(error) = process.backend.event_create(here.id, object.id(), flags) {
+        process.events.table.remove(object.handle);
+        return here.note(Err(error));
+    }
+    Ok(object)
 }
 
 /// An event that other processes may open.

@@ -65,6 +65,7 @@ mod recent;
 mod reference;
 mod refusals;
 pub mod several;
+mod spread;
 mod state;
 mod storage;
 pub mod stream;

@@ -58,5 +58,6 @@ mod order;
 mod parts;
 mod processes;
 mod servers;
+mod spread;
 mod sticky;
 mod variables;

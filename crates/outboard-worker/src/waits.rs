@@ -183,13 +183,19 @@ impl Waits {
         self.last = None;
     }
 
-    /// An event is about to be recorded anew, or destroyed: waits are for what it stands for now. A
+    /// Events are about to be recorded anew, or destroyed: waits are for what they stand for now. A
     /// context is current.
-    pub(crate) fn leaves(&mut self, table: &'static Table, event: CUevent) -> Outcome {
+    pub(crate) fn leaves(
+        &mut self,
+        table: &'static Table,
+        is_left: impl Fn(CUevent) -> bool,
+    ) -> Outcome {
         for watched in &mut self.watched {
             for part in &mut watched.parts {
-                if matches!(part, Part::Event(other) if other.get() == event) {
-                    *part = Part::Mark(Mark::of(table, event)?);
+                if let Part::Event(event) = part
+                    && is_left(event.get())
+                {
+                    *part = Part::Mark(Mark::of(table, event.get())?);
                     watched.passed = true;
                 }
             }
@@ -351,7 +357,16 @@ impl Worker {
 
     /// An event is about to be recorded anew, or destroyed.
     pub(super) fn leaves_event(&mut self, event: CUevent) {
-        if self.streams.waits.leaves(self.table, event).is_err() {
+        self.leaves_events(|other| other == event);
+    }
+
+    /// Any event may be.
+    pub(super) fn leaves_all_events(&mut self) {
+        self.leaves_events(|_| true);
+    }
+
+    fn leaves_events(&mut self, is_left: impl Fn(CUevent) -> bool) {
+        if self.streams.waits.leaves(self.table, is_left).is_err() {
             self.stop_looking();
         }
     }

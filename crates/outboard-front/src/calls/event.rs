@@ -9,7 +9,7 @@ use crate::backend::{Backend, Result};
 use crate::border::{put, require};
 use crate::capture;
 use crate::context;
-use crate::event::{DISABLE_TIMING, FLAGS, INTERPROCESS, Object, insert, live, to_record};
+use crate::event::{DISABLE_TIMING, FLAGS, INTERPROCESS, Object, create, live, to_record};
 use crate::handles::{Kind, not_found};
 use crate::process::{Front, Process};
 use crate::stream;
@@ -23,11 +23,7 @@ pub unsafe fn cuEventCreate<B: Backend>(
     require(!out.is_null() && flags & !FLAGS == 0)?;
     // An event for other processes cannot be timed; cuda.h makes the program say so.
     require(flags & INTERPROCESS == 0 || flags & DISABLE_TIMING != 0)?;
-    let object = insert(process, &here, flags, false)?;
-    if let Err(error) = process.backend.event_create(here.id, object.id(), flags) {
-        process.events.table.remove(object.handle);
-        return here.note(Err(error));
-    }
+    let object = create(process, &here, flags)?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, object.handle as CUevent) }
 }

@@ -24,7 +24,6 @@ use crate::graph::node::ATTRIBUTES;
 use crate::graph::params;
 use crate::handles::{self, Kind};
 use crate::process::{Front, Process};
-use crate::several::together;
 
 /// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`.
 const PROGRAMMATIC_PORT: u8 = 1;
@@ -321,8 +320,7 @@ fn join_by_event(
         let (name, graph) = found?;
         if flags & EXTERNAL != 0 {
             let node = NodeParams::EventWait { event };
-            let append = || append(&mut world, name, graph, node, Given::Nothing);
-            return Some(together(here.id, object.ctx).and_then(|()| append()));
+            return Some(append(&mut world, name, graph, node, Given::Nothing));
         }
         if !object.may_be_recorded() {
             return Some(Ok(()));
@@ -341,9 +339,6 @@ fn join_by_event(
     if stream == StreamId::LEGACY {
         world.captures.invalidate(mark.capture);
         return Some(Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
-    }
-    if let Err(error) = together(here.id, object.ctx) {
-        return Some(Err(error));
     }
     if let Some(member) = world.captures.members.get_mut(&stream) {
         if member.capture != mark.capture {

@@ -1,6 +1,7 @@
 //! Copies: their descriptions by calls (`path`) and structures (`describe`), the location of their
-//! sides (`sides`), and how they are made (`plan`).
+//! sides (`sides`), and how they are made (`plan`, `crossing`).
 
+mod crossing;
 pub(crate) mod describe;
 pub(crate) mod path;
 mod plan;
@@ -8,5 +9,5 @@ mod sides;
 
 pub(crate) use describe::Structure;
 pub(crate) use path::{Copy, End, Operand};
-pub(crate) use plan::{Method, Wait, mode, plan};
-pub(crate) use sides::{Owner, Resolved, Sides};
+pub(crate) use plan::{Method, Wait, plan};
+pub(crate) use sides::{Resolved, Sides};

@@ -1,36 +1,42 @@
 //! Other parameters for single nodes of an executable; its graph stays as it is.
 
-use outboard_abi::{CUgraphExec, CUgraphNode};
 use outboard_wire::graph::{CopyNode, NodeParams, Place};
 
-use super::exec::resolve;
+use super::exec::{Exec, Whole};
 use super::model::world;
-use crate::backend::{Backend, ContextId, Result};
+use super::site::of_node;
+use crate::backend::{Backend, Result};
 use crate::border::require;
 use crate::context;
-use crate::process::Process;
+use crate::process::{Front, Process};
 use crate::several::one_server;
 
-/// Gives a node of an executable other parameters, if they are of a kind that it can take.
+/// Checks that a node is one of the executable's, of a kind that can take the parameters.
+pub(crate) fn check(
+    front: &'static Front,
+    exec: &Exec,
+    node: u64,
+    params: &NodeParams,
+) -> Result<()> {
+    let world = world(front);
+    let found = world.node(node)?;
+    require(world.is_within(found.graph, exec.graph) && fits(&found.params, params))
+}
+
+/// Gives a node of an executable that one server has other parameters.
 pub(crate) fn set<B: Backend>(
     process: &'static Process<B>,
-    exec: CUgraphExec,
-    node: CUgraphNode,
+    exec: &Whole,
+    node: u64,
     params: NodeParams,
 ) -> Result<()> {
-    let exec = resolve(process, exec)?;
-    {
-        let world = world(process);
-        let found = world.node(node as u64)?;
-        require(world.is_within(found.graph, exec.graph) && fits(&found.params, &params))?;
-    }
     let here = context::on(process, context::current(process)?, exec.server)?;
-    one_server(exec.server, params.context().map(ContextId::server))?;
-    here.note(process.backend.graph_exec_set(here.id, exec.id, node as u64, params))
+    one_server(exec.server, of_node(process, &params))?;
+    here.note(process.backend.graph_exec_set(here.id, exec.id, node, params))
 }
 
 /// These properties of an executable cannot change: kinds, contexts, and where a copy's sides are.
-fn fits(old: &NodeParams, new: &NodeParams) -> bool {
+pub(crate) fn fits(old: &NodeParams, new: &NodeParams) -> bool {
     fn side(place: &Place) -> core::mem::Discriminant<Place> {
         core::mem::discriminant(place)
     }

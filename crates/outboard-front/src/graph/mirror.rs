@@ -3,6 +3,7 @@
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 use super::model::{Role, World, world};
+use super::site::of_graph;
 use crate::backend::{Backend, ObjectId, Result, ServerId};
 use crate::context::{self, Here};
 use crate::process::Process;
@@ -123,7 +124,7 @@ pub(crate) fn flush<B: Backend>(
     let server = here.id.server();
     {
         let mut world = world(process);
-        one_server(server, world.servers(graph))?;
+        one_server(server, of_graph(process, &world, graph))?;
         world.flush(server, graph, &mut steps);
     }
     for step in steps {
@@ -136,7 +137,8 @@ pub(crate) fn flush<B: Backend>(
 }
 
 /// Lets servers forget graphs that are gone here.
-pub(crate) fn sweep<B: Backend>(process: &'static Process<B>, gone: Vec<(ServerId, ObjectId)>) {
+pub(crate) fn sweep<B: Backend>(process: &'static Process<B>) {
+    let gone = std::mem::take(&mut world(process).gone);
     for (server, graph) in gone {
         // Any context of the server will do: graphs are of none. Without one, the server has
         // forgotten the graph.

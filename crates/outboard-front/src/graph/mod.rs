@@ -12,6 +12,7 @@ pub(crate) mod model;
 pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod params;
+pub(crate) mod site;
 
 use outboard_abi::{CUgraphEdgeData, CUgraphNode, CUresult};
 use outboard_wire::graph::Edge;

@@ -18,7 +18,6 @@ use crate::context::{self, Here};
 use crate::copy::{Resolved, Sides, Structure};
 use crate::memory::check_for;
 use crate::process::{Front, Process};
-use crate::several::one_server;
 
 /// A structure of cuda.h that has only numbers and pointers, all zero.
 pub(crate) fn zeroed<T: Copy>() -> T {
@@ -71,14 +70,8 @@ pub(crate) fn structure(copy: &BoxCopy) -> CUDA_MEMCPY3D {
 }
 
 /// The location of a side of a copy, checked if it is on the device.
-fn place(
-    front: &'static Front,
-    ctx: ContextId,
-    resolved: &Resolved,
-    extent: Extent,
-) -> Result<Place> {
+fn place(front: &'static Front, resolved: &Resolved, extent: Extent) -> Result<Place> {
     resolved.check(front, extent)?;
-    one_server(ctx.server(), resolved.server())?;
     let side = resolved.side;
     let Layout { pitch, slice } = side.layout;
     let height = slice.checked_div(pitch).unwrap_or(0);
@@ -95,8 +88,7 @@ fn place(
 pub(crate) fn copy(front: &'static Front, ctx: ContextId, sides: &Sides) -> Result<CopyNode> {
     let extent = sides.extent;
     require(!extent.is_empty())?;
-    let (dst, src) =
-        (place(front, ctx, &sides.dst, extent)?, place(front, ctx, &sides.src, extent)?);
+    let (dst, src) = (place(front, &sides.dst, extent)?, place(front, &sides.src, extent)?);
     Ok(CopyNode { ctx, dst, src, extent: [extent.width, extent.height, extent.depth] })
 }
 

@@ -177,6 +177,9 @@ impl GraphCommands for Worker {
         if self.graphs.has_allocated() {
             self.check_memory(m.exec)?;
         }
+        if self.graphs.records_events(m.exec) {
+            self.leaves_all_events();
+        }
         call!(self.table, cuGraphLaunch(self.graphs.exec(m.exec)?, stream))
     }
 

@@ -76,6 +76,8 @@ pub(crate) struct Exec {
     pub(super) off: HashSet<u64>,
     /// Bytes that a launch allocates on each device, if it does.
     pub(super) memory: Vec<(u32, u64)>,
+    /// Whether a launch records events.
+    records: bool,
     pub(super) _nodes: Nodes,
 }
 
@@ -153,6 +155,7 @@ impl Graphs {
             exchanges: self.exchanges(graph),
             off: HashSet::new(),
             memory: self.allocated_by(&inside),
+            records: inside.iter().any(|graph| self.records(*graph)),
             _nodes: nodes,
         };
         self.execs.insert(name, exec);
@@ -171,6 +174,17 @@ impl Graphs {
     /// Bytes that a launch of an executable allocates on each device.
     pub(crate) fn memory_of(&self, exec: ObjectId) -> Vec<(u32, u64)> {
         self.execs.get(&exec).map_or(Vec::new(), |exec| exec.memory.clone())
+    }
+
+    /// Whether a graph has a node that records an event.
+    fn records(&self, graph: ObjectId) -> bool {
+        let is_record = |node: &Node| matches!(node.params, NodeParams::EventRecord { .. });
+        self.all.get(&graph).is_some_and(|graph| graph.nodes.values().any(is_record))
+    }
+
+    /// Whether a launch of an executable records events.
+    pub(crate) fn records_events(&self, exec: ObjectId) -> bool {
+        self.execs.get(&exec).is_some_and(|exec| exec.records)
     }
 
     /// Forgets an executable, which is to be destroyed then, and what the driver may call for it

@@ -29,12 +29,6 @@ pub unsafe fn cuGraphCreate<B: Backend>(
     unsafe { put(out, graph.0 as CUgraph) }
 }
 
-/// Lets the device forget what has gone.
-pub(crate) fn forget_gone<B: Backend>(process: &'static Process<B>) {
-    let gone = std::mem::take(&mut world(process).gone);
-    sweep(process, gone);
-}
-
 pub unsafe fn cuGraphDestroy<B: Backend>(
     process: &'static Process<B>,
     graph: CUgraph,
@@ -46,7 +40,7 @@ pub unsafe fn cuGraphDestroy<B: Backend>(
         require(world.graph(ObjectId(graph as u64))?.role == Role::Own)?;
         world.drop_graph(process, ObjectId(graph as u64));
     }
-    forget_gone(process);
+    sweep(process);
     crate::graph::object::run_destructors(process);
     Ok(())
 }
@@ -65,7 +59,7 @@ pub unsafe fn cuGraphDestroyNode<B: Backend>(
         }
         world.remove(process, node as u64);
     }
-    forget_gone(process);
+    sweep(process);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Executables.
 
 use core::ffi::{c_char, c_uint, c_ulonglong};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use outboard_abi::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphExecUpdateResult,
@@ -15,25 +15,14 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, ObjectId, Result, StreamId};
 use crate::border::{put, put_if, require};
 use crate::context::{self, Here};
-use crate::graph::exec::{Exec, FLAGS, resolve};
+use crate::graph::exec::{Exec, FLAGS, Failure, Made, Whole, resolve};
 use crate::graph::mirror::flush;
 use crate::graph::model::{INVALID, world};
+use crate::graph::site::of_graph;
+use crate::parts::graph::spread::Spread;
 use crate::process::{Front, Process};
-use crate::several::one_server;
+use crate::spread;
 use crate::stream::{self, DefaultStream};
-
-/// Why an executable could not be made.
-struct Failure {
-    error: CUresult,
-    result: u32,
-    node: u64,
-}
-
-impl Failure {
-    fn new(error: CUresult) -> Failure {
-        Failure { error, result: Outcome::CUDA_GRAPH_INSTANTIATE_ERROR.0, node: 0 }
-    }
-}
 
 fn make<B: Backend>(
     process: &'static Process<B>,
@@ -41,52 +30,61 @@ fn make<B: Backend>(
     flags: u64,
     upload: Option<(Here, StreamId)>,
 ) -> std::result::Result<u64, Failure> {
-    let of = Failure::new;
     let known = flags & !FLAGS == 0;
-    require(known).map_err(of)?;
-    crate::capture::refuse_unsafe(process).map_err(of)?;
+    require(known)?;
+    crate::capture::refuse_unsafe(process)?;
     let here = match &upload {
         Some((here, _)) => here.clone(),
-        None => context::current(process).map_err(of)?,
+        None => context::current(process)?,
     };
-    world(process).to_be_copied(graph).map_err(of)?;
-    // Whichever device is current, the executable is made where the nodes are.
-    let servers = world(process).servers(graph);
-    let here = match (servers.first(), &upload) {
-        (Some(server), None) if servers.len() == 1 => {
-            context::on(process, here, *server).map_err(of)?
+    world(process).to_be_copied(graph)?;
+    let servers = of_graph(process, &world(process), graph);
+    let is_elsewhere =
+        |(here, _): &(Here, StreamId)| servers.iter().any(|of| *of != here.id.server());
+    let (made, handle) = if servers.len() > 1 || upload.as_ref().is_some_and(is_elsewhere) {
+        let pieces = spread::make(process, &here, graph, flags)?;
+        if upload.is_some()
+            && let Err(error) = spread::upload(process, &pieces)
+        {
+            spread::forget(process, &pieces);
+            return Err(error.into());
         }
-        _ => here,
+        (Made::Spread(pieces), world(process).handle())
+    } else {
+        // Whichever device is current, the executable is made where the nodes are.
+        let server = servers.first().copied().unwrap_or(here.id.server());
+        let here = context::on(process, here, server)?;
+        make_whole(process, &here, graph, flags, upload.map(|(_, stream)| stream))?
     };
-    flush(process, &here, graph).map_err(of)?;
-    let id = ObjectId(world(process).handle());
-    let stream = upload.map_or(StreamId::LEGACY, |(_, stream)| stream);
-    let made = here.note(process.backend.graph_instantiate(here.id, graph, id, flags, stream));
-    let made = made.map_err(of)?;
-    if made.status != CUresult::CUDA_SUCCESS {
-        return Err(Failure { error: made.status, result: made.result, node: made.node });
-    }
     let (objects, memory) = {
         let mut world = world(process);
         let memory = world.allocates(graph);
         world.memory.hold(&memory);
-        let objects = world.graph(graph).map_err(of)?.objects.clone();
+        let objects = world.graph(graph)?.objects.clone();
         crate::graph::object::retain_all(process, &objects);
         (objects, memory)
     };
-    let exec = Exec {
-        id,
-        server: here.id.server(),
-        flags,
-        graph,
-        disabled: Mutex::default(),
-        objects,
-        memory,
-    };
-    // Kernels launch it by the device's handle, so that is the program's too.
-    let handle = if made.handle == 0 { id.0 } else { made.handle };
+    let exec = Exec { made, flags, graph, disabled: Mutex::default(), objects, memory };
     process.graphs.execs.write().insert(handle, Arc::new(exec));
     Ok(handle)
+}
+
+/// Makes an executable of a graph of one server; gives what the program calls it by, too.
+fn make_whole<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    graph: ObjectId,
+    flags: u64,
+    upload: Option<StreamId>,
+) -> std::result::Result<(Made, u64), Failure> {
+    flush(process, here, graph)?;
+    let id = ObjectId(world(process).handle());
+    let stream = upload.unwrap_or(StreamId::LEGACY);
+    let made = here.note(process.backend.graph_instantiate(here.id, graph, id, flags, stream))?;
+    let made = Failure::check(made)?;
+    // Kernels launch it by the device's handle, so that is the program's too.
+    let handle = if made.handle == 0 { id.0 } else { made.handle };
+    Ok((Made::Whole(Whole { id, server: here.id.server(), elsewhere: OnceLock::new() }), handle))
 }
 
 pub unsafe fn cuGraphInstantiateWithFlags<B: Backend>(
@@ -197,8 +195,20 @@ pub unsafe fn cuGraphUpload<B: Backend>(
 ) -> Result<()> {
     let exec = resolve(process, exec)?;
     let (here, stream) = stream::resolve(process, stream)?;
-    one_server(here.id.server(), [exec.server])?;
-    here.note(process.backend.graph_upload(here.id, exec.id, stream))
+    match &exec.made {
+        Made::Whole(whole) if whole.server == here.id.server() => {
+            here.note(process.backend.graph_upload(here.id, whole.id, stream))
+        }
+        made => spread::upload(process, pieces(process, made)?),
+    }
+}
+
+/// How an executable is launched in streams of whichever server.
+fn pieces<'a, B: Backend>(process: &'static Process<B>, made: &'a Made) -> Result<&'a Spread> {
+    match made {
+        Made::Whole(whole) => spread::elsewhere(process, whole),
+        Made::Spread(pieces) => Ok(pieces),
+    }
 }
 
 pub unsafe fn cuGraphLaunch<B: Backend>(
@@ -209,8 +219,24 @@ pub unsafe fn cuGraphLaunch<B: Backend>(
     let exec = resolve(process, exec)?;
     // Not even a relaxed capture takes a launch of an executable.
     let (here, stream) = stream::resolve(process, stream)?;
-    one_server(here.id.server(), [exec.server])?;
-    here.note(process.backend.graph_launch(here.id, exec.id, stream))
+    match &exec.made {
+        Made::Whole(whole) if whole.server == here.id.server() => {
+            here.note(process.backend.graph_launch(here.id, whole.id, stream))
+        }
+        made => launch_across(process, made, here, stream),
+    }
+}
+
+/// A launch that is about several servers.
+#[cold]
+#[inline(never)]
+fn launch_across<B: Backend>(
+    process: &'static Process<B>,
+    made: &Made,
+    here: Here,
+    stream: StreamId,
+) -> Result<()> {
+    spread::launch(process, pieces(process, made)?, here, stream)
 }
 
 pub unsafe fn cuGraphExecDestroy<B: Backend>(
@@ -220,14 +246,26 @@ pub unsafe fn cuGraphExecDestroy<B: Backend>(
     crate::state::ready(process)?;
     crate::capture::refuse_unsafe(process)?;
     let gone = process.graphs.execs.write().remove(&(exec as u64)).ok_or(INVALID)?;
-    let ctx = context::any(process, gone.server);
     world(process).memory.let_go(process, &gone.memory);
-    if let Some(ctx) = ctx {
-        let _ = process.backend.graph_exec_destroy(ctx, gone.id);
-    }
+    let contexts = match &gone.made {
+        Made::Whole(whole) => {
+            let ctx = context::any(process, whole.server);
+            if let Some(ctx) = ctx {
+                let _ = process.backend.graph_exec_destroy(ctx, whole.id);
+            }
+            if let Some(pieces) = whole.elsewhere.get() {
+                spread::forget(process, pieces);
+            }
+            ctx.into_iter().collect()
+        }
+        Made::Spread(pieces) => {
+            spread::forget(process, pieces);
+            spread::contexts(process, pieces)
+        }
+    };
     if !gone.objects.is_empty() {
         // Launches that still run may use them.
-        if let Some(ctx) = ctx {
+        for ctx in contexts {
             let _ = process.backend.context_synchronize(ctx);
         }
         crate::graph::object::release_all(process, &gone.objects);
@@ -243,11 +281,16 @@ fn update<B: Backend>(
     graph: CUgraph,
 ) -> Result<crate::backend::Updated> {
     let exec = resolve(process, exec)?;
-    let here = context::on(process, context::current(process)?, exec.server)?;
-    world(process).to_be_copied(ObjectId(graph as u64))?;
-    flush(process, &here, ObjectId(graph as u64))?;
-    let updated =
-        here.note(process.backend.graph_exec_update(here.id, exec.id, ObjectId(graph as u64)))?;
+    let (graph, here) = (ObjectId(graph as u64), context::current(process)?);
+    world(process).to_be_copied(graph)?;
+    let updated = match &exec.made {
+        Made::Whole(whole) => {
+            let here = context::on(process, here, whole.server)?;
+            flush(process, &here, graph)?;
+            here.note(process.backend.graph_exec_update(here.id, whole.id, graph))?
+        }
+        Made::Spread(pieces) => spread::update(process, pieces, graph)?,
+    };
     if updated.status == CUresult::CUDA_SUCCESS {
         exec.disabled.lock().clear();
     }
@@ -313,7 +356,14 @@ pub unsafe fn cuGraphNodeSetEnabled<B: Backend>(
     let exec = resolve(process, exec)?;
     switchable(process, &exec, node)?;
     let here = context::current(process)?;
-    here.note(process.backend.graph_exec_enable(here.id, exec.id, node as u64, enabled != 0))?;
+    match &exec.made {
+        Made::Whole(whole) => {
+            let here = context::on(process, here, whole.server)?;
+            let (node, enabled) = (node as u64, enabled != 0);
+            here.note(process.backend.graph_exec_enable(here.id, whole.id, node, enabled))?;
+        }
+        Made::Spread(pieces) => spread::enable(process, pieces, node as u64, enabled != 0)?,
+    }
     let mut disabled = exec.disabled.lock();
     if enabled != 0 {
         disabled.remove(&(node as u64))

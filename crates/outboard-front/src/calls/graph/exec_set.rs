@@ -10,12 +10,29 @@ use outboard_wire::graph::NodeParams;
 use crate::backend::{Backend, ObjectId, Result};
 use crate::context;
 use crate::graph::build::{host_node, newer};
-use crate::graph::exec_set::set;
+use crate::graph::exec::{Made, resolve};
+use crate::graph::exec_set;
 use crate::graph::mirror::flush;
 use crate::graph::model::{INVALID, world};
 use crate::graph::node::kernel_again;
 use crate::graph::params;
 use crate::process::Process;
+use crate::spread;
+
+/// Gives a node of an executable other parameters, if they are of a kind that it can take.
+pub(super) fn set<B: Backend>(
+    process: &'static Process<B>,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: NodeParams,
+) -> Result<()> {
+    let (exec, node) = (resolve(process, exec)?, node as u64);
+    exec_set::check(process, &exec, node, &params)?;
+    match &exec.made {
+        Made::Whole(whole) => exec_set::set(process, whole, node, params),
+        Made::Spread(pieces) => spread::set(process, pieces, node, params),
+    }
+}
 
 pub unsafe fn cuGraphExecKernelNodeSetParams_v2<B: Backend>(
     process: &'static Process<B>,
@@ -122,8 +139,16 @@ pub unsafe fn cuGraphExecChildGraphNodeSetParams<B: Backend>(
     child: CUgraph,
 ) -> Result<()> {
     crate::state::ready(process)?;
-    let here = context::current(process)?;
-    world(process).to_be_copied(ObjectId(child as u64))?;
-    flush(process, &here, ObjectId(child as u64))?;
-    set(process, exec, node, NodeParams::Child { graph: ObjectId(child as u64), moved: false })
+    let (exec, node, child) = (resolve(process, exec)?, node as u64, ObjectId(child as u64));
+    world(process).to_be_copied(child)?;
+    let params = NodeParams::Child { graph: child, moved: false };
+    exec_set::check(process, &exec, node, &params)?;
+    match &exec.made {
+        Made::Whole(whole) => {
+            let here = context::on(process, context::current(process)?, whole.server)?;
+            flush(process, &here, child)?;
+            exec_set::set(process, whole, node, params)
+        }
+        Made::Spread(pieces) => spread::set_child(process, pieces, node, child),
+    }
 }

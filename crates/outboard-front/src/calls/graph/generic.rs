@@ -13,7 +13,7 @@ use crate::backend::{Backend, DevicePtr, ObjectId, Result};
 use crate::border::{put, require};
 use crate::graph::model::{Given, INVALID, Node, Role, world};
 use crate::graph::node::{copy_params, fill_params, kernel_again};
-use crate::graph::{edges_of, exec_set, memory, named_edges, params};
+use crate::graph::{edges_of, memory, named_edges, params};
 use crate::process::{Front, Process};
 
 /// Most bodies of a conditional node.
@@ -250,5 +250,5 @@ pub unsafe fn cuGraphExecNodeSetParams<B: Backend>(
     }
     // SAFETY: the program's structure.
     let (params, _) = unsafe { plain(process, p, Some(node)) }?;
-    exec_set::set(process, exec, node, params)
+    super::exec_set::set(process, exec, node, params)
 }

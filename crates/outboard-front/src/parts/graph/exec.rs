@@ -1,20 +1,35 @@
 //! Executables: making, updating, launching.
 
-use crate::backend::ServerId;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use crate::backend::ObjectId;
 use parking_lot::{Mutex, RwLock};
 
+use crate::backend::{ObjectId, ServerId};
 use crate::parts::graph::memory::Allocates;
+use crate::parts::graph::spread::Spread;
 
-/// An executable.
-pub(crate) struct Exec {
+/// An executable that one server has.
+pub(crate) struct Whole {
     /// The backend's name for it.
     pub(crate) id: ObjectId,
     /// The server that has it.
     pub(crate) server: ServerId,
+    /// How streams of other servers launch it, once one has.
+    pub(crate) elsewhere: OnceLock<Spread>,
+}
+
+/// What became of a graph.
+pub(crate) enum Made {
+    /// All of it is on one server.
+    Whole(Whole),
+    /// Several servers have pieces of it.
+    Spread(Spread),
+}
+
+/// An executable.
+pub(crate) struct Exec {
+    pub(crate) made: Made,
     pub(crate) flags: u64,
     /// The graph it was made of, whose nodes name its own.
     pub(crate) graph: ObjectId,

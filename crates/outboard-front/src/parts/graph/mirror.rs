@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::backend::ObjectId;
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
-use crate::backend::{ContextId, ServerId};
+use crate::backend::ServerId;
 use crate::parts::graph::model::World;
 
 /// Changes since the device was last told.
@@ -61,27 +61,6 @@ impl Mirror {
 }
 
 impl World {
-    /// The server that knows of a graph or of one inside it, and those in whose contexts nodes work
-    /// that it does not know as they are.
-    pub(crate) fn servers(&self, graph: ObjectId) -> BTreeSet<ServerId> {
-        let mut servers = BTreeSet::new();
-        let mut graphs = vec![graph];
-        while let Some(graph) = graphs.pop().and_then(|graph| self.graphs.get(&graph)) {
-            servers.extend(graph.mirror.known);
-            let news = graph.mirror.fresh.iter().chain(&graph.mirror.changed);
-            let contexts = news.filter_map(|node| self.nodes.get(node)?.params.context());
-            servers.extend(contexts.map(ContextId::server));
-            for node in graph.nodes.iter().filter_map(|node| self.nodes.get(node)) {
-                match &node.params {
-                    NodeParams::Child { graph, .. } => graphs.push(*graph),
-                    NodeParams::Conditional(node) => graphs.extend(&node.bodies),
-                    _ => {}
-                }
-            }
-        }
-        servers
-    }
-
     /// The graphs inside the conditional nodes of a graph.
     pub(crate) fn bodies(&self, graph: ObjectId) -> Vec<ObjectId> {
         let Some(graph) = self.graphs.get(&graph) else { return Vec::new() };

@@ -5,6 +5,7 @@ pub(crate) mod memory;
 pub(crate) mod mirror;
 pub(crate) mod model;
 pub(crate) mod object;
+pub(crate) mod spread;
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicUsize;

@@ -26,6 +26,8 @@ pub(crate) enum Role {
     Child(u64),
     /// Inside a conditional node.
     Body(u64),
+    /// A piece of an executable that several servers have.
+    Piece,
 }
 
 /// A graph.

@@ -1,0 +1,68 @@
+//! Graphs whose nodes are on several servers.
+
+use outboard_e2e::{Driver, Program, Server};
+use outboard_test_support::skip;
+use rustix::process::{Pid, Signal, kill_process};
+
+fn server(devices: &str) -> Server {
+    let env = [("OUTBOARD_CPU_DEVICES", devices), ("OUTBOARD_CPU_MEMORY", "256M")];
+    Server::start_with(&["--driver", Driver::chosen().name()], &env)
+}
+
+fn list(servers: &[&Server]) -> String {
+    servers.iter().map(|server| server.address()).collect::<Vec<_>>().join(",")
+}
+
+/// The devices of servers, or of one, run graphs together.
+fn run(list: &str, transport: &str) {
+    let program = Program::new("crossing_graphs").env("OUTBOARD_TRANSPORT", transport);
+    let outcome = program.through_list(list);
+    outcome.expect_success("graphs that cross devices");
+    assert!(outcome.stdout.ends_with("crossing graphs: done\n"), "{}", outcome.stdout);
+}
+
+#[test]
+fn two_servers_run_graphs_together() {
+    let (first, second) = (server("1"), server("1"));
+    for transport in ["tcp", "shm"] {
+        run(&list(&[&first, &second]), transport);
+    }
+}
+
+#[test]
+fn devices_of_one_server_run_graphs_alike() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("the GPUs of this machine may be one");
+    }
+    run(server("2").address(), "tcp");
+}
+
+/// Bytes go from server to server, or through the client where they cannot.
+#[test]
+fn bytes_of_graphs_pass_no_client() {
+    let counts = |servers: [&Server; 2]| {
+        let statistics = Program::new("crossing_graphs").statistics_of_list(&list(&servers));
+        ["bytes_linked", "bytes_relayed"].map(|name| statistics[name].as_u64().expect("a number"))
+    };
+    let (first, second) = (server("1"), server("1"));
+    let [linked, relayed] = counts([&first, &second]);
+    assert!(linked > 10 << 20 && relayed == 0, "{linked} {relayed}");
+    let driver = ["--driver", Driver::chosen().name(), "--peers", "none"];
+    let apart = Server::start_with(&driver, &[("OUTBOARD_CPU_MEMORY", "256M")]);
+    let [linked, relayed] = counts([&apart, &second]);
+    assert!(linked == 0 && relayed > 10 << 20, "{linked} {relayed}");
+}
+
+/// A launch that waits for a server that is lost goes on, and the next wait returns the error.
+#[test]
+fn a_launch_that_waits_for_a_server_that_is_lost_goes_on() {
+    let (first, second) = (server("1"), server("1"));
+    let program = Program::new("crossing_graphs").arg("lost");
+    let mut running = program.start_through_list(&list(&[&first, &second]));
+    running.wait_for_line("waiting");
+    let worker = Pid::from_raw(second.only_worker() as i32).expect("a process");
+    kill_process(worker, Signal::KILL).expect("it runs");
+    let outcome = running.finish();
+    outcome.expect_success("the first server's device");
+    assert!(outcome.stdout.ends_with("the other server goes on\n"), "{}", outcome.stdout);
+}
