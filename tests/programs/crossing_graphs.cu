@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -535,15 +536,47 @@ static void the_rest(int here, int there) {
     CHECK(cudaGraphExecDestroy(exec));
 }
 
+// Threads launch graphs of their own, and one that they share.
 static void at_once(int here, int there) {
-    std::vector<std::thread> threads;
+    struct Own {
+        Place own, other;
+        cudaGraphExec_t exec;
+    };
+    Place own(here), other(there);
+    cudaGraphExec_t shared = made_of(captured(own, other));
+    own.fill(0);
+    own.finish();
+    std::vector<Own*> all;
     for (int thread = 0; thread < 4; thread++) {
-        threads.emplace_back([=] {
-            if (thread % 2 == 0) capture(here, there);
-            if (thread % 2 == 1) updates(there, here);
+        int first = thread % 2 ? there : here, second = thread % 2 ? here : there;
+        all.push_back(new Own{Place(first), Place(second), nullptr});
+        all.back()->exec = made_of(captured(all.back()->own, all.back()->other));
+    }
+    std::mutex turn;
+    std::vector<std::thread> threads;
+    for (Own* one : all) {
+        threads.emplace_back([=, &turn] {
+            one->own.fill(0);
+            for (unsigned round = 0; round < 20; round++) {
+                one->own.use();
+                CHECK(cudaGraphLaunch(one->exec, one->own.stream));
+                if (round % 4 == 0) {
+                    std::lock_guard<std::mutex> alone(turn);
+                    CHECK(cudaGraphLaunch(shared, one->own.stream));
+                }
+                one->own.raise(1000);
+            }
+            one->own.expect(20 * 1111);
+            one->other.expect(19 * 1111 + 11);
         });
     }
     for (std::thread& thread : threads) thread.join();
+    own.expect(4 * 5 * 111);
+    for (Own* one : all) {
+        CHECK(cudaGraphExecDestroy(one->exec));
+        delete one;
+    }
+    CHECK(cudaGraphExecDestroy(shared));
 }
 
 // The second device's server goes while a launch waits for it.
@@ -575,7 +608,12 @@ static void lost(int here, int there) {
     while (cudaStreamSynchronize(own.stream) != cudaSuccess) cudaGetLastError();
     // What came from nowhere is as it was.
     own.expect(3 + 1 + 1 + 100 + 1);
+    // The first server may know of it before this program does.
+    other.use();
+    EXPECT(cudaDeviceSynchronize() == cudaErrorDevicesUnavailable);
+    cudaGetLastError();
     // A launch that needs the server is refused, and leaves nothing behind.
+    own.use();
     EXPECT(cudaGraphLaunch(exec, own.stream) == cudaErrorDevicesUnavailable);
     cudaGetLastError();
     while (cudaStreamSynchronize(own.stream) != cudaSuccess) cudaGetLastError();
@@ -591,6 +629,8 @@ static void lost(int here, int there) {
 }
 
 int main(int argc, char** argv) {
+    // What it has said is there even if it does not end.
+    setvbuf(stdout, nullptr, _IOLBF, 0);
     int devices;
     CHECK(cudaGetDeviceCount(&devices));
     if (argc > 1 && std::string(argv[1]) == "lost") lost(0, devices - 1);

@@ -127,8 +127,8 @@ fn settle(nodes: &[(Where, Vec<usize>)], default: ServerId) -> Vec<Where> {
     sites
 }
 
-/// How many times a node's way from the beginning at least leaves a server or comes to one. Nodes of
-/// one server and level are a piece: no way from it leads back to it through another step.
+/// How many pieces there are at least on a node's way from the beginning. Nodes of one server and
+/// level are a piece: no way leads from it through another step back to it.
 fn levels(nodes: &[(Where, Vec<usize>)], sites: &[Where]) -> Vec<usize> {
     let crosses = |from: usize, to: usize| {
         sites[from] != sites[to] || matches!(sites[from], Where::Between { .. })

@@ -101,7 +101,7 @@ pub(crate) fn enable<B: Backend>(
     }
 }
 
-/// Gives all nodes the parameters of a graph of the same shape, whose nodes are on the same servers.
+/// Gives all nodes the parameters of a graph of the same shape whose nodes are on the same servers.
 pub(crate) fn update<B: Backend>(
     process: &'static Process<B>,
     spread: &Spread,
