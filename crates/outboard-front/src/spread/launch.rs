@@ -60,7 +60,7 @@ struct Launch<'a, B: Backend> {
     spread: &'a Spread,
     /// The stream that the program names.
     own: Queue,
-    lanes: Vec<Queue>,
+    tracks: Vec<Queue>,
 }
 
 /// Launches an executable in a stream.
@@ -72,14 +72,14 @@ pub(crate) fn launch<B: Backend>(
 ) -> Result<()> {
     let mut launches = spread.launches.lock();
     // Before anything is queued: all of it fails if a context is gone or has a fault.
-    let lanes = spread.lanes.iter().map(|lane| {
-        if lane.is_for_pieces && lane.ctx == here.id {
+    let tracks = spread.tracks.iter().map(|track| {
+        if track.is_for_pieces && track.ctx == here.id {
             return Ok(Queue { here: here.clone(), stream });
         }
-        Ok(Queue { here: live(process, lane.ctx)?, stream: lane.stream })
+        Ok(Queue { here: live(process, track.ctx)?, stream: track.stream })
     });
-    let lanes = lanes.collect::<Result<_>>()?;
-    let launch = Launch { process, spread, own: Queue { here, stream }, lanes };
+    let tracks = tracks.collect::<Result<_>>()?;
+    let launch = Launch { process, spread, own: Queue { here, stream }, tracks };
     launch.begin(&mut launches)?;
     launch.run(&launches)
 }
@@ -114,8 +114,8 @@ impl<B: Backend> Launch<'_, B> {
 
     /// Whether a step is in the program's stream.
     fn is_own(&self, step: &Step) -> bool {
-        let lane = &self.lanes[step.lane];
-        (lane.here.id, lane.stream) == (self.own.here.id, self.own.stream)
+        let track = &self.tracks[step.track];
+        (track.here.id, track.stream) == (self.own.here.id, self.own.stream)
     }
 
     fn run(&self, launches: &Launches) -> Result<()> {
@@ -129,23 +129,23 @@ impl<B: Backend> Launch<'_, B> {
     }
 
     fn step(&self, step: &Step, launches: &Launches) -> Result<()> {
-        let (process, lane) = (self.process, &self.lanes[step.lane]);
+        let (process, track) = (self.process, &self.tracks[step.track]);
         let own = self.own.here.id;
         if step.begins
             && !self.is_own(step)
             && let Some(event) = launches.begins.get(&own)
         {
-            lane.wait(process, own, *event)?;
+            track.wait(process, own, *event)?;
         }
         for other in &step.waits {
-            self.wait_for(lane, &self.spread.steps[*other])?;
+            self.wait_for(track, &self.spread.steps[*other])?;
         }
-        lane.run(process, &step.work)?;
-        step.event.map_or(Ok(()), |event| lane.record(process, event))
+        track.run(process, &step.work)?;
+        step.event.map_or(Ok(()), |event| track.record(process, event))
     }
 
     fn wait_for(&self, queue: &Queue, step: &Step) -> Result<()> {
-        let ctx = self.spread.lanes[step.lane].ctx;
+        let ctx = self.spread.tracks[step.track].ctx;
         step.event.map_or(Ok(()), |event| queue.wait(self.process, ctx, event))
     }
 
@@ -155,10 +155,10 @@ impl<B: Backend> Launch<'_, B> {
         ends.into_iter().try_for_each(|step| self.wait_for(&self.own, step))
     }
 
-    /// The last step of each lane. It has an event: something waits for it.
+    /// The last step of each track. It has an event: something waits for it.
     fn last_steps(&self) -> impl Iterator<Item = &Step> {
-        (0..self.lanes.len())
-            .filter_map(|lane| self.spread.steps.iter().rfind(|step| step.lane == lane))
+        (0..self.tracks.len())
+            .filter_map(|track| self.spread.steps.iter().rfind(|step| step.track == track))
     }
 
     /// Has the program's stream go on behind what has been queued. Not all of it is.
@@ -167,7 +167,7 @@ impl<B: Backend> Launch<'_, B> {
             // The launch has failed, and returns that error.
             let recorded = step
                 .event
-                .map_or(Ok(()), |event| self.lanes[step.lane].record(self.process, event));
+                .map_or(Ok(()), |event| self.tracks[step.track].record(self.process, event));
             if recorded.is_ok() && !self.is_own(step) {
                 let _ = self.wait_for(&self.own, step);
             }
@@ -178,9 +178,11 @@ impl<B: Backend> Launch<'_, B> {
 /// Takes what a launch needs to the devices.
 pub(crate) fn upload<B: Backend>(process: &'static Process<B>, spread: &Spread) -> Result<()> {
     for step in &spread.steps {
-        let (lane, Work::Piece(piece)) = (&spread.lanes[step.lane], &step.work) else { continue };
-        let here = live(process, lane.ctx)?;
-        here.note(process.backend.graph_upload(here.id, piece.exec, lane.stream))?;
+        let (track, Work::Piece(piece)) = (&spread.tracks[step.track], &step.work) else {
+            continue;
+        };
+        let here = live(process, track.ctx)?;
+        here.note(process.backend.graph_upload(here.id, piece.exec, track.stream))?;
     }
     Ok(())
 }

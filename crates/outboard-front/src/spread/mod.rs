@@ -3,12 +3,13 @@
 //!
 //! A graph is cut into *pieces*, each of which one server runs as a graph, and copies between
 //! servers ([`split`]). A launch queues these steps in streams of the executable's own, its
-//! *lanes*, and has them wait for each other by events ([`launch`]): neither a thread waits, nor a
+//! *tracks*, and has them wait for each other by events ([`launch`]): neither a thread waits, nor a
 //! server's dispatcher.
 
 mod flat;
 mod launch;
 mod make;
+mod plan;
 mod site;
 mod split;
 mod update;

@@ -22,9 +22,9 @@ pub(super) enum Where {
     },
 }
 
-/// Steps of one lane follow each other.
+/// Steps of one track follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LaneOf {
+pub(super) enum TrackOf {
     Pieces(ServerId),
     Copies(ContextId),
 }
@@ -32,17 +32,17 @@ pub(super) enum LaneOf {
 /// Something that is done at once.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    pub(super) lane: LaneOf,
+    pub(super) track: TrackOf,
     /// Its nodes; a copy's is one.
     pub(super) nodes: Vec<usize>,
-    /// Steps of other lanes, before it in the list. Those of its own lane need not be named, nor
-    /// those that an earlier one of its lane has waited for.
+    /// Steps of other tracks, before it in the list. Those of its own track need not be named, nor
+    /// those that an earlier one of its track has waited for.
     pub(super) waits: Vec<usize>,
     /// Whether nothing has it wait for what was before the graph.
     pub(super) begins: bool,
     /// Whether what is behind the graph waits for it.
     pub(super) ends: bool,
-    /// Whether a step of another lane waits for it.
+    /// Whether a step of another track waits for it.
     pub(super) is_awaited: bool,
 }
 
@@ -51,12 +51,12 @@ pub(super) struct Step {
 pub(super) fn split(nodes: &[(Where, Vec<usize>)], default: ServerId) -> Vec<Step> {
     let sites = settle(nodes, default);
     let levels = levels(nodes, &sites);
-    let mut of_key: BTreeMap<(usize, LaneOf, usize), Vec<usize>> = BTreeMap::new();
+    let mut of_key: BTreeMap<(usize, TrackOf, usize), Vec<usize>> = BTreeMap::new();
     for (node, site) in sites.iter().enumerate() {
         let key = match *site {
-            Where::Between { ctx, .. } => (levels[node], LaneOf::Copies(ctx), node),
-            Where::On(server) => (levels[node], LaneOf::Pieces(server), 0),
-            Where::Anywhere => (levels[node], LaneOf::Pieces(default), 0),
+            Where::Between { ctx, .. } => (levels[node], TrackOf::Copies(ctx), node),
+            Where::On(server) => (levels[node], TrackOf::Pieces(server), 0),
+            Where::Anywhere => (levels[node], TrackOf::Pieces(default), 0),
         };
         of_key.entry(key).or_default().push(node);
     }
@@ -64,34 +64,34 @@ pub(super) fn split(nodes: &[(Where, Vec<usize>)], default: ServerId) -> Vec<Ste
     for (step, members) in of_key.values().enumerate() {
         members.iter().for_each(|node| step_of[*node] = step);
     }
-    let lanes: Vec<LaneOf> = of_key.keys().map(|(_, lane, _)| *lane).collect();
+    let tracks: Vec<TrackOf> = of_key.keys().map(|(_, track, _)| *track).collect();
     let mut steps: Vec<Step> = Vec::new();
-    // The last step of another lane that a lane has waited for.
-    let mut waited: BTreeMap<(LaneOf, LaneOf), usize> = BTreeMap::new();
+    // The last step of another track that a track has waited for.
+    let mut waited: BTreeMap<(TrackOf, TrackOf), usize> = BTreeMap::new();
     let mut begun = BTreeSet::new();
-    for ((_, lane, _), members) in of_key {
+    for ((_, track, _), members) in of_key {
         let all = members.iter().flat_map(|node| &nodes[*node].1).map(|node| step_of[*node]);
-        let mut last: BTreeMap<LaneOf, usize> = BTreeMap::new();
-        for step in all.filter(|step| lanes[*step] != lane) {
-            let latest = last.entry(lanes[step]).or_insert(step);
+        let mut last: BTreeMap<TrackOf, usize> = BTreeMap::new();
+        for step in all.filter(|step| tracks[*step] != track) {
+            let latest = last.entry(tracks[step]).or_insert(step);
             *latest = step.max(*latest);
         }
         let mut waits = Vec::new();
         for (other, step) in last {
-            if waited.get(&(lane, other)).is_none_or(|before| *before < step) {
-                waited.insert((lane, other), step);
+            if waited.get(&(track, other)).is_none_or(|before| *before < step) {
+                waited.insert((track, other), step);
                 waits.push(step);
                 steps[step].is_awaited = true;
             }
         }
-        let begins = begun.insert(lane) && waits.is_empty();
+        let begins = begun.insert(track) && waits.is_empty();
         let (nodes, ends, is_awaited) = (members, false, false);
-        steps.push(Step { lane, nodes, waits, begins, ends, is_awaited });
+        steps.push(Step { track, nodes, waits, begins, ends, is_awaited });
     }
-    // The last step of a lane ends the graph, unless another lane goes on behind it.
+    // The last step of a track ends the graph, unless another track goes on behind it.
     let mut seen = BTreeSet::new();
     for step in steps.iter_mut().rev() {
-        step.ends = seen.insert(step.lane) && !step.is_awaited;
+        step.ends = seen.insert(step.track) && !step.is_awaited;
     }
     steps
 }
@@ -209,24 +209,24 @@ mod tests {
             (Where::Anywhere, &[3]),
             (Where::Anywhere, &[]),
         ]);
-        let lanes: Vec<_> = steps.iter().map(|step| (step.lane, step.nodes.clone())).collect();
+        let tracks: Vec<_> = steps.iter().map(|step| (step.track, step.nodes.clone())).collect();
         assert_eq!(
-            lanes,
+            tracks,
             [
-                (LaneOf::Pieces(server(0)), vec![5]),
-                (LaneOf::Pieces(server(1)), vec![0, 1, 2]),
-                (LaneOf::Copies(ContextId(2)), vec![3]),
-                (LaneOf::Pieces(server(2)), vec![4]),
+                (TrackOf::Pieces(server(0)), vec![5]),
+                (TrackOf::Pieces(server(1)), vec![0, 1, 2]),
+                (TrackOf::Copies(ContextId(2)), vec![3]),
+                (TrackOf::Pieces(server(2)), vec![4]),
             ]
         );
     }
 
-    /// What a step comes behind: the one before it in its lane, those that it waits for, and what
+    /// What a step comes behind: the one before it in its track, those that it waits for, and what
     /// these come behind.
     fn behind(steps: &[Step]) -> Vec<BTreeSet<usize>> {
         let mut all: Vec<BTreeSet<usize>> = Vec::new();
         for (at, step) in steps.iter().enumerate() {
-            let before = (0..at).rev().find(|other| steps[*other].lane == step.lane);
+            let before = (0..at).rev().find(|other| steps[*other].track == step.track);
             let direct: Vec<usize> = step.waits.iter().copied().chain(before).collect();
             let mut own: BTreeSet<usize> = direct.iter().copied().collect();
             direct.iter().for_each(|other| own.extend(&all[*other]));
@@ -269,10 +269,10 @@ mod tests {
                 let own = step_of[node];
                 match site {
                     Where::On(server) => {
-                        prop_assert_eq!(steps[own].lane, LaneOf::Pieces(*server));
+                        prop_assert_eq!(steps[own].track, TrackOf::Pieces(*server));
                     }
                     Where::Between { ctx, .. } => {
-                        prop_assert_eq!(steps[own].lane, LaneOf::Copies(*ctx));
+                        prop_assert_eq!(steps[own].track, TrackOf::Copies(*ctx));
                         prop_assert_eq!(steps[own].nodes.len(), 1);
                     }
                     Where::Anywhere => {}

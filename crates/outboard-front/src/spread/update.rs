@@ -4,23 +4,24 @@ use outboard_abi::{CUgraphExecUpdateResult_enum as Outcome, CUresult};
 use outboard_wire::graph::NodeParams;
 
 use super::flat::flat;
-use super::make::{Plan, live};
+use super::make::live;
+use super::plan::Plan;
 use super::site::{Site, site};
-use super::split::{self, LaneOf};
+use super::split::{self, TrackOf};
 use crate::backend::{Backend, CrossingCopy, ObjectId, Result, Updated};
 use crate::border::require;
 use crate::graph::exec_set::fits;
 use crate::graph::mirror::{flush, sweep};
 use crate::graph::model::{INVALID, world};
-use crate::parts::graph::spread::{Lane, Piece, Spread, Step, Work};
+use crate::parts::graph::spread::{Piece, Spread, Step, Track, Work};
 use crate::process::Process;
 use crate::several::one_server;
 
-/// The step that has a node, with its lane, and the name by which the lane's server knows the node.
-fn step_of(spread: &Spread, node: u64) -> Result<(&Step, &Lane, u64)> {
+/// The step that has a node, its track, and the name by which the track's server knows the node.
+fn step_of(spread: &Spread, node: u64) -> Result<(&Step, &Track, u64)> {
     let (step, name) = spread.nodes.get(&node).ok_or(INVALID)?;
     let step = spread.steps.get(*step).ok_or(INVALID)?;
-    Ok((step, spread.lanes.get(step.lane).ok_or(INVALID)?, *name))
+    Ok((step, spread.tracks.get(step.track).ok_or(INVALID)?, *name))
 }
 
 /// Refuses a copy whose sides are on other servers than before.
@@ -36,7 +37,7 @@ pub(crate) fn set<B: Backend>(
     node: u64,
     params: NodeParams,
 ) -> Result<()> {
-    let (step, lane, name) = step_of(spread, node)?;
+    let (step, track, name) = step_of(spread, node)?;
     match (&step.work, site(process, params)?) {
         (Work::Copy(step), Site::Between(_, copy)) => {
             let mut step = step.lock();
@@ -50,10 +51,10 @@ pub(crate) fn set<B: Backend>(
         }
         (Work::Piece(_), Site::Between(_, copy)) => {
             let sides = [copy.dst.1.server(), copy.src.1.server()];
-            one_server(lane.ctx.server(), sides).and(Err(INVALID))
+            one_server(track.ctx.server(), sides).and(Err(INVALID))
         }
         (Work::Piece(piece), Site::On(_, params) | Site::Anywhere(params)) => {
-            let here = live(process, lane.ctx)?;
+            let here = live(process, track.ctx)?;
             one_server(here.id.server(), params.context().map(|ctx| ctx.server()))?;
             here.note(process.backend.graph_exec_set(here.id, piece.exec, name, params))
         }
@@ -88,14 +89,14 @@ pub(crate) fn enable<B: Backend>(
     node: u64,
     enabled: bool,
 ) -> Result<()> {
-    let (step, lane, name) = step_of(spread, node)?;
+    let (step, track, name) = step_of(spread, node)?;
     match &step.work {
         Work::Copy(step) => {
             step.lock().is_enabled = enabled;
             Ok(())
         }
         Work::Piece(piece) => {
-            let here = live(process, lane.ctx)?;
+            let here = live(process, track.ctx)?;
             here.note(process.backend.graph_exec_enable(here.id, piece.exec, name, enabled))
         }
     }
@@ -107,7 +108,7 @@ pub(crate) fn update<B: Backend>(
     spread: &Spread,
     graph: ObjectId,
 ) -> Result<Updated> {
-    let default = spread.lanes.first().ok_or(INVALID)?.ctx.server();
+    let default = spread.tracks.first().ok_or(INVALID)?.ctx.server();
     let plan = Plan::of(process, graph, default).map_err(|failure| failure.error)?;
     if !is_alike(spread, &plan) {
         return Ok(refusal(Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED));
@@ -120,7 +121,8 @@ pub(crate) fn update<B: Backend>(
     }
     for (step, planned) in spread.steps.iter().zip(&plan.steps) {
         if let Work::Piece(piece) = &step.work {
-            let updated = update_piece(process, (&spread.lanes[step.lane], piece), &plan, planned)?;
+            let updated =
+                update_piece(process, (&spread.tracks[step.track], piece), &plan, planned)?;
             if updated.status != CUresult::CUDA_SUCCESS {
                 return Ok(updated);
             }
@@ -148,10 +150,10 @@ fn refusal(result: Outcome) -> Updated {
 /// Whether a graph has the steps of an executable.
 fn is_alike(spread: &Spread, plan: &Plan) -> bool {
     let matches = |(step, planned): (&Step, &split::Step)| {
-        let lane = &spread.lanes[step.lane];
-        let is_there = match (planned.lane, &step.work) {
-            (LaneOf::Pieces(server), Work::Piece(_)) => lane.ctx.server() == server,
-            (LaneOf::Copies(ctx), Work::Copy(_)) => lane.ctx.server() == ctx.server(),
+        let track = &spread.tracks[step.track];
+        let is_there = match (planned.track, &step.work) {
+            (TrackOf::Pieces(server), Work::Piece(_)) => track.ctx.server() == server,
+            (TrackOf::Copies(ctx), Work::Copy(_)) => track.ctx.server() == ctx.server(),
             _ => false,
         };
         is_there && step.waits == planned.waits && step.begins == planned.begins
@@ -161,11 +163,11 @@ fn is_alike(spread: &Spread, plan: &Plan) -> bool {
 
 fn update_piece<B: Backend>(
     process: &'static Process<B>,
-    (lane, piece): (&Lane, &Piece),
+    (track, piece): (&Track, &Piece),
     plan: &Plan,
     planned: &split::Step,
 ) -> Result<Updated> {
-    let here = live(process, lane.ctx)?;
+    let here = live(process, track.ctx)?;
     let (graph, names) = plan.piece(&mut world(process), planned);
     let updated = flush(process, &here, graph)
         .and_then(|()| here.note(process.backend.graph_exec_update(here.id, piece.exec, graph)));

@@ -9,7 +9,7 @@ use crate::backend::{ContextId, CrossingCopy, ObjectId, StreamId};
 /// What a launch does, step by step.
 #[derive(Default)]
 pub(crate) struct Spread {
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) tracks: Vec<Track>,
     /// In an order in which each comes behind those that it waits for.
     pub(crate) steps: Vec<Step>,
     /// By node of the graph: its step, and the name by which the piece's server knows it.
@@ -18,8 +18,8 @@ pub(crate) struct Spread {
     pub(crate) launches: Mutex<Launches>,
 }
 
-/// A stream of the executable's own. Steps in one lane follow each other.
-pub(crate) struct Lane {
+/// A stream of the executable's own. Steps in one track follow each other.
+pub(crate) struct Track {
     pub(crate) ctx: ContextId,
     pub(crate) stream: StreamId,
     /// A launch in a stream of the same context uses that instead.
@@ -28,15 +28,15 @@ pub(crate) struct Lane {
 
 /// A part of a launch.
 pub(crate) struct Step {
-    pub(crate) lane: usize,
+    pub(crate) track: usize,
     pub(crate) work: Work,
-    /// Steps in other lanes.
+    /// Steps in other tracks.
     pub(crate) waits: Vec<usize>,
     /// Whether nothing else has it wait for what the launching stream did before.
     pub(crate) begins: bool,
     /// Whether the launching stream goes on behind it.
     pub(crate) ends: bool,
-    /// Is recorded behind it, if another lane or stream waits for it.
+    /// Is recorded behind it, if another track or stream waits for it.
     pub(crate) event: Option<ObjectId>,
 }
 
