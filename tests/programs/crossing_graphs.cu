@@ -536,6 +536,62 @@ static void the_rest(int here, int there) {
     CHECK(cudaGraphExecDestroy(exec));
 }
 
+// Memory that a graph has while it runs, and nodes that run as a condition says.
+static void bound(int here, int there) {
+    Place own(here), other(there);
+    cudaGraph_t graph;
+    unsigned *early, *late;
+    own.use();
+    CHECK(cudaStreamBeginCapture(own.stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaMallocAsync(reinterpret_cast<void**>(&early), BYTES, own.stream));
+    CHECK(cudaMemcpyAsync(early, own.memory, BYTES, cudaMemcpyDefault, own.stream));
+    own.record();
+    other.wait_for(own);
+    CHECK(cudaMemcpyPeerAsync(other.memory, there, early, here, BYTES, other.stream));
+    other.raise(10);
+    other.record();
+    own.wait_for(other);
+    own.use();
+    CHECK(cudaMallocAsync(reinterpret_cast<void**>(&late), BYTES, own.stream));
+    CHECK(cudaMemcpyPeerAsync(late, here, other.memory, there, BYTES, own.stream));
+    CHECK(cudaFreeAsync(early, own.stream));
+    CHECK(cudaMemcpyAsync(own.memory, late, BYTES, cudaMemcpyDefault, own.stream));
+    CHECK(cudaFreeAsync(late, own.stream));
+    own.raise(100);
+    CHECK(cudaStreamEndCapture(own.stream, &graph));
+    cudaGraphExec_t exec = made_of(graph);
+    own.fill(0);
+    for (unsigned round = 0; round < 5; round++) CHECK(cudaGraphLaunch(exec, own.stream));
+    own.expect(5 * 110);
+    other.expect(4 * 110 + 10);
+    CHECK(cudaGraphExecDestroy(exec));
+
+    Builder builder;
+    cudaGraphConditionalHandle condition;
+    own.use();
+    CHECK(cudaGraphConditionalHandleCreate(&condition, builder.graph, 1, cudaGraphCondAssignDefault));
+    cudaGraphNodeParams params = {};
+    params.type = cudaGraphNodeTypeConditional;
+    params.conditional.handle = condition;
+    params.conditional.type = cudaGraphCondTypeIf;
+    params.conditional.size = 1;
+    cudaGraphNode_t first = builder.raise(own, 1), node;
+    own.use();
+    CHECK(cudaGraphAddNode(&node, builder.graph, &first, nullptr, 1, &params));
+    Builder body;
+    CHECK(cudaGraphDestroy(body.graph));
+    body.graph = params.conditional.phGraph_out[0];
+    body.raise(own, 10);
+    own.use();
+    builder.raise(other, 100, {builder.copy(other.memory, own.memory, {node})});
+    exec = made_of(builder.graph);
+    own.fill(0);
+    for (unsigned round = 0; round < 3; round++) CHECK(cudaGraphLaunch(exec, own.stream));
+    own.expect(33);
+    other.expect(133);
+    CHECK(cudaGraphExecDestroy(exec));
+}
+
 // Threads launch graphs of their own, and one that they share.
 static void at_once(int here, int there) {
     struct Own {
@@ -643,7 +699,8 @@ int main(int argc, char** argv) {
     };
     const Part parts[] = {
         {"capture", capture}, {"order", in_order},   {"pipeline", pipeline}, {"shapes", shapes},
-        {"updates", updates}, {"children", children}, {"the rest", the_rest}, {"threads", at_once},
+        {"updates", updates}, {"children", children}, {"the rest", the_rest}, {"memory and conditions", bound},
+        {"threads", at_once},
     };
     for (const Part& part : parts) {
         if (argc > 3 && std::string(argv[3]) != part.name) continue;

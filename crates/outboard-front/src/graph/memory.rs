@@ -1,14 +1,17 @@
 //! Memory that graphs allocate and free while they run. Its addresses are fixed when the nodes are
 //! made.
 
+use std::collections::BTreeSet;
+
 use outboard_abi::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationType_enum as Allocation,
     CUmemLocationType_enum as Location,
 };
-use outboard_wire::graph::{AllocateNode, Edge, NodeParams};
+use outboard_wire::graph::{AllocateNode, Edge, GraphEdit, NodeParams};
 
-use super::mirror::flush;
+use super::mirror::{flush, flush_part};
 use super::model::{Given, INVALID, Node, Plain, world};
+use super::site::of_graph;
 use crate::backend::{Backend, DeviceId, DevicePtr, ObjectId, Result};
 use crate::border::{require, slice};
 use crate::context::{self, Here};
@@ -35,15 +38,19 @@ pub(crate) fn allocate<B: Backend>(
         world.check_dependencies(graph, edges)?;
         world.handle()
     };
-    // The nodes that it waits for must be there.
-    flush(process, here, graph)?;
+    let known = before_allocation(process, here, graph, edges)?;
     let device = crate::state::device_id(process, device)?;
     one_server(
         here.id.server(),
         access.iter().map(|(device, _)| device.server()).chain([device.server()]),
     )?;
     let params = AllocateNode { device, bytes, access };
-    let made = process.backend.graph_allocate(here.id, graph, node, edges.to_vec(), params.clone());
+    let later: Vec<GraphEdit> = edges
+        .iter()
+        .filter(|edge| !known.contains(edge))
+        .map(|edge| GraphEdit::Connect { from: *edge, to: node })
+        .collect();
+    let made = process.backend.graph_allocate(here.id, graph, node, known, params.clone());
     let address = here.note(made)?;
     let given = Given::Address(address, Plain(Vec::new()));
     let mut fresh = Node::new(graph, NodeParams::Allocate(params), given);
@@ -51,10 +58,35 @@ pub(crate) fn allocate<B: Backend>(
     {
         let mut world = world(process);
         world.insert_known(node, fresh, edges);
+        world.graph_mut(graph)?.mirror.log.extend(later);
         world.memory.hold(&vec![(address, false)]);
     }
     memory::insert(process, here, address.unified(), bytes, Kind::Graph);
     Ok((node, address))
+}
+
+/// Has the server know the nodes for which an allocation waits; which of them it does. Those of
+/// other servers, and of a graph that has some, it need not know yet.
+fn before_allocation<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    graph: ObjectId,
+    edges: &[Edge],
+) -> Result<Vec<Edge>> {
+    let own = here.id.server();
+    let (servers, known) = {
+        let world = world(process);
+        (of_graph(process, &world, graph), world.graph(graph)?.mirror.known)
+    };
+    if servers.iter().all(|server| *server == own) {
+        flush(process, here, graph)?;
+        return Ok(edges.to_vec());
+    }
+    one_server(own, known)?;
+    flush_part(process, here, graph, &BTreeSet::new())?;
+    let world = world(process);
+    let is_known = |edge: &&Edge| world.nodes.get(&edge.node).is_some_and(|node| node.sent);
+    Ok(edges.iter().filter(is_known).copied().collect())
 }
 
 impl Held {

@@ -1,5 +1,7 @@
 //! Changes of a graph that have not been sent to the device yet.
 
+use std::collections::BTreeSet;
+
 use outboard_wire::graph::{Edge, GraphEdit, NodeParams};
 
 use super::model::{Role, World, world};
@@ -97,6 +99,67 @@ impl World {
     }
 }
 
+impl World {
+    /// Collects what a server must be told of a part of a graph, and of graphs inside its nodes. It
+    /// hears of no other nodes; those that it knows are all of the part.
+    pub(crate) fn flush_part(
+        &mut self,
+        server: ServerId,
+        handle: ObjectId,
+        part: &BTreeSet<u64>,
+        steps: &mut Vec<Step>,
+    ) {
+        let Some(graph) = self.graphs.get_mut(&handle) else { return };
+        let mirror = &mut graph.mirror;
+        if mirror.known.replace(server).is_none() {
+            steps.push(Step::Create(handle));
+        }
+        let of_part = |edit: &GraphEdit| match edit {
+            GraphEdit::Connect { from, to } | GraphEdit::Disconnect { from, to } => {
+                part.contains(&from.node) && part.contains(to)
+            }
+            _ => true,
+        };
+        let (fresh, others) = std::mem::take(&mut mirror.fresh)
+            .into_iter()
+            .partition::<Vec<u64>, _>(|node| part.contains(node));
+        let (log, mut later) =
+            std::mem::take(&mut mirror.log).into_iter().partition::<Vec<GraphEdit>, _>(of_part);
+        let changed = std::mem::take(&mut mirror.changed);
+        let (mut edits, mut connects) = (Vec::new(), Vec::new());
+        for node in fresh {
+            let Some(found) = self.nodes.get(&node) else { continue };
+            let mut dependencies = Vec::new();
+            for edge in &found.dependencies {
+                let connect = GraphEdit::Connect { from: *edge, to: node };
+                match self.nodes.get(&edge.node) {
+                    _ if !part.contains(&edge.node) => later.push(connect),
+                    Some(first) if first.sent => dependencies.push(*edge),
+                    _ => connects.push(connect),
+                }
+            }
+            edits.push(GraphEdit::Add { node, dependencies, params: found.params.clone() });
+            if let Some(found) = self.nodes.get_mut(&node) {
+                found.sent = true;
+            }
+        }
+        edits.extend(connects);
+        edits.extend(log);
+        for node in changed {
+            if let Some(found) = self.nodes.get(&node) {
+                edits.push(GraphEdit::Set { node, params: found.params.clone() });
+            }
+        }
+        batch(handle, edits, steps);
+        if let Some(graph) = self.graphs.get_mut(&handle) {
+            (graph.mirror.fresh, graph.mirror.log) = (others, later);
+        }
+        for body in self.bodies(handle) {
+            self.flush(server, body, steps);
+        }
+    }
+}
+
 /// Cuts edits into messages.
 fn batch(graph: ObjectId, edits: Vec<GraphEdit>, steps: &mut Vec<Step>) {
     let (mut part, mut bytes) = (Vec::new(), 0);
@@ -127,13 +190,28 @@ pub(crate) fn flush<B: Backend>(
         one_server(server, of_graph(process, &world, graph))?;
         world.flush(server, graph, &mut steps);
     }
-    for step in steps {
+    send(process, here, steps)
+}
+
+/// As [`flush`], of some nodes alone.
+pub(crate) fn flush_part<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    graph: ObjectId,
+    part: &BTreeSet<u64>,
+) -> Result<()> {
+    let mut steps = Vec::new();
+    world(process).flush_part(here.id.server(), graph, part, &mut steps);
+    send(process, here, steps)
+}
+
+fn send<B: Backend>(process: &'static Process<B>, here: &Here, steps: Vec<Step>) -> Result<()> {
+    steps.into_iter().try_for_each(|step| {
         here.note(match step {
             Step::Create(graph) => process.backend.graph_create(here.id, graph),
             Step::Edit(graph, edits) => process.backend.graph_edit(here.id, graph, edits),
-        })?;
-    }
-    Ok(())
+        })
+    })
 }
 
 /// Lets servers forget graphs that are gone here.
@@ -229,6 +307,28 @@ mod tests {
         world.drop_graph(front(), graph);
         assert_eq!(world.gone.len(), 2);
         assert_eq!(world.nodes.len(), 1, "only the original's node is left");
+    }
+
+    #[test]
+    fn a_part_is_told_without_what_is_around_it() {
+        let mut world = World::default();
+        let graph = world.new_graph(Role::Own);
+        let a = empty(&mut world, graph, &[]);
+        let b = empty(&mut world, graph, &[a]);
+        let c = empty(&mut world, graph, &[a, b]);
+        let mut steps = Vec::new();
+        world.flush_part(ServerId::FIRST, graph, &[a, c].into(), &mut steps);
+        let add = |node, before: &[u64]| GraphEdit::Add {
+            node,
+            dependencies: before.iter().copied().map(edge).collect(),
+            params: NodeParams::Empty,
+        };
+        assert!(matches!(steps[0], Step::Create(_)));
+        let Step::Edit(_, edits) = &steps[1] else { panic!("{steps:?}") };
+        assert_eq!(*edits, [add(a, &[]), add(c, &[a])]);
+        // The rest comes with the rest, also its edges.
+        let connect = GraphEdit::Connect { from: edge(b), to: c };
+        assert_eq!(told(&mut world, graph), [add(b, &[a]), connect]);
     }
 
     #[test]

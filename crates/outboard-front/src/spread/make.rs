@@ -11,10 +11,10 @@ use crate::backend::{Backend, ContextId, ObjectId, Result, StreamId};
 use crate::context::{self, Here};
 use crate::event::DISABLE_TIMING;
 use crate::graph::exec::{Failure, Whole};
-use crate::graph::mirror::{flush, sweep};
+use crate::graph::mirror::{flush, flush_part, sweep};
 use crate::graph::model::world;
 use crate::logs::because;
-use crate::parts::graph::spread::{CopyStep, Piece, Spread, Step, Track, Work};
+use crate::parts::graph::spread::{CopyStep, Origin, Piece, Spread, Step, Track, Work};
 use crate::process::Process;
 use crate::stream::{self, NON_BLOCKING};
 
@@ -74,14 +74,25 @@ fn fill<B: Backend>(
                 Work::Copy(Mutex::new(CopyStep { copy, is_enabled: true }))
             }
             None => {
-                let (graph, names) = plan.piece(&mut world(process), step);
+                let is_home = plan.home.as_ref().filter(|home| home.step == at);
+                let (graph, names) = match is_home {
+                    Some(home) => (home.graph, home.names.clone()),
+                    None => plan.piece(&mut world(process), step),
+                };
                 spread.nodes.extend(names.iter().map(|(node, name)| (*node, (at, *name))));
-                match instantiate(process, here, graph, flags) {
-                    Ok(exec) => Work::Piece(Piece { exec, graph: Some(graph) }),
+                let part = names.iter().map(|(_, name)| *name).collect();
+                let told = match is_home {
+                    Some(_) => flush_part(process, here, graph, &part),
+                    None => flush(process, here, graph),
+                };
+                let origin = if is_home.is_some() { Origin::Program } else { Origin::Cut(graph) };
+                let made = told.map_err(Failure::from);
+                match made.and_then(|()| instantiate(process, here, graph, flags)) {
+                    Ok(exec) => Work::Piece(Piece { exec, origin }),
                     Err(mut failure) => {
                         let node = names.iter().find(|(_, name)| *name == failure.node);
                         failure.node = node.map_or(0, |(node, _)| *node);
-                        world(process).drop_graph(process, graph);
+                        drop_graph(process, origin);
                         return Err(failure);
                     }
                 }
@@ -112,7 +123,6 @@ fn instantiate<B: Backend>(
     graph: ObjectId,
     flags: u64,
 ) -> std::result::Result<ObjectId, Failure> {
-    flush(process, here, graph)?;
     let id = ObjectId(world(process).handle());
     let backend = process.backend;
     let made = backend.graph_instantiate(here.id, graph, id, flags, StreamId::LEGACY);
@@ -139,7 +149,7 @@ pub(crate) fn elsewhere<'a, B: Backend>(
             return Err(error);
         }
     };
-    let work = Work::Piece(Piece { exec: whole.id, graph: None });
+    let work = Work::Piece(Piece { exec: whole.id, origin: Origin::Whole });
     spread.steps.push(Step { track: 0, work, waits: Vec::new(), begins: true, ends: true, event });
     if let Err(second) = whole.elsewhere.set(spread) {
         // Another thread was faster.
@@ -164,12 +174,14 @@ pub(crate) fn forget<B: Backend>(process: &'static Process<B>, spread: &Spread) 
         if let Some(event) = step.event {
             forget_event(process, track.ctx, event);
         }
-        if let Work::Piece(Piece { exec, graph: Some(graph) }) = &step.work {
+        if let Work::Piece(Piece { exec, origin }) = &step.work
+            && *origin != Origin::Whole
+        {
             // Any context of the server will do. Without one, the server has forgotten it.
             if let Some(ctx) = context::any(process, track.ctx.server()) {
                 let _ = process.backend.graph_exec_destroy(ctx, *exec);
             }
-            world(process).drop_graph(process, *graph);
+            drop_graph(process, *origin);
         }
     }
     for (ctx, event) in spread.launches.lock().begins.drain() {
@@ -182,6 +194,13 @@ pub(crate) fn forget<B: Backend>(process: &'static Process<B>, spread: &Spread) 
         }
     }
     sweep(process);
+}
+
+/// A piece is gone, and its graph with it, if that was its own.
+fn drop_graph<B: Backend>(process: &'static Process<B>, origin: Origin) {
+    if let Origin::Cut(graph) = origin {
+        world(process).drop_graph(process, graph);
+    }
 }
 
 fn forget_event<B: Backend>(process: &'static Process<B>, ctx: ContextId, event: ObjectId) {

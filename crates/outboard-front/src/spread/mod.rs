@@ -7,6 +7,7 @@
 //! server's dispatcher.
 
 mod flat;
+mod home;
 mod launch;
 mod make;
 mod plan;

@@ -3,29 +3,23 @@
 use std::collections::{BTreeMap, HashMap};
 
 use outboard_abi::CUresult;
-use outboard_wire::graph::{Edge, NodeParams};
+use outboard_wire::graph::Edge;
 
 use super::flat::{Flat, flat};
-use super::site::{Site, site};
+use super::home::{self, Home, release_allocations};
+use super::site::{Placed, Site, site};
 use super::split::{self, TrackOf, Where, split};
 use crate::backend::{Backend, ContextId, CrossingCopy, ObjectId, Result, ServerId};
 use crate::context;
 use crate::graph::exec::Failure;
 use crate::graph::model::{Given, Node, Role, World, world};
-use crate::logs::because;
 use crate::process::Process;
-
-/// A node and where it is.
-pub(super) struct Placed {
-    pub(super) node: u64,
-    before: Vec<(usize, [u8; 3])>,
-    pub(super) site: Site,
-}
 
 /// A graph whose parts are known.
 pub(super) struct Plan {
     pub(super) nodes: Vec<Placed>,
     pub(super) steps: Vec<split::Step>,
+    pub(super) home: Option<Home>,
 }
 
 impl Plan {
@@ -35,10 +29,11 @@ impl Plan {
         graph: ObjectId,
         default: ServerId,
     ) -> std::result::Result<Plan, Failure> {
-        let all = flat(&world(process), graph);
+        let mut all = flat(&world(process), graph);
+        release_allocations(&mut all);
+        let bound = home::bound(&all);
         let place = |Flat { node, params, before }| {
             let refused = |error| Failure { node, ..Failure::from(error) };
-            check(&params).map_err(refused)?;
             Ok(Placed { node, before, site: site(process, params).map_err(refused)? })
         };
         let nodes = all.into_iter().map(place).collect::<std::result::Result<Vec<_>, Failure>>()?;
@@ -54,7 +49,12 @@ impl Plan {
             (site, placed.before.iter().map(|(first, _)| *first).collect())
         };
         let known: Vec<_> = nodes.iter().map(known).collect();
-        Ok(Plan { steps: split(&known, default), nodes })
+        let steps = split(&known, default);
+        let home = match bound.is_empty() {
+            true => None,
+            false => Some(Home::of(process, graph, &nodes, &steps, &bound)?),
+        };
+        Ok(Plan { nodes, steps, home })
     }
 
     /// The copy that a step makes, if it is one.
@@ -113,17 +113,3 @@ impl Plan {
 }
 
 type Contexts = BTreeMap<TrackOf, ContextId>;
-
-/// Refuses nodes that a server has as part of the program's graph only.
-fn check(params: &NodeParams) -> Result<()> {
-    let what = match params {
-        NodeParams::Allocate(_) => "allocates memory",
-        NodeParams::Conditional(_) => "is conditional",
-        _ => return Ok(()),
-    };
-    because(format!(
-        "a node of the graph {what}, and the graph has work on several servers: Outboard does not \
-         do this yet. Put the work that is on one server into a graph of its own"
-    ));
-    Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
-}

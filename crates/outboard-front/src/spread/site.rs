@@ -18,6 +18,14 @@ pub(super) enum Site {
     Between(ContextId, CrossingCopy),
 }
 
+/// A node and where it is.
+pub(super) struct Placed {
+    pub(super) node: u64,
+    /// As of [`Flat`](super::flat::Flat).
+    pub(super) before: Vec<(usize, [u8; 3])>,
+    pub(super) site: Site,
+}
+
 /// Looks up where a node's work is done.
 pub(super) fn site<B: Backend>(process: &'static Process<B>, params: NodeParams) -> Result<Site> {
     let NodeParams::Copy(mut copy) = params else {

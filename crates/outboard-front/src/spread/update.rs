@@ -13,6 +13,7 @@ use crate::border::require;
 use crate::graph::exec_set::fits;
 use crate::graph::mirror::{flush, sweep};
 use crate::graph::model::{INVALID, world};
+use crate::logs::because;
 use crate::parts::graph::spread::{Piece, Spread, Step, Track, Work};
 use crate::process::Process;
 use crate::several::one_server;
@@ -110,6 +111,13 @@ pub(crate) fn update<B: Backend>(
 ) -> Result<Updated> {
     let default = spread.tracks.first().ok_or(INVALID)?.ctx.server();
     let plan = Plan::of(process, graph, default).map_err(|failure| failure.error)?;
+    if plan.home.is_some() {
+        because(
+            "a graph with work on several servers that allocates memory or has conditional nodes \
+             cannot update an executable: make a new one",
+        );
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     if !is_alike(spread, &plan) {
         return Ok(refusal(Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED));
     }

@@ -310,35 +310,80 @@ fn a_capture_takes_in_streams_of_another_server() {
     assert_eq!(asked.map(|asked| count(&asked)), [0, 2]);
 }
 
-/// Says why a graph was refused.
-fn refused(two: &Two, graph: CUgraph) -> String {
-    let _ = crate::logs::take_reason();
-    let outcome = two.instantiate(graph);
-    assert_eq!(outcome, Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
-    crate::logs::take_reason().expect("it says why").into_owned()
+impl Two {
+    /// A node that allocates on the device of a place, which must be current.
+    fn allocate(
+        &self,
+        graph: CUgraph,
+        place: usize,
+        before: &[CUgraphNode],
+    ) -> Result<(CUgraphNode, CUdeviceptr)> {
+        self.machine.make_current(DEVICES[place]);
+        let mut allocation: CUDA_MEM_ALLOC_NODE_PARAMS = nothing();
+        let pool = &mut allocation.poolProps;
+        pool.allocType = outboard_abi::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        pool.location.type_ = outboard_abi::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        pool.location.id = DEVICES[place];
+        allocation.bytesize = 64;
+        let (first, count, memory) = (before.as_ptr(), before.len(), &raw mut allocation);
+        let node = ask!(self.machine, cuGraphAddMemAllocNode, graph, first, count, memory)?;
+        Ok((node, allocation.dptr))
+    }
+}
+
+/// The server of an allocation has the program's graph, and of that no more than the piece.
+#[test]
+fn what_belongs_to_a_graph_stays_in_it() {
+    let two = Two::new();
+    let before = two.counts();
+    let graph = two.graph();
+    let start = two.fill(graph, 1, &[]);
+    let copy = two.copy(graph, (0, 1), &[start]);
+    let mut memory = 0;
+    let made = two.machine.asked_by(|| {
+        let (node, address) = two.allocate(graph, 0, &[copy]).expect("nothing fails");
+        two.fill(graph, 0, &[node]);
+        memory = address;
+    });
+    assert_eq!(made[0], ["graph_create", "graph_allocate"], "nothing else is sent");
+    let made = two.machine.asked_by(|| {
+        let exec = two.instantiate(graph).expect("nothing fails");
+        call!(two.machine, cuGraphExecDestroy, exec).expect("it is there");
+    });
+    let is_of_graphs = |method: &&str| method.starts_with("graph");
+    let graphs = made.map(|made| made.into_iter().filter(is_of_graphs).collect::<Vec<_>>());
+    let cut = ["graph_create", "graph_edit", "graph_instantiate"];
+    let (own, gone) = (["graph_instantiate"], ["graph_exec_destroy"]);
+    let second = [&cut[..], &gone, &["graph_destroy"]].concat();
+    // The fill waits for the other server, the allocation does not.
+    let first = [&own[..], &cut, &gone, &gone, &["graph_destroy"]].concat();
+    assert_eq!(graphs, [first, second]);
+    call!(two.machine, cuGraphDestroy, graph).expect("it is there");
+    call!(two.machine, cuMemFree_v2, memory).expect("it is the program's");
+    assert_eq!(two.counts(), before);
 }
 
 #[test]
 fn what_cannot_be_cut_is_refused_by_name() {
     let two = Two::new();
-    let before = two.counts();
     let graph = two.graph();
-    two.machine.make_current(0);
-    let mut allocation: CUDA_MEM_ALLOC_NODE_PARAMS = nothing();
-    allocation.poolProps.allocType =
-        outboard_abi::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    allocation.poolProps.location.type_ =
-        outboard_abi::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-    allocation.bytesize = 64;
-    let memory = &raw mut allocation;
-    let node = ask!(two.machine, cuGraphAddMemAllocNode, graph, core::ptr::null(), 0, memory);
-    let node = node.expect("nothing fails");
+    let (node, _) = two.allocate(graph, 0, &[]).expect("nothing fails");
     two.fill(graph, 1, &[node]);
-    assert!(refused(&two, graph).contains("allocates memory"));
-    call!(two.machine, cuGraphDestroy, graph).expect("it is there");
-    // What it allocates is the program's to free.
-    call!(two.machine, cuMemFree_v2, allocation.dptr).expect("it is there");
-    assert_eq!(two.counts(), before);
+    two.machine
+        .refuses("an allocation on another server", || two.allocate(graph, 1, &[]).map(drop));
+    // A child graph beside it would be in pieces.
+    let child = two.graph();
+    two.fill(child, 1, &[]);
+    let none = core::ptr::null();
+    ask!(two.machine, cuGraphAddChildGraphNode, graph, none, 0, child).expect("nothing fails");
+    let _ = crate::logs::take_reason();
+    let before = two.counts();
+    let asked = two.machine.asked_by(|| {
+        assert_eq!(two.instantiate(graph), Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+    });
+    let reason = crate::logs::take_reason().expect("it says why");
+    assert!(reason.contains("allocates memory"), "{reason}");
+    assert_eq!((asked, two.counts()), ([vec![], vec![]], before));
 }
 
 #[test]

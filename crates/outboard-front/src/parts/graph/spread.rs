@@ -50,8 +50,18 @@ pub(crate) enum Work {
 pub(crate) struct Piece {
     /// The backend's name for what is launched.
     pub(crate) exec: ObjectId,
-    /// The graph that it was made of; none if that is the program's.
-    pub(crate) graph: Option<ObjectId>,
+    pub(crate) origin: Origin,
+}
+
+/// What a piece was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A graph of its own.
+    Cut(ObjectId),
+    /// The program's graph, of which the server knows this piece alone.
+    Program,
+    /// An executable that is all of the graph, and has its own life.
+    Whole,
 }
 
 /// A node that copies from one server to another.
