@@ -520,6 +520,20 @@ static void the_rest(int here, int there) {
     CHECK(cudaEventSynchronize(other.event_inside));
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaFreeHost(pinned));
+    // Memory that the program and a device share.
+    unsigned* managed;
+    other.use();
+    CHECK(cudaMallocManaged(&managed, BYTES));
+    for (size_t i = 0; i < COUNT; i++) managed[i] = unsigned(i) * 3 + 9;
+    own.use();
+    Builder sharing;
+    sharing.raise(own, 1, {sharing.copy(own.memory, managed)});
+    exec = made_of(sharing.graph);
+    CHECK(cudaGraphLaunch(exec, own.stream));
+    own.expect(10);
+    CHECK(cudaGraphExecDestroy(exec));
+    other.use();
+    CHECK(cudaFree(managed));
     // A graph of one device, in a stream of the other one.
     own.use();
     Builder single;

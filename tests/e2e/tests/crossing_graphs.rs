@@ -29,6 +29,13 @@ fn two_servers_run_graphs_together() {
     }
 }
 
+/// Of three servers, the first and the last one; the one between has nothing to do.
+#[test]
+fn two_of_three_servers_run_graphs_together() {
+    let servers = [server("1"), server("1"), server("1")];
+    run(&list(&servers.each_ref()), "tcp");
+}
+
 #[test]
 fn devices_of_one_server_run_graphs_alike() {
     if Driver::chosen() != Driver::Cpu {
@@ -40,16 +47,20 @@ fn devices_of_one_server_run_graphs_alike() {
 /// Bytes go from server to server, or through the client where they cannot.
 #[test]
 fn bytes_of_graphs_pass_no_client() {
-    let counts = |servers: [&Server; 2]| {
-        let statistics = Program::new("crossing_graphs").statistics_of_list(&list(&servers));
+    let counts = |servers: [&Server; 2], part: &str| {
+        let program = Program::new("crossing_graphs").arg("0").arg("1").arg(part);
+        let statistics = program.statistics_of_list(&list(&servers));
         ["bytes_linked", "bytes_relayed"].map(|name| statistics[name].as_u64().expect("a number"))
     };
     let (first, second) = (server("1"), server("1"));
-    let [linked, relayed] = counts([&first, &second]);
-    assert!(linked > 10 << 20 && relayed == 0, "{linked} {relayed}");
+    for part in ["capture", "pipeline", "shapes"] {
+        let [linked, relayed] = counts([&first, &second], part);
+        assert!(linked > 1 << 20 && relayed == 0, "{part}: {linked} {relayed}");
+    }
     let driver = ["--driver", Driver::chosen().name(), "--peers", "none"];
     let apart = Server::start_with(&driver, &[("OUTBOARD_CPU_MEMORY", "256M")]);
-    let [linked, relayed] = counts([&apart, &second]);
+    run(&list(&[&apart, &second]), "tcp");
+    let [linked, relayed] = counts([&apart, &second], "capture");
     assert!(linked == 0 && relayed > 10 << 20, "{linked} {relayed}");
 }
 

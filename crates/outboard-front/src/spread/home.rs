@@ -1,6 +1,7 @@
 //! Nodes that belong to the program's graph as a server's driver has it: an allocation's address
-//! and a condition's handle were made with it, and are in no other graph. The piece that has them is
-//! made of that graph, of which its server knows no other nodes.
+//! and a condition's handle were made with it, and are in no other graph.
+//!
+//! The piece that has them is made of that graph, of which its server knows no other nodes.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -310,6 +310,25 @@ fn a_capture_takes_in_streams_of_another_server() {
     assert_eq!(asked.map(|asked| count(&asked)), [0, 2]);
 }
 
+/// Whichever context a copy's node names, the server that has the memory makes it.
+#[test]
+fn a_copy_is_made_where_its_memory_is() {
+    let two = Two::new();
+    let graph = two.graph();
+    two.machine.make_current(0);
+    let copy = two.copying(1, 1);
+    let (none, copy) = (core::ptr::null(), &raw const copy);
+    ask!(two.machine, cuGraphAddMemcpyNode, graph, none, 0, copy, null_mut())
+        .expect("nothing fails");
+    let asked = two.machine.asked_by(|| {
+        let exec = two.instantiate(graph).expect("nothing fails");
+        two.launch(exec, 1).expect("nothing fails");
+    });
+    let made = ["stream_create", "graph_create", "graph_edit", "graph_instantiate"];
+    let launched = ["event_create", "graph_launch", "event_record"];
+    assert_eq!(asked, [vec![], [&made[..], &launched].concat()]);
+}
+
 impl Two {
     /// A node that allocates on the device of a place, which must be current.
     fn allocate(
