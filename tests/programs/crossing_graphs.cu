@@ -598,12 +598,22 @@ static void bound(int here, int there) {
     body.raise(own, 10);
     own.use();
     builder.raise(other, 100, {builder.copy(other.memory, own.memory, {node})});
-    exec = made_of(builder.graph);
+    exec = instantiated(builder.graph);
     own.fill(0);
     for (unsigned round = 0; round < 3; round++) CHECK(cudaGraphLaunch(exec, own.stream));
     own.expect(33);
     other.expect(133);
+    // Outside the body, a node is changed as in any graph.
+    size_t count = COUNT;
+    unsigned by = 5;
+    void* arguments[3];
+    cudaKernelNodeParams kernel = Builder::raising(own.memory, count, by, arguments);
+    own.use();
+    CHECK(cudaGraphExecKernelNodeSetParams(exec, first, &kernel));
+    CHECK(cudaGraphLaunch(exec, own.stream));
+    own.expect(48);
     CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(builder.graph));
 }
 
 // Threads launch graphs of their own, and one that they share.

@@ -22,7 +22,7 @@ use crate::process::Front;
 pub(super) struct Home {
     pub(super) step: usize,
     pub(super) graph: ObjectId,
-    /// Its nodes, twice: by their names for the program and for the server.
+    /// Its nodes and those of bodies, which the server knows by the program's names.
     pub(super) names: Vec<(u64, u64)>,
 }
 
@@ -78,9 +78,10 @@ impl Home {
         let names = steps.get(step).map_or(Vec::new(), |step| {
             step.nodes.iter().filter_map(|node| nodes.get(*node)).map(|node| node.node).collect()
         });
-        let home = Home { step, graph, names: names.iter().map(|node| (*node, *node)).collect() };
         let names: HashSet<u64> = names.into_iter().collect();
         let world = world(front);
+        let all = names.iter().copied().chain(inside(&world, graph));
+        let home = Home { step, graph, names: all.map(|node| (node, node)).collect() };
         let outside = bound.iter().find(|bound| !names.contains(&nodes[bound.place].node));
         let server = match steps.get(step).map(|step| step.track) {
             Some(TrackOf::Pieces(server)) => Some(server),
@@ -119,6 +120,17 @@ fn has_no_others(world: &World, graph: ObjectId, names: &HashSet<u64>) -> bool {
             is_apart && !is_child && (!node.sent || names.contains(name))
         },
     ) && names.iter().all(|name| graph.nodes.contains(name))
+}
+
+/// The nodes of the bodies of a graph, and of theirs.
+fn inside(world: &World, graph: ObjectId) -> Vec<u64> {
+    let mut bodies = world.bodies(graph);
+    let mut nodes = Vec::new();
+    while let Some(body) = bodies.pop() {
+        nodes.extend(world.graphs.get(&body).into_iter().flat_map(|body| &body.nodes));
+        bodies.extend(world.bodies(body));
+    }
+    nodes
 }
 
 /// The server that knows of the graph, and those with which the bodies of conditional nodes work.

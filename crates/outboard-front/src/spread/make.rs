@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use outboard_abi::{CUgraphInstantiate_flags_enum as Flags, CUresult};
 use parking_lot::Mutex;
 
-use super::plan::Plan;
+use super::plan::{Names, Plan};
 use super::split::TrackOf;
 use crate::backend::{Backend, ContextId, ObjectId, Result, StreamId};
 use crate::context::{self, Here};
@@ -66,38 +66,17 @@ fn fill<B: Backend>(
     for step in &plan.steps {
         let Some((track, here)) = tracks.get(&step.track) else { continue };
         let at = spread.steps.len();
-        let work = match plan.copy(step) {
+        let (work, names) = match plan.copy(step) {
             Some(copy) => {
-                spread
-                    .nodes
-                    .extend(step.nodes.iter().map(|node| (plan.nodes[*node].node, (at, 0))));
-                Work::Copy(Mutex::new(CopyStep { copy, is_enabled: true }))
+                let names = step.nodes.iter().map(|node| (plan.nodes[*node].node, 0)).collect();
+                (Work::Copy(Mutex::new(CopyStep { copy, is_enabled: true })), names)
             }
             None => {
-                let is_home = plan.home.as_ref().filter(|home| home.step == at);
-                let (graph, names) = match is_home {
-                    Some(home) => (home.graph, home.names.clone()),
-                    None => plan.piece(&mut world(process), step),
-                };
-                spread.nodes.extend(names.iter().map(|(node, name)| (*node, (at, *name))));
-                let part = names.iter().map(|(_, name)| *name).collect();
-                let told = match is_home {
-                    Some(_) => flush_part(process, here, graph, &part),
-                    None => flush(process, here, graph),
-                };
-                let origin = if is_home.is_some() { Origin::Program } else { Origin::Cut(graph) };
-                let made = told.map_err(Failure::from);
-                match made.and_then(|()| instantiate(process, here, graph, flags)) {
-                    Ok(exec) => Work::Piece(Piece { exec, origin }),
-                    Err(mut failure) => {
-                        let node = names.iter().find(|(_, name)| *name == failure.node);
-                        failure.node = node.map_or(0, |(node, _)| *node);
-                        drop_graph(process, origin);
-                        return Err(failure);
-                    }
-                }
+                let (piece, names) = piece(process, here, (plan, at), flags)?;
+                (Work::Piece(piece), names)
             }
         };
+        spread.nodes.extend(names.into_iter().map(|(node, name)| (node, (at, name))));
         let (waits, begins, ends) = (step.waits.clone(), step.begins, step.ends);
         spread.steps.push(Step { track: *track, work, waits, begins, ends, event: None });
         if step.is_awaited || step.ends {
@@ -106,6 +85,35 @@ fn fill<B: Backend>(
         }
     }
     Ok(())
+}
+
+/// Has a server make a piece; gives its nodes' names for the program and for the server, too.
+fn piece<B: Backend>(
+    process: &'static Process<B>,
+    here: &Here,
+    (plan, step): (&Plan, usize),
+    flags: u64,
+) -> std::result::Result<(Piece, Names), Failure> {
+    let (origin, graph, names) = match &plan.home {
+        Some(home) if home.step == step => (Origin::Program, home.graph, home.names.clone()),
+        _ => {
+            let (graph, names) = plan.piece(&mut world(process), &plan.steps[step]);
+            (Origin::Cut(graph), graph, names)
+        }
+    };
+    let told = match origin {
+        Origin::Cut(_) => flush(process, here, graph),
+        _ => flush_part(process, here, graph, &names.iter().map(|(_, name)| *name).collect()),
+    };
+    let made = told.map_err(Failure::from);
+    match made.and_then(|()| instantiate(process, here, graph, flags)) {
+        Ok(exec) => Ok((Piece { exec, origin }, names)),
+        Err(failure) => {
+            drop_graph(process, origin);
+            let blamed = names.iter().find(|(_, name)| *name == failure.node);
+            Err(Failure { node: blamed.map_or(0, |(node, _)| *node), ..failure })
+        }
+    }
 }
 
 fn track<B: Backend>(

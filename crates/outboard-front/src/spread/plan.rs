@@ -66,11 +66,7 @@ impl Plan {
     }
 
     /// A graph of the nodes of a step, and their names in it.
-    pub(super) fn piece(
-        &self,
-        world: &mut World,
-        step: &split::Step,
-    ) -> (ObjectId, Vec<(u64, u64)>) {
+    pub(super) fn piece(&self, world: &mut World, step: &split::Step) -> (ObjectId, Names) {
         let graph = world.new_graph(Role::Piece);
         let mut names: HashMap<usize, u64> = HashMap::new();
         let mut pairs = Vec::new();
@@ -111,5 +107,8 @@ impl Plan {
         Ok(contexts)
     }
 }
+
+/// Nodes of a piece: by the program's name and by the server's.
+pub(super) type Names = Vec<(u64, u64)>;
 
 type Contexts = BTreeMap<TrackOf, ContextId>;
