@@ -124,7 +124,7 @@ impl Queue {
         sides: &Sides,
     ) -> Result<()> {
         for side in [&sides.dst, &sides.src] {
-            let ctx = side.context(process, self.here.id)?;
+            let ctx = side.context(process)?.unwrap_or(self.here.id);
             process.note(ctx, process.backend.context_synchronize(ctx))?;
         }
         Ok(())

@@ -4,7 +4,7 @@ use outboard_abi::CUresult;
 
 use crate::backend::{ContextId, DevicePtr, Result, ServerId, UnifiedPtr};
 use crate::border::require;
-use crate::context::Here;
+use crate::context::{Here, primary};
 use crate::process::Front;
 use crate::several::one_server;
 
@@ -16,6 +16,15 @@ pub(crate) type Found = (UnifiedPtr, u64, Allocation);
 /// What holds `address`.
 pub(crate) fn find(front: &'static Front, address: UnifiedPtr) -> Option<Found> {
     front.memory.map.find(address)
+}
+
+/// A context of the device that has an allocation: its own, or the primary one for physical memory
+/// that is mapped.
+pub(crate) fn context_of(front: &'static Front, allocation: &Allocation) -> Result<ContextId> {
+    match allocation.ctx {
+        ContextId::NONE => Ok(primary(front, allocation.device)?.live()?.id),
+        ctx => Ok(ctx),
+    }
 }
 
 /// Notes an allocation of `bytes` at `base`.

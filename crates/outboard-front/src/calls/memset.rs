@@ -8,7 +8,7 @@ use crate::backend::{Backend, DevicePtr, Fill, Result, StreamId};
 use crate::border::require;
 use crate::capture;
 use crate::context::Here;
-use crate::memory::check_for;
+use crate::memory::{check_device, context_of};
 use crate::process::Process;
 use crate::stream::{DefaultStream, find, resolve_default};
 
@@ -38,11 +38,17 @@ fn fill<B: Backend>(
         .pitch
         .checked_mul(fill.height - 1)
         .ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let allocation = check_for(process, here.id, fill.dst, above.saturating_add(row))?;
-    if let Some(outcome) = capture::fill(process, &here, stream, &fill) {
+    let allocation = check_device(process, fill.dst, above.saturating_add(row))?;
+    if let Some(outcome) = capture::fill(process, &here, stream, (&fill, allocation.server)) {
         return outcome;
     }
-    here.note(process.backend.fill(here.id, fill, stream))?;
+    if allocation.server == here.id.server() {
+        here.note(process.backend.fill(here.id, fill, stream))?;
+    } else {
+        // A fault of another server's device is none of this context.
+        let of = context_of(process, &allocation)?;
+        process.backend.fill_across(here.id, stream, of, fill)?;
+    }
     if wait == Wait::IfManaged
         && (allocation.kind.is_managed() || allocation.kind.is_host() || allocation.synchronous)
     {

@@ -11,7 +11,7 @@ use crate::backend::{
 };
 use crate::border::require;
 use crate::context;
-use crate::memory::{Found, check_found, find};
+use crate::memory::{Found, check_found, context_of, find};
 use crate::process::Front;
 
 /// One side of a copy.
@@ -22,14 +22,6 @@ pub(crate) struct Resolved {
     found: Option<Found>,
     /// The context of an array.
     array: Option<ContextId>,
-}
-
-/// Who has the device memory of a side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    Context(ContextId),
-    /// A device, by its index among the visible ones: of physical memory that is mapped.
-    Device(usize),
 }
 
 /// A copy whose sides are known.
@@ -108,17 +100,14 @@ impl Resolved {
         }
     }
 
-    /// Who has that memory.
-    pub(crate) fn owner(&self) -> Option<Owner> {
-        let allocation = match self.side.memory {
-            Memory::Host(_) => return None,
-            Memory::Array(_) => return self.array.map(Owner::Context),
-            Memory::Device(_) => &self.found.as_ref()?.2,
+    /// The context to which its memory belongs; `None` for the host's.
+    pub(crate) fn context(&self, front: &'static Front) -> Result<Option<ContextId>> {
+        let found = match self.side.memory {
+            Memory::Host(_) => None,
+            Memory::Array(_) => return Ok(self.array),
+            Memory::Device(_) => self.found.as_ref(),
         };
-        Some(match allocation.ctx {
-            ContextId::NONE => Owner::Device(allocation.device),
-            ctx => Owner::Context(ctx),
-        })
+        found.map(|(_, _, allocation)| context_of(front, allocation)).transpose()
     }
 
     /// The device of that memory, by its index among the visible ones.

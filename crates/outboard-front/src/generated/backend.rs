@@ -395,6 +395,16 @@ pub trait Crossing: Sized {
     ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
+    /// Fills memory of a context of another server, in the order of the stream. Posted.
+    fn fill_across(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        of: ContextId,
+        fill: Fill,
+    ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
 }
 
 /// The part of a [`Backend`] for questions about devices, of no context.

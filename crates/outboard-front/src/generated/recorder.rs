@@ -19,7 +19,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 144] = [
+pub(crate) const METHODS: [&str; 145] = [
     "attach",
     "platform",
     "all_hidden",
@@ -84,6 +84,7 @@ pub(crate) const METHODS: [&str; 144] = [
     "copy_box",
     "wait_for_event",
     "copy_across",
+    "fill_across",
     "texture_1d_width",
     "graph_create",
     "graph_edit",
@@ -721,6 +722,19 @@ impl Crossing for Recorder {
         self.outcome(
             "copy_across",
             format_args!("ctx: {ctx:?}, stream: {stream:?}, copy: {copy:?}"),
+        )
+    }
+
+    fn fill_across(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        of: ContextId,
+        fill: Fill,
+    ) -> Result<()> {
+        self.outcome(
+            "fill_across",
+            format_args!("ctx: {ctx:?}, stream: {stream:?}, of: {of:?}, fill: {fill:?}"),
         )
     }
 }

@@ -13,8 +13,8 @@
 use std::sync::Arc;
 
 use outboard_abi::CUresult;
-use parking_lot::Mutex;
 
+use super::gate::Gate;
 use super::transfer::End;
 use super::{Awaited, HalfCopy, Hold, Member, OwnStream, Several, Way};
 use crate::backend::{
@@ -44,8 +44,6 @@ enum Plan<S: 'static> {
 struct Copying<S: 'static> {
     plan: Plan<S>,
     extent: Extent,
-    /// They go on when this is dropped.
-    _holds: Vec<Hold>,
 }
 
 // SAFETY: the host memory that a plan names is the program's until the copy is done, by the
@@ -131,20 +129,13 @@ impl<S: Member> Several<S> {
         {
             return copied;
         }
-        if copy.mode == CopyMode::Pinned
-            && let Some(begun) = self.begin((own, ctx, stream), &others)?
-        {
-            let copying = Copying { plan, extent: copy.extent, _holds: begun.holds };
-            begun.gate.pass_with(move |outcome| {
-                self.movers.run(move || {
-                    own.take_in();
-                    if let Err(error) = outcome.and_then(|()| copying.run(self)) {
-                        own.fail_later(error);
-                    }
-                });
-            });
-            return Ok(());
-        }
+        let copying = Copying { plan, extent: copy.extent };
+        let run = move || copying.run(self);
+        let run = match copy.mode {
+            CopyMode::Pinned => self.in_order((own, ctx, stream), &others, run)?,
+            _ => Some(run),
+        };
+        let Some(run) = run else { return Ok(()) };
         own.stream_synchronize(ctx, stream)?;
         if copy.mode == CopyMode::Synchronous {
             // CUDA orders such a copy with the work of all devices that it is about.
@@ -152,7 +143,7 @@ impl<S: Member> Several<S> {
                 self.server(other.server())?.stream_synchronize(other, StreamId::LEGACY)?;
             }
         }
-        Copying { plan, extent: copy.extent, _holds: Vec::new() }.run(self)
+        run()
     }
 
     /// Has two servers copy between them, as part of the work of a stream in one of the two
@@ -214,6 +205,30 @@ impl<S: Member> Several<S> {
         })
     }
 
+    /// Does something in the order of a stream: when the stream has come so far, this process does
+    /// it, and then the stream goes on. The other contexts that it is about are busy until then.
+    /// Gives `work` back if a server can hold no more streams.
+    pub(super) fn in_order<W: FnOnce() -> Result<()> + Send + 'static>(
+        &'static self,
+        (own, ctx, stream): (&'static S, ContextId, StreamId),
+        others: &[ContextId],
+        work: W,
+    ) -> Result<Option<W>> {
+        let Some(Begun { holds, gate }) = self.begin((own, ctx, stream), others)? else {
+            return Ok(Some(work));
+        };
+        gate.pass_with(move |outcome| {
+            self.movers.run(move || {
+                own.take_in();
+                if let Err(error) = outcome.and_then(|()| work()) {
+                    own.fail_later(error);
+                }
+                drop(holds);
+            });
+        });
+        Ok(None)
+    }
+
     /// Has this process be told when a stream has come so far, and the stream wait behind that.
     /// `None` if a server can hold no more streams.
     fn begin(
@@ -247,46 +262,6 @@ impl<S: Member> Several<S> {
 struct Begun {
     holds: Vec<Hold>,
     gate: Arc<Gate>,
-}
-
-type Passed = Box<dyn FnOnce(Result<()>) + Send>;
-
-/// Does something when a stream has come to it and it is known what that is, whichever is first.
-#[derive(Default)]
-struct Gate(Mutex<State>);
-
-#[derive(Default)]
-enum State {
-    #[default]
-    Closed,
-    /// The stream has come.
-    Come(Result<()>),
-    Known(Passed),
-    Passed,
-}
-
-impl Gate {
-    fn come_to(&self, outcome: Result<()>) {
-        let mut state = self.0.lock();
-        match std::mem::replace(&mut *state, State::Passed) {
-            State::Known(passed) => {
-                drop(state);
-                passed(outcome);
-            }
-            _ => *state = State::Come(outcome),
-        }
-    }
-
-    fn pass_with(&self, passed: impl FnOnce(Result<()>) + Send + 'static) {
-        let mut state = self.0.lock();
-        match std::mem::replace(&mut *state, State::Passed) {
-            State::Come(outcome) => {
-                drop(state);
-                passed(outcome);
-            }
-            _ => *state = State::Known(Box::new(passed)),
-        }
-    }
 }
 
 impl<S: Member> Several<S> {

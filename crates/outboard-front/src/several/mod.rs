@@ -7,6 +7,8 @@
 //! says why.
 
 mod crossing;
+mod fill;
+mod gate;
 mod links;
 mod movers;
 mod transfer;

@@ -1,8 +1,11 @@
 //! One process over several servers: which of them is asked, and what is refused.
 
+mod fills;
+
 use core::ffi::c_void;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_abi::{
@@ -35,7 +38,11 @@ impl Member for Recorder {
     }
 
     fn hold(&'static self, _: ContextId, _: StreamId) -> Result<Option<Hold>> {
-        Crossed::of(self).note("hold");
+        let crossed = Crossed::of(self);
+        if crossed.has_no_room.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        crossed.note("hold");
         Ok(Some(Box::new(Released(self))))
     }
 
@@ -70,6 +77,8 @@ impl Member for Recorder {
 pub(super) struct Crossed {
     notes: Mutex<Vec<String>>,
     later: Mutex<Vec<Then>>,
+    /// Whether it can hold no streams.
+    has_no_room: AtomicBool,
 }
 
 /// Notes that a stream goes on.
@@ -436,7 +445,16 @@ fn what_crosses_servers_is_refused_by_name() {
     machine.make_current(2);
     let stream = ask!(machine, cuStreamCreate, 0).expect("nothing fails");
     let range = ask!(machine, cuMemAddressReserve, 2 << 20, 0, 0, 0).expect("nothing fails");
-    machine.refuses("a fill", || call!(machine, cuMemsetD8Async, there, 1, 64, stream));
+    call!(
+        machine,
+        cuStreamBeginCapture_v2,
+        stream,
+        outboard_abi::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL
+    )
+    .expect("nothing fails");
+    machine.refuses("a captured fill", || call!(machine, cuMemsetD8Async, there, 1, 64, stream));
+    let mut captured = core::ptr::null_mut();
+    call!(machine, cuStreamEndCapture, stream, &raw mut captured).expect("it is as it was");
     machine.refuses("a free in order", || call!(machine, cuMemFreeAsync, pooled, stream));
     machine
         .refuses("a pool", || ask!(machine, cuMemAllocFromPoolAsync, 64, pool, stream).map(drop));

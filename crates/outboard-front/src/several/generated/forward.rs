@@ -596,6 +596,17 @@ impl<S: Member> Crossing for Several<S> {
         // SAFETY: by the contract of this method.
         unsafe { self.copy_across(ctx, stream, copy) }
     }
+
+    #[inline]
+    fn fill_across(
+        &'static self,
+        ctx: ContextId,
+        stream: StreamId,
+        of: ContextId,
+        fill: Fill,
+    ) -> Result<()> {
+        self.fill_across(ctx, stream, of, fill)
+    }
 }
 
 impl<S: Member> Devices for Several<S> {
