@@ -4,12 +4,11 @@
 // one until that one's server is gone.
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
 #include <string>
 #include <thread>
 
 #include "check.h"
+#include "door.h"
 
 __global__ void put(unsigned* out, size_t count, unsigned seed) {
     size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
@@ -80,14 +79,6 @@ struct Place {
 static void copy_from(Place& to, const Place& from, cudaStream_t stream) {
     CHECK(cudaMemcpyPeerAsync(to.memory, to.device, from.memory, from.device, to.count * sizeof(unsigned), stream));
 }
-
-// A host function that keeps its stream waiting.
-struct Door {
-    std::atomic<bool> open{false};
-    static void CUDART_CB wait(void* door) {
-        while (!static_cast<Door*>(door)->open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-};
 
 static void synchronous(int here, int there) {
     size_t count = 300000;

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "door.h"
 #include "driver.h"
 
 static const size_t COUNT = 60001;
@@ -286,6 +287,59 @@ static void synchronous() {
                 }
             }
         }
+    }
+    release(all);
+}
+
+// An asynchronous copy without a stream is in step with the streams of both devices that are in step
+// with their default streams, whichever device is current, and nobody waits for it.
+static void legacy() {
+    auto all = places();
+    std::vector<cudaStream_t> streams;
+    for (Place* place : all) {
+        cudaStream_t stream;
+        use(place->device);
+        CHECK(cudaStreamCreate(&stream));
+        streams.push_back(stream);
+        // From here on, work of each place is in a stream that is in step.
+        std::swap(place->stream, streams.back());
+    }
+    unsigned seed = 0;
+    for (int one = 0; one < devices; one++) {
+        for (int other = 0; other < devices; other++) {
+            if (one == other) continue;
+            Place &from = *all[one], &to = *all[other];
+            for (int current = 0; current < devices; current++) {
+                // What comes before it, on either device, ...
+                for (Place* slow : {&from, &to}) {
+                    Door door;
+                    seed += 10;
+                    from.fill(900);
+                    to.fill(900);
+                    from.finish();
+                    to.finish();
+                    use(slow->device);
+                    CHECK(cudaLaunchHostFunc(slow->stream, Door::wait, &door));
+                    from.fill(seed);
+                    to.fill(700);
+                    use(current);
+                    CHECK(cudaMemcpyPeerAsync(to.memory, other, from.memory, one, BYTES, nullptr));
+                    // ... and what comes behind it.
+                    from.fill(500);
+                    to.raise(1);
+                    use(slow->device);
+                    EXPECT(cudaStreamQuery(slow->stream) == cudaErrorNotReady);
+                    door.open = true;
+                    to.expect(seed + 1);
+                    from.expect(500);
+                }
+            }
+        }
+    }
+    for (size_t place = 0; place < all.size(); place++) {
+        use(all[place]->device);
+        std::swap(all[place]->stream, streams[place]);
+        CHECK(cudaStreamDestroy(streams[place]));
     }
     release(all);
 }
@@ -586,22 +640,130 @@ static void host() {
     release(all);
 }
 
-// A fill of another device's memory.
+// Elements of a row that a fill sets, and of the gap behind it.
+static const size_t WIDTH = 100, GAP = 28, ROWS = 50;
+
+// Fills of each width, in rows and in one piece, with or without a stream. A stream is told from the
+// default one by whether it is null.
+template <typename T>
+static void fill_with(const Place& of, cudaStream_t stream) {
+    CUdeviceptr memory = CUdeviceptr(of.memory);
+    size_t pitch = (WIDTH + GAP) * sizeof(T), behind = ROWS * pitch;
+    if (sizeof(T) == 1 && stream) {
+        CHECK_DRIVER(DRIVER(cuMemsetD2D8Async)(memory, pitch, 0x5a, WIDTH, ROWS, stream));
+        CHECK_DRIVER(DRIVER(cuMemsetD8Async)(memory + behind, 0x3c, WIDTH, stream));
+    } else if (sizeof(T) == 1) {
+        CHECK_DRIVER(DRIVER(cuMemsetD2D8)(memory, pitch, 0x5a, WIDTH, ROWS));
+        CHECK_DRIVER(DRIVER(cuMemsetD8)(memory + behind, 0x3c, WIDTH));
+    } else if (sizeof(T) == 2 && stream) {
+        CHECK_DRIVER(DRIVER(cuMemsetD2D16Async)(memory, pitch, 0x5a, WIDTH, ROWS, stream));
+        CHECK_DRIVER(DRIVER(cuMemsetD16Async)(memory + behind, 0x3c, WIDTH, stream));
+    } else if (sizeof(T) == 2) {
+        CHECK_DRIVER(DRIVER(cuMemsetD2D16)(memory, pitch, 0x5a, WIDTH, ROWS));
+        CHECK_DRIVER(DRIVER(cuMemsetD16)(memory + behind, 0x3c, WIDTH));
+    } else if (stream) {
+        CHECK_DRIVER(DRIVER(cuMemsetD2D32Async)(memory, pitch, 0x5a, WIDTH, ROWS, stream));
+        CHECK_DRIVER(DRIVER(cuMemsetD32Async)(memory + behind, 0x3c, WIDTH, stream));
+    } else {
+        CHECK_DRIVER(DRIVER(cuMemsetD2D32)(memory, pitch, 0x5a, WIDTH, ROWS));
+        CHECK_DRIVER(DRIVER(cuMemsetD32)(memory + behind, 0x3c, WIDTH));
+    }
+}
+
+// Between two fills of all with 0xee, in the order of a stream of another device.
+template <typename T>
+static void fill_each_way(const Place& by, const Place& of, cudaStream_t stream) {
+    const size_t row = WIDTH + GAP, count = row * ROWS + WIDTH + GAP;
+    std::vector<T> values(count);
+    use(by.device);
+    CHECK(cudaMemsetAsync(of.memory, 0xee, count * sizeof(T), stream));
+    fill_with<T>(of, stream);
+    CHECK(cudaMemcpyAsync(values.data(), of.memory, count * sizeof(T), cudaMemcpyDefault, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    for (size_t i = 0; i < count; i++) {
+        T untouched = T(0xeeeeeeee), wanted = i < row * ROWS ? 0x5a : 0x3c;
+        EXPECT(values[i] == (i % row < WIDTH ? wanted : untouched));
+    }
+}
+
+// A fill waits for its stream, and what is behind it in the stream waits for the fill.
+static void fill_in_order(Place& by, Place& of, unsigned* shared) {
+    static Order slow;
+    by.fill(9);
+    of.fill(6);
+    of.finish();
+    use(by.device);
+    CHECK(cudaLaunchHostFunc(by.stream, Order::set, &slow));
+    copy(by, of, by.stream);
+    CHECK(cudaMemsetAsync(of.memory, 0, BYTES, by.stream));
+    by.raise(1);
+    by.record();
+    of.wait_for(by);
+    use(of.device);
+    CHECK(cudaMemcpyAsync(shared, of.memory, BYTES, cudaMemcpyDefault, of.stream));
+    of.finish();
+    // The copy before the fill took what was there; the memory's own device sees the fill.
+    by.expect(7);
+    for (size_t i = 0; i < COUNT; i++) EXPECT(shared[i] == 0);
+}
+
+// Memory that the program sees, too, is filled when a call without a stream returns.
+static void fill_shared(const Place& by, unsigned* shared) {
+    for (size_t i = 0; i < COUNT; i++) shared[i] = 5;
+    use(by.device);
+    CHECK(cudaMemset(shared, 1, BYTES));
+    for (size_t i = 0; i < COUNT; i++) EXPECT(shared[i] == 0x01010101);
+    CHECK(cudaMemsetAsync(shared, 2, BYTES / 2 / 4 * 4, by.stream));
+    CHECK(cudaStreamSynchronize(by.stream));
+    for (size_t i = 0; i < COUNT; i++) EXPECT(shared[i] == (i < COUNT / 2 ? 0x02020202 : 0x01010101));
+}
+
+// Fills of another device's memory.
 static void fills() {
     auto all = places();
     for (int one = 0; one < devices; one++) {
         for (int other = 0; other < devices; other++) {
             if (one == other) continue;
-            all[other]->fill(6);
-            all[other]->finish();
+            Place &by = *all[one], &of = *all[other];
+            unsigned *pinned, *managed;
+            use(other);
+            CHECK(cudaMallocHost(&pinned, BYTES));
+            CHECK(cudaMallocManaged(&managed, BYTES));
+            for (cudaStream_t stream : {by.stream, cudaStream_t(nullptr)}) {
+                fill_each_way<unsigned char>(by, of, stream);
+                fill_each_way<unsigned short>(by, of, stream);
+                fill_each_way<unsigned>(by, of, stream);
+            }
+            fill_in_order(by, of, pinned);
+            fill_shared(by, pinned);
+            fill_shared(by, managed);
+            // Nothing is filled beyond the end.
             use(one);
-            TOGETHER(one, other, cudaMemsetAsync(all[other]->memory, 0, 4, all[one]->stream));
-            TOGETHER(one, other, cudaMemset(all[other]->memory, 0, 4));
-            CHECK(cudaDeviceSynchronize());
-            unsigned first;
-            CHECK(cudaMemcpy(&first, all[other]->memory, 4, cudaMemcpyDefault));
-            EXPECT(first == (are_together(one, other) ? 0u : 6u));
+            EXPECT(cudaMemsetAsync(of.memory, 0, BYTES + (64 << 20), by.stream) == cudaErrorInvalidValue);
+            cudaGetLastError();
+            use(other);
+            CHECK(cudaFreeHost(pinned));
+            CHECK(cudaFree(managed));
         }
+    }
+    // Memory that is freed meanwhile stays until it has been filled.
+    Place &first = *all[0], &last = *all.back();
+    for (unsigned round = 0; round < 10; round++) {
+        unsigned* memory;
+        use(last.device);
+        CHECK(cudaMalloc(&memory, BYTES));
+        first.fill(round);
+        CHECK(cudaMemsetAsync(memory, 0, BYTES, first.stream));
+        copy(last, first, first.stream);
+        use(last.device);
+        CHECK(cudaFree(memory));
+        CHECK(cudaMalloc(&memory, BYTES));
+        last.fill(memory, 4);
+        last.expect(memory, 4);
+        first.finish();
+        last.expect(round);
+        use(last.device);
+        CHECK(cudaFree(memory));
     }
     release(all);
 }
@@ -684,12 +846,9 @@ static void errors() {
 static void lost() {
     auto all = places();
     Place& last = *all.back();
-    std::atomic<bool> never{false};
-    auto wait = [](void* door) {
-        while (!*static_cast<std::atomic<bool>*>(door)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    };
+    Door never;
     use(last.device);
-    CHECK(cudaLaunchHostFunc(last.stream, wait, &never));
+    CHECK(cudaLaunchHostFunc(last.stream, Door::wait, &never));
     last.record();
     std::vector<Place*> others;
     for (Place* place : all) {
@@ -745,7 +904,7 @@ int main(int argc, char** argv) {
         const char* name;
         void (*run)();
     };
-    const Part parts[] = {{"machine", machine}, {"events", events},   {"synchronous", synchronous}, {"managed", managed}, {"pools", pools},
+    const Part parts[] = {{"machine", machine}, {"events", events},   {"synchronous", synchronous}, {"legacy", legacy},     {"managed", managed}, {"pools", pools},
                           {"graphs", graphs},   {"host", host},       {"fills", fills},     {"threads", threads},
                           {"errors", errors},   {"lost", lost}};
     for (const Part& part : parts) {

@@ -3,10 +3,13 @@
 use outboard_abi::CUresult;
 use outboard_abi::CUstream;
 
-use crate::backend::{Backend, BoxCopy, Extent, HostPtr, Memory, Rect, Result, Side, StreamId};
+use crate::backend::{
+    Backend, BoxCopy, ContextId, Extent, HostPtr, Memory, Rect, Result, Side, StreamId,
+};
 use crate::capture;
 use crate::context::Here;
-use crate::copy::{Copy, Method, Sides, Wait, plan};
+use crate::copy::{Copy, Method, Resolved, Sides, Wait, plan};
+use crate::order::wait_for;
 use crate::process::Process;
 use crate::stream::{DefaultStream, resolve_default};
 
@@ -44,10 +47,31 @@ impl Queue {
         if between_devices {
             self.finish_work_of_both(process, &sides)?;
         }
+        if self.stream == StreamId::LEGACY
+            && self.wait != Wait::Synchronous
+            && sides.are_of_two_devices(process)
+        {
+            // SAFETY: by the contract above.
+            return unsafe { self.submit_in_order_of_both(process, &sides) };
+        }
+        // SAFETY: by the contract above.
+        unsafe { self.submit_checked(process, &sides, between_devices) }
+    }
+
+    /// Queues a copy whose sides have been checked.
+    ///
+    /// # Safety
+    /// As [`Queue::submit`].
+    unsafe fn submit_checked<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        sides: &Sides,
+        between_devices: bool,
+    ) -> Result<()> {
         let own = self.here.id.server();
         if sides.servers().any(|server| server != own) {
             // SAFETY: by the contract above.
-            return unsafe { self.submit_across(process, &sides) };
+            return unsafe { self.submit_across(process, sides) };
         }
         let plan = plan(
             sides.dst.place(sides.extent),
@@ -115,6 +139,40 @@ impl Queue {
         unsafe { process.backend.copy_across(ctx, stream, &copy) }
     }
 
+    /// Queues an asynchronous copy between two devices in the legacy stream: "it does not start
+    /// until all commands previously issued to either device have completed and runs to completion
+    /// before any commands issued after the copy to either device can start". Streams that are not
+    /// to be in step with a legacy stream are not.
+    ///
+    /// # Safety
+    /// As [`Queue::submit`].
+    #[cold]
+    unsafe fn submit_in_order_of_both<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        sides: &Sides,
+    ) -> Result<()> {
+        let own = (self.here.id, self.stream);
+        let others: Vec<_> =
+            self.contexts(process, sides)?.into_iter().filter(|ctx| *ctx != own.0).collect();
+        for other in &others {
+            process.note(*other, wait_for(process, own, (*other, StreamId::LEGACY)))?;
+        }
+        // SAFETY: by the contract above.
+        unsafe { self.submit_checked(process, sides, false)? };
+        others.iter().try_for_each(|other| wait_for(process, (*other, StreamId::LEGACY), own))
+    }
+
+    /// The contexts to which the memory of the sides belongs, destination and source.
+    fn contexts<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        sides: &Sides,
+    ) -> Result<[ContextId; 2]> {
+        let of = |side: &Resolved| Ok(side.context(process)?.unwrap_or(self.here.id));
+        Ok([of(&sides.dst)?, of(&sides.src)?])
+    }
+
     /// Waits for all work of the devices of both sides: a synchronous copy between two devices
     /// comes after it, whichever device is current.
     #[cold]
@@ -123,8 +181,7 @@ impl Queue {
         process: &'static Process<B>,
         sides: &Sides,
     ) -> Result<()> {
-        for side in [&sides.dst, &sides.src] {
-            let ctx = side.context(process)?.unwrap_or(self.here.id);
+        for ctx in self.contexts(process, sides)? {
             process.note(ctx, process.backend.context_synchronize(ctx))?;
         }
         Ok(())

@@ -55,6 +55,7 @@ mod memory;
 mod memory_operations;
 mod module;
 mod occupancy;
+mod order;
 mod parts;
 mod peer;
 mod pool;

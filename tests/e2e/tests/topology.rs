@@ -60,6 +60,7 @@ const ROWS: &[Row] = &[
     row("topology_copies", &["500"]),
     part(&["events"]),
     part(&["synchronous"]),
+    part(&["legacy"]),
     part(&["managed"]),
     part(&["host"]),
     part(&["pools"]),

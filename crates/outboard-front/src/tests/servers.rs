@@ -1,6 +1,7 @@
 //! One process over several servers: which of them is asked, and what is refused.
 
 mod fills;
+mod legacy;
 
 use core::ffi::c_void;
 use std::cell::RefCell;
