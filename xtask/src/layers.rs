@@ -39,6 +39,7 @@ const LAYERS: &[&[&str]] = &[
         "memory_operations",
         "module",
         "occupancy",
+        "order",
         "texture",
     ],
     &["library"],

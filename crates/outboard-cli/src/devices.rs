@@ -9,6 +9,7 @@ use outboard_wire::platform::Device;
 use serde::Serialize;
 
 use crate::admin::AdminArgs;
+use crate::at_once::at_once;
 use crate::gauges::{Gauge, Gauges};
 use crate::sessions::text;
 use crate::{credentials, local, probe};
@@ -53,8 +54,9 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
     let (servers, _local) = local::serve(args.server.clone())?;
     let (mut listings, mut failed) = (Vec::new(), Ok(()));
     let names = args.server.servers().iter().map(|server| server.address.to_string());
-    for (server, name) in servers.servers().iter().zip(names) {
-        match listing(server, name) {
+    let named: Vec<_> = servers.servers().iter().zip(names).collect();
+    for answer in at_once(&named, |(server, name)| listing(server, name)) {
+        match answer {
             Ok(listing) => listings.push(listing),
             // The others are shown all the same; the first failure is the command's.
             Err(error) => failed = failed.and(Err(error)),
@@ -75,7 +77,7 @@ pub(crate) fn devices(args: &Args) -> Result<()> {
     failed
 }
 
-fn listing(server: &Target, name: String) -> Result<Listing> {
+fn listing(server: &Target, name: &str) -> Result<Listing> {
     let offer = probe::probe(server)?;
     // Of a server that does not say, the rest is worth showing.
     let read = Gauges::open(server).and_then(|gauges| gauges.read()).unwrap_or_default();
@@ -105,7 +107,7 @@ fn listing(server: &Target, name: String) -> Result<Listing> {
         }
     };
     Ok(Listing {
-        server: name,
+        server: name.to_owned(),
         software: offer.software,
         driver: offer.platform.driver_name,
         driver_version: offer.platform.driver_version,

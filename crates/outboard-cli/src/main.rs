@@ -1,6 +1,7 @@
 //! The command `outboard`.
 
 mod admin;
+mod at_once;
 mod bench;
 mod cdi;
 mod chosen;

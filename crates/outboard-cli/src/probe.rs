@@ -16,6 +16,7 @@ use outboard_wire::handshake::{
 };
 use outboard_wire::platform::Platform;
 
+use crate::at_once::at_once;
 use crate::failure::Failure;
 
 /// How long a server may take to answer; its worker loads a driver before it does.
@@ -75,18 +76,11 @@ pub(crate) fn reserve_all(targets: &[Target], patience: Option<Duration>) -> Res
     if others.is_empty() {
         return reserve(first, patience).map(drop);
     }
-    let at_once = Some(Duration::ZERO);
-    let outcomes: Vec<Result<Offer, Failure>> = std::thread::scope(|scope| {
-        let asked: Vec<_> =
-            targets.iter().map(|target| scope.spawn(move || reserve(target, at_once))).collect();
-        let ended = asked.into_iter().map(std::thread::ScopedJoinHandle::join);
-        ended
-            .map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
+    let without_waiting = Some(Duration::ZERO);
+    let outcomes = at_once(targets, |target| reserve(target, without_waiting));
     for (target, outcome) in targets.iter().zip(outcomes) {
         match outcome {
-            Err(failure) if failure.code() == Code::InQueue && patience != at_once => {
+            Err(failure) if failure.code() == Code::InQueue && patience != without_waiting => {
                 reserve(target, patience)?;
             }
             outcome => drop(outcome?),

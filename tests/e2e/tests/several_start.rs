@@ -1,85 +1,8 @@
-//! How programs with several servers start: all at once, and as many as the address space holds.
+//! How programs with several servers start, and commands ask them: all at once, and as many as the
+//! address space holds.
 
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
-use std::{io, thread};
-
-use outboard_e2e::{Driver, Outcome, Program, Server};
+use outboard_e2e::{Driver, Meeting, Outcome, Program, Server, command};
 use outboard_test_support::skip;
-
-/// Where the ways to several servers meet: the first connections of all of them, then the second
-/// ones, and so on.
-struct Meeting {
-    ways: usize,
-    rounds: usize,
-    /// How many connections have come in each round.
-    arrived: Mutex<Vec<usize>>,
-    changed: Condvar,
-}
-
-impl Meeting {
-    /// A meeting of the first `rounds` connections of each of `ways`.
-    fn new(ways: usize, rounds: usize) -> Arc<Self> {
-        let (arrived, changed) = (Mutex::new(vec![0; rounds]), Condvar::new());
-        Arc::new(Self { ways, rounds, arrived, changed })
-    }
-
-    /// Waits until the connections of this round have come on all ways. Where one does not come in
-    /// time, nothing else does: the client is not answered.
-    fn wait(&self, round: usize) -> bool {
-        if round >= self.rounds {
-            return true;
-        }
-        let mut arrived = self.arrived.lock().expect("nobody failed");
-        arrived[round] += 1;
-        self.changed.notify_all();
-        let missing = |arrived: &mut Vec<usize>| arrived[round] < self.ways;
-        let limit = Duration::from_secs(60);
-        !self
-            .changed
-            .wait_timeout_while(arrived, limit, missing)
-            .expect("nobody failed")
-            .1
-            .timed_out()
-    }
-
-    /// Whether as many connections came as were to meet.
-    fn is_complete(&self) -> bool {
-        self.arrived.lock().expect("nobody failed").iter().all(|count| *count == self.ways)
-    }
-}
-
-/// A way to a server, which answers none of the first connections before they have met those of the
-/// other ways. Its address.
-fn way(server: &Server, meeting: &Arc<Meeting>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let address = listener.local_addr().expect("it listens").to_string();
-    let (target, meeting) = (server.address().to_owned(), Arc::clone(meeting));
-    thread::spawn(move || {
-        for (round, client) in listener.incoming().map_while(Result::ok).enumerate() {
-            let Ok(server) = TcpStream::connect(&target) else { continue };
-            let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor can be had");
-            let (to_server, to_client) = (copy(&server), copy(&client));
-            thread::spawn(move || carry(client, to_server));
-            let meeting = Arc::clone(&meeting);
-            thread::spawn(move || {
-                if meeting.wait(round) {
-                    carry(server, to_client);
-                } else {
-                    let _ = to_client.shutdown(Shutdown::Both);
-                }
-            });
-        }
-    });
-    address
-}
-
-/// Carries bytes one way.
-fn carry(mut from: TcpStream, mut to: TcpStream) {
-    let _ = io::copy(&mut from, &mut to);
-    let _ = to.shutdown(Shutdown::Write);
-}
 
 fn small_server() -> Server {
     let env = [("OUTBOARD_CPU_DEVICES", "1"), ("OUTBOARD_CPU_MEMORY", "64M")];
@@ -92,20 +15,72 @@ fn list_devices(list: &str) -> Outcome {
     program.env("OUTBOARD_TRANSPORT", "tcp").env("OUTBOARD_CONFIG", "none").with_library()
 }
 
+/// Servers the first connections to which are answered when all of them have come.
+struct Meeters {
+    servers: Vec<Server>,
+}
+
+impl Meeters {
+    fn start(count: usize) -> Meeters {
+        Meeters { servers: (0..count).map(|_| small_server()).collect() }
+    }
+
+    /// Has something ask each of them so many times. `run` gets their list and addresses.
+    fn expect<T>(&self, rounds: usize, run: impl FnOnce(&str, &[String]) -> T) -> T {
+        let meeting = Meeting::new(self.servers.len(), rounds);
+        let ways: Vec<String> = self.servers.iter().map(|server| meeting.way(server)).collect();
+        let outcome = run(&ways.join(","), &ways);
+        assert!(meeting.is_complete(), "each server is asked {rounds} times");
+        outcome
+    }
+}
+
 /// No server of a list is waited for before the others are asked: in the library, and in `outboard
 /// run`, which asks all of them first.
 #[test]
 fn servers_are_asked_at_once() {
-    let servers: Vec<Server> = (0..4).map(|_| small_server()).collect();
-    let run = |rounds, run: &dyn Fn(&str) -> Outcome| {
-        let meeting = Meeting::new(servers.len(), rounds);
-        let ways: Vec<String> = servers.iter().map(|server| way(server, &meeting)).collect();
-        run(&ways.join(",")).expect_success("servers that answer when all are asked");
-        assert!(meeting.is_complete(), "each server is asked {rounds} times");
+    let all = Meeters::start(4);
+    let success = |outcome: Outcome| {
+        outcome.expect_success("servers that answer when all are asked");
     };
-    run(1, &list_devices);
+    success(all.expect(1, |list, _| list_devices(list)));
     let program = Program::new("devices").env("OUTBOARD_TRANSPORT", "tcp");
-    run(2, &|list| program.through_list(list));
+    success(all.expect(2, |list, _| program.through_list(list)));
+}
+
+/// `outboard devices` asks all servers at once, and lists them in their order.
+#[test]
+fn devices_of_all_servers_are_asked_for_at_once() {
+    // Of each server: its offer, then how its devices do.
+    let (said, ways) = Meeters::start(2).expect(2, |list, ways| {
+        let said = command().args(["devices", "--server", list]).output();
+        (said.expect("outboard starts"), ways.to_vec())
+    });
+    let text = String::from_utf8_lossy(&said.stdout);
+    let listed: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .filter_map(|line| line.split_once(" over ").map(|(server, _)| server))
+        .collect();
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(listed, ways, "{text}");
+}
+
+/// So does `outboard doctor`, which then measures the ways in turn.
+#[test]
+fn the_doctor_asks_all_servers_at_once() {
+    let (said, ways) = Meeters::start(2).expect(1, |list, ways| {
+        let said = command().args(["doctor", "--json", "--server", list]).output();
+        (said.expect("outboard starts"), ways.to_vec())
+    });
+    let report: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+    let findings = report["findings"].as_array().expect("a list");
+    let of = |check: &str| -> Vec<&str> {
+        let found = findings.iter().filter(|finding| finding["check"] == check);
+        found.filter_map(|finding| finding["server"].as_str()).collect()
+    };
+    assert_eq!(of("server"), ways, "{report}");
+    assert_eq!(of("latency"), ways, "{report}");
 }
 
 /// Each of 32 servers gets addresses of its own, and its device works.
@@ -119,7 +94,13 @@ fn thirty_two_servers_work_in_one_process() {
     let outcome = list_devices(&list.join(","));
     outcome.expect_success("32 servers");
     let works = |line: &&str| line.ends_with(", works");
-    assert_eq!(outcome.stdout.lines().filter(works).count(), 32, "{}", outcome.stdout);
+    assert_eq!(
+        outcome.stdout.lines().filter(works).count(),
+        32,
+        "{}{}",
+        outcome.stdout,
+        outcome.stderr
+    );
 }
 
 /// No server is needed to see that their memory would not fit.

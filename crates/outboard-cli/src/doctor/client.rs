@@ -13,6 +13,7 @@ use outboard_wire::Code;
 
 use super::finding::{Finding, Report};
 use super::{LIMIT, child, link, machine, program};
+use crate::at_once::at_once;
 use crate::probe::{self, Offer};
 use crate::{config, environment, install, local};
 
@@ -28,26 +29,35 @@ pub(super) fn check(given: Option<Targets>) -> Result<Report> {
     }
     findings.extend(machine::client_limits());
     let several = targets.servers().len() > 1;
-    for (target, named) in reached.servers().iter().zip(targets.servers()) {
-        let found = way(target, libraries.as_deref(), several).into_iter();
+    let asked = at_once(reached.servers(), ask);
+    for ((target, named), (mut found, is_there)) in
+        reached.servers().iter().zip(targets.servers()).zip(asked)
+    {
+        // In turn: they would share what is measured.
+        if let Some(folder) = libraries.as_deref().filter(|_| is_there) {
+            found.extend(measure(target, folder, several));
+        }
+        let found = found.into_iter();
         findings.extend(found.map(|finding| if several { finding.of(named) } else { finding }));
     }
     Ok(Report::new(format!("This machine as a client of {targets}"), findings))
 }
 
-/// The way to one server, from its address to a copy.
-fn way(target: &Target, libraries: Option<&Path>, one_of_several: bool) -> Vec<Finding> {
+/// What can be found out of a server by asking it, and whether it answers.
+fn ask(target: &Target) -> (Vec<Finding>, bool) {
     let mut findings = Vec::new();
-    let Some(offer) = server(target, &mut findings) else { return findings };
-    findings.push(memory(target, &offer));
+    let offer = server(target, &mut findings);
+    findings.extend(offer.iter().map(|offer| memory(target, offer)));
+    (findings, offer.is_some())
+}
+
+/// What the way to a server that answers costs.
+fn measure(target: &Target, libraries: &Path, one_of_several: bool) -> Vec<Finding> {
     let network = match &target.address {
         Endpoint::Tcp(address) => link::connection(&address.host, address.port),
         Endpoint::Unix(_) | Endpoint::Local => None,
     };
-    if let Some(folder) = libraries {
-        findings.extend(link::check(target, folder, network, one_of_several));
-    }
-    findings
+    link::check(target, libraries, network, one_of_several)
 }
 
 /// How a program would run on this machine.
