@@ -57,7 +57,7 @@ mod forked;
 mod order;
 mod parts;
 mod processes;
-mod servers;
+pub(crate) mod servers;
 mod spread;
 mod sticky;
 mod variables;

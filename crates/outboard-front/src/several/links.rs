@@ -77,6 +77,16 @@ impl Links {
     /// Tells two servers of something, under a number of their link. `None` if they have no link.
     pub(super) fn tell<S: Member>(
         &self,
+        one: (ServerId, &'static S),
+        other: (ServerId, &'static S),
+        tell: impl FnOnce(Numbered) -> Result<()>,
+    ) -> Option<Result<()>> {
+        self.tell_at(Instant::now(), one, other, tell)
+    }
+
+    fn tell_at<S: Member>(
+        &self,
+        now: Instant,
         (one, first): (ServerId, &'static S),
         (other, second): (ServerId, &'static S),
         tell: impl FnOnce(Numbered) -> Result<()>,
@@ -92,12 +102,12 @@ impl Links {
         if let Pair::Linked(Numbered { link, .. }) = *pair
             && (first.has_lost_link(link) || second.has_lost_link(link))
         {
-            *pair = Pair::Apart(Instant::now() + PAUSE);
+            *pair = Pair::Apart(now + PAUSE);
         }
         match *pair {
             Pair::Linked(_) => {}
-            Pair::Apart(until) if Instant::now() < until => return None,
-            Pair::New | Pair::Apart(_) => *pair = self.link(first, second),
+            Pair::Apart(until) if now < until => return None,
+            Pair::New | Pair::Apart(_) => *pair = self.link(now, first, second),
         }
         let Pair::Linked(numbered) = &mut *pair else { return None };
         numbered.number += 1;
@@ -105,7 +115,7 @@ impl Links {
     }
 
     /// Has one of the two connect to the other.
-    fn link<S: Member>(&self, first: &'static S, second: &'static S) -> Pair {
+    fn link<S: Member>(&self, now: Instant, first: &'static S, second: &'static S) -> Pair {
         let mut failures = Vec::new();
         for (from, to) in [(first, second), (second, first)] {
             let link = self.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -120,6 +130,9 @@ impl Links {
             "copies between two servers go through this process, as the servers are not linked: {failure}"
         ));
         self.failure.lock().get_or_insert(failure);
-        Pair::Apart(Instant::now() + PAUSE)
+        Pair::Apart(now + PAUSE)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 mod fills;
 mod legacy;
+mod links;
 
 use core::ffi::c_void;
 use std::cell::RefCell;
@@ -18,15 +19,21 @@ use parking_lot::Mutex;
 use super::program::{IMAGE, nothing, prepare};
 use super::*;
 use crate::backend::{
-    ContextId, DevicePtr, Recorder, Result, ServerId, StreamId, UnifiedPtr, VirtualMemory as _,
+    ContextId, DevicePtr, Extent, ObjectId, Recorder, Result, ServerId, Side, StreamId, UnifiedPtr,
+    VirtualMemory as _,
 };
 use crate::process::Process;
-use crate::several::{Awaited, Hold, Member, OwnStream, Several, Then};
+use crate::several::{Awaited, HalfCopy, Hold, Member, Numbered, OwnStream, Several, Then};
+
+/// Whether a server reaches another one, or why not.
+type Reached = std::result::Result<(), String>;
 
 thread_local! {
     /// The servers of this test's process but the first, and the list of all.
     static OTHERS: RefCell<Vec<&'static Recorder>> = const { RefCell::new(Vec::new()) };
     static LIST: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// What people have been told.
+    pub(crate) static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Member for Recorder {
@@ -68,6 +75,47 @@ impl Member for Recorder {
         Crossed::of(self).note(&format!("fails with {}", error.0));
     }
 
+    fn link_to(&'static self, other: &'static Recorder, link: u32) -> Reached {
+        let crossed = Crossed::of(self);
+        let answer = crossed.reaches.lock().clone();
+        if answer.is_some() {
+            crossed.note(&format!("link {link}"));
+            Crossed::of(other).note(&format!("called {link}"));
+        }
+        answer.unwrap_or(Err("this one has no links".to_owned()))
+    }
+
+    fn say(sentence: &str) {
+        SAID.with_borrow_mut(|said| said.push(sentence.to_owned()));
+    }
+
+    fn has_lost_link(&'static self, link: u32) -> bool {
+        Crossed::of(self).lost_links.lock().contains(&link)
+    }
+
+    fn is_for_links(&'static self, _: &Side, _: Extent) -> bool {
+        Crossed::of(self).reaches.lock().is_some()
+    }
+
+    fn copy_over_link(&'static self, numbered: Numbered, half: &HalfCopy) -> Result<()> {
+        let Numbered { link, number } = numbered;
+        let HalfCopy { way, leads, stream, .. } = half;
+        let does = if *leads { "leads" } else { "follows" };
+        let note = format!("{way:?} {number} of {link} {does} in {}", stream.0);
+        Crossed::of(self).note(&note);
+        Ok(())
+    }
+
+    fn tell_peer(&'static self, numbered: Numbered, _: ContextId, _: ObjectId) -> Result<()> {
+        Crossed::of(self).note(&format!("tells {} of {}", numbered.number, numbered.link));
+        Ok(())
+    }
+
+    fn wait_for_peer(&'static self, numbered: Numbered, _: ContextId, _: StreamId) -> Result<()> {
+        Crossed::of(self).note(&format!("waits for {} of {}", numbered.number, numbered.link));
+        Ok(())
+    }
+
     fn own_stream(&'static self, _: ContextId, which: OwnStream) -> Result<StreamId> {
         Ok(StreamId(if which == OwnStream::Held { 901 } else { 902 }))
     }
@@ -75,11 +123,14 @@ impl Member for Recorder {
 
 /// What a recorder was asked as one of several servers.
 #[derive(Default)]
-pub(super) struct Crossed {
+pub(crate) struct Crossed {
     notes: Mutex<Vec<String>>,
     later: Mutex<Vec<Then>>,
     /// Whether it can hold no streams.
     has_no_room: AtomicBool,
+    /// Whether it can connect to others, or why not; unless this is set, it has no links.
+    pub(crate) reaches: Mutex<Option<Reached>>,
+    pub(crate) lost_links: Mutex<Vec<u32>>,
 }
 
 /// Notes that a stream goes on.
@@ -92,7 +143,7 @@ impl Drop for Released {
 }
 
 impl Crossed {
-    pub(super) fn of(recorder: &'static Recorder) -> &'static Crossed {
+    pub(crate) fn of(recorder: &'static Recorder) -> &'static Crossed {
         static ALL: Mutex<BTreeMap<usize, &'static Crossed>> = Mutex::new(BTreeMap::new());
         ALL.lock()
             .entry(std::ptr::from_ref(recorder) as usize)
@@ -104,7 +155,7 @@ impl Crossed {
     }
 
     /// What was noted since the last time, once there are so many notes.
-    pub(super) fn take(&self, count: usize) -> Vec<String> {
+    pub(crate) fn take(&self, count: usize) -> Vec<String> {
         let start = Instant::now();
         while self.notes.lock().len() < count && start.elapsed() < Duration::from_secs(20) {
             std::thread::yield_now();
