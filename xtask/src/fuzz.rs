@@ -21,6 +21,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("nvml", 4096),
     ("client", 4096),
     ("worker", 4096),
+    ("peer", 4096),
 ];
 
 /// Memory a target may use, in MiB: an input must not make a parser allocate without bound.
@@ -28,7 +29,7 @@ const MEMORY: u32 = 1024;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One target: frames, handshake, fatbin, ptx, nvml, client or worker. All by default.
+    /// One target: frames, handshake, fatbin, ptx, nvml, client, worker or peer. All by default.
     target: Option<String>,
     /// How long each runs.
     #[arg(long, default_value_t = 60)]

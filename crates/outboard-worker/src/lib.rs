@@ -77,6 +77,8 @@ mod generated {
 pub use counted::Counted;
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::Fuzzed;
+#[cfg(feature = "fuzzing")]
+pub use io::hostile_peer;
 pub use io::{
     Build, Bulk, Command, ContextMemory, Gauge, Handler, NextPoll, Replier, Sink, Start, Warm, run,
 };

@@ -53,6 +53,8 @@ use outboard_control::meter;
 use outboard_control::number::Number;
 
 pub(crate) use bulk::Half;
+#[cfg(feature = "fuzzing")]
+pub use bulk::hostile_peer;
 pub use bulk::{Bulk, Sink};
 pub use outboard_control::messages::{ContextMemory, Gauge, Start, Warm};
 pub use outboard_session::server::Command;

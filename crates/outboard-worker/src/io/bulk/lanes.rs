@@ -111,7 +111,7 @@ pub(super) fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>
 
 impl Inner {
     /// A lane's thread has ended.
-    fn has_ended(&self, result: io::Result<()>) {
+    pub(super) fn has_ended(&self, result: io::Result<()>) {
         match (&self.peer, result) {
             (None, result) => end_with(result),
             (Some(_), Ok(())) => {}
@@ -137,7 +137,7 @@ impl Inner {
     }
 
     /// Reads what the other side sends on one lane, until its connection ends.
-    fn read(&self, lane: &Lane, stream: &dyn Stream) -> io::Result<()> {
+    pub(super) fn read(&self, lane: &Lane, stream: &dyn Stream) -> io::Result<()> {
         let mut heard = None;
         loop {
             let mut since = None;

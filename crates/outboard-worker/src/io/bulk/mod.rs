@@ -6,6 +6,8 @@
 //! that they hold up nothing behind them on their lane: what is behind them may be what the
 //! dispatcher waits for.
 
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod lane;
 mod lanes;
 mod peer;
@@ -23,6 +25,8 @@ use outboard_wire::lane::{LaneHeader, LaneKind};
 
 use super::pace::Pace;
 use super::requests::Requests;
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::hostile_peer;
 use lane::Lane;
 pub(crate) use peer::Half;
 use peer::Nudge;
