@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use outboard_wire::codec::decode_all;
-use outboard_wire::handshake::{ANSWER_LIMIT, Answer, HELLO_LIMIT, Hello, Preamble, VERSION};
+use outboard_wire::handshake::{Answer, HELLO_LIMIT, Hello, Preamble, VERSION};
 use outboard_wire::platform::{KernelInfo, Platform};
 
 fuzz_target!(|data: &[u8]| {
@@ -21,7 +21,12 @@ fuzz_target!(|data: &[u8]| {
         let preamble = Preamble::decode(head, HELLO_LIMIT).expect("our own preamble is right");
         assert_eq!(Hello::decode(&preamble, body, VERSION).as_ref(), Ok(&hello));
     }
-    if let Ok(preamble) = Preamble::decode(head, ANSWER_LIMIT) {
-        let _ = Answer::decode(&preamble, body, VERSION);
-    }
+    let mut rest = data;
+    let read = |room: &mut [u8]| {
+        let (begun, behind) = rest.split_at_checked(room.len()).ok_or(None)?;
+        room.copy_from_slice(begun);
+        rest = behind;
+        Ok(())
+    };
+    let _ = Answer::read(read, Some);
 });

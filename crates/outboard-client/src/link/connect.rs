@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, read_exact_until, write_all};
 use outboard_wire::handshake::auth::{PROOF, Proof, TOKEN, proven};
-use outboard_wire::handshake::{
-    ANSWER_LIMIT, Answer, Hello, MAGIC, Preamble, VERSION, Waiting, Welcome,
-};
+use outboard_wire::handshake::{Answer, Hello, MAGIC, Waiting, Welcome};
 use rustls::ClientConfig;
 
 use super::config::Config;
@@ -312,12 +310,7 @@ fn answer(
             .map_err(|error| broken(address, error))
     };
     loop {
-        let mut head = [0; Preamble::SIZE];
-        read(&mut head, deadline)?;
-        let preamble = Preamble::decode(&head, ANSWER_LIMIT).map_err(malformed)?;
-        let mut body = vec![0; preamble.len as usize];
-        read(&mut body, deadline)?;
-        match Answer::decode(&preamble, &body, VERSION).map_err(malformed)? {
+        match Answer::read(|room| read(room, deadline), malformed)? {
             Answer::Refusal(refusal) => {
                 return Err(ConnectError::Refused { address: address.to_owned(), refusal });
             }

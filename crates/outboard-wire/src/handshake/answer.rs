@@ -1,7 +1,8 @@
 //! What a server says to a hello.
 
 use super::{
-    Extensions, HandshakeError, Preamble, Refusal, Version, auth, check_versions, message,
+    ANSWER_LIMIT, Extensions, HandshakeError, Preamble, Refusal, VERSION, Version, auth,
+    check_versions, message,
 };
 use crate::codec::{Decode, DecodeError, Encode, Reader, Writer};
 use crate::plain;
@@ -93,6 +94,24 @@ impl Welcome {
 }
 
 impl Answer {
+    /// Reads an answer, on a client of version [`VERSION`]. `read` fills what it is given with the
+    /// bytes that come next; `wrong` says what nonsense in them means.
+    ///
+    /// # Errors
+    /// What `read` fails with, and for what [`Preamble::decode`] and [`decode`](Self::decode)
+    /// refuse, what `wrong` makes of it.
+    pub fn read<E>(
+        mut read: impl FnMut(&mut [u8]) -> Result<(), E>,
+        wrong: impl Fn(HandshakeError) -> E,
+    ) -> Result<Answer, E> {
+        let mut head = [0; Preamble::SIZE];
+        read(&mut head)?;
+        let preamble = Preamble::decode(&head, ANSWER_LIMIT).map_err(&wrong)?;
+        let mut body = vec![0; preamble.len as usize];
+        read(&mut body)?;
+        Answer::decode(&preamble, &body, VERSION).map_err(wrong)
+    }
+
     /// Reads the body that follows `preamble`, on a client of version `own`. Sentences in it are
     /// [`plain`]. A refusal is understood from a server of any version.
     ///

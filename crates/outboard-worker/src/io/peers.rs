@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Stream, read_exact_until, tcp, write_all};
 use outboard_wire::handshake::peers::Ticket;
-use outboard_wire::handshake::{
-    ANSWER_LIMIT, Answer, Extensions, Preamble, Refusal, RefusalCode, VERSION, Welcome,
-};
+use outboard_wire::handshake::{Answer, Extensions, Refusal, RefusalCode, VERSION, Welcome};
 use outboard_wire::notice::PEER_LOST;
 use parking_lot::Mutex;
 
@@ -152,13 +150,9 @@ fn dial(registry: &Registry, link: u32, called: &Called) -> Result<Arc<dyn Strea
         let ticket = called.ticket.key.to_le_bytes();
         stream = tls::connect(stream, config, tls::SESSION, &ticket, deadline).map_err(broken)?;
     }
-    let mut head = [0; Preamble::SIZE];
-    read_exact_until(&*stream, &mut head, deadline).map_err(broken)?;
-    let malformed = |error| format!("{address} answers what makes no sense: {error}");
-    let preamble = Preamble::decode(&head, ANSWER_LIMIT).map_err(malformed)?;
-    let mut body = vec![0; preamble.len as usize];
-    read_exact_until(&*stream, &mut body, deadline).map_err(broken)?;
-    match Answer::decode(&preamble, &body, VERSION).map_err(malformed)? {
+    let read = |room: &mut [u8]| read_exact_until(&*stream, room, deadline).map_err(broken);
+    let wrong = |error| format!("{address} answers what makes no sense: {error}");
+    match Answer::read(read, wrong)? {
         Answer::Welcome(_) => Ok(stream),
         Answer::Refusal(refusal) => Err(format!("{address} refuses: {}", refusal.sentence)),
         Answer::Waiting(_) | Answer::Secure(_) => {
