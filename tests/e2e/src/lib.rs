@@ -21,7 +21,7 @@ pub use folder::Folder;
 pub use footprint::{Footprint, Growth, History};
 pub use hostile::{Asked, Hostile, Rewrite};
 pub use lines::Lines;
-pub use meeting::Meeting;
+pub use meeting::{Meeting, carry};
 pub use program::{Case, Outcome, Program, Running, suite};
 pub use raw_client::RawClient;
 pub use recording::Recording;

@@ -75,8 +75,8 @@ impl Meeting {
     }
 }
 
-/// Carries bytes one way.
-fn carry(mut from: TcpStream, mut to: TcpStream) {
+/// Carries bytes one way until they end.
+pub fn carry(mut from: TcpStream, mut to: TcpStream) {
     let _ = io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }

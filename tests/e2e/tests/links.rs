@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outboard_e2e::raw_client::{RawClient, hello_saying, write_chunk};
-use outboard_e2e::{Driver, Folder, Program, Server, outboard, within};
+use outboard_e2e::{Driver, Folder, Program, Server, carry, outboard, within};
 use outboard_transport::tls;
 use outboard_wire::handshake::peers::{Called, PEERS};
 use outboard_wire::handshake::{
@@ -99,7 +99,8 @@ impl Between {
                 let there = TcpStream::connect(&*found.lock().expect("set")).expect("it listens");
                 let pairs = [(&here, &there), (&there, &here)];
                 for (from, to) in pairs.map(|(from, to)| (from.try_clone(), to.try_clone())) {
-                    pass_on(from.expect("a descriptor"), to.expect("a descriptor"));
+                    let (from, to) = (from.expect("a descriptor"), to.expect("a descriptor"));
+                    std::thread::spawn(move || carry(from, to));
                 }
                 all.lock().expect("held briefly").extend([here, there]);
             }
@@ -116,18 +117,6 @@ impl Between {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
-}
-
-fn pass_on(mut from: TcpStream, mut to: TcpStream) {
-    std::thread::spawn(move || {
-        let mut room = vec![0; 64 << 10];
-        while let Ok(count @ 1..) = from.read(&mut room) {
-            if to.write_all(&room[..count]).is_err() {
-                break;
-            }
-        }
-        let _ = to.shutdown(Shutdown::Both);
-    });
 }
 
 /// Two servers lose each other while both reach the client: what is under way fails, and what
