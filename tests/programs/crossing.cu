@@ -7,82 +7,12 @@
 #include <string>
 #include <thread>
 
-#include "check.h"
 #include "door.h"
-
-__global__ void put(unsigned* out, size_t count, unsigned seed) {
-    size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
-    if (i < count) out[i] = unsigned(i) * 3 + seed;
-}
-
-__global__ void add(unsigned* out, size_t count, unsigned value) {
-    size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
-    if (i < count) out[i] += value;
-}
-
-static unsigned blocks(size_t count) { return blocks_for(count, 256); }
-
-// Memory and a stream of one device.
-struct Place {
-    int device;
-    size_t count;
-    unsigned* memory;
-    cudaStream_t stream;
-    cudaEvent_t event;
-
-    Place(int device, size_t count) : device(device), count(count) {
-        use();
-        CHECK(cudaMalloc(&memory, count * sizeof(unsigned)));
-        CHECK(cudaMemset(memory, 0, count * sizeof(unsigned)));
-        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-        CHECK(cudaDeviceSynchronize());
-    }
-    ~Place() {
-        use();
-        CHECK(cudaFree(memory));
-        CHECK(cudaStreamDestroy(stream));
-        CHECK(cudaEventDestroy(event));
-    }
-    void use() const { CHECK(cudaSetDevice(device)); }
-    void fill(unsigned seed) {
-        use();
-        put<<<blocks(count), 256, 0, stream>>>(memory, count, seed);
-        CHECK(cudaGetLastError());
-    }
-    void raise(unsigned value) {
-        use();
-        add<<<blocks(count), 256, 0, stream>>>(memory, count, value);
-        CHECK(cudaGetLastError());
-    }
-    void record() {
-        use();
-        CHECK(cudaEventRecord(event, stream));
-    }
-    void wait_for(const Place& other) {
-        use();
-        CHECK(cudaStreamWaitEvent(stream, other.event, 0));
-    }
-    void finish() {
-        use();
-        CHECK(cudaStreamSynchronize(stream));
-    }
-    void expect(unsigned seed) {
-        use();
-        std::vector<unsigned> values(count);
-        CHECK(cudaMemcpyAsync(values.data(), memory, count * sizeof(unsigned), cudaMemcpyDefault, stream));
-        finish();
-        for (size_t i = 0; i < count; i++) EXPECT(values[i] == unsigned(i) * 3 + seed);
-    }
-};
-
-static void copy_from(Place& to, const Place& from, cudaStream_t stream) {
-    CHECK(cudaMemcpyPeerAsync(to.memory, to.device, from.memory, from.device, to.count * sizeof(unsigned), stream));
-}
+#include "place.h"
 
 static void synchronous(int here, int there) {
     size_t count = 300000;
-    Place own(here, count), other(there, count);
+    OwnedPlace own(here, count), other(there, count);
     std::vector<unsigned> values(count);
     size_t bytes = count * sizeof(unsigned);
     other.fill(7);
@@ -108,16 +38,16 @@ static void synchronous(int here, int there) {
 // Copies wait for their stream, and the stream for them.
 static void in_order(int here, int there) {
     for (size_t count : {size_t(1), size_t(1000), size_t(100000), size_t(1250003), size_t(5000000)}) {
-        Place own(here, count), other(there, count);
+        OwnedPlace own(here, count), other(there, count);
         for (unsigned round = 0; round < 3; round++) {
             // The sender's stream, then the receiver's.
             own.fill(round);
-            copy_from(other, own, own.stream);
+            other.copy_from(own, own.stream);
             own.raise(1000);
             own.record();
             other.wait_for(own);
             other.raise(1);
-            copy_from(own, other, other.stream);
+            own.copy_from(other, other.stream);
             other.raise(1);
             other.record();
             own.wait_for(other);
@@ -130,15 +60,15 @@ static void in_order(int here, int there) {
 
 // A number that is raised here and there, with nobody waiting until the end.
 static void to_and_fro(int here, int there, unsigned rounds) {
-    Place own(here, 5000), other(there, 5000);
+    OwnedPlace own(here, 5000), other(there, 5000);
     own.fill(0);
     for (unsigned round = 0; round < rounds; round++) {
         own.raise(1);
-        copy_from(other, own, own.stream);
+        other.copy_from(own, own.stream);
         own.record();
         other.wait_for(own);
         other.raise(1);
-        copy_from(own, other, other.stream);
+        own.copy_from(other, other.stream);
         other.record();
         own.wait_for(other);
     }
@@ -148,7 +78,7 @@ static void to_and_fro(int here, int there, unsigned rounds) {
 // By way of page-locked memory, which one device writes and the other reads.
 static void through_the_host(int here, int there) {
     size_t count = 200000, bytes = count * sizeof(unsigned);
-    Place own(here, count), other(there, count);
+    OwnedPlace own(here, count), other(there, count);
     unsigned* pinned;
     CHECK(cudaMallocHost(&pinned, bytes));
     for (unsigned round = 0; round < 20; round++) {
@@ -168,7 +98,7 @@ static void through_the_host(int here, int there) {
 
 static void boxes(int here, int there) {
     const size_t width = 1000, height = 700, deep = 5;
-    Place own(here, width * height * deep), other(there, width * height * deep);
+    OwnedPlace own(here, width * height * deep), other(there, width * height * deep);
     size_t pitch;
     char* pitched;
     other.use();
@@ -221,7 +151,7 @@ static void boxes(int here, int there) {
 
 // Work waits for what is on the other device, and nothing else does.
 static void waits(int here, int there) {
-    Place own(here, 1000), other(there, 1000), aside(there, 1000);
+    OwnedPlace own(here, 1000), other(there, 1000), aside(there, 1000);
     // Never recorded: nothing to wait for.
     other.wait_for(own);
     other.fill(0);
@@ -233,7 +163,7 @@ static void waits(int here, int there) {
     CHECK(cudaLaunchHostFunc(own.stream, Door::wait, &door));
     own.record();
     other.wait_for(own);
-    copy_from(other, own, other.stream);
+    other.copy_from(own, other.stream);
     EXPECT(cudaStreamQuery(other.stream) == cudaErrorNotReady);
     EXPECT(cudaEventQuery(own.event) == cudaErrorNotReady);
     own.use();
@@ -255,7 +185,7 @@ static void waits(int here, int there) {
 
 // More work waits than a stream of the driver's takes.
 static void many(int here, int there) {
-    Place own(here, 100), other(there, 100);
+    OwnedPlace own(here, 100), other(there, 100);
     Door door;
     own.fill(0);
     other.fill(0);
@@ -282,13 +212,13 @@ static void many(int here, int there) {
 // Memory goes while a copy of it waits.
 static void freed(int here, int there) {
     size_t count = 1 << 20;
-    Place own(here, count);
+    OwnedPlace own(here, count);
     for (unsigned round = 0; round < 10; round++) {
-        Place other(there, count);
+        OwnedPlace other(there, count);
         other.fill(round);
         other.record();
         own.wait_for(other);
-        copy_from(own, other, own.stream);
+        own.copy_from(other, own.stream);
         other.use();
         CHECK(cudaFree(other.memory));
         CHECK(cudaMalloc(&other.memory, count * sizeof(unsigned)));
@@ -312,12 +242,12 @@ static void at_once(int here, int there) {
 // Memory that the program and the device share.
 static void managed(int here, int there) {
     size_t count = 50000, bytes = count * sizeof(unsigned);
-    Place own(here, count);
+    OwnedPlace own(here, count);
     unsigned* shared;
     CHECK(cudaSetDevice(there));
     CHECK(cudaMallocManaged(&shared, bytes));
     for (size_t i = 0; i < count; i++) shared[i] = unsigned(i) * 3 + 4;
-    add<<<blocks(count), 256>>>(shared, count, 2);
+    add<<<blocks_for(count, 256), 256>>>(shared, count, 2);
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaMemcpyPeer(own.memory, here, shared, there, bytes));
     own.expect(6);
@@ -332,7 +262,7 @@ static void managed(int here, int there) {
 
 // The second device's server goes while the first device waits for it.
 static void lost(int here, int there) {
-    Place own(here, 1000), other(there, 1000);
+    OwnedPlace own(here, 1000), other(there, 1000);
     Door never;
     own.fill(3);
     other.use();
@@ -340,7 +270,7 @@ static void lost(int here, int there) {
     other.record();
     own.wait_for(other);
     own.raise(1);
-    copy_from(own, other, own.stream);
+    own.copy_from(other, own.stream);
     own.raise(1);
     EXPECT(cudaStreamQuery(own.stream) == cudaErrorNotReady);
     printf("waiting\n");

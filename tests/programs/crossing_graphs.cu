@@ -9,97 +9,27 @@
 #include <string>
 #include <thread>
 
-#include "check.h"
+#include "door.h"
+#include "place.h"
 
 static const size_t COUNT = 70001;
 static const size_t BYTES = COUNT * sizeof(unsigned);
 
-__global__ void put(unsigned* out, size_t count, unsigned seed) {
-    size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
-    if (i < count) out[i] = unsigned(i) * 3 + seed;
-}
+// Work of one device, with a second memory and an event for a graph.
+struct Work : OwnedPlace {
+    unsigned* other;
+    cudaEvent_t event_inside;
 
-__global__ void add(unsigned* out, size_t count, unsigned value) {
-    size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
-    if (i < count) out[i] += value;
-}
-
-static unsigned blocks() { return blocks_for(COUNT, 256); }
-
-// Memory, a stream and events of one device.
-struct Place {
-    int device;
-    unsigned *memory, *other;
-    cudaStream_t stream;
-    cudaEvent_t event, event_inside;
-
-    explicit Place(int device) : device(device) {
-        use();
-        CHECK(cudaMalloc(&memory, BYTES));
+    explicit Work(int device) : OwnedPlace(device, COUNT) {
         CHECK(cudaMalloc(&other, BYTES));
-        CHECK(cudaMemset(memory, 0, BYTES));
         CHECK(cudaMemset(other, 0, BYTES));
-        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
         CHECK(cudaEventCreateWithFlags(&event_inside, cudaEventDisableTiming));
         CHECK(cudaDeviceSynchronize());
     }
-    Place(const Place&) = delete;
-    ~Place() {
+    ~Work() {
         use();
-        CHECK(cudaFree(memory));
         CHECK(cudaFree(other));
-        CHECK(cudaStreamDestroy(stream));
-        CHECK(cudaEventDestroy(event));
         CHECK(cudaEventDestroy(event_inside));
-    }
-    void use() const { CHECK(cudaSetDevice(device)); }
-    void fill(unsigned seed) { fill(memory, seed); }
-    void fill(unsigned* where, unsigned seed) {
-        use();
-        put<<<blocks(), 256, 0, stream>>>(where, COUNT, seed);
-        CHECK(cudaGetLastError());
-    }
-    void raise(unsigned value) {
-        use();
-        add<<<blocks(), 256, 0, stream>>>(memory, COUNT, value);
-        CHECK(cudaGetLastError());
-    }
-    void record() {
-        use();
-        CHECK(cudaEventRecord(event, stream));
-    }
-    void wait_for(const Place& other) {
-        use();
-        CHECK(cudaStreamWaitEvent(stream, other.event, 0));
-    }
-    void finish() {
-        use();
-        CHECK(cudaStreamSynchronize(stream));
-    }
-    void expect(unsigned seed) { expect(memory, seed); }
-    void expect(const unsigned* where, unsigned seed) {
-        use();
-        std::vector<unsigned> values(COUNT);
-        CHECK(cudaMemcpyAsync(values.data(), where, BYTES, cudaMemcpyDefault, stream));
-        finish();
-        for (size_t i = 0; i < COUNT; i++) {
-            if (values[i] == unsigned(i) * 3 + seed) continue;
-            printf("device %d: value %zu is %u, not %u\n", device, i, values[i], unsigned(i) * 3 + seed);
-            exit(1);
-        }
-    }
-};
-
-static void copy_from(Place& to, const Place& from, cudaStream_t stream) {
-    CHECK(cudaMemcpyPeerAsync(to.memory, to.device, from.memory, from.device, BYTES, stream));
-}
-
-// A host function that keeps its stream waiting.
-struct Door {
-    std::atomic<bool> open{false};
-    static void CUDART_CB wait(void* door) {
-        while (!static_cast<Door*>(door)->open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 };
 
@@ -129,16 +59,23 @@ struct Builder {
         arguments[2] = &by;
         cudaKernelNodeParams kernel = {};
         kernel.func = reinterpret_cast<void*>(add);
-        kernel.gridDim = dim3(blocks()), kernel.blockDim = dim3(256), kernel.kernelParams = arguments;
+        kernel.gridDim = dim3(blocks_for(COUNT, 256)), kernel.blockDim = dim3(256), kernel.kernelParams = arguments;
         return kernel;
     }
-    cudaGraphNode_t raise(Place& place, unsigned by, const Nodes& before = {}) {
+    cudaGraphNode_t raise(Work& place, unsigned by, const Nodes& before = {}) {
         place.use();
         size_t count = COUNT;
         void* arguments[3];
         cudaKernelNodeParams kernel = raising(place.memory, count, by, arguments);
         cudaGraphNode_t node;
         CHECK(cudaGraphAddKernelNode(&node, graph, before.data(), before.size(), &kernel));
+        return node;
+    }
+    cudaGraphNode_t zero(unsigned* memory, const Nodes& before = {}) {
+        cudaMemsetParams fill = {};
+        fill.dst = memory, fill.elementSize = 4, fill.width = COUNT, fill.height = 1;
+        cudaGraphNode_t node;
+        CHECK(cudaGraphAddMemsetNode(&node, graph, before.data(), before.size(), &fill));
         return node;
     }
     cudaGraphNode_t copy(unsigned* to, const unsigned* from, const Nodes& before = {}) {
@@ -155,25 +92,67 @@ struct Builder {
 };
 
 // A capture that the other device's stream joins and leaves, with copies both ways.
-static cudaGraph_t captured(Place& own, Place& other) {
+static cudaGraph_t captured(Work& own, Work& other) {
     cudaGraph_t graph;
     own.use();
     CHECK(cudaStreamBeginCapture(own.stream, cudaStreamCaptureModeThreadLocal));
     own.raise(1);
     own.record();
     other.wait_for(own);
-    copy_from(other, own, other.stream);
+    other.copy_from(own, other.stream);
     other.raise(10);
     other.record();
     own.wait_for(other);
-    copy_from(own, other, own.stream);
+    own.copy_from(other, own.stream);
     own.raise(100);
     CHECK(cudaStreamEndCapture(own.stream, &graph));
     return graph;
 }
 
+// Fills of the other device's memory, captured and by nodes, in a context of this device.
+static void fills(int here, int there) {
+    Work own(here), other(there);
+    auto expect_zero = [&] {
+        std::vector<unsigned> values(COUNT, 1);
+        CHECK(cudaMemcpy(values.data(), other.memory, BYTES, cudaMemcpyDefault));
+        for (unsigned value : values) EXPECT(value == 0);
+    };
+    cudaGraph_t graph;
+    own.use();
+    CHECK(cudaStreamBeginCapture(own.stream, cudaStreamCaptureModeThreadLocal));
+    own.fill(5);
+    own.copy_from(other, own.stream);
+    CHECK(cudaMemsetAsync(other.memory, 0, BYTES, own.stream));
+    own.raise(1);
+    CHECK(cudaStreamEndCapture(own.stream, &graph));
+    cudaGraphExec_t exec = made_of(graph);
+    for (unsigned round = 0; round < 3; round++) {
+        other.fill(20 + round);
+        other.finish();
+        own.use();
+        CHECK(cudaGraphLaunch(exec, own.stream));
+        own.expect(21 + round);
+        expect_zero();
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    Builder builder;
+    own.use();
+    cudaGraphNode_t copied = builder.copy(own.memory, other.memory);
+    cudaGraphNode_t zeroed = builder.zero(other.memory, {copied});
+    builder.raise(own, 2, {zeroed});
+    own.use();
+    exec = made_of(builder.graph);
+    other.fill(30);
+    other.finish();
+    own.use();
+    CHECK(cudaGraphLaunch(exec, own.stream));
+    own.expect(32);
+    expect_zero();
+    CHECK(cudaGraphExecDestroy(exec));
+}
+
 static void capture(int here, int there) {
-    Place own(here), other(there);
+    Work own(here), other(there);
     cudaGraphExec_t exec = made_of(captured(own, other));
     own.fill(0);
     // Many launches with nobody waiting, with work of their stream between them.
@@ -206,9 +185,9 @@ static void capture(int here, int there) {
 
 // A launch waits for its stream, and its stream for it, and nobody else does.
 static void in_order(int here, int there) {
-    Place own(here), other(there), aside(there);
+    Work own(here), other(there), aside(there);
     cudaGraphExec_t exec = made_of(captured(own, other));
-    for (Place* before : {&own, &other}) {
+    for (Work* before : {&own, &other}) {
         Door door;
         own.fill(5);
         own.finish();
@@ -229,7 +208,7 @@ static void in_order(int here, int there) {
 // Work on the one device, while the results of what was before are copied to the other one.
 static void pipeline(int here, int there) {
     const unsigned rounds = 8;
-    Place own(here), other(there);
+    Work own(here), other(there);
     Builder builder;
     std::vector<unsigned*> sent(rounds), arrived(rounds);
     std::vector<cudaGraphNode_t> last, behind;
@@ -266,7 +245,7 @@ static void pipeline(int here, int there) {
 static void shapes(int here, int there) {
     const size_t width = 300, height = 40, deep = 5;
     const size_t count = width * height * deep;
-    Place own(here), other(there);
+    Work own(here), other(there);
     EXPECT(count <= COUNT);
     cudaChannelFormatDesc format = cudaCreateChannelDesc<unsigned>();
     cudaExtent extent = make_cudaExtent(width, height, deep);
@@ -350,7 +329,7 @@ static void shapes(int here, int there) {
 
 // Nodes of an executable get other parameters, one by one and all at once.
 static void updates(int here, int there) {
-    Place own(here), other(there);
+    Work own(here), other(there);
     auto build = [&](unsigned first, unsigned second, unsigned* to, cudaGraphNode_t* nodes) {
         Builder builder;
         nodes[0] = builder.raise(own, first);
@@ -443,7 +422,7 @@ static void updates(int here, int there) {
 
 // Graphs in graphs, on both devices, and copies of graphs.
 static void children(int here, int there) {
-    Place own(here), other(there);
+    Work own(here), other(there);
     auto inside = [&](unsigned first, unsigned second) {
         Builder inner;
         cudaGraphNode_t node = inner.raise(own, first);
@@ -486,7 +465,7 @@ static void children(int here, int there) {
 // Functions of the program, events, and memory of the program that one device writes and the other
 // reads.
 static void the_rest(int here, int there) {
-    Place own(here), other(there);
+    Work own(here), other(there);
     unsigned* pinned;
     own.use();
     CHECK(cudaMallocHost(&pinned, BYTES));
@@ -544,7 +523,7 @@ static void the_rest(int here, int there) {
     other.wait_for(own);
     for (unsigned round = 0; round < 5; round++) {
         CHECK(cudaGraphLaunch(exec, other.stream));
-        copy_from(other, own, other.stream);
+        other.copy_from(own, other.stream);
     }
     other.expect(25);
     CHECK(cudaGraphExecDestroy(exec));
@@ -552,7 +531,7 @@ static void the_rest(int here, int there) {
 
 // Memory that a graph has while it runs, and nodes that run as a condition says.
 static void bound(int here, int there) {
-    Place own(here), other(there);
+    Work own(here), other(there);
     cudaGraph_t graph;
     unsigned *early, *late;
     own.use();
@@ -619,17 +598,17 @@ static void bound(int here, int there) {
 // Threads launch graphs of their own, and one that they share.
 static void at_once(int here, int there) {
     struct Own {
-        Place own, other;
+        Work own, other;
         cudaGraphExec_t exec;
     };
-    Place own(here), other(there);
+    Work own(here), other(there);
     cudaGraphExec_t shared = made_of(captured(own, other));
     own.fill(0);
     own.finish();
     std::vector<Own*> all;
     for (int thread = 0; thread < 4; thread++) {
         int first = thread % 2 ? there : here, second = thread % 2 ? here : there;
-        all.push_back(new Own{Place(first), Place(second), nullptr});
+        all.push_back(new Own{Work(first), Work(second), nullptr});
         all.back()->exec = made_of(captured(all.back()->own, all.back()->other));
     }
     std::mutex turn;
@@ -661,7 +640,7 @@ static void at_once(int here, int there) {
 
 // The second device's server goes while a launch waits for it.
 static void lost(int here, int there) {
-    Place own(here), other(there);
+    Work own(here), other(there);
     cudaGraphExec_t exec = made_of(captured(own, other));
     Door never;
     own.fill(3);
@@ -722,7 +701,7 @@ int main(int argc, char** argv) {
         void (*run)(int, int);
     };
     const Part parts[] = {
-        {"capture", capture}, {"order", in_order},   {"pipeline", pipeline}, {"shapes", shapes},
+        {"capture", capture}, {"fills", fills}, {"order", in_order},   {"pipeline", pipeline}, {"shapes", shapes},
         {"updates", updates}, {"children", children}, {"the rest", the_rest}, {"memory and conditions", bound},
         {"threads", at_once},
     };

@@ -13,6 +13,7 @@
 
 #include "door.h"
 #include "driver.h"
+#include "place.h"
 
 static const size_t COUNT = 60001;
 static const size_t BYTES = COUNT * sizeof(unsigned);
@@ -34,83 +35,11 @@ static bool are_together(int one, int other) { return one / each == other / each
         cudaGetLastError();                                                                              \
     } while (0)
 
-__global__ void put(unsigned* out, size_t count, unsigned seed) {
-    size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
-    if (i < count) out[i] = unsigned(i) * 3 + seed;
-}
-
-__global__ void add(unsigned* out, size_t count, unsigned value) {
-    size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
-    if (i < count) out[i] += value;
-}
-
-static unsigned blocks() { return blocks_for(COUNT, 256); }
-
 static void use(int device) { CHECK(cudaSetDevice(device)); }
-
-// Memory, a stream and an event of one device.
-struct Place {
-    int device;
-    unsigned* memory;
-    cudaStream_t stream;
-    cudaEvent_t event;
-
-    explicit Place(int device) : device(device) {
-        use(device);
-        CHECK(cudaMalloc(&memory, BYTES));
-        CHECK(cudaMemset(memory, 0, BYTES));
-        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-        CHECK(cudaDeviceSynchronize());
-    }
-    Place(const Place&) = delete;
-    void release() {
-        use(device);
-        CHECK(cudaFree(memory));
-        CHECK(cudaStreamDestroy(stream));
-        CHECK(cudaEventDestroy(event));
-    }
-    void fill(unsigned seed) { fill(memory, seed); }
-    void fill(unsigned* where, unsigned seed) {
-        use(device);
-        put<<<blocks(), 256, 0, stream>>>(where, COUNT, seed);
-        CHECK(cudaGetLastError());
-    }
-    void raise(unsigned value) { raise(memory, value); }
-    void raise(unsigned* where, unsigned value) {
-        use(device);
-        add<<<blocks(), 256, 0, stream>>>(where, COUNT, value);
-        CHECK(cudaGetLastError());
-    }
-    void record() {
-        use(device);
-        CHECK(cudaEventRecord(event, stream));
-    }
-    void wait_for(const Place& other) {
-        use(device);
-        CHECK(cudaStreamWaitEvent(stream, other.event, 0));
-    }
-    void finish() {
-        use(device);
-        CHECK(cudaStreamSynchronize(stream));
-    }
-    void expect(unsigned seed) { expect(memory, seed); }
-    void expect(const unsigned* where, unsigned seed) {
-        use(device);
-        std::vector<unsigned> values(COUNT);
-        CHECK(cudaMemcpyAsync(values.data(), where, BYTES, cudaMemcpyDefault, stream));
-        finish();
-        for (size_t i = 0; i < COUNT; i++) {
-            if (values[i] == unsigned(i) * 3 + seed) continue;
-            printf("device %d: value %zu is %u, not %u\n", device, i, values[i], unsigned(i) * 3 + seed);
-            exit(1);
-        }
-    }
-};
 
 static std::vector<Place*> places() {
     std::vector<Place*> all;
-    for (int device = 0; device < devices; device++) all.push_back(new Place(device));
+    for (int device = 0; device < devices; device++) all.push_back(new Place(device, COUNT));
     return all;
 }
 
@@ -119,10 +48,6 @@ static void release(std::vector<Place*>& all) {
         place->release();
         delete place;
     }
-}
-
-static void copy(const Place& to, const Place& from, cudaStream_t stream) {
-    CHECK(cudaMemcpyPeerAsync(to.memory, to.device, from.memory, from.device, BYTES, stream));
 }
 
 // All devices work.
@@ -146,7 +71,7 @@ static void machine() {
         int found = -1;
         CHECK(cudaDeviceGetByPCIBusId(&found, address));
         EXPECT(found == device && properties.name[0] != 0);
-        Place own(device);
+        Place own(device, COUNT);
         for (int other = 0; other < devices; other++) {
             // Memory is its own device's, whichever is current.
             use(other);
@@ -195,10 +120,10 @@ static void events() {
         Place &from = *all[step % devices], &to = *all[(step + 1) % devices];
         if (step % 2 == 0) {
             to.wait_for(from);
-            copy(to, from, to.stream);
+            to.copy_from(from, to.stream);
         } else {
             from.wait_for(to);
-            copy(to, from, from.stream);
+            to.copy_from(from, from.stream);
             from.record();
             to.wait_for(from);
         }
@@ -244,12 +169,12 @@ static void events() {
             cudaEvent_t brief;
             use(one);
             CHECK(cudaEventCreateWithFlags(&brief, cudaEventDisableTiming));
-            put<<<blocks(), 256>>>(first.memory, COUNT, 40);
+            put<<<blocks_for(COUNT, 256), 256>>>(first.memory, COUNT, 40);
             CHECK(cudaEventRecord(brief, nullptr));
             use(other);
             CHECK(cudaStreamWaitEvent(nullptr, brief, 0));
             CHECK(cudaMemcpyAsync(second.memory, first.memory, BYTES, cudaMemcpyDefault, nullptr));
-            add<<<blocks(), 256>>>(second.memory, COUNT, 2);
+            add<<<blocks_for(COUNT, 256), 256>>>(second.memory, COUNT, 2);
             CHECK(cudaEventDestroy(brief));
             CHECK(cudaStreamSynchronize(nullptr));
             second.expect(42);
@@ -377,7 +302,7 @@ static void managed() {
             all[one]->fill(shared[one], 7);
             all[one]->finish();
             use(other);
-            put<<<blocks(), 256, 0, all[other]->stream>>>(shared[one], COUNT, 9);
+            put<<<blocks_for(COUNT, 256), 256, 0, all[other]->stream>>>(shared[one], COUNT, 9);
             TOGETHER(one, other, cudaGetLastError());
             all[other]->finish();
             unsigned seed = are_together(one, other) ? 9 : 7;
@@ -481,7 +406,7 @@ static void graphs() {
         use(from.device);
         CHECK(cudaGraphLaunch(own[from.device], from.stream));
         to.wait_for(from);
-        copy(to, from, to.stream);
+        to.copy_from(from, to.stream);
         to.record();
         from.wait_for(to);
     }
@@ -507,7 +432,7 @@ static void graphs() {
                 void* arguments[] = {&place->memory, &count, &by};
                 cudaKernelNodeParams kernel = {};
                 kernel.func = reinterpret_cast<void*>(add);
-                kernel.gridDim = dim3(blocks()), kernel.blockDim = dim3(256), kernel.kernelParams = arguments;
+                kernel.gridDim = dim3(blocks_for(COUNT, 256)), kernel.blockDim = dim3(256), kernel.kernelParams = arguments;
                 use(place->device);
                 CHECK(cudaGraphAddKernelNode(&node, graph, before.data(), before.size(), &kernel));
                 before.push_back(node);
@@ -538,7 +463,7 @@ static void graphs() {
             second.expect(13);
             // A captured copy.
             CHECK(cudaStreamBeginCapture(first.stream, cudaStreamCaptureModeThreadLocal));
-            copy(second, first, first.stream);
+            second.copy_from(first, first.stream);
             first.raise(1);
             CHECK(cudaStreamEndCapture(first.stream, &graph));
             second.finish();
@@ -558,7 +483,7 @@ static void graphs() {
         from.raise(1);
         from.record();
         to.wait_for(from);
-        copy(to, from, to.stream);
+        to.copy_from(from, to.stream);
     }
     use(0);
     CHECK(cudaStreamEndCapture(all[0]->stream, &graph));
@@ -623,7 +548,7 @@ static void host() {
             CHECK(cudaPointerGetAttributes(&about, memory));
             EXPECT(about.type == cudaMemoryTypeHost);
             TOGETHER(0, other, cudaHostGetDevicePointer(&address, memory, 0));
-            add<<<blocks(), 256, 0, all[other]->stream>>>(address, COUNT, 1);
+            add<<<blocks_for(COUNT, 256), 256, 0, all[other]->stream>>>(address, COUNT, 1);
             TOGETHER(0, other, cudaGetLastError());
             all[other]->finish();
             total += are_together(0, other);
@@ -694,7 +619,7 @@ static void fill_in_order(Place& by, Place& of, unsigned* shared) {
     of.finish();
     use(by.device);
     CHECK(cudaLaunchHostFunc(by.stream, Order::set, &slow));
-    copy(by, of, by.stream);
+    by.copy_from(of, by.stream);
     CHECK(cudaMemsetAsync(of.memory, 0, BYTES, by.stream));
     by.raise(1);
     by.record();
@@ -754,7 +679,7 @@ static void fills() {
         CHECK(cudaMalloc(&memory, BYTES));
         first.fill(round);
         CHECK(cudaMemsetAsync(memory, 0, BYTES, first.stream));
-        copy(last, first, first.stream);
+        last.copy_from(first, first.stream);
         use(last.device);
         CHECK(cudaFree(memory));
         CHECK(cudaMalloc(&memory, BYTES));
@@ -775,18 +700,18 @@ static void threads() {
         for (int other = 0; other < devices; other++) {
             if (one == other) continue;
             all.emplace_back([=] {
-                Place first(one), second(other);
+                Place first(one, COUNT), second(other, COUNT);
                 first.fill(0);
                 for (unsigned round = 0; round < 10; round++) {
                     first.raise(1);
                     first.record();
                     second.wait_for(first);
-                    copy(second, first, second.stream);
+                    second.copy_from(first, second.stream);
                     second.raise(1);
                     if (round % 3 == 0) second.expect(2 * round + 2);
                     second.record();
                     first.wait_for(second);
-                    copy(first, second, first.stream);
+                    first.copy_from(second, first.stream);
                 }
                 first.expect(20);
                 first.release();
@@ -811,7 +736,7 @@ static void errors() {
     EXPECT(cudaMemcpyPeer(first.memory, 0, last.memory, devices, 4) == cudaErrorInvalidDevice);
     cudaGetLastError();
     first.wait_for(last);
-    copy(first, last, first.stream);
+    first.copy_from(last, first.stream);
     first.expect(3);
     use(devices - 1);
     fail<<<1, 1, 0, last.stream>>>(nullptr);
@@ -825,14 +750,14 @@ static void errors() {
         EXPECT(cudaMemcpyPeer(first.memory, 0, last.memory, devices - 1, 4) == fault);
         // Of what is queued behind it, the next wait says that something did not come.
         first.wait_for(last);
-        copy(first, last, first.stream);
+        first.copy_from(last, first.stream);
         while (cudaStreamSynchronize(first.stream) == cudaErrorDevicesUnavailable) cudaGetLastError();
     }
     cudaGetLastError();
     for (int device = 0; device + 1 < devices; device++) {
         all[device]->fill(4);
         all[device]->expect(4);
-        copy(*all[0], *all[device], all[device]->stream);
+        all[0]->copy_from(*all[device], all[device]->stream);
         all[device]->finish();
         all[0]->expect(4);
     }
@@ -857,7 +782,7 @@ static void lost() {
     for (Place* place : others) {
         place->fill(1);
         place->wait_for(last);
-        copy(*place, last, place->stream);
+        place->copy_from(last, place->stream);
         place->raise(1);
     }
     printf("waiting\n");
@@ -881,7 +806,7 @@ static void lost() {
     for (size_t place = 0; place < others.size(); place++) {
         Place &from = *others[place], &to = *others[(place + 1) % others.size()];
         from.fill(70);
-        if (&from != &to) copy(to, from, from.stream);
+        if (&from != &to) to.copy_from(from, from.stream);
         from.finish();
         to.expect(70);
         use(to.device);
