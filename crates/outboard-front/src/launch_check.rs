@@ -54,7 +54,6 @@ pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Resu
 /// Refuses a kernel whose parameters are memory that another server's device shares with the
 /// program: this kernel's device cannot reach it. Such an address inside a structure need not be
 /// meant for the kernel, so it is let through.
-#[cold]
 pub(crate) fn check_servers(
     front: &'static Front,
     function: &Function,
@@ -65,7 +64,12 @@ pub(crate) fn check_servers(
     for (index, (offset, size)) in function.info.params.iter().enumerate() {
         let bytes = params.get(*offset as usize..).and_then(<[u8]>::first_chunk);
         let Some(bytes) = bytes.filter(|_| *size == 8) else { continue };
-        let found = find(front, UnifiedPtr(u64::from_ne_bytes(*bytes)));
+        let address = UnifiedPtr(u64::from_ne_bytes(*bytes));
+        // Most addresses are those of device memory, and are not looked up.
+        if !front.memory.shared.contain(address) {
+            continue;
+        }
+        let found = find(front, address);
         let Some((_, _, at)) = found.filter(|(_, _, at)| at.server != here) else { continue };
         let kind = match at.kind {
             kind if kind.is_managed() => "managed",

@@ -41,6 +41,9 @@ pub(crate) fn insert_on(
     bytes: u64,
     kind: Kind,
 ) {
+    if kind.is_managed() || kind.is_host() {
+        front.memory.shared.include(base, bytes);
+    }
     let id = front.memory.next_id.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let (server, context) = (here.id.server(), here.context.handle);
     let allocation =

@@ -1,10 +1,10 @@
 //! Device memory, and the map of what is allocated.
 
 use std::sync::LazyLock;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::addresses::Addresses;
-use crate::backend::{ContextId, ServerId};
+use crate::backend::{ContextId, ServerId, UnifiedPtr};
 
 /// An allocation that the program knows by address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,40 @@ pub(crate) enum Kind {
 pub(crate) struct Allocations {
     pub(crate) map: LazyLock<Addresses<Allocation>>,
     pub(crate) next_id: AtomicU64,
+    pub(crate) shared: Bounds,
+}
+
+/// Bounds of all memory that a device has ever shared with the program: managed and page-locked.
+pub(crate) struct Bounds {
+    begin: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Bounds {
+    const fn new() -> Bounds {
+        Bounds { begin: AtomicU64::new(u64::MAX), end: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn include(&self, base: UnifiedPtr, bytes: u64) {
+        self.begin.fetch_min(base.0, Ordering::Relaxed);
+        self.end.fetch_max(base.0.saturating_add(bytes), Ordering::Relaxed);
+    }
+
+    /// Whether memory there could be shared.
+    #[inline]
+    pub(crate) fn contain(&self, address: UnifiedPtr) -> bool {
+        self.begin.load(Ordering::Relaxed) <= address.0
+            && address.0 < self.end.load(Ordering::Relaxed)
+    }
 }
 
 impl Allocations {
     pub(crate) const fn new() -> Allocations {
-        Allocations { map: LazyLock::new(Addresses::new), next_id: AtomicU64::new(1) }
+        Allocations {
+            map: LazyLock::new(Addresses::new),
+            next_id: AtomicU64::new(1),
+            shared: Bounds::new(),
+        }
     }
 
     /// For tests: how many there are.
