@@ -27,6 +27,16 @@ pub(crate) fn context_of(front: &'static Front, allocation: &Allocation) -> Resu
     }
 }
 
+/// The context in which memory is filled for a call in `ctx`: that one, or one of the memory's own
+/// server.
+pub(crate) fn context_for(
+    front: &'static Front,
+    ctx: ContextId,
+    allocation: &Allocation,
+) -> Result<ContextId> {
+    if allocation.server == ctx.server() { Ok(ctx) } else { context_of(front, allocation) }
+}
+
 /// Notes an allocation of `bytes` at `base`.
 pub(crate) fn insert(front: &'static Front, here: &Here, base: UnifiedPtr, bytes: u64, kind: Kind) {
     insert_on(front, here, here.context.device, base, bytes, kind);

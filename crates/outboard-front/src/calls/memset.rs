@@ -8,7 +8,7 @@ use crate::backend::{Backend, DevicePtr, Fill, Result, StreamId};
 use crate::border::require;
 use crate::capture;
 use crate::context::Here;
-use crate::memory::{check_device, context_of};
+use crate::memory::{check_device, context_for};
 use crate::process::Process;
 use crate::stream::{DefaultStream, find, resolve_default};
 
@@ -39,14 +39,14 @@ fn fill<B: Backend>(
         .checked_mul(fill.height - 1)
         .ok_or(outboard_abi::CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let allocation = check_device(process, fill.dst, above.saturating_add(row))?;
-    if let Some(outcome) = capture::fill(process, &here, stream, (&fill, allocation.server)) {
+    let of = context_for(process, here.id, &allocation)?;
+    if let Some(outcome) = capture::fill(process, &here, stream, (of, &fill)) {
         return outcome;
     }
-    if allocation.server == here.id.server() {
-        here.note(process.backend.fill(here.id, fill, stream))?;
+    if of == here.id {
+        here.note(process.backend.fill(of, fill, stream))?;
     } else {
         // A fault of another server's device is none of this context.
-        let of = context_of(process, &allocation)?;
         process.backend.fill_across(here.id, stream, of, fill)?;
     }
     if wait == Wait::IfManaged

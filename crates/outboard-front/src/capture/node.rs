@@ -14,7 +14,7 @@ use outboard_wire::launch::names_event;
 
 use super::state::{Mark, Member, active, join};
 use crate::backend::{
-    Backend, DevicePtr, Fill, Launch, MemoryOperation, ObjectId, Result, ServerId, StreamId,
+    Backend, ContextId, DevicePtr, Fill, Launch, MemoryOperation, ObjectId, Result, StreamId,
 };
 use crate::context::Here;
 use crate::copy::Sides;
@@ -24,7 +24,6 @@ use crate::graph::node::ATTRIBUTES;
 use crate::graph::params;
 use crate::handles::{self, Kind};
 use crate::process::{Front, Process};
-use crate::several::one_server;
 
 /// `CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC`.
 const PROGRAMMATIC_PORT: u8 = 1;
@@ -177,18 +176,17 @@ fn kernel_node(
     Some(append(&mut world, name, graph, NodeParams::Kernel(node), given))
 }
 
-/// A fill of memory of a server.
+/// A fill, in a context of the memory's server.
 #[inline]
 pub(crate) fn fill(
     front: &'static Front,
     here: &Here,
     stream: StreamId,
-    (fill, server): (&Fill, ServerId),
+    (ctx, fill): (ContextId, &Fill),
 ) -> Option<Result<()>> {
     take(front, here, stream, || {
-        one_server(here.id.server(), [server])?;
         let Fill { dst, pitch, value, element, width, height } = *fill;
-        let node = FillNode { ctx: here.id, dst, pitch, value, element, width, height };
+        let node = FillNode { ctx, dst, pitch, value, element, width, height };
         Ok((NodeParams::Fill(node), Given::Context(here.context.handle)))
     })
 }

@@ -16,7 +16,7 @@ use crate::backend::{
 use crate::border::{require, slice};
 use crate::context::{self, Here};
 use crate::copy::{Resolved, Sides, Structure};
-use crate::memory::check_for;
+use crate::memory::{check_device, context_for};
 use crate::process::{Front, Process};
 
 /// A structure of cuda.h that has only numbers and pointers, all zero.
@@ -126,9 +126,9 @@ pub(crate) fn fill_node(
     require(height == 1 || (pitch >= row && pitch.is_multiple_of(element)))?;
     let bytes =
         pitch.checked_mul(height - 1).and_then(|above| above.checked_add(row)).ok_or(INVALID)?;
-    check_for(front, here.id, DevicePtr(p.dst), bytes)?;
+    let allocation = check_device(front, DevicePtr(p.dst), bytes)?;
     let node = FillNode {
-        ctx: here.id,
+        ctx: context_for(front, here.id, &allocation)?,
         dst: DevicePtr(p.dst),
         pitch,
         value: p.value,

@@ -497,16 +497,6 @@ fn what_crosses_servers_is_refused_by_name() {
     machine.make_current(2);
     let stream = ask!(machine, cuStreamCreate, 0).expect("nothing fails");
     let range = ask!(machine, cuMemAddressReserve, 2 << 20, 0, 0, 0).expect("nothing fails");
-    call!(
-        machine,
-        cuStreamBeginCapture_v2,
-        stream,
-        outboard_abi::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL
-    )
-    .expect("nothing fails");
-    machine.refuses("a captured fill", || call!(machine, cuMemsetD8Async, there, 1, 64, stream));
-    let mut captured = core::ptr::null_mut();
-    call!(machine, cuStreamEndCapture, stream, &raw mut captured).expect("it is as it was");
     machine.refuses("a free in order", || call!(machine, cuMemFreeAsync, pooled, stream));
     machine
         .refuses("a pool", || ask!(machine, cuMemAllocFromPoolAsync, 64, pool, stream).map(drop));
