@@ -54,7 +54,23 @@ pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Resu
 /// Refuses a kernel whose parameters are memory that another server's device shares with the
 /// program: this kernel's device cannot reach it. Such an address inside a structure need not be
 /// meant for the kernel, so it is let through.
+#[inline]
 pub(crate) fn check_servers(
+    front: &'static Front,
+    function: &Function,
+    here: &Here,
+    params: &[u8],
+) -> Result<()> {
+    // Most parameters are numbers and addresses of device memory, and are not looked up.
+    if front.memory.shared.contain_any(params) {
+        check_each(front, function, here, params)
+    } else {
+        Ok(())
+    }
+}
+
+#[cold]
+fn check_each(
     front: &'static Front,
     function: &Function,
     here: &Here,
@@ -64,12 +80,7 @@ pub(crate) fn check_servers(
     for (index, (offset, size)) in function.info.params.iter().enumerate() {
         let bytes = params.get(*offset as usize..).and_then(<[u8]>::first_chunk);
         let Some(bytes) = bytes.filter(|_| *size == 8) else { continue };
-        let address = UnifiedPtr(u64::from_ne_bytes(*bytes));
-        // Most addresses are those of device memory, and are not looked up.
-        if !front.memory.shared.contain(address) {
-            continue;
-        }
-        let found = find(front, address);
+        let found = find(front, UnifiedPtr(u64::from_ne_bytes(*bytes)));
         let Some((_, _, at)) = found.filter(|(_, _, at)| at.server != here) else { continue };
         let kind = match at.kind {
             kind if kind.is_managed() => "managed",

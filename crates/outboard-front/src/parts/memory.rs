@@ -79,11 +79,13 @@ impl Bounds {
         self.end.fetch_max(base.0.saturating_add(bytes), Ordering::Relaxed);
     }
 
-    /// Whether memory there could be shared.
+    /// Whether any word of these bytes could be an address of such memory.
     #[inline]
-    pub(crate) fn contain(&self, address: UnifiedPtr) -> bool {
-        self.begin.load(Ordering::Relaxed) <= address.0
-            && address.0 < self.end.load(Ordering::Relaxed)
+    pub(crate) fn contain_any(&self, bytes: &[u8]) -> bool {
+        let begin = self.begin.load(Ordering::Relaxed);
+        let len = self.end.load(Ordering::Relaxed).saturating_sub(begin);
+        let (words, _) = bytes.as_chunks();
+        words.iter().any(|word| u64::from_ne_bytes(*word).wrapping_sub(begin) < len)
     }
 }
 
@@ -110,5 +112,25 @@ impl Kind {
 
     pub(crate) fn is_managed(self) -> bool {
         matches!(self, Kind::Managed | Kind::ManagedGlobal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_within_the_bounds_are_found() {
+        let bounds = Bounds::new();
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let contain = |all: &[u64]| {
+            let bytes: Vec<u8> = words(all);
+            bounds.contain_any(&bytes)
+        };
+        assert!(!contain(&[0, 100, u64::MAX]), "nothing is shared");
+        bounds.include(UnifiedPtr(1000), 10);
+        bounds.include(UnifiedPtr(2000), 10);
+        assert!(contain(&[0, 1000]) && contain(&[2009]) && contain(&[1500, 7]));
+        assert!(!contain(&[999, 2010, 0, u64::MAX]) && !bounds.contain_any(&[1, 2, 3]));
     }
 }
