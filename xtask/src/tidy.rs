@@ -13,6 +13,7 @@ const LAYERS: &[&str] = &[
     "outboard-session",
     "outboard-image",
     "outboard-nvml",
+    "outboard-pool",
     "outboard-front",
     "outboard-client",
     "outboard-libcuda",
@@ -35,6 +36,7 @@ const WITHOUT_UNSAFE: &[&str] = &[
     "outboard-session",
     "outboard-image",
     "outboard-nvml",
+    "outboard-pool",
     "outboard-ptx",
 ];
 

@@ -1,0 +1,157 @@
+//! Which devices a request gets: one function of a pool's state and a request, for everybody who
+//! places.
+
+mod order;
+mod refusal;
+mod same;
+
+pub use refusal::{NotFree, Overdrawn, Refusal};
+
+use crate::state::{Place, Pool, Usage};
+use crate::words::{Granted, Request, Servers};
+use std::collections::BTreeSet;
+
+/// A way to choose devices.
+pub trait Placement {
+    /// Which devices the request gets of what is free now, or why none. It depends on nothing else
+    /// and changes nothing: [`Pool::grant`] enters the answer.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot have what it asks for.
+    fn place(&self, pool: &Pool, request: &Request) -> Result<Vec<Granted>, Refusal>;
+}
+
+/// What is preferred among devices that fit. With all of them, servers with the label that a
+/// request names come first, and small devices before large ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Devices and servers that are used already, so that others stay empty.
+    Pack,
+    /// Devices and servers that are used least.
+    Spread,
+    /// Devices with the least free memory that will do.
+    BestFit,
+    /// As `Pack`; several devices are on one server, with NVLink between them, where there are
+    /// such.
+    Linked,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Policy; 4] = [Policy::Pack, Policy::Spread, Policy::BestFit, Policy::Linked];
+
+    /// Where to try, first things first.
+    fn attempts(self, request: &Request) -> &'static [Servers] {
+        match (request.servers, self) {
+            (Servers::Same, _) => &[Servers::Same],
+            (Servers::Distinct, _) => &[Servers::Distinct],
+            (Servers::Any, _) if request.devices == 1 => &[Servers::Any],
+            (Servers::Any, Policy::Spread) => &[Servers::Distinct, Servers::Any],
+            (Servers::Any, Policy::Pack | Policy::Linked) => &[Servers::Same, Servers::Any],
+            (Servers::Any, Policy::BestFit) => &[Servers::Any],
+        }
+    }
+}
+
+impl Placement for Policy {
+    fn place(&self, pool: &Pool, request: &Request) -> Result<Vec<Granted>, Refusal> {
+        request.check().map_err(Refusal::Malformed)?;
+        may_be(pool, request)?;
+        let mut found = 0;
+        for servers in self.attempts(request) {
+            let chosen = match servers {
+                Servers::Same => same::choose(pool, request, *self),
+                Servers::Any => take(request, order::devices(pool, request, *self)),
+                Servers::Distinct => {
+                    let mut used = BTreeSet::new();
+                    let devices = order::devices(pool, request, *self);
+                    take(request, devices.filter(|place| used.insert(place.server)))
+                }
+            };
+            match chosen {
+                Ok(places) => return within_quotas(pool, request, granted(pool, request, &places)),
+                Err(most) => found = most,
+            }
+        }
+        Err(not_free(pool, request, found))
+    }
+}
+
+/// So many of them, or how many there are.
+fn take(request: &Request, places: impl Iterator<Item = Place>) -> Result<Vec<Place>, u32> {
+    let places: Vec<Place> = places.take(request.devices as usize).collect();
+    match u32::try_from(places.len()).unwrap_or(u32::MAX) {
+        found if found < request.devices => Err(found),
+        _ => Ok(places),
+    }
+}
+
+/// Refuses what this pool could not give if everything in it were free.
+fn may_be(pool: &Pool, request: &Request) -> Result<(), Refusal> {
+    /// How many classes a refusal lists.
+    const LISTED: usize = 8;
+    let classes = &pool.index().classes;
+    let largest = classes.keys().rfind(|class| class.is_wanted(request));
+    match largest.map(|class| class.memory_bytes) {
+        None => Err(Refusal::NoSuchDevice(
+            classes.keys().rev().take(LISTED).map(ToString::to_string).collect(),
+        )),
+        Some(most) if most < request.memory_bytes => {
+            Err(Refusal::TooMuchMemory(request.memory_bytes, most))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn granted(pool: &Pool, request: &Request, places: &[Place]) -> Vec<Granted> {
+    let of = |place: &Place| {
+        let slot = pool.slot(*place)?;
+        Some(Granted {
+            server: pool.entry(place.server)?.server.name.clone(),
+            device: slot.uuid.clone(),
+            memory_bytes: slot.taken_by(request.memory_bytes, request.usage),
+            usage: request.usage,
+        })
+    };
+    places.iter().filter_map(of).collect()
+}
+
+/// What is granted, if owner and group may have it: only now is known how much memory exclusive
+/// devices have.
+fn within_quotas(
+    pool: &Pool,
+    request: &Request,
+    granted: Vec<Granted>,
+) -> Result<Vec<Granted>, Refusal> {
+    let wants = Usage::of(&granted);
+    let (owner, group) = (&request.owner, &request.group);
+    let overdrawn = |has: Usage, quota: crate::state::Quota| {
+        (!quota.allows(has.plus(wants))).then_some(Overdrawn { has, wants, quota })
+    };
+    let (quotas, has) = (pool.quotas(), pool.usage_of_owner(owner));
+    if let Some(overdrawn) = overdrawn(has, quotas.of_owner(owner)) {
+        return Err(Refusal::OwnerQuota(owner.clone(), overdrawn));
+    }
+    if let Some(overdrawn) = overdrawn(pool.usage_of_group(group), quotas.of_group(group)) {
+        return Err(Refusal::GroupQuota(group.clone(), overdrawn));
+    }
+    Ok(granted)
+}
+
+/// Why it is not free, from the ends of the index.
+fn not_free(pool: &Pool, request: &Request, found: u32) -> Refusal {
+    if found > 0 {
+        let (wanted, servers) = (request.devices, request.servers);
+        return Refusal::TooFew { wanted, found, servers };
+    }
+    let least = request.usage.share().percent();
+    let wanted = pool.index().classes.iter().filter(|(class, _)| class.is_wanted(request));
+    let (mut most_bytes, mut most_percent) = (None, None);
+    for (_, of) in wanted {
+        most_percent = most_percent.max(of.by_share.keys().next_back().copied());
+        let sets = of.by_share.range(least..).filter_map(|(_, set)| set.last());
+        most_bytes = most_bytes.max(sets.map(|(bytes, _)| *bytes).max());
+    }
+    Refusal::NotFree(NotFree::new(request, most_bytes, most_percent))
+}
