@@ -1,0 +1,9 @@
+//! A lease: a signed statement of what somebody may use, which a server checks by itself.
+
+mod keys;
+mod statement;
+mod token;
+
+pub use keys::{BadKey, KeyId, PublicKey, PublicKeys, SigningKey};
+pub use statement::Lease;
+pub use token::{CLOCK_TOLERANCE, Denied, NotSigned, TOKEN_LENGTH, sign, verify};
