@@ -320,8 +320,8 @@ impl Pool {
         Ok(*own.insert(urgent_stream(table)?))
     }
 
-    /// A stream that only the caller uses, until it is [returned](Pool::return_exclusive). `None` if
-    /// `most` are in use. The context is current.
+    /// A stream that only the caller uses, until it is [returned](Pool::return_exclusive). `None`
+    /// if `most` are in use. The context is current.
     pub(super) fn exclusive_stream(
         &self,
         table: &Table,
