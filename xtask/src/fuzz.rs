@@ -22,6 +22,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("client", 4096),
     ("worker", 4096),
     ("peer", 4096),
+    ("pool", 8192),
 ];
 
 /// Memory a target may use, in MiB: an input must not make a parser allocate without bound.
@@ -29,7 +30,8 @@ const MEMORY: u32 = 1024;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One target: frames, handshake, fatbin, ptx, nvml, client, worker or peer. All by default.
+    /// One target: frames, handshake, fatbin, ptx, nvml, client, worker, peer or pool. All by
+    /// default.
     target: Option<String>,
     /// How long each runs.
     #[arg(long, default_value_t = 60)]
