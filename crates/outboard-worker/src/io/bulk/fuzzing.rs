@@ -158,7 +158,7 @@ impl Client {
             3 | 4 => {
                 let Some(number) = under.expected.pop() else { return };
                 let memory = Arc::new(Memory::new(cut));
-                bulk.place(number, Arc::clone(&memory) as Arc<dyn Sink>);
+                bulk.set_sink(number, Arc::clone(&memory) as Arc<dyn Sink>);
                 // One of them at first.
                 let granted = if step == 3 { 1 } else { cut.count() };
                 memory.granted.store(granted, Ordering::Relaxed);
