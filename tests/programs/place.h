@@ -20,11 +20,12 @@ struct Place {
     cudaStream_t stream;
     cudaEvent_t event;
 
-    Place(int device, size_t count) : device(device), count(count) {
+    // With `cudaStreamDefault`, the stream is in step with the default stream.
+    Place(int device, size_t count, unsigned stream_flags = cudaStreamNonBlocking) : device(device), count(count) {
         use();
         CHECK(cudaMalloc(&memory, bytes()));
         CHECK(cudaMemset(memory, 0, bytes()));
-        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CHECK(cudaStreamCreateWithFlags(&stream, stream_flags));
         CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
         CHECK(cudaDeviceSynchronize());
     }

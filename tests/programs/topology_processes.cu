@@ -93,8 +93,6 @@ static int parent(int devices, const char* each) {
         put<<<blocks(), 256>>>(memory[device], 100 * unsigned(device));
         CHECK(cudaEventRecord(ready[device], nullptr));
         Offer offer;
-        // Whichever device is current.
-        CHECK(cudaSetDevice((device + 1) % devices));
         CHECK(cudaIpcGetMemHandle(&offer.memory, memory[device]));
         CHECK(cudaIpcGetEventHandle(&offer.ready, ready[device]));
         send_value(socket, offer);

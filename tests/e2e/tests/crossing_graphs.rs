@@ -9,8 +9,10 @@ fn server(devices: &str) -> Server {
     Server::start_with(&["--driver", Driver::chosen().name()], &env)
 }
 
+/// One device of each.
 fn list(servers: &[&Server]) -> String {
-    servers.iter().map(|server| server.address()).collect::<Vec<_>>().join(",")
+    let first = |server: &&Server| format!("{}/0", server.address());
+    servers.iter().map(first).collect::<Vec<_>>().join(",")
 }
 
 /// The devices of servers, or of one, run graphs together.
