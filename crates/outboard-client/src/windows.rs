@@ -1,5 +1,7 @@
 //! The addresses that a server may give out to this process, and those that it does.
 
+use std::collections::BTreeMap;
+
 use outboard_front::backend::ServerId;
 use outboard_transport::reserved::mappings;
 use outboard_wire::DecodeError;
@@ -7,7 +9,7 @@ use outboard_wire::handshake::arena::{ARENA, Arena};
 use outboard_wire::handshake::windows::WINDOWS;
 use outboard_wire::handshake::{HandshakeError, Welcome};
 use outboard_wire::window::Window;
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::link::ConnectError;
 
@@ -25,37 +27,86 @@ pub(crate) struct TooFew {
     pub(crate) windows: usize,
 }
 
-/// The windows in which a process had nothing when it began to connect to several servers.
-static DEALT: Mutex<Option<(u32, Vec<Window>)>> = Mutex::new(None);
-
-/// As [`acceptable`], for one of several servers: each has windows of its own, so that the servers
-/// can be asked at once and none gives out another's addresses.
-pub(crate) fn acceptable_of(
-    server: ServerId,
-    servers: usize,
-) -> Result<Option<Vec<Window>>, TooFew> {
-    let Some(free) = acceptable().filter(|_| servers > 1) else { return Ok(acceptable()) };
-    let process = std::process::id();
-    let mut dealt = DEALT.lock();
-    let all = match dealt.take() {
-        // Sessions have some of them by now.
-        Some((of, all)) if of == process => all,
-        _ => free.clone(),
-    };
-    let own = dealt_to(&all, server.place(), servers);
-    *dealt = Some((process, all));
-    let mut own = own?;
-    own.retain(|window| free.contains(window));
-    Ok(Some(own))
+/// The windows of a process that has sessions with several servers.
+struct Dealing {
+    process: u32,
+    /// Those in which the process had nothing when it began to connect.
+    all: Vec<Window>,
+    /// Those that sessions have, by their server's place.
+    taken: BTreeMap<usize, Window>,
 }
 
-/// A server's share of windows. They are dealt in their order, because a server's workers that wait
-/// for clients have the first ones.
-fn dealt_to(windows: &[Window], place: usize, servers: usize) -> Result<Vec<Window>, TooFew> {
-    if windows.len() < servers {
-        return Err(TooFew { servers, windows: windows.len() });
+static DEALING: Mutex<Option<Dealing>> = Mutex::new(None);
+
+impl Dealing {
+    /// This process's.
+    fn of_process() -> MappedMutexGuard<'static, Dealing> {
+        let process = std::process::id();
+        MutexGuard::map(DEALING.lock(), |dealing| {
+            // A forked child has no sessions.
+            match dealing {
+                Some(of) if of.process == process => {}
+                _ => {
+                    let all = acceptable().unwrap_or_default();
+                    *dealing = Some(Dealing { process, all, taken: BTreeMap::new() });
+                }
+            }
+            dealing.as_mut().expect("it has just been made")
+        })
     }
-    Ok(windows.iter().skip(place).step_by(servers).copied().collect())
+
+    /// Those that no session of another server has. The server's share comes first: a server that
+    /// has no worker waiting in any of them takes the first, and so none that another server takes.
+    fn offer(&self, server: ServerId, servers: usize) -> Result<Vec<Window>, TooFew> {
+        let Dealing { all, .. } = self;
+        if all.len() < servers {
+            return Err(TooFew { servers, windows: all.len() });
+        }
+        let (place, is_free) = (server.place(), |window: &Window| !self.is_taken(server, *window));
+        let is_own = |place_of: usize| place_of % servers == place;
+        let (own, others): (Vec<_>, Vec<_>) =
+            all.iter().enumerate().partition(|(place_of, _)| is_own(*place_of));
+        Ok(own.into_iter().chain(others).map(|(_, window)| *window).filter(is_free).collect())
+    }
+
+    fn is_taken(&self, server: ServerId, window: Window) -> bool {
+        self.taken.iter().any(|(place, taken)| *place != server.place() && *taken == window)
+    }
+
+    /// Unless the session of another server has it.
+    fn take(&mut self, server: ServerId, window: Window) -> bool {
+        let is_free = !self.is_taken(server, window);
+        if is_free {
+            self.taken.insert(server.place(), window);
+        }
+        is_free
+    }
+}
+
+/// What a server is offered: any window that no session of another server has. All servers are
+/// asked at once, so two may choose the same one; the second session to come cannot
+/// [take](take) it.
+pub(crate) fn offer(server: ServerId, servers: usize) -> Result<Option<Vec<Window>>, TooFew> {
+    let Some(free) = acceptable().filter(|_| servers > 1) else { return Ok(acceptable()) };
+    let mut offer = Dealing::of_process().offer(server, servers)?;
+    offer.retain(|window| free.contains(window));
+    Ok(Some(offer))
+}
+
+/// The server's session has this window, unless that of another server has it.
+pub(crate) fn take(server: ServerId, window: Window) -> bool {
+    Dealing::of_process().take(server, window)
+}
+
+/// A window that is taken for the server before it is asked, so that no other one's session can.
+pub(crate) fn reserve(server: ServerId, servers: usize) -> Result<Option<Vec<Window>>, TooFew> {
+    let Some(free) = acceptable() else { return Ok(None) };
+    let mut dealing = Dealing::of_process();
+    let offer = dealing.offer(server, servers)?;
+    let window = offer.into_iter().find(|window| free.contains(window));
+    let window = window.ok_or(TooFew { servers, windows: dealing.all.len() })?;
+    dealing.take(server, window);
+    Ok(Some(vec![window]))
 }
 
 fn free(maps: &str) -> Vec<Window> {
@@ -144,21 +195,55 @@ mod tests {
         assert!(!accepted.is_empty() && accepted.iter().all(|window| !window.contains(own, 1)));
     }
 
-    #[test]
-    fn each_server_is_dealt_windows_of_its_own() {
+    fn dealing() -> Dealing {
         // A program lies in one of them.
-        let free: Vec<Window> = Window::all().filter(|one| one.number() != Some(18)).collect();
-        for servers in 2..=free.len() {
-            let shares: Vec<Vec<Window>> =
-                (0..servers).map(|place| dealt_to(&free, place, servers).unwrap()).collect();
-            assert!(shares.iter().all(|share| !share.is_empty()), "{servers}");
-            let mut all = shares.concat();
-            all.sort_by_key(|window| window.range().start);
-            assert_eq!(all, free, "{servers}");
-            assert_eq!(shares[0][0], free[0], "the first server finds a worker that waits");
+        let all: Vec<Window> = Window::all().filter(|one| one.number() != Some(18)).collect();
+        Dealing { process: 1, all, taken: BTreeMap::new() }
+    }
+
+    fn server(place: usize) -> ServerId {
+        ServerId::new(place).expect("a list may have so many")
+    }
+
+    #[test]
+    fn servers_without_waiting_workers_take_different_windows() {
+        let dealing = dealing();
+        for servers in 2..=dealing.all.len() {
+            let offers: Vec<Vec<Window>> =
+                (0..servers).map(|place| dealing.offer(server(place), servers).unwrap()).collect();
+            let mut first: Vec<_> = offers.iter().map(|offer| offer[0].range().start).collect();
+            assert_eq!(first[0], dealing.all[0].range().start);
+            first.sort_unstable();
+            first.dedup();
+            assert_eq!(first.len(), servers, "no two begin with the same");
+            assert!(offers.iter().all(|offer| offer.len() == dealing.all.len()), "{servers}");
         }
         let too_few = TooFew { servers: 38, windows: 37 };
-        assert_eq!(dealt_to(&free, 0, 38), Err(too_few));
+        assert_eq!(dealing.offer(server(0), 38), Err(too_few));
+    }
+
+    #[test]
+    fn no_two_sessions_have_the_same_window() {
+        let mut dealing = dealing();
+        let window = dealing.all[5];
+        assert!(dealing.take(server(0), window) && dealing.take(server(0), window));
+        assert!(!dealing.take(server(1), window));
+        assert!(!dealing.offer(server(1), 2).unwrap().contains(&window));
+        // Its own server may have it again, as after a session that came to nothing.
+        assert!(dealing.offer(server(0), 2).unwrap().contains(&window));
+        let other = dealing.all[6];
+        assert!(dealing.take(server(0), other) && dealing.take(server(1), window));
+    }
+
+    #[test]
+    fn as_many_servers_as_windows_all_find_one() {
+        let mut dealing = dealing();
+        let servers = dealing.all.len();
+        // Each has taken one of another's share.
+        for place in (0..servers).rev() {
+            let window = *dealing.offer(server(place), servers).unwrap().last().unwrap();
+            assert!(dealing.take(server(place), window), "{place}");
+        }
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Warm {
             demand: RefCell::new(Demand::new(config.warm, config.warm_for)),
             pace: RefCell::default(),
             failures: RefCell::default(),
-            windows: Windows::new(),
+            windows: Windows::new(&config.listen),
             held: Cell::new(0),
             cold: Cell::new(0),
             stopping: Cell::new(false),

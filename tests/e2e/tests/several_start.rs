@@ -1,7 +1,10 @@
 //! How programs with several servers start, and commands ask them: all at once, and as many as the
 //! address space holds.
 
-use outboard_e2e::{Driver, Meeting, Outcome, Program, Server, command};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use outboard_e2e::{Driver, Meeting, Outcome, Program, Server, command, within};
 use outboard_test_support::skip;
 
 fn small_server() -> Server {
@@ -113,4 +116,48 @@ fn more_servers_than_addresses_are_refused_by_name() {
         assert!(outcome.stdout.contains("cudaError"), "{}", outcome.stdout);
         assert!(outcome.stderr.contains(said), "{servers}: {}", outcome.stderr);
     }
+}
+
+/// Ports so far apart, below those that the system gives out by itself.
+fn free_ports(apart: u16) -> [u16; 2] {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let begin = 20_000 + std::process::id() as u16 % 5_000;
+    let pairs = (begin..30_000).map(|port| [port, port + apart]);
+    pairs.into_iter().find(|pair| pair.iter().all(|port| is_free(*port))).expect("free ports")
+}
+
+/// Of two servers with a waiting worker each, on these ports, a program uses both. How many of its
+/// sessions got such a worker, and how many began.
+fn sessions_of_two(ports: [u16; 2]) -> (usize, usize) {
+    let args = ["--driver", "cpu", "--warm", "1"];
+    let env = [("OUTBOARD_CPU_MEMORY", "256M"), ("OUTBOARD_LOG", "outboard_supervisor=debug")];
+    let servers = ports.map(|port| Server::start_at(&format!("127.0.0.1:{port}"), &args, &env));
+    let count = |what: &str| {
+        let log = servers.iter().map(Server::log).collect::<String>();
+        log.lines().filter(|line| line.contains(what)).count()
+    };
+    assert!(within(Duration::from_secs(60), || count("\"message\":\"warm\"") == 2));
+    let list = servers.each_ref().map(|server| server.address()).join(",");
+    let outcome = list_devices(&list);
+    outcome.expect_success("two servers");
+    let ended = || count("session ends") == count("session starts");
+    assert!(within(Duration::from_secs(60), ended), "a session goes on");
+    (count("\"warm\":true"), count("session starts"))
+}
+
+#[test]
+fn servers_on_neighbouring_ports_have_waiting_workers_for_one_program() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("it is about which windows servers choose, not about devices");
+    }
+    assert_eq!(sessions_of_two(free_ports(1)), (2, 2));
+}
+
+/// The second session to come is given up, and another one begins.
+#[test]
+fn servers_whose_workers_wait_in_one_window_work_together() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("it is about which windows servers choose, not about devices");
+    }
+    assert_eq!(sessions_of_two(free_ports(16)), (2, 3));
 }

@@ -177,6 +177,9 @@ fn run(row: &Row, layout: &Layout, servers: &Servers) -> Result<String, Failed> 
         let said = format!("{}\n{}{}", outcome.status, outcome.stdout, outcome.stderr);
         return Err(said.into());
     }
+    if outcome.stderr.contains("is lost") {
+        return Err(format!("a server was called lost: {}", outcome.stderr).into());
+    }
     Ok(outcome.stdout)
 }
 

@@ -435,8 +435,7 @@ impl Link {
     /// Ends the connection now, unsent commands included. All waiting threads return
     /// [`LinkError::Lost`].
     pub fn close(&self) {
-        self.shared.goodbye();
-        self.shared.lose("it was closed");
+        self.shared.close();
     }
 }
 
@@ -457,8 +456,7 @@ impl Drop for Link {
         // In a forked child the connection belongs to the parent, and locks may never be released.
         if std::process::id() == self.process {
             fork::unregister(&self.shared);
-            self.shared.goodbye();
-            self.shared.lose("it was closed");
+            self.shared.close();
         }
     }
 }

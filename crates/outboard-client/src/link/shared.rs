@@ -185,9 +185,21 @@ impl Shared {
 
     /// Ends the connection, for the first reason given, and wakes all waiting threads.
     pub(super) fn lose(&self, reason: &str) {
-        if !self.connection.lose(reason) {
-            return;
+        if self.connection.lose(reason) {
+            self.say_lost(reason);
+            self.cut();
         }
+    }
+
+    /// Ends the connection because this process needs it no more.
+    pub(super) fn close(&self) {
+        self.goodbye();
+        if self.connection.lose("it was closed") {
+            self.cut();
+        }
+    }
+
+    fn say_lost(&self, reason: &str) {
         if let Some(server) = &self.config.said_when_lost {
             let what = format!(
                 "the server {server} is lost, and its devices with it; other servers' go on: {reason}"
@@ -198,6 +210,9 @@ impl Shared {
             &Code::ConnectionLost
                 .end(&format!("lost for good, so that all later calls fail: {reason}")),
         );
+    }
+
+    fn cut(&self) {
         self.connection.shutdown();
         for recipient in self.reader.close() {
             recipient.deliver(Err(self.lost()));

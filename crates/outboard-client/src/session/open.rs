@@ -50,10 +50,19 @@ pub(crate) enum OpenError {
         "the program's list has {servers} servers, and its address space has room for the memory of {windows}: name fewer, or start several programs"
     )]
     FewWindows { servers: usize, windows: usize },
+    /// The client asks again.
+    #[error("the session of another server has the addresses that the server gives out")]
+    WindowTaken,
     #[error(
         "{first} and {second} are one server, and its device {index} is in the list under both names: leave one of them out"
     )]
     Twice { first: String, second: String, index: u32 },
+}
+
+impl From<TooFew> for OpenError {
+    fn from(TooFew { servers, windows }: TooFew) -> OpenError {
+        OpenError::FewWindows { servers, windows }
+    }
 }
 
 impl OpenError {
@@ -76,7 +85,9 @@ impl OpenError {
             OpenError::Target(_) | OpenError::Twice { .. } => Code::BadAddress,
             OpenError::Connect(error) => error.code(),
             OpenError::Snapshot(_) => Code::BadSnapshot,
-            OpenError::NoWindow(_) | OpenError::FewWindows { .. } => Code::NoWindow,
+            OpenError::NoWindow(_) | OpenError::FewWindows { .. } | OpenError::WindowTaken => {
+                Code::NoWindow
+            }
         }
     }
 }
@@ -105,9 +116,26 @@ fn connect(
     pager: &'static Pager,
 ) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let targets = Targets::from_env()?;
+    let servers = targets.servers().len();
+    let offer = windows::offer(server, servers)?;
+    match connect_within(&targets, server, offer.as_deref(), faults, pager) {
+        Err(OpenError::WindowTaken) => {
+            let reserved = windows::reserve(server, servers)?;
+            connect_within(&targets, server, reserved.as_deref(), faults, pager)
+        }
+        connected => connected,
+    }
+}
+
+/// Connects to a server that may give out the addresses of any of these windows, or any addresses.
+fn connect_within(
+    targets: &Targets,
+    server: ServerId,
+    windows: Option<&[Window]>,
+    faults: &'static dyn Faults,
+    pager: &'static Pager,
+) -> std::result::Result<(Arc<Session>, Platform), OpenError> {
     let target = targets.server(server)?;
-    let windows = windows::acceptable_of(server, targets.servers().len())
-        .map_err(|TooFew { servers, windows }| OpenError::FewWindows { servers, windows })?;
     let (pending, copies) = (Arc::new(Pending::default()), Arc::new(Copies::default()));
     let (progress, late) = (Arc::new(Progress::default()), Arc::new(LateCopies::default()));
     let functions = Arc::new(HostFunctions::new(Arc::clone(&progress), pager));
@@ -128,11 +156,12 @@ fn connect(
     };
     let notices = Box::new(move |code: u16, payload: &[u8]| told.take(code, payload));
     let Opened { link, platform, window, arena, local } =
-        open_link(target, config, notices, windows.as_deref(), |devices| Purpose::Session {
-            devices,
-        })?;
-    if window.is_none() && targets.servers().len() > 1 {
-        return Err(OpenError::NoWindow(target.address.to_string()));
+        open_link(target, config, notices, windows, |devices| Purpose::Session { devices })?;
+    if targets.servers().len() > 1 {
+        let window = window.ok_or_else(|| OpenError::NoWindow(target.address.to_string()))?;
+        if !windows::take(server, window) {
+            return Err(OpenError::WindowTaken);
+        }
     }
     requests.connect(link.answers());
     let device = platform.devices.first().map_or_else(String::new, |device| device.name.clone());

@@ -4,16 +4,27 @@ use outboard_wire::window::Window;
 
 use super::Waiting;
 
-/// The windows for workers to come. Each server begins with another one, so that a program with
-/// several servers finds different ones at each.
+/// The windows for workers to come. A program with several servers needs another one of each, so
+/// servers that are likely to be in one list begin with different ones.
 pub(super) struct Windows {
     first: u32,
 }
 
 impl Windows {
-    pub(super) fn new() -> Windows {
-        // Without chance, all servers begin with the same.
-        let number = outboard_transport::random().map_or(0, u32::from_le_bytes);
+    /// Of a server that listens at `HOST:PORT`. Neighbouring hosts (`gpu1`, `gpu2`) and
+    /// neighbouring ports begin with neighbouring windows.
+    pub(super) fn new(listen: &str) -> Windows {
+        let name = rustix::system::uname();
+        let host = name.nodename().to_string_lossy();
+        let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        Windows::of(host.split('.').next().unwrap_or(""), port.filter(|port| *port != 0))
+    }
+
+    fn of(host: &str, port: Option<u32>) -> Windows {
+        let number = match port {
+            Some(port) => port.wrapping_add(number_of(host)),
+            None => outboard_transport::random().map_or(0, u32::from_le_bytes),
+        };
         Windows { first: number % Window::mostly_free().count() as u32 }
     }
 
@@ -26,22 +37,30 @@ impl Windows {
     }
 }
 
+/// The last number in a name, such as 12 in `gpu12-left`, or else one that depends on all of it.
+fn number_of(name: &str) -> u32 {
+    let last = name.rsplit(|c: char| !c.is_ascii_digit()).find_map(|digits| digits.parse().ok());
+    let mixed =
+        || name.bytes().fold(0, |sum: u32, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    last.unwrap_or_else(mixed)
+}
+
 /// The worker, by its place, that a session is given whose client accepts these windows, or
-/// anything: one that is ready, or else the one that has been getting ready the longest. One whose
-/// driver keeps to no window suits everybody: another one would do no better.
+/// anything: one that is ready, and of those the one whose window the client likes best; or else
+/// the one that has been getting ready the longest. One whose driver keeps to no window suits
+/// everybody: another one would do no better.
 pub(super) fn suitable<'a>(
     waiting: impl Iterator<Item = &'a Waiting>,
     accepted: Option<&[Window]>,
 ) -> Option<usize> {
-    let suits = |waiting: &Waiting| match (waiting.window, accepted) {
-        (Some(window), Some(accepted)) => accepted.contains(&window),
-        (None, _) | (_, None) => true,
+    let rank = |waiting: &Waiting| match (waiting.window, accepted) {
+        (Some(window), Some(accepted)) => accepted.iter().position(|one| *one == window),
+        (None, _) | (_, None) => Some(0),
     };
-    waiting
-        .enumerate()
-        .filter(|(_, one)| suits(one))
-        .min_by_key(|(_, one)| !one.ready)
-        .map(|(place, _)| place)
+    let ranked = waiting.enumerate().filter_map(|(place, one)| Some((place, one, rank(one)?)));
+    ranked
+        .min_by_key(|(_, one, rank)| if one.ready { (false, *rank) } else { (true, 0) })
+        .map(|(place, ..)| place)
 }
 
 /// The window for a worker that is started for a client that accepts these: its first that there
@@ -77,7 +96,18 @@ mod tests {
         let gone: Vec<_> =
             taken[..16].iter().copied().filter(|taken| *taken != window(5)).collect();
         assert_eq!(windows.next(&gone), window(5), "what was taken comes again");
-        assert!(Windows::new().first < 16);
+        assert!(Windows::of("gpu1", None).first < 16);
+    }
+
+    #[test]
+    fn neighbours_begin_with_different_windows() {
+        let first = |host, port| Windows::of(host, Some(port)).first;
+        assert_eq!(first("gpu12", 7777), (first("gpu11", 7777) + 1) % 16);
+        assert_eq!(first("host", 7778), (first("host", 7777) + 1) % 16);
+        assert_eq!(["rack3-gpu07", "gpu12-left"].map(number_of), [7, 12]);
+        assert_ne!(number_of("left"), number_of("right"));
+        assert!(Windows::new("127.0.0.1:7777").first < 16);
+        assert!(Windows::new("none").first < 16);
     }
 
     #[test]
@@ -93,7 +123,8 @@ mod tests {
             suitable(all.iter(), accepted.as_deref())
         };
         assert_eq!(given(None), Some(1), "any that is ready");
-        assert_eq!(given(Some(&[3, 1, 2])), Some(1));
+        assert_eq!(given(Some(&[3, 1, 2])), Some(2), "the client likes it best");
+        assert_eq!(given(Some(&[1, 2, 3])), Some(1), "one that is ready");
         assert_eq!(given(Some(&[3, 1])), Some(2));
         assert_eq!(given(Some(&[1, 7])), Some(0), "one that is not ready yet");
         assert_eq!((given(Some(&[7])), given(Some(&[]))), (None, None));
