@@ -679,12 +679,15 @@ static void fills() {
         }
     }
     // Memory that is freed meanwhile stays until it has been filled.
+    static Order slow;
     Place &first = *all[0], &last = *all.back();
     for (unsigned round = 0; round < 10; round++) {
         unsigned* memory;
         use(last.device);
         CHECK(cudaMalloc(&memory, BYTES));
         first.fill(round);
+        use(first.device);
+        CHECK(cudaLaunchHostFunc(first.stream, Order::set, &slow));
         CHECK(cudaMemsetAsync(memory, 0, BYTES, first.stream));
         last.copy_from(first, first.stream);
         use(last.device);
