@@ -1,0 +1,30 @@
+//! What broker, servers and clients say to each other: JSON over HTTPS.
+//!
+//! | request | who | body | answer |
+//! |---|---|---|---|
+//! | `POST /v1/beat` | server | [`Beat`] | [`BeatAnswer`] |
+//! | `GET /v1/me` | all | | [`Me`] |
+//! | `POST /v1/requests` | client, admin | [`Ask`] | [`Standing`] |
+//! | `GET /v1/requests/TICKET?wait_ms=N` | its owner | | [`Standing`] |
+//! | `DELETE /v1/requests/TICKET` | its owner, admin | | nothing |
+//! | `POST /v1/leases/N/renew` | its owner, admin | | [`Grant`] |
+//! | `DELETE /v1/leases/N` | its owner, admin | | nothing |
+//!
+//! Who is refused gets a status of 400 or more, and a [`Refused`] with the sentence.
+
+mod ask;
+mod beat;
+mod role;
+
+pub use ask::{Ask, Grant, Me, Reach, Standing};
+pub use beat::{Beat, BeatAnswer, LEASES_OF_A_SERVER, LeaseUse};
+pub use role::Role;
+
+use serde::{Deserialize, Serialize};
+
+/// Why somebody gets nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// What is wrong, and what would help.
+    pub error: String,
+}

@@ -1,0 +1,53 @@
+//! What the holder of a token or a certificate may do at a broker.
+
+use crate::words::Malformed;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What somebody may do at a broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Offer devices, and nothing else.
+    Server,
+    /// Ask for leases of its own, and see the pool.
+    Client,
+    /// Ask for leases for everybody, and end them.
+    Admin,
+    /// See the pool.
+    Viewer,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Role; 4] = [Role::Server, Role::Client, Role::Admin, Role::Viewer];
+
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Server => "server",
+            Role::Client => "client",
+            Role::Admin => "admin",
+            Role::Viewer => "viewer",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Role, Malformed> {
+        Role::ALL.into_iter().find(|role| role.as_str() == text).ok_or_else(|| {
+            let all = Role::ALL.map(Role::as_str).join(", ");
+            Malformed(format!("`{text}` is no role; the roles are {all}"))
+        })
+    }
+}
