@@ -20,6 +20,7 @@ const LAYERS: &[&str] = &[
     "outboard-libnvml",
     "outboard-driver",
     "outboard-control",
+    "outboard-auth",
     "outboard-worker",
     "outboard-supervisor",
     "outboard-ptx",

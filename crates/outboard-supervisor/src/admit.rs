@@ -15,11 +15,11 @@ use outboard_wire::handshake::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::hellos::Seat;
 use super::peer::{Connection, Peer, too_many};
 use super::supervisor::Supervisor;
 use super::tally::{self, Outcome};
-use crate::sparing::STRANGERS;
+use outboard_auth::hellos::Seat;
+use outboard_auth::sparing::STRANGERS;
 
 /// Who has said nothing is not waited for.
 const REFUSAL_TIMEOUT: Duration = Duration::from_millis(100);

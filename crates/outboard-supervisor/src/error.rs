@@ -7,7 +7,7 @@ use outboard_wire::Code;
 
 use super::metrics::config::MetricsError;
 use super::standing::Folder;
-use crate::auth::AuthError;
+use outboard_auth::AuthError;
 
 /// Why a supervisor cannot serve.
 #[derive(Debug, thiserror::Error)]

@@ -8,10 +8,10 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use super::admit;
-use super::hellos::Seat;
 use super::peer::{Peer, too_many};
 use super::supervisor::Supervisor;
-use crate::sparing::STRANGERS;
+use outboard_auth::hellos::Seat;
+use outboard_auth::sparing::STRANGERS;
 
 /// A client that has just connected.
 pub(super) trait Newcomer: 'static {

@@ -8,8 +8,8 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::hellos::{Origin, machine};
 use crate::auth::Way;
+use outboard_auth::hellos::{Origin, machine};
 
 /// Where a client is.
 #[derive(Debug, Clone, Copy)]

@@ -21,12 +21,12 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::TlsStream;
 
 use super::admit;
-use super::hellos::Seat;
 use super::newcomer::Newcomer;
 use super::peer::{Connection, Peer, too_many};
 use super::supervisor::Supervisor;
 use crate::auth::Way;
-use crate::sparing::STRANGERS;
+use outboard_auth::hellos::Seat;
+use outboard_auth::sparing::STRANGERS;
 
 /// A connection of which nothing has been read.
 pub(super) struct Unknown(pub(super) TcpStream);

@@ -11,12 +11,12 @@ use crate::config::Config;
 use crate::descriptors::Parts;
 use crate::drain::Drain;
 use crate::gauges::Gauges;
-use crate::hellos::Hellos;
 use crate::sessions::Sessions;
 use crate::sharing::Queue;
 use crate::tally::Tally;
 use crate::upgrade::{Coming, Counter};
 use crate::warm::Warm;
+use outboard_auth::hellos::Hellos;
 
 /// What the tasks of one supervisor share.
 pub(crate) struct Supervisor {

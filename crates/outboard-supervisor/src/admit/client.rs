@@ -15,11 +15,11 @@ use outboard_wire::window::Window;
 
 use super::failure::{Failure, refuse};
 use crate::auth::Way;
-use crate::hellos::{Seat, machine};
 use crate::peer::{Connection, Peer};
 use crate::secure;
 use crate::sharing::{AdmittedPlace, Request, Turned};
 use crate::supervisor::Supervisor;
+use outboard_auth::hellos::{Seat, machine};
 use outboard_control::identity::Identity;
 use outboard_control::messages::{Grace, ToWorker};
 use outboard_control::number::Number;

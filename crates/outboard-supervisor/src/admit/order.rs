@@ -13,7 +13,6 @@ use tokio::time::timeout;
 use super::client::{Admitted, Client, Known, asker, holder};
 use super::failure::{Failure, refuse};
 use crate::about::{About, Kind};
-use crate::auth::certificate;
 use crate::peer::Peer;
 use crate::sessions::Unwelcome;
 use crate::sharing::AdmittedPlace;
@@ -21,6 +20,7 @@ use crate::supervisor::Supervisor;
 use crate::tally::Given;
 use crate::warm::{self, Taken};
 use crate::workers::{self, Worker};
+use outboard_auth::certificate;
 use outboard_control::messages::{self, Start};
 use outboard_control::number::Number;
 

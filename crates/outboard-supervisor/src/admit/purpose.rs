@@ -9,10 +9,10 @@ use tokio::time::{Instant, timeout};
 use super::client::{Checked, Heard, Wish};
 use super::failure::Failure;
 use super::order::{Order, start};
-use crate::hellos::Seat;
 use crate::peer::{Connection, Peer, too_many};
 use crate::secure;
 use crate::supervisor::Supervisor;
+use outboard_auth::hellos::Seat;
 
 /// Does what a client asks for in its hello.
 pub(super) async fn serve(

@@ -11,10 +11,11 @@ use outboard_wire::handshake::auth::{TOKEN, Token};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode};
 use tokio_rustls::TlsAcceptor;
 
-use super::certificate::{self, read_chain};
-use super::tokens::{Known, Unaccepted};
-use super::{AuthError, Config, Tls, clients};
-use crate::sparing::STRANGERS;
+use super::{AuthError, Config, Tls};
+use outboard_auth::certificate::{self, read_chain};
+use outboard_auth::sparing::STRANGERS;
+use outboard_auth::tokens::{self, Known, Unaccepted};
+use outboard_auth::{clients, files};
 use outboard_control::identity::Identity;
 
 /// The kind of a client's connection, and what it proves.
@@ -60,14 +61,14 @@ impl Gate {
         let public = !is_this_machine(address.ip());
         if let Some(state) = config.state.as_deref().filter(|state| state.exists()) {
             // A user who can write there could replace the key or the tokens.
-            super::own_folder(state)
+            files::own_folder(state)
                 .map_err(|error| AuthError::file("the folder", state, error))?;
         }
         let tokens = config.state.as_deref().map(Known::open);
         if let Some((tokens, state)) = tokens.as_ref().zip(config.state.as_deref())
             && let Some(problem) = tokens.problem()
         {
-            return Err(AuthError::file("the tokens", super::tokens::file(state), problem));
+            return Err(AuthError::file("the tokens", tokens::file(state), problem));
         }
         let shown = config.client_ca.is_some() || tokens.as_ref().is_some_and(Known::any);
         if public && !shown && !config.allow_anonymous {
@@ -200,8 +201,8 @@ fn acceptor(config: &Config, wanted: bool) -> Result<Option<TlsAcceptor>, AuthEr
 
 #[cfg(test)]
 mod tests {
-    use super::super::tokens::create;
     use super::*;
+    use outboard_auth::tokens::create;
     use outboard_control::identity::Limits;
 
     const LOOPBACK: &str = "127.0.0.1:9470";

@@ -18,8 +18,8 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::config::{Config, MetricsError};
-use crate::hellos::{Origin, Seat, Seats, machine};
 use crate::supervisor::Supervisor;
+use outboard_auth::hellos::{Origin, Seat, Seats, machine};
 
 /// A client asks at once; one that has been silent for so long can be sent away.
 const REQUEST_WITHIN: Duration = Duration::from_millis(10);

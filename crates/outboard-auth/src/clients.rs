@@ -8,13 +8,13 @@ use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::AuthError;
-use super::certificate::read_certificates;
-use super::tokens::is_owner;
+use crate::AuthError;
+use crate::certificate::read_certificates;
+use crate::tokens::is_owner;
 use outboard_control::identity::{Identity, Limits};
 
 /// Checks certificates of clients against the authorities in a file.
-pub(super) fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, AuthError> {
+pub fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>, AuthError> {
     let failed = |error: &dyn std::fmt::Display| {
         AuthError::file("the file of authorities", authorities, error)
     };
@@ -33,7 +33,7 @@ pub(super) fn verifier(authorities: &Path) -> Result<Arc<dyn ClientCertVerifier>
 }
 
 /// The owner of a valid certificate: its subject's common name.
-pub(super) fn identity(certificate: &[u8]) -> Option<Identity> {
+pub fn identity(certificate: &[u8]) -> Option<Identity> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = parsed.subject().iter_common_name().next()?.as_str().ok()?;
     is_owner(name).then(|| Identity {

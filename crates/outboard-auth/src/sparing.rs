@@ -11,11 +11,11 @@ const BURST: u32 = 20;
 const EACH: Duration = Duration::from_secs(1);
 
 /// Lines that strangers cause, of this process.
-pub(crate) static STRANGERS: Sparing = Sparing::new();
+pub static STRANGERS: Sparing = Sparing::new();
 
 /// Which lines are written.
 #[derive(Debug)]
-pub(crate) struct Sparing(Mutex<BTreeMap<&'static str, Kind>>);
+pub struct Sparing(Mutex<BTreeMap<&'static str, Kind>>);
 
 #[derive(Debug)]
 struct Kind {
@@ -26,7 +26,7 @@ struct Kind {
 }
 
 /// Lines of its kind that were not written before one that is; nothing if there were none.
-pub(crate) type LeftOut = Option<u64>;
+pub type LeftOut = Option<u64>;
 
 impl Sparing {
     const fn new() -> Sparing {
@@ -34,7 +34,7 @@ impl Sparing {
     }
 
     /// Whether a line of that kind is to be written now.
-    pub(crate) fn admits(&self, kind: &'static str) -> Option<LeftOut> {
+    pub fn admits(&self, kind: &'static str) -> Option<LeftOut> {
         self.admits_at(kind, Instant::now())
     }
 
@@ -52,7 +52,7 @@ impl Sparing {
 
     /// Kinds of which lines were left out, and how many, where nothing was written since. They
     /// count as told.
-    pub(crate) fn left_out(&self) -> Vec<(&'static str, u64)> {
+    pub fn left_out(&self) -> Vec<(&'static str, u64)> {
         let mut kinds = self.0.lock();
         kinds.iter_mut().filter_map(|(name, kind)| Some((*name, kind.take()?))).collect()
     }

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 /// The origin of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Origin {
+pub enum Origin {
     /// A [machine], over TCP.
     Machine(IpAddr),
     /// A user of this machine, by the Unix socket.
@@ -25,7 +25,7 @@ pub(super) enum Origin {
 }
 
 /// Represents the machine with this address: the owner of one IPv6 address has all of its network.
-pub(super) fn machine(address: IpAddr) -> IpAddr {
+pub fn machine(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
@@ -35,13 +35,13 @@ pub(super) fn machine(address: IpAddr) -> IpAddr {
 }
 
 /// The seats for those at their hello.
-pub(super) struct Hellos {
+pub struct Hellos {
     remote: Rc<Seats>,
     local: Rc<Seats>,
 }
 
 /// Seats of one kind.
-pub(super) struct Seats {
+pub struct Seats {
     most: usize,
     /// A connection that has had its seat for this long may lose it.
     fair: Duration,
@@ -65,7 +65,7 @@ struct Taken {
 }
 
 /// A seat; free again when dropped.
-pub(super) struct Seat {
+pub struct Seat {
     seats: Rc<Seats>,
     taken: Rc<Taken>,
 }
@@ -78,7 +78,7 @@ const FEW: usize = 32;
 
 impl Hellos {
     /// So many seats for clients over TCP, and so many for those by the socket.
-    pub(super) fn new(remote: usize, local: usize) -> Hellos {
+    pub fn new(remote: usize, local: usize) -> Hellos {
         Hellos {
             remote: Seats::new(remote, FIRST_BYTES_WITHIN),
             local: Seats::new(local, FIRST_BYTES_WITHIN),
@@ -86,7 +86,7 @@ impl Hellos {
     }
 
     /// A seat, if there is one or can be made.
-    pub(super) fn enter(&self, from: Origin) -> Option<Seat> {
+    pub fn enter(&self, from: Origin) -> Option<Seat> {
         match from {
             Origin::Machine(_) => self.remote.enter(from),
             Origin::User(_) => self.local.enter(from),
@@ -96,12 +96,12 @@ impl Hellos {
 
 impl Seats {
     /// So many, of which each can be had for so long.
-    pub(super) fn new(most: usize, fair: Duration) -> Rc<Seats> {
+    pub fn new(most: usize, fair: Duration) -> Rc<Seats> {
         Rc::new(Seats { most, fair, taken: RefCell::default() })
     }
 
     /// A seat, if there is one or can be made.
-    pub(super) fn enter(self: &Rc<Self>, from: Origin) -> Option<Seat> {
+    pub fn enter(self: &Rc<Self>, from: Origin) -> Option<Seat> {
         let mut all = self.taken.borrow_mut();
         if all.order.len() >= self.most {
             let next = all.next_to_go(from, self.fair, self.most / FEW)?;
@@ -115,7 +115,7 @@ impl Seats {
 
     /// The same, and waits for a seat as long as it takes until one has been had for its time.
     /// `None` if all speak.
-    pub(super) async fn enter_or_wait(self: &Rc<Self>, from: Origin) -> Option<Seat> {
+    pub async fn enter_or_wait(self: &Rc<Self>, from: Origin) -> Option<Seat> {
         let seat = self.enter(from);
         if seat.is_some() {
             return seat;
@@ -157,12 +157,12 @@ impl AllTaken {
 
 impl Seat {
     /// Returns when another connection needs the seat.
-    pub(super) async fn is_wanted(&self) {
+    pub async fn is_wanted(&self) {
         self.taken.leave.notified().await;
     }
 
     /// The client has said something: it has its time anew to say the rest.
-    pub(super) fn has_spoken(&self) {
+    pub fn has_spoken(&self) {
         self.taken.since.set(Instant::now());
         let mut all = self.seats.taken.borrow_mut();
         if let Some(own) = all.find(&self.taken).and_then(|at| all.order.remove(at)) {

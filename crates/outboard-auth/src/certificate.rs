@@ -7,10 +7,11 @@ use rcgen::{Certificate, CertificateParams, DnType, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::{AuthError, lock, own_folder, read_secret, write_secret};
+use crate::AuthError;
+use crate::files::{lock, own_folder, read_secret, write_secret};
 
 /// Certificates from the server's own to that of an authority, and the key.
-pub(crate) type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub type Chain = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// The subject of the certificates; clients know them by their fingerprint.
 const NAME: &str = "outboard";
@@ -26,7 +27,7 @@ fn make() -> Result<(Certificate, KeyPair), rcgen::Error> {
 }
 
 /// A certificate and its key for one session, both in DER.
-pub(crate) fn for_a_session() -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
+pub fn for_a_session() -> Result<(Vec<u8>, Vec<u8>), rcgen::Error> {
     make().map(|(certificate, key)| (certificate.der().to_vec(), key.serialize_der()))
 }
 
@@ -35,7 +36,7 @@ fn paths(state: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// Whether the server has a certificate of its own making.
-pub(crate) fn is_there(state: &Path) -> bool {
+pub fn is_there(state: &Path) -> bool {
     let (certificate, key) = paths(state);
     certificate.exists() && key.exists()
 }
@@ -86,7 +87,7 @@ pub fn expires(path: &Path) -> Result<i64, AuthError> {
 }
 
 /// A chain and its key from two files in PEM.
-pub(crate) fn read_chain(certificate: &Path, key: &Path) -> Result<Chain, AuthError> {
+pub fn read_chain(certificate: &Path, key: &Path) -> Result<Chain, AuthError> {
     let chain = read_certificates(certificate)?;
     let failed = |error: &dyn std::fmt::Display| AuthError::file("the key", key, error);
     let secret = read_secret(key).map_err(|error| failed(&error))?;

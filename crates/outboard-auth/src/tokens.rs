@@ -11,11 +11,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use outboard_pool::api::Role;
 use outboard_transport::random;
 use serde::{Deserialize, Serialize};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-use super::{lock, own_folder, read_own, write_secret};
+use crate::files::{lock, own_folder, read_own, write_secret};
 use outboard_control::identity::{Identity, Limits};
 
 /// What tokens begin with, so that people and scanners recognise one.
@@ -43,6 +44,9 @@ pub struct Record {
     /// The limits of those sessions.
     #[serde(default)]
     pub limits: Limits,
+    /// What its holder may do at a broker; without one it is a client's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
 }
 
 /// Whether a token is valid at a time.
@@ -103,6 +107,11 @@ impl Record {
         }
     }
 
+    /// What its holder may do.
+    pub fn role(&self) -> Role {
+        self.role.unwrap_or(Role::Client)
+    }
+
     fn identity(&self) -> Identity {
         Identity { owner: self.owner.clone(), token: Some(self.id.clone()), limits: self.limits }
     }
@@ -159,6 +168,17 @@ pub fn create(
     expires: Option<Timestamp>,
     limits: Limits,
 ) -> Result<(String, Record), TokenError> {
+    create_as(state, owner, None, expires, limits)
+}
+
+/// As [`create`], for a broker: its holder may do there what the role says.
+pub fn create_as(
+    state: &Path,
+    owner: &str,
+    role: Option<Role>,
+    expires: Option<Timestamp>,
+    limits: Limits,
+) -> Result<(String, Record), TokenError> {
     if !is_owner(owner) {
         return Err(TokenError::Owner(owner.to_owned()));
     }
@@ -176,6 +196,7 @@ pub fn create(
             expires,
             revoked: None,
             limits,
+            role,
         };
         contents.tokens.push(record.clone());
         Ok(Some((token, record)))
@@ -262,7 +283,7 @@ fn decoded(hash: &str) -> Option<[u8; 32]> {
 
 /// The tokens as a running server knows them.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub struct Known {
     path: PathBuf,
     seen: RefCell<FileSnapshot>,
     /// Whether the file has been read anew since this was last taken: all tasks must act on a
@@ -290,7 +311,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
 }
 
 impl Known {
-    pub(crate) fn open(state: &Path) -> Known {
+    pub fn open(state: &Path) -> Known {
         let known =
             Known { path: file(state), seen: RefCell::default(), changed: Cell::new(false) };
         known.read();
@@ -298,7 +319,7 @@ impl Known {
     }
 
     /// Reads the file again if it has changed.
-    pub(crate) fn refresh(&self) {
+    pub fn refresh(&self) {
         if stamp(&self.path) != self.seen.borrow().stamp {
             self.read();
         }
@@ -306,7 +327,7 @@ impl Known {
 
     /// Whether the tokens have changed since the last call, even if another task has read them
     /// since.
-    pub(crate) fn take_changed(&self) -> bool {
+    pub fn take_changed(&self) -> bool {
         self.refresh();
         self.changed.take()
     }
@@ -341,18 +362,26 @@ impl Known {
     }
 
     /// What is wrong with the file.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub fn problem(&self) -> Option<String> {
         self.seen.borrow().problem.clone()
     }
 
     /// Whether there is any token, good or not: then the server's administrator means to use them.
-    pub(crate) fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         !self.seen.borrow().tokens.is_empty()
     }
 
-    /// Whose token this is. All tokens are compared whatever is found, and every result is treated
-    /// the same way: how long this takes says nothing.
-    pub(crate) fn check(&self, token: &str, now: Timestamp) -> Result<Identity, Unaccepted> {
+    /// Whose token this is, for a server: only clients have anything to do there.
+    pub fn check(&self, token: &str, now: Timestamp) -> Result<Identity, Unaccepted> {
+        match self.check_as(token, now)? {
+            (identity, Role::Client) => Ok(identity),
+            _ => Err(Unaccepted::Unknown),
+        }
+    }
+
+    /// Whose token this is, and what its holder may do. All tokens are compared whatever is found,
+    /// and every result is treated the same way: how long this takes says nothing.
+    pub fn check_as(&self, token: &str, now: Timestamp) -> Result<(Identity, Role), Unaccepted> {
         let presented = hash(token);
         let seen = self.seen.borrow();
         let mut found = u32::MAX;
@@ -361,7 +390,9 @@ impl Known {
         }
         let record = seen.tokens.get(found as usize).map(|(_, record)| record);
         match record.map(|record| (record, record.state(now))) {
-            Some((record, TokenState::Good)) if seen.problem.is_none() => Ok(record.identity()),
+            Some((record, TokenState::Good)) if seen.problem.is_none() => {
+                Ok((record.identity(), record.role()))
+            }
             Some((record, state)) => Err(Unaccepted::NoLonger(record.id.clone(), state)),
             None => Err(Unaccepted::Unknown),
         }
@@ -369,7 +400,7 @@ impl Known {
 
     /// Whether a session of this identity may start now; the time of validity may have begun or
     /// ended since the hello.
-    pub(crate) fn may_start(&self, identity: &Identity, now: Timestamp) -> bool {
+    pub fn may_start(&self, identity: &Identity, now: Timestamp) -> bool {
         let Some(token) = &identity.token else { return true };
         self.refresh();
         let seen = self.seen.borrow();
@@ -379,7 +410,7 @@ impl Known {
 
     /// Whether sessions of this identity are to end: its token was revoked or is gone. One that has
     /// expired starts no more, and those that it has started go on.
-    pub(crate) fn is_over(&self, identity: &Identity) -> bool {
+    pub fn is_over(&self, identity: &Identity) -> bool {
         let seen = self.seen.borrow();
         let Some(token) = identity.token.as_ref().filter(|_| seen.problem.is_none()) else {
             return false;

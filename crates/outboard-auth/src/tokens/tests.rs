@@ -204,3 +204,16 @@ fn wrong_expired_and_revoked_take_the_same_time() {
     // multiple.
     assert!(*most < *least * 3 / 2 + Duration::from_micros(2), "{medians:?}");
 }
+
+#[test]
+fn a_broker_knows_roles_and_a_server_clients_only() {
+    let folder = Folder::new("roles");
+    let (old, _) = create(&folder.0, "alice", None, Limits::default()).unwrap();
+    let known = || Known::open(&folder.0);
+    assert_eq!(known().check_as(&old, at(0)).map(|(_, role)| role), Ok(Role::Client));
+    for role in Role::ALL {
+        let (token, _) = create_as(&folder.0, "bob", Some(role), None, Limits::default()).unwrap();
+        assert_eq!(known().check_as(&token, at(0)).map(|(_, role)| role), Ok(role));
+        assert_eq!(known().check(&token, at(0)).is_ok(), role == Role::Client, "{role}");
+    }
+}
