@@ -23,6 +23,7 @@ const LAYERS: &[&str] = &[
     "outboard-auth",
     "outboard-worker",
     "outboard-supervisor",
+    "outboard-broker",
     "outboard-ptx",
     "outboard-simt",
     "outboard-cpu",
@@ -38,6 +39,8 @@ const WITHOUT_UNSAFE: &[&str] = &[
     "outboard-image",
     "outboard-nvml",
     "outboard-pool",
+    "outboard-auth",
+    "outboard-broker",
     "outboard-ptx",
 ];
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use outboard_pool::words::Size;
 use outboard_worker::image_cache::{ImageCache, ONE_OWNER};
 
 /// The folder to use: the one given, or the usual one; `None` if images are not kept, or cannot be,
@@ -41,34 +42,12 @@ fn usual(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 
 /// A number of bytes, as people write it.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        unit => return Err(format!("`{unit}` is no unit; write K, M, G or T")),
-    };
-    let number: u64 =
-        digits.parse().map_err(|_| format!("`{text}` is not a number of bytes, such as 8G"))?;
-    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is too much"))
+    text.parse::<Size>().map(|size| size.0).map_err(|wrong| wrong.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_have_units() {
-        for (text, wanted) in [("0", 0), ("17", 17), ("4k", 4096), ("8G", 8 << 30), ("1T", 1 << 40)]
-        {
-            assert_eq!(bytes(text), Ok(wanted));
-        }
-        for text in ["", "G", "1.5G", "-1", "8X", "8GB", "99999999999T"] {
-            assert!(bytes(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_usual_folder_is_the_users() {

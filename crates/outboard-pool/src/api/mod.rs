@@ -9,16 +9,24 @@
 //! | `DELETE /v1/requests/TICKET` | its owner, admin | | nothing |
 //! | `POST /v1/leases/N/renew` | its owner, admin | | [`Grant`] |
 //! | `DELETE /v1/leases/N` | its owner, admin | | nothing |
+//! | `GET /v1/leases/N/why` | all but servers | | [`Why`] |
+//! | `GET /v1/pool` | all but servers | | [`PoolView`] |
+//! | `GET /v1/usage` | all but servers | | a list of [`UsageView`] |
+//! | `GET /metrics` | all but servers | | OpenMetrics |
 //!
 //! Who is refused gets a status of 400 or more, and a [`Refused`] with the sentence.
 
 mod ask;
 mod beat;
 mod role;
+mod view;
 
 pub use ask::{Ask, Grant, Me, Reach, Standing};
 pub use beat::{Beat, BeatAnswer, LEASES_OF_A_SERVER, LeaseUse};
 pub use role::Role;
+pub use view::{
+    DeviceView, LeaseView, OwnerView, PoolView, ServerView, TicketView, UsageView, Why,
+};
 
 use serde::{Deserialize, Serialize};
 

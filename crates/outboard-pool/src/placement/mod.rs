@@ -8,8 +8,10 @@ mod same;
 pub use refusal::{NotFree, Overdrawn, Refusal};
 
 use crate::state::{Place, Pool, Usage};
-use crate::words::{Granted, Request, Servers};
+use crate::words::{Granted, Malformed, Request, Servers};
 use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
 
 /// A way to choose devices.
 pub trait Placement {
@@ -51,6 +53,29 @@ impl Policy {
             (Servers::Any, Policy::Pack | Policy::Linked) => &[Servers::Same, Servers::Any],
             (Servers::Any, Policy::BestFit) => &[Servers::Any],
         }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Policy::Pack => "pack",
+            Policy::Spread => "spread",
+            Policy::BestFit => "bestfit",
+            Policy::Linked => "linked",
+        })
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Policy, Malformed> {
+        let named = Policy::ALL.into_iter().find(|policy| policy.to_string() == text);
+        named.ok_or_else(|| {
+            let all = Policy::ALL.map(|policy| policy.to_string()).join(", ");
+            Malformed(format!("`{text}` is no policy; the policies are {all}"))
+        })
     }
 }
 

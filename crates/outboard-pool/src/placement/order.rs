@@ -17,7 +17,7 @@ pub(super) fn devices<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) 
         .iter()
         .filter_map(|server| Some((*server, pool.entry(*server)?)))
         .flat_map(|(server, entry)| {
-            on_server(entry, request, policy)
+            on_server(pool, entry, request, policy)
                 .into_iter()
                 .map(move |(key, slot)| (key, Place { server, slot }))
         })
@@ -29,7 +29,9 @@ pub(super) fn devices<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) 
 
 fn everywhere<'a>(pool: &'a Pool, request: &'a Request, policy: Policy) -> Places<'a> {
     let fitting = pool.index().classes.iter().filter(|(class, _)| {
-        class.is_wanted(request) && class.memory_bytes >= request.memory_bytes
+        pool.may_take(class)
+            && class.is_wanted(request)
+            && class.memory_bytes >= request.memory_bytes
     });
     match policy {
         Policy::BestFit => least_memory(fitting.map(|(_, of)| of), request),
@@ -117,10 +119,16 @@ fn key(slot: &Slot, policy: Policy) -> Key {
 }
 
 /// The devices of a server that fit, best first.
-pub(super) fn on_server(entry: &Entry, request: &Request, policy: Policy) -> Vec<(Key, u8)> {
+pub(super) fn on_server(
+    pool: &Pool,
+    entry: &Entry,
+    request: &Request,
+    policy: Policy,
+) -> Vec<(Key, u8)> {
     let fits = |slot: &Slot| {
         entry.gives(slot)
             && slot.fits(request.memory_bytes, request.usage)
+            && pool.may_take(&slot.class)
             && slot.class.is_wanted(request)
     };
     let slots = (0..).zip(&entry.slots).filter(|(_, slot)| fits(slot));

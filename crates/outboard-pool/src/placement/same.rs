@@ -17,7 +17,7 @@ pub(super) fn choose(pool: &Pool, request: &Request, policy: Policy) -> Result<V
     let mut best: Option<Offer> = None;
     for server in order::servers(pool, request, policy) {
         let Some(entry) = pool.entry(server) else { continue };
-        let fitting = order::on_server(entry, request, policy);
+        let fitting = order::on_server(pool, entry, request, policy);
         if fitting.len() < wanted {
             continue;
         }
@@ -47,7 +47,7 @@ fn most_on_one(pool: &Pool, request: &Request, policy: Policy) -> u32 {
             if request.usage == Use::Exclusive && *idle as usize <= most {
                 return u32::try_from(most).unwrap_or(u32::MAX);
             }
-            most = most.max(order::on_server(entry, request, policy).len());
+            most = most.max(order::on_server(pool, entry, request, policy).len());
         }
     }
     u32::try_from(most).unwrap_or(u32::MAX)

@@ -1,6 +1,7 @@
 //! What owners and groups have, and the most that they may have.
 
 use crate::words::{Granted, GroupName, OwnerName, Size};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -49,7 +50,7 @@ impl fmt::Display for Usage {
 }
 
 /// The most that somebody may have; what is not said has no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
     /// Devices and parts of them.
     pub devices: Option<u64>,

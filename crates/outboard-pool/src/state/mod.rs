@@ -10,9 +10,11 @@ pub(crate) use entry::{Entry, Slot};
 pub(crate) use index::{Index, OfClass, Place};
 
 use crate::words::{
-    Condition, Granted, GroupName, Label, LeaseNumber, Malformed, OwnerName, Server, ServerName,
+    Condition, Granted, GroupName, Label, LeaseNumber, Malformed, OwnerName, Request, Server,
+    ServerName,
 };
 use accounts::Accounts;
+use class::Class;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why something granted cannot be entered.
@@ -51,6 +53,8 @@ pub struct Pool {
     accounts: Accounts,
     leases: BTreeMap<LeaseNumber, Holder>,
     quotas: Quotas,
+    /// Kinds of devices that placement leaves alone.
+    reserved: BTreeSet<Class>,
 }
 
 fn labels(entry: &Entry) -> impl Iterator<Item = Label> {
@@ -176,6 +180,30 @@ impl Pool {
         slots.iter().map(|slot| (slot.free_bytes, slot.free_percent))
     }
 
+    /// The kinds of devices (model, memory, capability) that would do for the request if all were
+    /// free, as numbers below [`Pool::kinds_there`]. A number is a kind's until a server is
+    /// registered or removed.
+    pub fn kinds(&self, request: &Request) -> impl Iterator<Item = usize> {
+        let classes = self.index.classes.keys().enumerate();
+        let would_do =
+            |class: &Class| class.memory_bytes >= request.memory_bytes && class.is_wanted(request);
+        classes.filter(move |(_, class)| would_do(class)).map(|(number, _)| number)
+    }
+
+    /// Has placement leave devices of these kinds alone from now on, and of no others: somebody
+    /// waits for them who comes first.
+    pub fn reserve(&mut self, kinds: &BTreeSet<usize>) {
+        let classes = self.index.classes.keys().enumerate();
+        let reserved = classes.filter(|(number, _)| kinds.contains(number));
+        self.reserved = reserved.map(|(_, class)| class.clone()).collect();
+    }
+
+    /// How many kinds of devices there are.
+    #[must_use]
+    pub fn kinds_there(&self) -> usize {
+        self.index.classes.len()
+    }
+
     /// What an owner has.
     #[must_use]
     pub fn usage_of_owner(&self, owner: &OwnerName) -> Usage {
@@ -200,6 +228,10 @@ impl Pool {
 
     pub(crate) fn slot(&self, place: Place) -> Option<&Slot> {
         self.entry(place.server)?.slots.get(usize::from(place.slot))
+    }
+
+    pub(crate) fn may_take(&self, class: &Class) -> bool {
+        self.reserved.is_empty() || !self.reserved.contains(class)
     }
 
     pub(crate) fn index(&self) -> &Index {

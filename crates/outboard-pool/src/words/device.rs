@@ -4,6 +4,7 @@ use super::{DeviceUuid, LabelText, Malformed, ServerName, Size};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::str::FromStr;
 
 /// The most devices of a server.
 pub const DEVICES_OF_A_SERVER: usize = 64;
@@ -23,6 +24,17 @@ pub struct Capability {
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for Capability {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Capability, Malformed> {
+        let wrong = || Malformed(format!("`{text}` is no compute capability, such as 9.0"));
+        let (major, minor) = text.split_once('.').ok_or_else(wrong)?;
+        let number = |text: &str| text.parse().map_err(|_| wrong());
+        Ok(Capability { major: number(major)?, minor: number(minor)? })
     }
 }
 
@@ -79,6 +91,16 @@ pub struct Label {
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+impl FromStr for Label {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Label, Malformed> {
+        let wrong = || Malformed(format!("`{text}` is no label, such as rack=r7"));
+        let (key, value) = text.split_once('=').ok_or_else(wrong)?;
+        Ok(Label { key: key.parse()?, value: value.parse()? })
     }
 }
 

@@ -1,6 +1,8 @@
-//! Amounts of memory, as people read them.
+//! Amounts of memory, as people read and write them.
 
+use super::Malformed;
 use std::fmt;
+use std::str::FromStr;
 
 /// Bytes, displayed in the largest unit of which there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +26,42 @@ impl fmt::Display for Size {
     }
 }
 
+impl FromStr for Size {
+    type Err = Malformed;
+
+    /// Bytes, or a number with K, M, G or T.
+    fn from_str(text: &str) -> Result<Size, Malformed> {
+        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+        let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+            "" => 0,
+            "K" => 10,
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            unit => return Err(Malformed(format!("`{unit}` is no unit; write K, M, G or T"))),
+        };
+        let number: u64 = digits
+            .parse()
+            .map_err(|_| Malformed(format!("`{text}` is not a number of bytes, such as 8G")))?;
+        let bytes = number.checked_mul(1 << shift);
+        bytes.map(Size).ok_or_else(|| Malformed(format!("`{text}` is too much")))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_units() {
+        for (text, wanted) in [("0", 0), ("17", 17), ("4k", 4096), ("8G", 8 << 30), ("1T", 1 << 40)]
+        {
+            assert_eq!(text.parse(), Ok(Size(wanted)));
+        }
+        for text in ["", "G", "1.5G", "-1", "8X", "8GB", "99999999999T"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn sizes_are_readable() {

@@ -1,0 +1,222 @@
+//! Clients ask, wait and get.
+
+use super::kept::{Change, Kept};
+use super::leasing::whole_second;
+use super::queue::{Outcome, Ticket};
+use super::{Desk, Kind, No};
+use jiff::{SignedDuration, Timestamp};
+use outboard_pool::api::Ask;
+use outboard_pool::lease::Lease;
+use outboard_pool::placement::{Placement, Refusal};
+use outboard_pool::words::{Granted, LeaseNumber, OwnerName};
+
+/// How a request stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stands {
+    /// It is settled.
+    Settled(Outcome),
+    /// It waits.
+    Waiting {
+        /// Its place; the first is 1.
+        place: u32,
+        /// How many wait.
+        of: u32,
+        /// What it waits for.
+        because: String,
+    },
+}
+
+impl From<Refusal> for No {
+    fn from(refusal: Refusal) -> No {
+        let kind = match refusal {
+            Refusal::Malformed(_) => Kind::Malformed,
+            _ => Kind::Unavailable,
+        };
+        No::new(kind, refusal.to_string())
+    }
+}
+
+/// A refusal by a pool of which nothing is in use.
+fn never(refusal: Refusal) -> No {
+    if refusal.may_pass() {
+        let sentence = format!("the pool could not give that if nothing were in use: {refusal}");
+        return No::new(Kind::Unavailable, sentence);
+    }
+    refusal.into()
+}
+
+impl Desk {
+    /// Somebody asks, by a token of that name. Returns a ticket, by which [`Desk::stands`] knows
+    /// how the request stands.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be had, or not without waiting longer than the request allows.
+    pub fn ask(&mut self, ask: Ask, token: Option<String>, now: Timestamp) -> Result<u64, No> {
+        ask.check()?;
+        // What cannot be had from an idle pool would keep others from getting something for ever.
+        self.rules.policy.place(&self.idle, &ask.request).map_err(never)?;
+        let has_time = ask.request.wait_seconds > 0;
+        let owner = ask.request.owner.clone();
+        self.serve_the_queue(now);
+        let ticket = Ticket { ask, token, since: now, asked_after: now, because: None };
+        let number = self.queue.enter(ticket)?;
+        self.try_one(number, now);
+        if has_time || self.queue.outcome(number).is_some() {
+            return Ok(number);
+        }
+        let because = self.because(number);
+        self.queue.leave(number);
+        self.is_worth_a_look = true;
+        tracing::debug!(%owner, because, "refused: it would have to wait");
+        Err(No::new(Kind::Unavailable, because))
+    }
+
+    /// How a request stands, and that its owner still asks after it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such ticket of the owner.
+    pub fn stands(&mut self, number: u64, owner: &OwnerName, now: Timestamp) -> Result<Stands, No> {
+        if self.queue.owner(number) != Some(owner) {
+            return Err(No::new(
+                Kind::NotFound,
+                format!(
+                    "no request waits with ticket {number}: it has left the queue, or the broker \
+                     was started anew; ask again"
+                ),
+            ));
+        }
+        if let Some(outcome) = self.queue.outcome(number) {
+            return Ok(Stands::Settled(outcome.clone()));
+        }
+        if let Some(ticket) = self.queue.waiting.get_mut(&number) {
+            ticket.asked_after = now;
+        }
+        let of = u32::try_from(self.queue.waiting.len()).unwrap_or(u32::MAX);
+        Ok(Stands::Waiting { place: self.queue.place(number), of, because: self.because(number) })
+    }
+
+    /// Whose ticket it is.
+    #[must_use]
+    pub fn owner_of_ticket(&self, number: u64) -> Option<&OwnerName> {
+        self.queue.owner(number)
+    }
+
+    /// A request leaves the queue. One that has a lease meanwhile gives it back.
+    pub fn withdraw(&mut self, number: u64, now: Timestamp) {
+        match self.queue.outcome(number) {
+            Some(Outcome::Granted(lease)) => {
+                self.finish(*lease, "the request for it was withdrawn", now);
+            }
+            Some(Outcome::Refused(_)) => {}
+            None => {
+                self.queue.leave(number);
+                self.is_worth_a_look = true;
+            }
+        }
+    }
+
+    /// Those at the front of the queue, for whom each place counts.
+    pub fn front(&self, count: usize) -> impl Iterator<Item = u64> {
+        self.queue.waiting.keys().take(count).copied()
+    }
+
+    pub(super) fn drop_tickets(&mut self, which: impl Fn(&Ticket) -> bool) {
+        let dropped = self.queue.waiting.iter().filter(|(_, ticket)| which(ticket));
+        let dropped: Vec<u64> = dropped.map(|(number, _)| *number).collect();
+        for number in dropped {
+            self.queue.leave(number);
+            self.is_worth_a_look = true;
+        }
+    }
+
+    /// Gives to those who wait, the first first.
+    pub(super) fn serve_the_queue(&mut self, now: Timestamp) {
+        if !std::mem::take(&mut self.is_worth_a_look) {
+            return;
+        }
+        self.blocked.clear(&mut self.pool);
+        let numbers: Vec<u64> = self.queue.waiting.keys().copied().collect();
+        for number in numbers {
+            if self.blocked.all(&self.pool) {
+                break;
+            }
+            self.try_one(number, now);
+        }
+    }
+
+    /// Gives a request what it asks for, if nobody before it waits for that and it is free.
+    fn try_one(&mut self, number: u64, now: Timestamp) {
+        let Some(ticket) = self.queue.waiting.get_mut(&number) else { return };
+        let request = &ticket.ask.request;
+        if self.blocked.has_quota_of(request) {
+            ticket.because = None;
+            return;
+        }
+        match self.rules.policy.place(&self.pool, request) {
+            Ok(devices) => self.grant(number, devices, now),
+            Err(refusal) if refusal.may_pass() => {
+                // If some that would do are free, it is not these that it waits for.
+                let is_behind = self.blocked.has_kind_of(&self.pool, request);
+                ticket.because = (!is_behind).then(|| refusal.to_string());
+                self.blocked.add(&mut self.pool, request, &refusal);
+            }
+            Err(refusal) => {
+                let owner = request.owner.clone();
+                self.queue.leave(number);
+                self.queue.settle(number, owner, Outcome::Refused(refusal.into()), now);
+            }
+        }
+    }
+
+    fn grant(&mut self, ticket_number: u64, devices: Vec<Granted>, now: Timestamp) {
+        let Some(ticket) = self.queue.leave(ticket_number) else { return };
+        let Ask { request, client_key, for_seconds } = ticket.ask;
+        let number = LeaseNumber(self.next);
+        self.next += 1;
+        let begin = whole_second(now);
+        let longest = for_seconds.map_or(self.rules.longest, |seconds| {
+            self.rules.longest.min(SignedDuration::from_secs(seconds.into()))
+        });
+        let renewable_until = begin + longest;
+        let (owner, group) = (request.owner, request.group);
+        if let Err(wrong) = self.pool.grant(number, &owner, &group, devices.clone()) {
+            // It was placed on this very state.
+            tracing::error!(%wrong, "what was placed is not free");
+            let no = No::new(Kind::Busy, "the broker has erred; ask again");
+            return self.queue.settle(ticket_number, owner, Outcome::Refused(no), now);
+        }
+        for granted in &devices {
+            if let Some(known) = self.servers.0.get_mut(&granted.server) {
+                known.leases.insert(number);
+            }
+        }
+        let lease = Lease {
+            number,
+            owner: owner.clone(),
+            group,
+            devices,
+            priority: request.priority,
+            not_before: begin,
+            expires: (begin + self.rules.life).min(renewable_until),
+            renewable_until,
+            client_key,
+            may_share: request.may_share,
+        };
+        let policy = self.rules.policy.to_string();
+        let (token, asked, waited_for) = (ticket.token, ticket.since, ticket.because);
+        let kept = Kept { lease, token, asked, waited_for, policy, over: None };
+        self.changes.push(Change::Lease(Box::new(kept.clone())));
+        self.leases.insert(number, kept);
+        self.queue.settle(ticket_number, owner, Outcome::Granted(number), now);
+    }
+
+    pub(super) fn because(&self, number: u64) -> String {
+        let said = self.queue.waiting.get(&number).and_then(|ticket| ticket.because.clone());
+        said.unwrap_or_else(|| match self.queue.place(number) - 1 {
+            1 => "one request before it waits for the same devices or quota".into(),
+            before => format!("{before} requests are before it, and some wait for the same"),
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! What must outlast the broker.
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use outboard_pool::lease::Lease;
+use outboard_pool::words::{LeaseNumber, OwnerName, Server, ServerName};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// A lease that a server may believe.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What it says.
+    pub lease: Lease,
+    /// The name of the token that asked for it: if the token is revoked, the lease is over.
+    pub token: Option<String>,
+    /// When it was asked for.
+    pub asked: Timestamp,
+    /// What it waited for at last, if it waited.
+    pub waited_for: Option<String>,
+    /// What placement preferred then.
+    pub policy: String,
+    /// Whether and why it is over before its time.
+    pub over: Option<Over>,
+}
+
+impl Kept {
+    /// Whether nobody else can have its devices.
+    pub fn has_devices(&self) -> bool {
+        self.over.as_ref().is_none_or(|over| !over.is_freed)
+    }
+}
+
+/// The end of a lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Over {
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub because: String,
+    /// The servers that have not said yet that they refuse it.
+    pub outstanding: BTreeSet<ServerName>,
+    /// Whether its devices are free: all servers have said so, or one does not have them any more.
+    pub is_freed: bool,
+}
+
+/// A server, without what changes with each beat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// What it has; nobody is busy there, and it is ready.
+    pub server: Server,
+    /// Where clients reach it.
+    pub address: String,
+    /// The fingerprint of its certificate.
+    pub fingerprint: Option<String>,
+    /// Its release.
+    pub release: String,
+    /// Whose token registered it first.
+    pub by: OwnerName,
+}
+
+/// What an owner has had on a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// Devices times milliseconds, where a part counts by its share.
+    pub device_ms: u64,
+    /// Memory in MiB times milliseconds.
+    pub mib_ms: u64,
+}
+
+/// Something to keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A lease is new, or has changed.
+    Lease(Box<Kept>),
+    /// No server can believe a lease any more.
+    Freed(LeaseNumber),
+    /// A server is new, or has changed.
+    Server(Box<Registered>),
+    /// A server is no more.
+    Forgotten(ServerName),
+    /// An owner has had more.
+    Used(Date, OwnerName, Used),
+    /// That day is too long ago.
+    NoDay(Date),
+}
+
+/// All that was kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The number of the next lease.
+    pub next: u64,
+    /// The servers.
+    pub servers: Vec<Registered>,
+    /// The leases.
+    pub leases: Vec<Kept>,
+    /// What owners have had.
+    pub used: Vec<(Date, OwnerName, Used)>,
+}

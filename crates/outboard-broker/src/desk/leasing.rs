@@ -1,0 +1,157 @@
+//! Leases are renewed and come to their end.
+
+use super::kept::{Change, Kept, Over};
+use super::rules::is_surely_over;
+use super::{Desk, Kind, No};
+use jiff::Timestamp;
+use outboard_pool::words::{LeaseNumber, ServerName};
+
+impl Desk {
+    /// Renews a lease for whoever holds it.
+    ///
+    /// # Errors
+    ///
+    /// If it is over.
+    pub fn renew(&mut self, number: LeaseNumber, now: Timestamp) -> Result<(), No> {
+        if self.lease(number).is_none() {
+            let over = self.leases.get(&number).and_then(|kept| kept.over.as_ref());
+            return Err(over.map_or_else(
+                || No::new(Kind::NotFound, format!("there is no lease {number} any more")),
+                |over| {
+                    let sentence = format!("lease {number} is over: {}", over.because);
+                    No::new(Kind::Unavailable, sentence)
+                },
+            ));
+        }
+        self.extend(number, now);
+        Ok(())
+    }
+
+    /// Ends a lease before its time.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub fn end(&mut self, number: LeaseNumber, because: &str, now: Timestamp) -> Result<(), No> {
+        if !self.leases.contains_key(&number) {
+            return Err(No::new(Kind::NotFound, format!("there is no lease {number} any more")));
+        }
+        self.finish(number, because, now);
+        Ok(())
+    }
+
+    /// Ends the leases of tokens that are no longer good, and has their requests leave the queue.
+    pub fn end_those_of(&mut self, is_over: impl Fn(&str) -> bool, now: Timestamp) {
+        let over = |token: &Option<String>| token.as_deref().is_some_and(&is_over);
+        let leases: Vec<LeaseNumber> = self
+            .leases
+            .values()
+            .filter(|kept| kept.over.is_none() && over(&kept.token))
+            .map(|kept| kept.lease.number)
+            .collect();
+        for lease in leases {
+            self.finish(lease, "the token that asked for it was revoked", now);
+        }
+        self.drop_tickets(|ticket| over(&ticket.token));
+    }
+
+    /// Moves its end, if half of its life is over.
+    pub(super) fn extend(&mut self, number: LeaseNumber, now: Timestamp) {
+        let life = self.rules.life;
+        let Some(kept) = self.leases.get_mut(&number) else { return };
+        let lease = &mut kept.lease;
+        if lease.expires.duration_since(now) > life / 2 {
+            return;
+        }
+        let later = whole_second(now + life).min(lease.renewable_until);
+        if later > lease.expires {
+            lease.expires = later;
+            self.changes.push(Change::Lease(Box::new(kept.clone())));
+        }
+    }
+
+    pub(super) fn leases_of(
+        &self,
+        server: &ServerName,
+    ) -> impl Iterator<Item = (LeaseNumber, &Kept)> {
+        let numbers = self.servers.0.get(server).into_iter().flat_map(|known| &known.leases);
+        numbers.filter_map(|number| Some((*number, self.leases.get(number)?)))
+    }
+
+    /// A lease is over; its devices are free once its servers have said that they refuse it.
+    pub(super) fn finish(&mut self, number: LeaseNumber, because: &str, now: Timestamp) {
+        let Some(kept) = self.leases.get_mut(&number).filter(|kept| kept.over.is_none()) else {
+            return;
+        };
+        let servers = kept.lease.devices.iter().map(|granted| granted.server.clone());
+        let outstanding = servers.collect();
+        let because = because.to_owned();
+        kept.over = Some(Over { at: now, because, outstanding, is_freed: false });
+        self.changes.push(Change::Lease(Box::new(kept.clone())));
+    }
+
+    /// A server has lost devices of the lease, so that placement counts it as given back.
+    pub(super) fn lost(&mut self, number: LeaseNumber, because: &str, now: Timestamp) {
+        self.finish(number, because, now);
+        self.free(number);
+        // The lease's other servers get no new ones before they know.
+        let over = self.leases.get(&number).and_then(|kept| kept.over.as_ref());
+        let others = over.map(|over| over.outstanding.clone()).unwrap_or_default();
+        others.iter().for_each(|name| self.settle_condition(name, now));
+    }
+
+    /// Its devices can be given to others. Servers are told that it is over until it has expired:
+    /// one that is started anew remembers nothing.
+    fn free(&mut self, number: LeaseNumber) {
+        let Some(kept) = self.leases.get_mut(&number) else { return };
+        let Some(over) = &mut kept.over else { return };
+        over.is_freed = true;
+        self.changes.push(Change::Lease(Box::new(kept.clone())));
+        self.pool.release(number);
+        self.is_worth_a_look = true;
+    }
+
+    /// A server refuses a lease that is over.
+    pub(super) fn is_gone(&mut self, number: LeaseNumber, server: &ServerName) {
+        let Some(kept) = self.leases.get_mut(&number) else { return };
+        let Some(over) = &mut kept.over else { return };
+        if !over.outstanding.remove(server) {
+            return;
+        }
+        if over.outstanding.is_empty() {
+            self.free(number);
+        } else {
+            self.changes.push(Change::Lease(Box::new(kept.clone())));
+        }
+    }
+
+    /// Ends what has expired, and forgets what no server can believe any more.
+    pub(super) fn end_in_time(&mut self, now: Timestamp) {
+        let mut expired = Vec::new();
+        let mut forgotten = Vec::new();
+        for (number, kept) in &self.leases {
+            let expires = kept.lease.expires;
+            match &kept.over {
+                None if now >= expires.max(self.grace) => expired.push(*number),
+                Some(_) if is_surely_over(expires, now) && now >= self.grace => {
+                    forgotten.push(*number);
+                }
+                _ => {}
+            }
+        }
+        for number in expired {
+            let until = self.leases.get(&number).map(|kept| kept.lease.renewable_until);
+            let because = match until {
+                Some(until) if now >= until => "it was for so long, and not for longer",
+                _ => "it has expired: no session used it, and nobody renewed it",
+            };
+            self.finish(number, because, now);
+        }
+        forgotten.into_iter().for_each(|number| self.forget(number));
+    }
+}
+
+/// Times in leases are easier to read so.
+pub(super) fn whole_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

@@ -1,0 +1,254 @@
+//! What the broker decides, without a socket, a file or a clock: who calls says what time it is.
+//!
+//! A change is made here first. It is to be kept on disk ([`Desk::take_changes`]) before anybody
+//! hears of it.
+
+mod asking;
+mod beating;
+mod blocked;
+mod kept;
+mod leasing;
+mod no;
+mod queue;
+mod registry;
+mod rules;
+mod shown;
+mod used;
+
+pub use asking::Stands;
+pub use beating::Heard;
+pub use kept::{Change, Kept, Memory, Over, Registered, Used};
+pub use no::{Kind, No};
+pub use queue::Outcome;
+pub use rules::{BEAT_MS, GRACE, Rules};
+
+use blocked::Blocked;
+use jiff::Timestamp;
+use outboard_pool::api::Reach;
+use outboard_pool::lease::Lease;
+use outboard_pool::state::Pool;
+use outboard_pool::words::{Condition, LeaseNumber, OwnerName, ServerName};
+use queue::Queue;
+use registry::{Known, Registry};
+use rules::FORGOTTEN_AFTER;
+use std::collections::{BTreeMap, VecDeque};
+use used::Usage;
+
+/// So many leases that are no more can still be explained.
+const EXPLAINED: usize = 1024;
+
+/// The broker's desk.
+#[derive(Debug)]
+pub struct Desk {
+    rules: Rules,
+    pool: Pool,
+    /// The same servers, all ready and nothing taken: what cannot be placed here waits in vain.
+    idle: Pool,
+    servers: Registry,
+    leases: BTreeMap<LeaseNumber, Kept>,
+    past: VecDeque<Kept>,
+    queue: Queue,
+    usage: Usage,
+    next: u64,
+    changes: Vec<Change>,
+    /// What those wait for who have been looked at.
+    blocked: Blocked,
+    /// Whether somebody who waits may get something now.
+    is_worth_a_look: bool,
+    /// Until then leases are not over because nobody has renewed them: the broker was away.
+    grace: Timestamp,
+}
+
+impl Desk {
+    /// A desk that goes on where the one before stopped.
+    #[must_use]
+    pub fn new(rules: Rules, memory: Memory, now: Timestamp) -> Desk {
+        let mut desk = Desk {
+            pool: Pool::new(rules.quotas.clone()),
+            idle: Pool::new(rules.quotas.clone()),
+            rules,
+            servers: Registry::default(),
+            leases: BTreeMap::new(),
+            past: VecDeque::new(),
+            queue: Queue::new(now),
+            usage: Usage::default(),
+            next: memory.next.max(1),
+            changes: Vec::new(),
+            blocked: Blocked::default(),
+            is_worth_a_look: false,
+            grace: now + GRACE,
+        };
+        for registered in memory.servers {
+            desk.register(&registered);
+            let name = registered.server.name.clone();
+            desk.pool.set_condition(&name, Condition::Silent);
+            desk.servers.0.insert(name, Known::new(registered));
+        }
+        for (day, owner, used) in memory.used {
+            desk.usage.restore(day, owner, used);
+        }
+        memory.leases.into_iter().for_each(|kept| desk.restore(kept));
+        desk
+    }
+
+    /// Puts what is kept of a lease back where it was.
+    fn restore(&mut self, kept: Kept) {
+        let lease = &kept.lease;
+        self.next = self.next.max(lease.number.0.saturating_add(1));
+        if kept.has_devices() {
+            let devices = lease.devices.clone();
+            if let Err(wrong) = self.pool.grant(lease.number, &lease.owner, &lease.group, devices) {
+                tracing::error!(lease = %lease.number, %wrong, "a lease that was kept does not fit");
+            }
+        }
+        for granted in &lease.devices {
+            if let Some(known) = self.servers.0.get_mut(&granted.server) {
+                known.leases.insert(lease.number);
+            }
+        }
+        self.leases.insert(lease.number, kept);
+    }
+
+    /// Does what is due by now. To be called several times a second.
+    pub fn tick(&mut self, now: Timestamp) {
+        let held = self.leases.values().filter(|kept| kept.has_devices());
+        let held = held.map(|kept| (&kept.lease.owner, kept.lease.devices.as_slice()));
+        self.usage.count(now, held);
+        self.look_for_silent_servers(now);
+        self.end_in_time(now);
+        if self.queue.leave_in_time(now) {
+            self.is_worth_a_look = true;
+        }
+        self.serve_the_queue(now);
+    }
+
+    /// Has what owners have had kept, too.
+    pub fn keep_usage(&mut self, now: Timestamp) {
+        let changes = self.usage.take_changes(now);
+        self.changes.extend(changes);
+    }
+
+    /// What is to be kept before anybody hears of it.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The tickets of which something is to be told: those that are settled.
+    pub fn take_news(&mut self) -> Vec<u64> {
+        self.queue.take_news()
+    }
+
+    /// The rules.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// A lease that has not given its devices back, and is not over.
+    #[must_use]
+    pub fn lease(&self, number: LeaseNumber) -> Option<&Lease> {
+        self.leases.get(&number).filter(|kept| kept.over.is_none()).map(|kept| &kept.lease)
+    }
+
+    /// Where the devices of a lease are, in the order in which they were granted.
+    #[must_use]
+    pub fn reach(&self, lease: &Lease) -> Vec<Reach> {
+        let mut all: Vec<Reach> = Vec::new();
+        for granted in &lease.devices {
+            let Some(known) = self.servers.0.get(&granted.server) else { continue };
+            if let Some(reach) = all.iter_mut().find(|reach| reach.name == granted.server) {
+                reach.devices.push(granted.device.clone());
+                continue;
+            }
+            all.push(Reach {
+                name: granted.server.clone(),
+                address: known.registered.address.clone(),
+                fingerprint: known.registered.fingerprint.clone(),
+                devices: vec![granted.device.clone()],
+            });
+        }
+        all
+    }
+
+    /// Whose lease it is, also one that is over.
+    #[must_use]
+    pub fn owner_of(&self, number: LeaseNumber) -> Option<&OwnerName> {
+        let there = self.leases.get(&number);
+        let past = || self.past.iter().find(|kept| kept.lease.number == number);
+        there.or_else(past).map(|kept| &kept.lease.owner)
+    }
+
+    fn look_for_silent_servers(&mut self, now: Timestamp) {
+        let mut silent = Vec::new();
+        let mut forgotten = Vec::new();
+        for (name, known) in &self.servers.0 {
+            if known.is_silent(now) {
+                silent.push(name.clone());
+                // One that has not spoken since a restart has the time from then on.
+                let since = known.heard.unwrap_or(self.grace);
+                if known.leases.is_empty() && now.duration_since(since) > FORGOTTEN_AFTER {
+                    forgotten.push(name.clone());
+                }
+            }
+        }
+        for name in silent {
+            self.pool.set_condition(&name, Condition::Silent);
+        }
+        for name in forgotten {
+            self.pool.remove(&name);
+            self.idle.remove(&name);
+            self.servers.0.remove(&name);
+            self.changes.push(Change::Forgotten(name));
+            self.is_worth_a_look = true;
+        }
+    }
+
+    /// Has placement know the server as it describes itself. Returns the leases that are over,
+    /// since it does not have their devices any more.
+    fn register(&mut self, registered: &Registered) -> Vec<LeaseNumber> {
+        let server = &registered.server;
+        // What was kept has been checked when it came.
+        let over = self.pool.register(server.clone()).unwrap_or_else(|wrong| {
+            tracing::error!(server = %server.name, %wrong, "a server that was kept is malformed");
+            Vec::new()
+        });
+        let _ = self.idle.register(server.clone());
+        self.is_worth_a_look = true;
+        over
+    }
+
+    /// Tells placement whether the server gets leases now.
+    fn settle_condition(&mut self, name: &ServerName, now: Timestamp) {
+        let Some(known) = self.servers.0.get(name) else { return };
+        let owes = known.leases.iter().any(|lease| self.owes(name, *lease));
+        let condition = known.condition(now, owes);
+        let before = self.pool.servers().find(|server| server.name == *name);
+        if before.is_some_and(|server| server.condition != condition) {
+            self.pool.set_condition(name, condition);
+            self.is_worth_a_look |= condition == Condition::Ready;
+        }
+    }
+
+    /// Whether the server has yet to say that it refuses a lease whose devices are free already.
+    fn owes(&self, name: &ServerName, lease: LeaseNumber) -> bool {
+        let over = self.leases.get(&lease).and_then(|kept| kept.over.as_ref());
+        over.is_some_and(|over| over.is_freed && over.outstanding.contains(name))
+    }
+
+    /// A lease is no more.
+    fn forget(&mut self, number: LeaseNumber) {
+        let Some(kept) = self.leases.remove(&number) else { return };
+        for granted in &kept.lease.devices {
+            if let Some(known) = self.servers.0.get_mut(&granted.server) {
+                known.leases.remove(&number);
+            }
+        }
+        self.pool.release(number);
+        if self.past.len() >= EXPLAINED {
+            self.past.pop_front();
+        }
+        self.past.push_back(kept);
+        self.changes.push(Change::Freed(number));
+        self.is_worth_a_look = true;
+    }
+}

@@ -1,0 +1,160 @@
+//! Who waits, first come, first served.
+
+use super::no::{Kind, No};
+use super::rules::{ABANDONED_AFTER, MOST_WAITING, MOST_WAITING_OF_AN_OWNER, TOLD_FOR};
+use jiff::Timestamp;
+use outboard_pool::api::Ask;
+use outboard_pool::words::{LeaseNumber, OwnerName};
+use std::collections::BTreeMap;
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) ask: Ask,
+    /// The name of the token that asks.
+    pub(super) token: Option<String>,
+    pub(super) since: Timestamp,
+    pub(super) asked_after: Timestamp,
+    /// What it waits for; if nothing is said, for those before it.
+    pub(super) because: Option<String>,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has this lease.
+    Granted(LeaseNumber),
+    /// It gets nothing.
+    Refused(No),
+}
+
+#[derive(Debug)]
+struct Settled {
+    owner: OwnerName,
+    outcome: Outcome,
+    at: Timestamp,
+}
+
+/// Requests by their tickets: an earlier ticket is a smaller number.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) waiting: BTreeMap<u64, Ticket>,
+    settled: BTreeMap<u64, Settled>,
+    of_owners: BTreeMap<OwnerName, u32>,
+    next: u64,
+    news: Vec<u64>,
+}
+
+fn waited(seconds: u32, because: Option<&str>) -> No {
+    let because = because.unwrap_or("others were before it");
+    No::new(Kind::Unavailable, format!("nothing was free within {seconds} s: {because}"))
+}
+
+impl Queue {
+    /// Tickets are other ones than those before a restart.
+    pub(super) fn new(now: Timestamp) -> Queue {
+        Queue {
+            waiting: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            of_owners: BTreeMap::new(),
+            next: u64::try_from(now.as_microsecond()).unwrap_or(1).max(1),
+            news: Vec::new(),
+        }
+    }
+
+    /// Puts a request at the end.
+    pub(super) fn enter(&mut self, ticket: Ticket) -> Result<u64, No> {
+        let owner = ticket.ask.request.owner.clone();
+        let of_owner = self.of_owners.get(&owner).copied().unwrap_or(0);
+        if self.waiting.len() >= MOST_WAITING || of_owner >= MOST_WAITING_OF_AN_OWNER {
+            let (who, most) = if of_owner >= MOST_WAITING_OF_AN_OWNER {
+                (owner.to_string(), MOST_WAITING_OF_AN_OWNER as usize)
+            } else {
+                ("the pool".into(), MOST_WAITING)
+            };
+            let sentence = format!("{most} requests of {who} wait already; try again later");
+            return Err(No::new(Kind::Busy, sentence));
+        }
+        self.of_owners.insert(owner, of_owner + 1);
+        let number = self.next;
+        self.next += 1;
+        self.waiting.insert(number, ticket);
+        Ok(number)
+    }
+
+    /// Takes a request out.
+    pub(super) fn leave(&mut self, number: u64) -> Option<Ticket> {
+        let ticket = self.waiting.remove(&number)?;
+        let owner = &ticket.ask.request.owner;
+        if let Some(count) = self.of_owners.get_mut(owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_owners.remove(owner);
+            }
+        }
+        Some(ticket)
+    }
+
+    /// Says what became of a request that has left.
+    pub(super) fn settle(
+        &mut self,
+        number: u64,
+        owner: OwnerName,
+        outcome: Outcome,
+        at: Timestamp,
+    ) {
+        self.settled.insert(number, Settled { owner, outcome, at });
+        self.news.push(number);
+    }
+
+    /// Whose ticket it is.
+    pub(super) fn owner(&self, number: u64) -> Option<&OwnerName> {
+        let waiting = self.waiting.get(&number).map(|ticket| &ticket.ask.request.owner);
+        waiting.or_else(|| self.settled.get(&number).map(|settled| &settled.owner))
+    }
+
+    pub(super) fn outcome(&self, number: u64) -> Option<&Outcome> {
+        self.settled.get(&number).map(|settled| &settled.outcome)
+    }
+
+    /// Its place, the first is 1.
+    pub(super) fn place(&self, number: u64) -> u32 {
+        let before = self.waiting.range(..number).count();
+        u32::try_from(before + 1).unwrap_or(u32::MAX)
+    }
+
+    /// How many requests of the owner wait.
+    pub(super) fn of_owner(&self, owner: &OwnerName) -> u32 {
+        self.of_owners.get(owner).copied().unwrap_or(0)
+    }
+
+    /// Takes out those that have waited for long enough, or whose owners have gone. Whether any
+    /// was.
+    pub(super) fn leave_in_time(&mut self, now: Timestamp) -> bool {
+        let is_late = |ticket: &Ticket| {
+            now.duration_since(ticket.since).as_secs() >= i64::from(ticket.ask.request.wait_seconds)
+        };
+        let is_alone = |ticket: &Ticket| now.duration_since(ticket.asked_after) > ABANDONED_AFTER;
+        let gone: Vec<(u64, bool)> = self
+            .waiting
+            .iter()
+            .filter(|(_, ticket)| is_late(ticket) || is_alone(ticket))
+            .map(|(number, ticket)| (*number, is_late(ticket)))
+            .collect();
+        for (number, is_late) in &gone {
+            let Some(ticket) = self.leave(*number) else { continue };
+            if *is_late {
+                let request = ticket.ask.request;
+                let refusal = waited(request.wait_seconds, ticket.because.as_deref());
+                self.settle(*number, request.owner, Outcome::Refused(refusal), now);
+            }
+        }
+        self.settled.retain(|_, settled| now.duration_since(settled.at) <= TOLD_FOR);
+        !gone.is_empty()
+    }
+
+    /// Those with news since the last call.
+    pub(super) fn take_news(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.news)
+    }
+}

@@ -1,0 +1,79 @@
+//! By which rules the broker decides.
+
+use jiff::{SignedDuration, Timestamp};
+use outboard_pool::lease::CLOCK_TOLERANCE;
+use outboard_pool::placement::Policy;
+use outboard_pool::state::Quotas;
+use outboard_pool::words::{GroupName, OwnerName};
+use std::collections::BTreeMap;
+
+/// A server that has been silent for so long gets no new leases.
+pub(super) const SILENT_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+/// A server that has been silent for so long, and has no lease, is no server of the pool any more.
+pub(super) const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(24);
+
+/// A request leaves the queue if nobody has asked after it for so long.
+pub(super) const ABANDONED_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+/// How long the broker knows what became of a request that waited.
+pub(super) const TOLD_FOR: SignedDuration = SignedDuration::from_secs(60);
+
+/// After a restart servers have so long to say which leases are in use.
+pub const GRACE: SignedDuration = SignedDuration::from_secs(15);
+
+/// How often servers are to beat, in milliseconds.
+pub const BEAT_MS: u32 = 1000;
+
+/// The most requests that wait.
+pub(super) const MOST_WAITING: usize = 16_384;
+
+/// The most requests of one owner that wait: others find room too.
+pub(super) const MOST_WAITING_OF_AN_OWNER: u32 = 4096;
+
+/// The most servers, and the most of one owner.
+pub(super) const MOST_SERVERS: usize = 4096;
+
+/// An expired lease may still be believed for so long: a server's clock may be behind, and it may
+/// think that its own is ahead.
+pub(super) fn is_surely_over(expires: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(expires) > CLOCK_TOLERANCE * 2
+}
+
+/// What the administrator says.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// What placement prefers.
+    pub policy: Policy,
+    /// How long a lease is good unless it is renewed.
+    pub life: SignedDuration,
+    /// For how long a lease is renewed at most.
+    pub longest: SignedDuration,
+    /// What owners and groups may have.
+    pub quotas: Quotas,
+    /// The groups of owners; others have the usual one.
+    pub groups: BTreeMap<OwnerName, GroupName>,
+}
+
+/// The group of owners that have none.
+const USUAL_GROUP: &str = "everybody";
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            policy: Policy::Pack,
+            life: SignedDuration::from_secs(60),
+            longest: SignedDuration::from_hours(7 * 24),
+            quotas: Quotas::default(),
+            groups: BTreeMap::new(),
+        }
+    }
+}
+
+impl Rules {
+    /// An owner's group.
+    pub fn group(&self, owner: &OwnerName) -> GroupName {
+        let usual = || USUAL_GROUP.parse().expect("it is a name");
+        self.groups.get(owner).cloned().unwrap_or_else(usual)
+    }
+}
