@@ -42,7 +42,7 @@ pub(crate) struct World {
 pub(crate) fn server(number: usize, devices: usize) -> Server {
     let device = |at: usize| Device {
         uuid: format!("GPU-{number}-{at}").parse().unwrap(),
-        model: if number % 2 == 0 { "L4".into() } else { "H100".into() },
+        model: if number.is_multiple_of(2) { "L4".into() } else { "H100".into() },
         memory_bytes: 80 * GIB,
         capability: Capability { major: 9, minor: 0 },
         nvlink: BTreeSet::new(),

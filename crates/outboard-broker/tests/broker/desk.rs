@@ -1,13 +1,11 @@
 //! What the desk promises, whatever happens to whom and when.
 
-mod world;
-
+use crate::world::{World, ask, request, server};
 use outboard_broker::desk::{Kind, Rules, Stands};
 use outboard_pool::state::{Quota, Quotas};
 use outboard_pool::words::{Condition, LeaseNumber, OwnerName, Share, Use};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use world::{World, ask, request, server};
 
 fn shared(percent: u8) -> Use {
     Use::Shared(Share::try_from(percent).unwrap())

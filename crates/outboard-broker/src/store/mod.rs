@@ -1,0 +1,213 @@
+//! What the broker keeps on disk: one file, which survives a kill at any time.
+
+mod keeper;
+mod key;
+
+pub use keeper::Keeper;
+pub use key::signing_key;
+
+use crate::desk::{Change, Memory};
+use jiff::civil::Date;
+use outboard_auth::files;
+use outboard_pool::words::OwnerName;
+use redb::backends::FileBackend;
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+type Table<K> = TableDefinition<'static, K, &'static [u8]>;
+
+const LEASES: Table<u64> = TableDefinition::new("leases");
+const SERVERS: Table<&str> = TableDefinition::new("servers");
+/// By day and owner.
+const USED: Table<(&str, &str)> = TableDefinition::new("used");
+const ABOUT: TableDefinition<'static, &str, u64> = TableDefinition::new("about");
+
+/// The number of the next lease, in `ABOUT`.
+const NEXT: &str = "next";
+/// The form of all this, in `ABOUT`.
+const FORM: &str = "form";
+/// The form that this release reads and writes.
+const PRESENT_FORM: u64 = 1;
+
+/// The most memory for what has been read of the file.
+const CACHE: usize = 16 << 20;
+
+/// Why nothing can be kept, or what was kept cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Two would grant the same.
+    #[error("another broker uses {}; stop it, or give this one a folder of its own", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file or its folder is not as it should be.
+    #[error("what the broker keeps in {} cannot be used: {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The file.
+#[derive(Debug)]
+pub struct Store {
+    database: Database,
+    path: PathBuf,
+}
+
+type Attempt<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+fn written(what: &impl Serialize) -> Attempt<Vec<u8>> {
+    Ok(serde_json::to_vec(what)?)
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Attempt<T> {
+    Ok(serde_json::from_slice(bytes)?)
+}
+
+impl Store {
+    /// Opens the file in the folder, or makes it.
+    ///
+    /// # Errors
+    ///
+    /// If another broker has it, or it cannot be used.
+    pub fn open(folder: &Path) -> Result<Store, StoreError> {
+        let path = folder.join("pool.redb");
+        let unusable = |reason: &dyn std::fmt::Display| StoreError::Unusable {
+            path: path.clone(),
+            reason: reason.to_string(),
+        };
+        files::own_folder(folder).map_err(|error| unusable(&error))?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path).map_err(|error| unusable(&error))?;
+        let backend = FileBackend::new(file);
+        let mut builder = Database::builder();
+        let builder = builder.set_cache_size(CACHE);
+        let opened = backend.and_then(|backend| builder.create_with_backend(backend));
+        let database = opened.map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.clone() },
+            error => unusable(&error),
+        })?;
+        let store = Store { database, path };
+        store.prepare().map_err(|error| store.unusable(&*error))?;
+        Ok(store)
+    }
+
+    fn unusable(&self, reason: &dyn std::fmt::Display) -> StoreError {
+        StoreError::Unusable { path: self.path.clone(), reason: reason.to_string() }
+    }
+
+    fn prepare(&self) -> Attempt<()> {
+        let work = self.database.begin_write()?;
+        {
+            work.open_table(LEASES)?;
+            work.open_table(SERVERS)?;
+            work.open_table(USED)?;
+            let mut about = work.open_table(ABOUT)?;
+            let form = about.get(FORM)?.map(|form| form.value());
+            match form {
+                None => {
+                    about.insert(FORM, PRESENT_FORM)?;
+                }
+                Some(PRESENT_FORM) => {}
+                Some(other) => {
+                    return Err(format!(
+                        "it has form {other}, and this release knows form {PRESENT_FORM}; use the \
+                         release that wrote it"
+                    )
+                    .into());
+                }
+            }
+        }
+        work.commit()?;
+        Ok(())
+    }
+
+    /// All that was kept.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read: a lease that is not known would be given out again.
+    pub fn memory(&self) -> Result<Memory, StoreError> {
+        self.read_all().map_err(|error| self.unusable(&*error))
+    }
+
+    fn read_all(&self) -> Attempt<Memory> {
+        let look = self.database.begin_read()?;
+        let next = look.open_table(ABOUT)?.get(NEXT)?.map_or(1, |next| next.value());
+        let mut memory = Memory { next, ..Memory::default() };
+        for entry in look.open_table(SERVERS)?.iter()? {
+            memory.servers.push(read(entry?.1.value())?);
+        }
+        for entry in look.open_table(LEASES)?.iter()? {
+            memory.leases.push(read(entry?.1.value())?);
+        }
+        for entry in look.open_table(USED)?.iter()? {
+            let (key, used) = entry?;
+            let (day, owner) = key.value();
+            let (day, owner): (Date, OwnerName) = (day.parse()?, owner.parse()?);
+            memory.used.push((day, owner, read(used.value())?));
+        }
+        Ok(memory)
+    }
+
+    /// Keeps all of these changes, or none. They are on the disk when this returns.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be kept.
+    pub fn keep<'a>(
+        &self,
+        changes: impl IntoIterator<Item = &'a Change>,
+    ) -> Result<(), StoreError> {
+        self.write_all(changes).map_err(|error| self.unusable(&*error))
+    }
+
+    fn write_all<'a>(&self, changes: impl IntoIterator<Item = &'a Change>) -> Attempt<()> {
+        let work = self.database.begin_write()?;
+        {
+            let mut leases = work.open_table(LEASES)?;
+            let mut servers = work.open_table(SERVERS)?;
+            let mut used = work.open_table(USED)?;
+            let mut about = work.open_table(ABOUT)?;
+            for change in changes {
+                match change {
+                    Change::Lease(kept) => {
+                        let number = kept.lease.number.0;
+                        leases.insert(number, written(kept)?.as_slice())?;
+                        let next = about.get(NEXT)?.map_or(1, |next| next.value());
+                        about.insert(NEXT, next.max(number.saturating_add(1)))?;
+                    }
+                    Change::Freed(number) => {
+                        leases.remove(number.0)?;
+                    }
+                    Change::Server(registered) => {
+                        let name = registered.server.name.as_str();
+                        servers.insert(name, written(registered)?.as_slice())?;
+                    }
+                    Change::Forgotten(name) => {
+                        servers.remove(name.as_str())?;
+                    }
+                    Change::Used(day, owner, had) => {
+                        let day = day.to_string();
+                        used.insert((day.as_str(), owner.as_str()), written(had)?.as_slice())?;
+                    }
+                    Change::NoDay(day) => {
+                        let day = day.to_string();
+                        used.retain(|(of, _), _| of != day)?;
+                    }
+                }
+            }
+        }
+        work.commit()?;
+        Ok(())
+    }
+}

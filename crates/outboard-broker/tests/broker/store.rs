@@ -1,0 +1,212 @@
+//! What is kept survives a kill at any time, and has one user.
+
+use crate::world::{World, keep, request, server};
+use outboard_broker::desk::{Change, Desk, Memory, Outcome, Rules, Stands, Used};
+use outboard_broker::store::{Store, StoreError, signing_key};
+use outboard_pool::words::{LeaseNumber, Use};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("outboard-store-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_is_kept_is_read_again() {
+    let folder = Folder::new("same");
+    let mut world = World::new(Rules::default(), vec![(server(0, 2), 0)]);
+    world.beat(0, false).unwrap();
+    world.ask(request("ada", 1, Use::Exclusive, 60)).unwrap();
+    world.ask(request("bob", 1, Use::Exclusive, 60)).unwrap();
+    world.desk.end(LeaseNumber(1), "it was given back", world.now).unwrap();
+    world.settle();
+    let mut changes: Vec<Change> = Vec::new();
+    let memory = &world.memory;
+    changes.extend(memory.servers.iter().cloned().map(|server| Change::Server(Box::new(server))));
+    changes.extend(memory.leases.iter().cloned().map(|kept| Change::Lease(Box::new(kept))));
+    let day = "2026-11-25".parse().unwrap();
+    let used = Used { device_ms: 5, mib_ms: 6 };
+    changes.push(Change::Used(day, "ada".parse().unwrap(), used));
+    let mut wanted = memory.clone();
+    keep(&mut wanted, changes.clone());
+    {
+        let store = Store::open(&folder.0).unwrap();
+        assert_eq!(store.memory().unwrap(), Memory { next: 1, ..Memory::default() });
+        store.keep(&changes).unwrap();
+    }
+    let store = Store::open(&folder.0).unwrap();
+    let mut read = store.memory().unwrap();
+    read.leases.sort_by_key(|kept| kept.lease.number);
+    wanted.leases.sort_by_key(|kept| kept.lease.number);
+    assert_eq!(read, wanted);
+    store.keep(&[Change::Freed(LeaseNumber(1)), Change::Freed(LeaseNumber(2))]).unwrap();
+    store.keep(&[Change::NoDay(day), Change::Forgotten("gpu0".parse().unwrap())]).unwrap();
+    let read = store.memory().unwrap();
+    assert_eq!(read, Memory { next: 3, ..Memory::default() }, "numbers do not repeat");
+}
+
+#[test]
+fn two_brokers_do_not_share_a_file() {
+    let folder = Folder::new("two");
+    let first = Store::open(&folder.0).unwrap();
+    let error = Store::open(&folder.0).unwrap_err();
+    assert!(matches!(error, StoreError::InUse { .. }));
+    assert!(error.to_string().starts_with("another broker uses "), "{error}");
+    drop(first);
+    Store::open(&folder.0).unwrap();
+}
+
+#[test]
+fn the_file_is_its_users_alone() {
+    let folder = Folder::new("mine");
+    drop(Store::open(&folder.0).unwrap());
+    let mode = |name: &str| std::fs::metadata(folder.0.join(name)).unwrap().mode() & 0o777;
+    assert_eq!(mode("pool.redb"), 0o600);
+    let key = signing_key(&folder.0).unwrap();
+    assert_eq!(mode("lease.key"), 0o600);
+    assert_eq!(signing_key(&folder.0).unwrap().public().to_text(), key.public().to_text());
+    let path = folder.0.join("lease.key");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(signing_key(&folder.0).unwrap_err().to_string().contains("chmod 600"));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&path, "k4.secret.nonsense\n").unwrap();
+    assert!(signing_key(&folder.0).unwrap_err().to_string().contains("no key to sign"));
+}
+
+#[test]
+fn a_damaged_file_is_no_empty_one() {
+    let folder = Folder::new("damaged");
+    drop(Store::open(&folder.0).unwrap());
+    std::fs::write(folder.0.join("pool.redb"), vec![7; 4096]).unwrap();
+    let error = Store::open(&folder.0).unwrap_err();
+    assert!(error.to_string().contains("cannot be used"), "{error}");
+}
+
+/// The variable by which the child of the test below knows what it is.
+const CHILD: &str = "OUTBOARD_TEST_STORE";
+
+fn say(line: &str) {
+    let mut output = std::io::stdout();
+    writeln!(output, "{line}").and_then(|()| output.flush()).expect("somebody reads");
+}
+
+/// Grants leases as fast as it can and says so, each once it is kept, until it is killed.
+fn grant_for_ever(folder: &Path) -> ! {
+    let store = Store::open(folder).expect("the file is free");
+    let now = jiff::Timestamp::now();
+    let mut desk = Desk::new(Rules::default(), store.memory().expect("it can be read"), now);
+    let beat = outboard_pool::api::Beat {
+        server: server(0, 64),
+        address: "gpu0:1".into(),
+        fingerprint: None,
+        release: String::new(),
+        in_use: Vec::new(),
+        gone: Vec::new(),
+    };
+    let by = "servers".parse().expect("it is a name");
+    let mut told = Vec::new();
+    loop {
+        let now = jiff::Timestamp::now();
+        let heard = desk.beat(&by, &outboard_pool::api::Beat { gone: told, ..beat.clone() }, now);
+        told = heard.expect("it may").ended;
+        store.keep(&desk.take_changes()).expect("it can be kept");
+        let owner = "ada".parse().expect("it is a name");
+        let asked = crate::world::ask(request("ada", 1, Use::Exclusive, 1));
+        let granted = match desk.ask(asked, None, now).and_then(|t| desk.stands(t, &owner, now)) {
+            Ok(Stands::Settled(Outcome::Granted(number))) => Some(number),
+            _ => None,
+        };
+        store.keep(&desk.take_changes()).expect("it can be kept");
+        if let Some(number) = granted {
+            let device = &desk.lease(number).expect("it is granted").devices[0].device;
+            say(&format!("granted {} {device}", number.0));
+        }
+        // Most are given back.
+        if let Some(number) = granted.filter(|number| number.0 % 32 != 0) {
+            desk.end(number, "it was given back", now).expect("it is there");
+            store.keep(&desk.take_changes()).expect("it can be kept");
+            say(&format!("ended {}", number.0));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// A process that grants is killed at some time, again and again.
+#[test]
+fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        grant_for_ever(Path::new(&folder));
+    }
+    let folder = Folder::new("killed");
+    let mut numbers = BTreeSet::new();
+    let mut over = BTreeSet::new();
+    let mut seed = 88172645463325252_u64;
+    for round in 0..25 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "store::a_kill_at_any_time_loses_no_lease_and_grants_none_twice"])
+            .args(["--nocapture", "--test-threads=1"])
+            .env(CHILD, &folder.0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let output = child.stdout.take().unwrap();
+        let reader = std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            lines.collect::<Vec<String>>()
+        });
+        // Any time, also while the file is opened.
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        std::thread::sleep(Duration::from_micros(seed % 120_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let lines = reader.join().unwrap();
+        let mut granted_now = BTreeSet::new();
+        for line in &lines {
+            let mut words = line.split_whitespace();
+            match (words.next(), words.next().and_then(|number| number.parse::<u64>().ok())) {
+                (Some("granted"), Some(number)) => {
+                    assert!(numbers.insert(number), "round {round}: {number} was granted twice");
+                    granted_now.insert(number);
+                }
+                (Some("ended"), Some(number)) => {
+                    over.insert(number);
+                }
+                _ => {}
+            }
+        }
+        let memory = Store::open(&folder.0).unwrap().memory().unwrap();
+        let kept: BTreeSet<u64> = memory.leases.iter().map(|kept| kept.lease.number.0).collect();
+        let lost: Vec<_> = granted_now.difference(&kept).collect();
+        assert!(lost.is_empty(), "round {round}: {lost:?} are lost");
+        for ended in memory.leases.iter().filter(|kept| over.contains(&kept.lease.number.0)) {
+            assert!(ended.over.is_some(), "round {round}: {} lives", ended.lease.number);
+        }
+        let last = numbers.last().copied().unwrap_or(0);
+        assert!(memory.next > last, "round {round}: {} would be granted again", memory.next);
+        let held = memory.leases.iter().filter(|kept| kept.has_devices());
+        let devices: Vec<_> = held.map(|kept| &kept.lease.devices[0].device).collect();
+        let distinct: BTreeSet<_> = devices.iter().collect();
+        assert_eq!(distinct.len(), devices.len(), "round {round}: a device is given twice");
+    }
+    assert!(numbers.len() > 60, "there were {} grants", numbers.len());
+}
