@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use outboard_pool::api::Role;
 use outboard_transport::tls::provider;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -43,6 +44,16 @@ pub fn identity(certificate: &[u8]) -> Option<Identity> {
     })
 }
 
+/// What the holder of a valid certificate may do at a broker: its subject's organizational unit,
+/// or a client's if it has none. Nothing if that is no role.
+pub fn role(certificate: &[u8]) -> Option<Role> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    match parsed.subject().iter_organizational_unit().next() {
+        None => Some(Role::Client),
+        Some(unit) => unit.as_str().ok()?.parse().ok(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair};
@@ -65,5 +76,25 @@ mod tests {
             );
         }
         assert_eq!(identity(b"nonsense"), None);
+    }
+
+    #[test]
+    fn the_organizational_unit_is_the_role() {
+        for (unit, wanted) in [
+            (None, Some(Role::Client)),
+            (Some("server"), Some(Role::Server)),
+            (Some("admin"), Some(Role::Admin)),
+            (Some("engineering"), None),
+        ] {
+            let mut params = CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(DnType::CommonName, "gpu1");
+            if let Some(unit) = unit {
+                params.distinguished_name.push(DnType::OrganizationalUnitName, unit);
+            }
+            let made = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            assert_eq!(role(made.der()), wanted, "{unit:?}");
+        }
+        assert_eq!(role(b"nonsense"), None);
     }
 }

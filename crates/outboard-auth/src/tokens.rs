@@ -411,11 +411,14 @@ impl Known {
     /// Whether sessions of this identity are to end: its token was revoked or is gone. One that has
     /// expired starts no more, and those that it has started go on.
     pub fn is_over(&self, identity: &Identity) -> bool {
+        identity.token.as_ref().is_some_and(|token| self.is_revoked(token))
+    }
+
+    /// Whether the token of this name was revoked or is gone, as far as the file can be read.
+    pub fn is_revoked(&self, token: &str) -> bool {
         let seen = self.seen.borrow();
-        let Some(token) = identity.token.as_ref().filter(|_| seen.problem.is_none()) else {
-            return false;
-        };
-        !seen.tokens.iter().any(|(_, record)| record.id == *token && record.revoked.is_none())
+        let is_good = |record: &Record| record.id == token && record.revoked.is_none();
+        seen.problem.is_none() && !seen.tokens.iter().any(|(_, record)| is_good(record))
     }
 }
 

@@ -7,4 +7,13 @@
 #![forbid(unsafe_code)]
 
 pub mod desk;
+mod http;
+mod metrics;
+pub mod quotas;
+mod roles;
+mod run;
+mod service;
 pub mod store;
+
+pub use http::Security;
+pub use run::{BrokerError, Config, run};

@@ -2,6 +2,7 @@
 
 use super::{Store, StoreError};
 use crate::desk::Change;
+use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
@@ -16,40 +17,51 @@ struct Job {
 /// Where changes are handed in.
 #[derive(Debug)]
 pub struct Keeper {
-    jobs: Sender<Job>,
-    failed: oneshot::Receiver<StoreError>,
+    /// Until it is closed.
+    jobs: RefCell<Option<Sender<Job>>>,
+}
+
+/// Hears of a keeper's end.
+#[derive(Debug)]
+pub struct Failed(oneshot::Receiver<Option<StoreError>>);
+
+impl Failed {
+    /// Why changes could not be kept any more, if so. Returns once the keeper has ended.
+    pub async fn wait(self) -> Option<StoreError> {
+        self.0.await.ok().flatten()
+    }
 }
 
 impl Keeper {
-    /// Starts the thread.
+    /// Starts the thread, which ends with the keeper or if changes cannot be kept.
     ///
     /// # Errors
     ///
     /// If there can be no other thread.
-    pub fn start(store: Store) -> std::io::Result<Keeper> {
+    pub fn start(store: Store) -> std::io::Result<(Keeper, Failed)> {
         let (jobs, queue) = channel();
         let (fail, failed) = oneshot::channel();
         std::thread::Builder::new().name("keeper".into()).spawn(move || {
-            if let Err(error) = work(&store, &queue) {
-                // Nobody may be left to tell.
-                let _ = fail.send(error);
-            }
+            // Nobody may be left to tell.
+            let _ = fail.send(work(&store, &queue).err());
         })?;
-        Ok(Keeper { jobs, failed })
+        Ok((Keeper { jobs: RefCell::new(Some(jobs)) }, Failed(failed)))
     }
 
     /// Returns once these changes, and all that were handed in before, are on the disk. `false` if
     /// they cannot be kept: then nothing can be from now on.
     pub fn keep(&self, changes: Vec<Change>) -> impl Future<Output = bool> + use<> {
         let (is_kept, kept) = oneshot::channel();
-        // Without a thread the answer is that nothing is kept.
-        let _ = self.jobs.send(Job { changes, is_kept });
+        if let Some(jobs) = &*self.jobs.borrow() {
+            // Without a thread the answer is that nothing is kept.
+            let _ = jobs.send(Job { changes, is_kept });
+        }
         async { kept.await.is_ok() }
     }
 
-    /// Returns if changes cannot be kept any more, and why.
-    pub async fn failed(&mut self) -> Option<StoreError> {
-        (&mut self.failed).await.ok()
+    /// The thread ends once it has kept what was handed in. Nothing is kept from now on.
+    pub fn close(&self) {
+        self.jobs.take();
     }
 }
 

@@ -3,7 +3,7 @@
 mod keeper;
 mod key;
 
-pub use keeper::Keeper;
+pub use keeper::{Failed, Keeper};
 pub use key::signing_key;
 
 use crate::desk::{Change, Memory};

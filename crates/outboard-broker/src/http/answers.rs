@@ -1,0 +1,148 @@
+//! Which request gets which answer.
+
+use super::body::{OF_A_CLIENT, OF_A_SERVER, read};
+use crate::desk::{Kind, No};
+use crate::metrics;
+use crate::roles::{Caller, UNKNOWN, caller};
+use crate::service::Service;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use outboard_pool::api::Refused;
+use outboard_pool::words::LeaseNumber;
+use serde::Serialize;
+use std::time::Duration;
+
+const JSON: &str = "application/json";
+const PLAIN: &str = "text/plain; charset=utf-8";
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The longest that a request may ask to be kept waiting; a ticket is good for longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+pub(super) type Answer = Response<Full<Bytes>>;
+
+/// Answers a request. `is_known` is called once the caller has shown who it is.
+pub(super) async fn answer(
+    service: &Service,
+    request: Request<Incoming>,
+    certificate: Option<&[u8]>,
+    is_known: impl FnOnce() -> bool,
+) -> Answer {
+    if request.uri().path() == "/healthz" {
+        return respond(StatusCode::OK, PLAIN, "serving\n");
+    }
+    let Ok(caller) = caller(service.tokens(), token(&request), certificate) else {
+        return refused(StatusCode::UNAUTHORIZED, UNKNOWN);
+    };
+    if !is_known() {
+        let sentence = "the broker has as many connections as it can have; try again later";
+        return refused(StatusCode::SERVICE_UNAVAILABLE, sentence);
+    }
+    answer_known(service, request, &caller).await.unwrap_or_else(|no| {
+        let status = match no.kind {
+            Kind::Malformed => StatusCode::BAD_REQUEST,
+            Kind::Forbidden => StatusCode::FORBIDDEN,
+            Kind::NotFound => StatusCode::NOT_FOUND,
+            Kind::Unavailable => StatusCode::CONFLICT,
+            Kind::Busy => StatusCode::TOO_MANY_REQUESTS,
+        };
+        tracing::debug!(owner = %caller.owner, role = %caller.role, %status, %no, "refused");
+        refused(status, &no.sentence)
+    })
+}
+
+fn token(request: &Request<Incoming>) -> Option<&str> {
+    request.headers().get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ").map(str::trim)
+}
+
+async fn answer_known(
+    service: &Service,
+    request: Request<Incoming>,
+    caller: &Caller,
+) -> Result<Answer, No> {
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let number = |text: &str| {
+        text.parse::<u64>().map_err(|_| No::new(Kind::NotFound, "that is no number".to_owned()))
+    };
+    let lease = |text: &str| number(text).map(LeaseNumber);
+    match (request.method(), parts.as_slice()) {
+        (&Method::POST, ["v1", "beat"]) => {
+            // Before it is read: others may send less.
+            caller.must_be(&[outboard_pool::api::Role::Server])?;
+            let beat = read(request, OF_A_SERVER).await?;
+            json(&service.beat(caller, &beat).await?)
+        }
+        (&Method::GET, ["v1", "me"]) => json(&service.me(caller)),
+        (&Method::POST, ["v1", "requests"]) => {
+            let ask = read(request, OF_A_CLIENT).await?;
+            json(&service.ask(caller, ask).await?)
+        }
+        (&Method::GET, ["v1", "requests", ticket]) => {
+            let wait = wait(request.uri().query().unwrap_or_default());
+            json(&service.stands(caller, number(ticket)?, wait).await?)
+        }
+        (&Method::DELETE, ["v1", "requests", ticket]) => {
+            service.withdraw(caller, number(ticket)?).await?;
+            Ok(respond(StatusCode::OK, JSON, "{}"))
+        }
+        (&Method::GET, ["v1", "leases", of]) => json(&service.lease(caller, lease(of)?)?),
+        (&Method::POST, ["v1", "leases", of, "renew"]) => {
+            json(&service.renew(caller, lease(of)?).await?)
+        }
+        (&Method::DELETE, ["v1", "leases", of]) => {
+            service.end(caller, lease(of)?).await?;
+            Ok(respond(StatusCode::OK, JSON, "{}"))
+        }
+        (&Method::GET, ["v1", "leases", of, "why"]) => json(&service.why(caller, lease(of)?)?),
+        (&Method::GET, ["v1", "pool"]) => json(&service.pool(caller)?),
+        (&Method::GET, ["v1", "usage"]) => json(&service.usage(caller)?),
+        (&Method::GET, ["metrics"]) => {
+            let text = metrics::text(&service.pool(caller)?);
+            Ok(respond(StatusCode::OK, OPENMETRICS, text))
+        }
+        _ => Err(No::new(Kind::NotFound, "the broker has no such thing".to_owned())),
+    }
+}
+
+/// How long the caller wants to be kept waiting.
+fn wait(query: &str) -> Duration {
+    let asked = query.split('&').find_map(|part| part.strip_prefix("wait_ms=")?.parse().ok());
+    Duration::from_millis(asked.unwrap_or(0)).min(LONGEST_WAIT)
+}
+
+fn json(what: &impl Serialize) -> Result<Answer, No> {
+    let text = serde_json::to_vec(what)
+        .map_err(|error| No::new(Kind::Busy, format!("the answer cannot be written: {error}")))?;
+    Ok(respond(StatusCode::OK, JSON, text))
+}
+
+fn refused(status: StatusCode, sentence: &str) -> Answer {
+    let text = serde_json::to_vec(&Refused { error: sentence.to_owned() }).unwrap_or_default();
+    respond(status, JSON, text)
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_kept_waiting_for_longer_than_their_ticket_lives() {
+        assert_eq!(wait("wait_ms=250"), Duration::from_millis(250));
+        assert_eq!(wait("x=1&wait_ms=99999999"), LONGEST_WAIT);
+        for nothing in ["", "wait_ms=", "wait_ms=-1", "wait=5"] {
+            assert_eq!(wait(nothing), Duration::ZERO, "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The broker's doors: HTTPS, for few strangers and little patience.
+
+mod answers;
+mod body;
+mod connection;
+mod listen;
+
+pub(crate) use listen::Listener;
+pub use listen::Security;

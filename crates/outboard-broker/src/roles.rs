@@ -1,0 +1,90 @@
+//! Who somebody is, and what that allows.
+
+use crate::desk::{Kind, No};
+use jiff::Timestamp;
+use outboard_auth::tokens::{Known, Unaccepted};
+use outboard_auth::{clients, sparing::STRANGERS};
+use outboard_pool::api::Role;
+use outboard_pool::words::OwnerName;
+
+/// Somebody whom the broker knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    pub(crate) owner: OwnerName,
+    pub(crate) role: Role,
+    /// The name of the token, if it was one.
+    pub(crate) token: Option<String>,
+}
+
+/// Nobody has shown who they are. Kept apart from other refusals: HTTP has a status for it.
+#[derive(Debug)]
+pub(crate) struct Unknown;
+
+/// The same for every reason: who has no token learns nothing.
+pub(crate) const UNKNOWN: &str = "the broker does not accept this token or certificate, or has \
+    seen none: it is unknown, has expired or was revoked; ask whoever runs the broker for another \
+    one (`outboard token create --role`)";
+
+/// Who shows this token, or this certificate, which has been found good.
+pub(crate) fn caller(
+    tokens: &Known,
+    token: Option<&str>,
+    certificate: Option<&[u8]>,
+) -> Result<Caller, Unknown> {
+    let (identity, role) = match (token, certificate) {
+        (Some(token), _) => {
+            tokens.refresh();
+            tokens.check_as(token, Timestamp::now()).map_err(|reason| {
+                if let Some(left_out) = STRANGERS.admits("token") {
+                    let token = match reason {
+                        Unaccepted::Unknown => "unknown".into(),
+                        Unaccepted::NoLonger(name, state) => format!("{name}, {state}"),
+                    };
+                    tracing::warn!(token, left_out, "a token was shown in vain");
+                }
+                Unknown
+            })?
+        }
+        (None, Some(certificate)) => {
+            let identity = clients::identity(certificate).ok_or(Unknown)?;
+            (identity, clients::role(certificate).ok_or(Unknown)?)
+        }
+        (None, None) => return Err(Unknown),
+    };
+    let owner = identity.owner.parse().map_err(|_| Unknown)?;
+    Ok(Caller { owner, role, token: identity.token })
+}
+
+impl Caller {
+    /// Whether it may do what these may.
+    pub(crate) fn must_be(&self, roles: &[Role]) -> Result<(), No> {
+        if roles.contains(&self.role) {
+            return Ok(());
+        }
+        let roles: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+        Err(No::new(
+            Kind::Forbidden,
+            format!(
+                "this is for the role {}, and {} has the role {}",
+                roles.join(" or "),
+                self.owner,
+                self.role
+            ),
+        ))
+    }
+
+    /// Whether it may see the pool.
+    pub(crate) fn may_look(&self) -> Result<(), No> {
+        self.must_be(&[Role::Client, Role::Admin, Role::Viewer])
+    }
+
+    /// Whether it may act for that owner.
+    pub(crate) fn acts_for(&self, owner: &OwnerName) -> Result<(), No> {
+        self.must_be(&[Role::Client, Role::Admin])?;
+        if self.role == Role::Admin || self.owner == *owner {
+            return Ok(());
+        }
+        let sentence = format!("{} may not act for {owner}; an admin may", self.owner);
+        Err(No::new(Kind::Forbidden, sentence))
+    }
+}

@@ -1,0 +1,307 @@
+//! The desk with its disk and its key: nobody hears of a lease before it is kept.
+
+use crate::desk::{BEAT_MS, Desk, Kind, No, Outcome, Stands};
+use crate::roles::Caller;
+use crate::store::Keeper;
+use jiff::Timestamp;
+use outboard_auth::tokens::Known;
+use outboard_pool::api::{
+    Ask, Beat, BeatAnswer, Grant, Me, PoolView, Role, Standing, UsageView, Why,
+};
+use outboard_pool::lease::{Lease, SigningKey, sign};
+use outboard_pool::words::LeaseNumber;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// The release, as it is told.
+pub(crate) const RELEASE: &str = env!("CARGO_PKG_VERSION");
+
+/// How often the desk does what is due.
+const TICK: Duration = Duration::from_millis(100);
+/// How often what owners have had is kept: a kill loses no more of it.
+const KEEP_USAGE: Duration = Duration::from_secs(10);
+/// How often the tokens are looked at for what was revoked.
+const LOOK_AT_TOKENS: Duration = Duration::from_millis(500);
+/// So many at the front of the queue hear of each new place at once.
+const FRONT: usize = 32;
+
+/// The broker as its callers see it.
+pub(crate) struct Service {
+    desk: RefCell<Desk>,
+    keeper: Keeper,
+    key: SigningKey,
+    tokens: Known,
+    waiting: RefCell<BTreeMap<u64, Rc<Notify>>>,
+}
+
+/// Changes cannot be kept: the broker is about to end.
+fn not_kept() -> No {
+    No::new(Kind::Busy, "the broker cannot write to its disk; ask again when it is back")
+}
+
+impl Service {
+    pub(crate) fn new(desk: Desk, keeper: Keeper, key: SigningKey, tokens: Known) -> Service {
+        Service { desk: RefCell::new(desk), keeper, key, tokens, waiting: RefCell::default() }
+    }
+
+    pub(crate) fn tokens(&self) -> &Known {
+        &self.tokens
+    }
+
+    /// Keeps what has been decided, and wakes those whom it concerns.
+    async fn settle(&self) -> Result<(), No> {
+        let (changes, news) = {
+            let mut desk = self.desk.borrow_mut();
+            (desk.take_changes(), desk.take_news())
+        };
+        if !self.keeper.keep(changes).await {
+            return Err(not_kept());
+        }
+        if news.is_empty() {
+            return Ok(());
+        }
+        let front: Vec<u64> = self.desk.borrow().front(FRONT).collect();
+        let waiting = self.waiting.borrow();
+        for ticket in news.iter().chain(&front) {
+            if let Some(waiter) = waiting.get(ticket) {
+                waiter.notify_waiters();
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is due, for ever.
+    pub(crate) async fn keep_going(&self) {
+        let (mut usage, mut tokens) = (Instant::now(), Instant::now());
+        loop {
+            sleep(TICK).await;
+            let now = Timestamp::now();
+            if tokens.elapsed() >= LOOK_AT_TOKENS {
+                tokens = Instant::now();
+                self.end_revoked(now);
+            }
+            if usage.elapsed() >= KEEP_USAGE {
+                usage = Instant::now();
+                self.desk.borrow_mut().keep_usage(now);
+            }
+            self.desk.borrow_mut().tick(now);
+            if self.settle().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn end_revoked(&self, now: Timestamp) {
+        if self.tokens.take_changed() {
+            let is_over = |token: &str| self.tokens.is_revoked(token);
+            self.desk.borrow_mut().end_those_of(is_over, now);
+        }
+    }
+
+    /// Keeps all that is known, before the end.
+    pub(crate) async fn finish(&self) {
+        self.desk.borrow_mut().keep_usage(Timestamp::now());
+        let _ = self.settle().await;
+        self.keeper.close();
+    }
+
+    pub(crate) fn me(&self, caller: &Caller) -> Me {
+        let group = self.desk.borrow().rules().group(&caller.owner);
+        Me { owner: caller.owner.clone(), group, role: caller.role }
+    }
+
+    pub(crate) async fn beat(&self, caller: &Caller, beat: &Beat) -> Result<BeatAnswer, No> {
+        caller.must_be(&[Role::Server])?;
+        let heard = self.desk.borrow_mut().beat(&caller.owner, beat, Timestamp::now())?;
+        self.settle().await?;
+        let renewed = heard.renewed.iter().map(|lease| self.sign(lease));
+        Ok(BeatAnswer {
+            keys: vec![self.key.public().to_text()],
+            ended: heard.ended,
+            renewed: renewed.collect::<Result<_, _>>()?,
+            next_ms: BEAT_MS,
+        })
+    }
+
+    pub(crate) async fn ask(&self, caller: &Caller, ask: Ask) -> Result<Standing, No> {
+        self.may_ask(caller, &ask)?;
+        let owner = ask.request.owner.clone();
+        let now = Timestamp::now();
+        let asked = self.desk.borrow_mut().ask(ask, caller.token.clone(), now);
+        // Also a request in vain may have had others served.
+        self.settle().await?;
+        let ticket = asked?;
+        let stands = self.desk.borrow_mut().stands(ticket, &owner, now)?;
+        self.standing(ticket, stands)
+    }
+
+    fn may_ask(&self, caller: &Caller, ask: &Ask) -> Result<(), No> {
+        let request = &ask.request;
+        caller.acts_for(&request.owner)?;
+        if caller.role == Role::Admin {
+            return Ok(());
+        }
+        let group = self.desk.borrow().rules().group(&request.owner);
+        if request.group != group {
+            let owner = &request.owner;
+            return Err(No::new(
+                Kind::Forbidden,
+                format!("{owner} is in group {group}, not in {}", request.group),
+            ));
+        }
+        if request.priority > 0 {
+            let sentence = "only an admin gives a lease a priority; leave it at 0";
+            return Err(No::new(Kind::Forbidden, sentence));
+        }
+        Ok(())
+    }
+
+    /// How a request stands; if it waits, once that changes or the time is over.
+    pub(crate) async fn stands(
+        &self,
+        caller: &Caller,
+        ticket: u64,
+        wait: Duration,
+    ) -> Result<Standing, No> {
+        let owner = self.owner_of_ticket(caller, ticket)?;
+        let until = Instant::now() + wait;
+        let look = || self.desk.borrow_mut().stands(ticket, &owner, Timestamp::now());
+        let first = look()?;
+        let place = |stands: &Stands| match stands {
+            Stands::Waiting { place, .. } => Some(*place),
+            Stands::Settled(_) => None,
+        };
+        let mut stands = first;
+        let before = place(&stands);
+        while before.is_some() && place(&stands) == before && Instant::now() < until {
+            self.wait_for_news(ticket, until).await;
+            stands = look()?;
+        }
+        if place(&stands).is_none() {
+            // What it has got may not be on the disk yet.
+            self.settle().await?;
+        }
+        self.standing(ticket, stands)
+    }
+
+    async fn wait_for_news(&self, ticket: u64, until: Instant) {
+        let waiter = {
+            let mut waiting = self.waiting.borrow_mut();
+            Rc::clone(waiting.entry(ticket).or_default())
+        };
+        // Late is no failure: then there is no news.
+        let _ = timeout_at(until, waiter.notified()).await;
+        drop(waiter);
+        let mut waiting = self.waiting.borrow_mut();
+        // Another connection may wait for the same.
+        if waiting.get(&ticket).is_some_and(|waiter| Rc::strong_count(waiter) == 1) {
+            waiting.remove(&ticket);
+        }
+    }
+
+    fn owner_of_ticket(
+        &self,
+        caller: &Caller,
+        ticket: u64,
+    ) -> Result<outboard_pool::words::OwnerName, No> {
+        caller.must_be(&[Role::Client, Role::Admin])?;
+        let desk = self.desk.borrow();
+        // Whose ticket it is, nobody else learns.
+        let owner = desk.owner_of_ticket(ticket).filter(|owner| caller.acts_for(owner).is_ok());
+        Ok(owner.unwrap_or(&caller.owner).clone())
+    }
+
+    fn standing(&self, ticket: u64, stands: Stands) -> Result<Standing, No> {
+        match stands {
+            Stands::Waiting { place, of, because } => {
+                Ok(Standing::Waiting { ticket, place, of, because })
+            }
+            Stands::Settled(Outcome::Refused(no)) => Err(no),
+            Stands::Settled(Outcome::Granted(number)) => self.grant(number).map(Standing::Granted),
+        }
+    }
+
+    fn grant(&self, number: LeaseNumber) -> Result<Grant, No> {
+        let desk = self.desk.borrow();
+        let lease = desk.lease(number).ok_or_else(|| {
+            No::new(Kind::Unavailable, format!("lease {number} is over already; ask again"))
+        })?;
+        Ok(Grant {
+            token: self.sign(lease)?,
+            number,
+            servers: desk.reach(lease),
+            expires: lease.expires,
+            renewable_until: lease.renewable_until,
+        })
+    }
+
+    fn sign(&self, lease: &Lease) -> Result<String, No> {
+        sign(lease, &self.key).map_err(|error| No::new(Kind::Unavailable, error.to_string()))
+    }
+
+    pub(crate) async fn withdraw(&self, caller: &Caller, ticket: u64) -> Result<(), No> {
+        let owner = self.owner_of_ticket(caller, ticket)?;
+        let now = Timestamp::now();
+        {
+            let mut desk = self.desk.borrow_mut();
+            desk.stands(ticket, &owner, now)?;
+            desk.withdraw(ticket, now);
+        }
+        self.settle().await
+    }
+
+    /// Checks that the caller may do something with the lease.
+    fn holds(&self, caller: &Caller, number: LeaseNumber) -> Result<(), No> {
+        caller.must_be(&[Role::Client, Role::Admin])?;
+        let desk = self.desk.borrow();
+        match desk.owner_of(number) {
+            Some(owner) => caller.acts_for(owner),
+            None => {
+                let sentence = format!("there is no lease {number} any more");
+                Err(No::new(Kind::NotFound, sentence))
+            }
+        }
+    }
+
+    pub(crate) fn lease(&self, caller: &Caller, number: LeaseNumber) -> Result<Grant, No> {
+        self.holds(caller, number)?;
+        self.grant(number)
+    }
+
+    pub(crate) async fn renew(&self, caller: &Caller, number: LeaseNumber) -> Result<Grant, No> {
+        self.holds(caller, number)?;
+        self.desk.borrow_mut().renew(number, Timestamp::now())?;
+        self.settle().await?;
+        self.grant(number)
+    }
+
+    pub(crate) async fn end(&self, caller: &Caller, number: LeaseNumber) -> Result<(), No> {
+        self.holds(caller, number)?;
+        let owner = self.desk.borrow().owner_of(number).cloned();
+        let because = match owner {
+            Some(owner) if owner == caller.owner => "its owner gave it back".into(),
+            _ => format!("the admin {} ended it", caller.owner),
+        };
+        self.desk.borrow_mut().end(number, &because, Timestamp::now())?;
+        self.settle().await
+    }
+
+    pub(crate) fn why(&self, caller: &Caller, number: LeaseNumber) -> Result<Why, No> {
+        caller.may_look()?;
+        self.desk.borrow().why(number, Timestamp::now())
+    }
+
+    pub(crate) fn pool(&self, caller: &Caller) -> Result<PoolView, No> {
+        caller.may_look()?;
+        Ok(self.desk.borrow().view(RELEASE))
+    }
+
+    pub(crate) fn usage(&self, caller: &Caller) -> Result<Vec<UsageView>, No> {
+        caller.may_look()?;
+        Ok(self.desk.borrow().usage())
+    }
+}
