@@ -21,6 +21,7 @@ const LAYERS: &[&str] = &[
     "outboard-driver",
     "outboard-control",
     "outboard-auth",
+    "outboard-broker-client",
     "outboard-worker",
     "outboard-supervisor",
     "outboard-broker",
@@ -40,6 +41,7 @@ const WITHOUT_UNSAFE: &[&str] = &[
     "outboard-nvml",
     "outboard-pool",
     "outboard-auth",
+    "outboard-broker-client",
     "outboard-broker",
     "outboard-ptx",
 ];

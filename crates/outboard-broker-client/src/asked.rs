@@ -1,0 +1,217 @@
+//! One question, one answer.
+
+use crate::connect::Access;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use outboard_pool::api::Refused;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::time::Duration;
+use tokio::time::timeout;
+
+pub use hyper::Method;
+
+/// How long an answer may take; some are kept waiting for a while.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The most bytes of an answer: a pool of thousands of devices.
+const LONGEST: usize = 64 << 20;
+
+/// Why there is no answer, or not the one that was hoped for.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The broker is away.
+    #[error("the broker at {url} cannot be reached: {reason}")]
+    Away {
+        /// Where it should be.
+        url: String,
+        /// Why it is not.
+        reason: String,
+    },
+    /// It says no.
+    #[error("{sentence}")]
+    Refused {
+        /// The status of HTTP.
+        status: u16,
+        /// Why.
+        sentence: String,
+    },
+    /// It says something else than a broker should.
+    #[error("what is at {url} does not answer as a broker: {reason}")]
+    Strange {
+        /// Where it is.
+        url: String,
+        /// What is strange.
+        reason: String,
+    },
+}
+
+impl AskError {
+    /// Whether it may be otherwise a little later.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            AskError::Away { .. } => true,
+            AskError::Refused { status, .. } => matches!(status, 429 | 503),
+            AskError::Strange { .. } => false,
+        }
+    }
+}
+
+/// A broker.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    access: Access,
+}
+
+impl Broker {
+    /// The broker behind that access.
+    pub fn new(access: Access) -> Broker {
+        Broker { access }
+    }
+
+    /// Asks, with a body in JSON or none, and reads the answer.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it is a refusal.
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, AskError> {
+        let bytes = self.bytes(method, path, body).await?;
+        serde_json::from_slice(&bytes).map_err(|error| self.strange(&error))
+    }
+
+    /// The same for an answer that is text.
+    ///
+    /// # Errors
+    ///
+    /// As [`Broker::ask`].
+    pub async fn bytes(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Bytes, AskError> {
+        let body = match body {
+            Some(body) => serde_json::to_vec(body).map_err(|error| self.strange(&error))?,
+            None => Vec::new(),
+        };
+        let late = |_| self.away(&"it takes too long to answer");
+        timeout(PATIENCE, self.exchange(method, path, body)).await.map_err(late)?
+    }
+
+    fn away(&self, reason: &dyn std::fmt::Display) -> AskError {
+        AskError::Away { url: self.access.url().to_string(), reason: reason.to_string() }
+    }
+
+    fn strange(&self, reason: &dyn std::fmt::Display) -> AskError {
+        AskError::Strange { url: self.access.url().to_string(), reason: reason.to_string() }
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, AskError> {
+        let stream = self.access.connect().await.map_err(|error| self.no_connection(&error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(&error))?;
+        let mut request = Request::builder().method(method).uri(path).header(HOST, "broker");
+        if let Some(token) = self.access.token() {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| self.strange(&error))?;
+        let answered = async {
+            let response = sender.send_request(request).await.map_err(|error| self.away(&error))?;
+            self.read(response).await
+        };
+        // The connection does its work beside, and may end first.
+        let mut answered = std::pin::pin!(answered);
+        tokio::select! {
+            answer = &mut answered => answer,
+            _ = connection => answered.await,
+        }
+    }
+
+    fn no_connection(&self, error: &io::Error) -> AskError {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match tls {
+            Some(error) => self.strange(error),
+            None => self.away(error),
+        }
+    }
+
+    async fn read(&self, response: Response<hyper::body::Incoming>) -> Result<Bytes, AskError> {
+        let status = response.status();
+        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = body.map_err(|error| self.strange(&error))?.to_bytes();
+        if status == StatusCode::OK {
+            return Ok(body);
+        }
+        let refused: Result<Refused, _> = serde_json::from_slice(&body);
+        match refused {
+            Ok(refused) => {
+                Err(AskError::Refused { status: status.as_u16(), sentence: refused.error })
+            }
+            Err(_) => Err(self.strange(&format!("it answers with status {status}"))),
+        }
+    }
+}
+
+/// A broker for those who wait for each answer.
+#[derive(Debug)]
+pub struct Blocking {
+    broker: Broker,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Blocking {
+    /// The broker behind that access.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no room for what it takes.
+    pub fn new(access: Access) -> io::Result<Blocking> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Blocking { broker: Broker::new(access), runtime })
+    }
+
+    /// As [`Broker::ask`], without a body.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, AskError> {
+        self.runtime.block_on(self.broker.ask(method, path, None::<&()>))
+    }
+
+    /// As [`Broker::ask`], with a body.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn tell<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, AskError> {
+        self.runtime.block_on(self.broker.ask(method, path, Some(body)))
+    }
+
+    /// As [`Broker::bytes`], without a body.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn bytes(&self, method: Method, path: &str) -> Result<Bytes, AskError> {
+        self.runtime.block_on(self.broker.bytes(method, path, None::<&()>))
+    }
+}

@@ -1,0 +1,11 @@
+//! Asks the broker of a pool, over HTTPS: what servers, the command and tests have in common.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod asked;
+mod connect;
+
+pub use address::{BadUrl, DEFAULT_PORT, Url};
+pub use asked::{AskError, Blocking, Broker, Method};
+pub use connect::Access;
