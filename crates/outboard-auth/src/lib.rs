@@ -7,6 +7,7 @@ pub mod clients;
 mod error;
 pub mod files;
 pub mod hellos;
+pub mod lease_key;
 pub mod sparing;
 pub mod tokens;
 

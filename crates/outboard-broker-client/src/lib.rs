@@ -5,7 +5,9 @@
 mod address;
 mod asked;
 mod connect;
+mod settings;
 
 pub use address::{BadUrl, DEFAULT_PORT, Url};
 pub use asked::{AskError, Blocking, Broker, Method};
 pub use connect::Access;
+pub use settings::{Settings, SettingsError, VARIABLE};

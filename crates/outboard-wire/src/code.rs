@@ -4,7 +4,7 @@
 //! A code belongs to a situation and what to do about it, not to a place in the source: several
 //! errors may share one. The hundreds say whose it is: 01 reaching a server, 02 what a server
 //! answers, 03 starting a server and its driver, 04 who one is, 05 limits and sharing, 06 sessions,
-//! 07 the command and its installation, 08 operation, 09 observation. `CONTRIBUTING.md` says how to
+//! 07 the command and its installation, 08 operation, 09 observation, 10 pools. `CONTRIBUTING.md` says how to
 //! add one.
 
 use core::fmt;
@@ -91,6 +91,13 @@ macro_rules! for_each_code {
             OB0904 AdminFailed "the server's administration socket gave an unexpected answer";
             OB0905 MetricsPublic "other machines could read the server's metrics";
             OB0906 MetricsUnusable "the server cannot offer its metrics";
+
+            // 10: pools
+            OB1001 BrokerAway "the broker of the pool cannot be reached";
+            OB1002 BrokerDeclined "the broker declines";
+            OB1003 NotAvailable "the pool does not give what was asked for";
+            OB1004 BrokerNotTrusted "the command and the broker do not recognise each other";
+            OB1005 BrokerInUse "another broker uses the same folder";
         }
     };
 }

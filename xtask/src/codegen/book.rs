@@ -31,6 +31,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("07", "The command and its installation"),
     ("08", "Operation"),
     ("09", "Observation"),
+    ("10", "Pools"),
 ];
 
 /// The title of a page.
