@@ -84,16 +84,17 @@ pub fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file that only this user can read, all of it or nothing.
+/// Writes a file that only this user can read and write, all of it or nothing.
 pub fn write_secret(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_secret_as(path, bytes, 0o600)
+}
+
+/// As [`write_secret`], with that mode.
+pub fn write_secret_as(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let unfinished = path.with_extension(format!("unfinished-{}", std::process::id()));
     let write = || {
-        let mut file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&unfinished)?;
+        let mut file =
+            File::options().write(true).create(true).truncate(true).mode(mode).open(&unfinished)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&unfinished, path)

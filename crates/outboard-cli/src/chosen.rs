@@ -13,7 +13,7 @@ use crate::{credentials, environment, install, local, probe};
 const QUEUE: &str = "OUTBOARD_QUEUE_TIMEOUT";
 
 /// Has the client say which server is lost: of several, others go on.
-const SAY_LOST: &str = "OUTBOARD_SAY_LOST";
+pub(crate) const SAY_LOST: &str = "OUTBOARD_SAY_LOST";
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     local_cpu: bool,
     /// If the server has no room, fail at once instead of waiting for a place in its queue.
     #[arg(long, conflicts_with = "local_cpu")]
-    no_wait: bool,
+    pub(crate) no_wait: bool,
 }
 
 /// What the flags come to, with the environment and the configuration.
@@ -54,6 +54,13 @@ impl Chosen {
 }
 
 impl Args {
+    /// The variables by which a program finds the client's libraries, whatever its servers are.
+    pub(crate) fn libraries() -> Result<BTreeMap<&'static str, OsString>> {
+        let given = |name: &str| std::env::var_os(name);
+        let python = install::python_dir();
+        Ok(environment::variables(given, &install::client_dir()?, python.as_deref()))
+    }
+
     /// Finds the server and the variables. From now on this process, too, shows the server what the
     /// flags name. `start` is what becomes of this machine's own devices.
     pub(crate) fn choose(
@@ -72,11 +79,7 @@ impl Args {
             variables.insert(VARIABLE, None);
             return Ok(Chosen { servers: None, local: None, no_wait: false, variables });
         }
-        let mut variables = set(environment::variables(
-            given,
-            &install::client_dir()?,
-            install::python_dir().as_deref(),
-        ));
+        let mut variables = set(Args::libraries()?);
         self.credentials.set();
         variables.extend(self.credentials.changes());
         let (servers, local) = start(probe::servers(self.server)?)?;

@@ -3,6 +3,7 @@
 mod admin;
 mod at_once;
 mod bench;
+mod broker;
 mod cdi;
 mod chosen;
 mod completion;
@@ -25,12 +26,14 @@ mod local;
 mod login;
 mod manual;
 mod output;
+mod pool;
 mod probe;
 mod profile;
 mod run;
 mod serve;
 mod sessions;
 mod suspend;
+mod time;
 mod token;
 mod top;
 mod trace;
@@ -67,8 +70,12 @@ struct Cli {
 enum Command {
     /// Offer this machine's GPUs, or the software device, to other machines.
     Serve(Box<serve::Args>),
-    /// Run a program with the devices of a server.
-    Run(run::Args),
+    /// Know the servers of a pool, and say who gets which devices.
+    Broker(Box<broker::Args>),
+    /// Show a pool's devices, who has them and who waits.
+    Pool(pool::Args),
+    /// Run a program with the devices of a server, or with so many of a pool.
+    Run(Box<run::Args>),
     /// Print the variables that `outboard run` sets: `eval "$(outboard env --server gpu1)"`.
     Env(env::Args),
     /// List the devices that a server offers.
@@ -133,7 +140,9 @@ fn main() -> miette::Result<()> {
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| failure::bad_usage(&error));
     match cli.command {
         Command::Serve(args) => serve::serve(*args),
-        Command::Run(args) => run::run(args),
+        Command::Broker(args) => broker::broker(*args),
+        Command::Pool(args) => pool::pool(&args),
+        Command::Run(args) => run::run(*args),
         Command::Env(args) => env::env(args, &given),
         Command::Devices(args) => devices::devices(&args),
         Command::Login(args) => {

@@ -1,6 +1,9 @@
 //! `outboard run`: sets the environment and becomes the program.
 
-use std::ffi::OsString;
+mod leased;
+mod wanted;
+
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -11,12 +14,17 @@ use outboard_client::link::queue_patience;
 use outboard_wire::Code;
 
 use crate::failure::Failure;
+use crate::pool::access;
 use crate::{chosen, local, probe, watched};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     chosen: chosen::Args,
+    #[command(flatten)]
+    wanted: wanted::Args,
+    #[command(flatten)]
+    pool: access::Args,
     /// When the program has ended, print what it and its child processes requested of the device,
     /// and what they waited for.
     #[arg(long)]
@@ -31,6 +39,16 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let name = program.next().unwrap_or_default();
     let mut command = Command::new(&name);
     command.args(program);
+    if let Some(gpus) = args.wanted.gpus {
+        let error =
+            with_lease(command, &args.wanted, &args.pool, gpus, args.chosen.no_wait, args.stats)?;
+        cannot_start(&name, &error);
+    }
+    if args.pool.pool.is_some() {
+        let help = "ask for some: --gpus N; or name a server: --server HOST";
+        let sentence = "--pool names a broker, and it is not said how many devices are needed";
+        return Err(Failure::new(Code::BadUsage, sentence, help).into());
+    }
     let chosen = args.chosen.choose(local::serve)?;
     let patience = if chosen.no_wait { Some(Duration::ZERO) } else { queue_patience() };
     probe::reserve_all(chosen.servers(), patience)?;
@@ -47,11 +65,32 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 .leave_to_programs()
                 .into_diagnostic()
                 .wrap_err("cannot pass the private server on to the program")?;
-            watched::run(command, args.stats)?
+            watched::run(command, args.stats, || ())?
         }
-        None if args.stats => watched::run(command, true)?,
+        None if args.stats => watched::run(command, true, || ())?,
         None => command.exec(),
     };
+    cannot_start(&name, &error)
+}
+
+/// Runs the program with devices of a pool. Returns only if it cannot be started.
+fn with_lease(
+    mut command: Command,
+    wanted: &wanted::Args,
+    pool: &access::Args,
+    gpus: u32,
+    no_wait: bool,
+    stats: bool,
+) -> Result<std::io::Error> {
+    // Before it waits: without libraries it would wait in vain.
+    let libraries = chosen::Args::libraries()?;
+    let leased = leased::acquire(wanted, pool, gpus, no_wait)?;
+    command.envs(libraries);
+    command.envs(leased.variables());
+    watched::run(command, stats, || leased.give_back())
+}
+
+fn cannot_start(name: &OsStr, error: &std::io::Error) -> ! {
     // The statuses are those of shells.
     let (status, help) = match error.kind() {
         ErrorKind::NotFound => {

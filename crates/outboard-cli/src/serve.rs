@@ -101,9 +101,19 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum LogFormat {
+pub(crate) enum LogFormat {
     Text,
     Json,
+}
+
+impl LogFormat {
+    /// As logs know it.
+    pub(crate) fn of_logs(self) -> logs::Format {
+        match self {
+            LogFormat::Text => logs::Format::Text,
+            LogFormat::Json => logs::Format::Json,
+        }
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -154,10 +164,7 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) fn serve(args: Args) -> Result<()> {
-    let format = match args.log_format {
-        LogFormat::Text => logs::Format::Text,
-        LogFormat::Json => logs::Format::Json,
-    };
+    let format = args.log_format.of_logs();
     logs::init(format);
     // From here on it reads keys and tokens. Workers are programs of their own, and as they were.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
@@ -280,7 +287,7 @@ pub(crate) fn with_port(address: &str) -> String {
 const LOOPBACK: &str = "127.0.0.1";
 
 /// Adds a port to an address that has none, and an address to a port.
-fn with_port_or(address: &str, port: u16) -> String {
+pub(crate) fn with_port_or(address: &str, port: u16) -> String {
     if address.parse::<u16>().is_ok() {
         // A port alone: this machine's own programs, as without any address.
         return format!("{LOOPBACK}:{address}");

@@ -9,6 +9,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use miette::{IntoDiagnostic, Result};
 use outboard_control::identity::Limits;
+use outboard_pool::api::Role;
 use outboard_supervisor::auth::certificate;
 use outboard_supervisor::auth::tokens::{self, Record, TokenError, TokenState};
 use outboard_transport::tls::Fingerprint;
@@ -20,12 +21,16 @@ use crate::images::bytes;
 use crate::login::invitation::{self, Invitation};
 use crate::output::print;
 use crate::serve::auth::state_folder;
+use crate::{broker, time};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The server's folder for its tokens; as of `outboard serve`.
     #[arg(long, global = true, env = "OUTBOARD_SERVE_STATE", hide_env = true, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// The tokens of a broker, not of a server: its folder is as of `outboard broker`.
+    #[arg(long, global = true)]
+    broker: bool,
     #[command(subcommand)]
     what: What,
 }
@@ -59,6 +64,10 @@ struct Create {
     /// The owner: sessions are counted and shown by owner.
     #[arg(long, value_name = "NAME")]
     owner: String,
+    /// What its holder may do at a broker: offer devices (server), ask for leases (client), also for
+    /// others (admin), or look (viewer).
+    #[arg(long, value_name = "server|client|admin|viewer")]
+    role: Option<Role>,
     /// When it expires: after 90s, 30m, 12h, 30d or 8w, at a date such as 2027-01-31, or never.
     #[arg(long, default_value = "90d", value_name = "WHEN", value_parser = Expiry::parse)]
     expires: Expiry,
@@ -108,18 +117,7 @@ impl Expiry {
                 "`{text}` is no time; write 90s, 30m, 12h, 30d, 8w, a date such as 2027-01-31, or never"
             )
         };
-        let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-        let unit = match &text[digits.len()..] {
-            "s" => Some(1),
-            "m" => Some(60),
-            "h" => Some(3600),
-            "d" => Some(24 * 3600),
-            "w" => Some(7 * 24 * 3600),
-            _ => None,
-        };
-        if let Some((unit, count)) = unit.zip(digits.parse::<i64>().ok()) {
-            let seconds =
-                count.checked_mul(unit).filter(|seconds| *seconds > 0).ok_or_else(wrong)?;
+        if let Some(seconds) = time::seconds(text) {
             let at = now
                 .as_second()
                 .checked_add(seconds)
@@ -158,7 +156,8 @@ struct Row<'a> {
 }
 
 pub(crate) fn token(args: Args) -> Result<()> {
-    let state = state_folder(args.state).ok_or_else(|| {
+    let usual = if args.broker { broker::usual_state() } else { state_folder(None) };
+    let state = args.state.or(usual).ok_or_else(|| {
         let help = "name it with --state DIR, as `outboard serve` is told";
         Failure::new(
             Code::FileUnusable,
@@ -167,7 +166,7 @@ pub(crate) fn token(args: Args) -> Result<()> {
         )
     })?;
     match args.what {
-        What::Create(wanted) => create(&state, &wanted),
+        What::Create(wanted) => create(&state, &wanted, args.broker),
         What::List { json } => list(&state, json),
         What::Revoke { names } => revoke(&state, &names),
         What::Fingerprint { tls_cert } => {
@@ -202,7 +201,7 @@ fn fingerprint(state: &Path, given: Option<&Path>) -> Result<Fingerprint> {
     Ok(found)
 }
 
-fn create(state: &Path, wanted: &Create) -> Result<()> {
+fn create(state: &Path, wanted: &Create, is_brokers: bool) -> Result<()> {
     let Create { owner, memory, sessions, multiprocessors, bandwidth, .. } = wanted;
     let expires = match wanted.expires {
         Expiry::Never => None,
@@ -224,11 +223,12 @@ fn create(state: &Path, wanted: &Create) -> Result<()> {
         );
     }
     let fingerprint = fingerprint(state, wanted.tls_cert.as_deref())?;
-    let (token, record) =
-        tokens::create(state, owner, expires, limits).map_err(|error| failed(&error))?;
-    // A machine need not have a name.
-    let login =
-        address.map(|server| Invitation { server, fingerprint, token: token.clone() }.to_string());
+    let (token, record) = tokens::create_as(state, owner, wanted.role, expires, limits)
+        .map_err(|error| failed(&error))?;
+    // A machine need not have a name, and `outboard login` is for servers.
+    let login = address
+        .filter(|_| !is_brokers)
+        .map(|server| Invitation { server, fingerprint, token: token.clone() }.to_string());
     let fingerprint = fingerprint.to_string();
     if wanted.json {
         let Record { id, owner, expires, limits, .. } = &record;
@@ -244,6 +244,9 @@ fn create(state: &Path, wanted: &Create) -> Result<()> {
             login,
         };
         return print(&(serde_json::to_string_pretty(&made).into_diagnostic()? + "\n"));
+    }
+    if is_brokers {
+        return print(&text_of_broker(&token, &record, &server, &fingerprint));
     }
     print(&text(&token, &record, &server, &fingerprint, login.as_deref()))
 }
@@ -273,6 +276,21 @@ fn text(
          export OUTBOARD_SERVER={server} OUTBOARD_TLS_FINGERPRINT={fingerprint} OUTBOARD_TOKEN_FILE=~/.outboard-token\n\nOUTBOARD_TOKEN holds the \
          token itself, where nobody else sees the environment.\n",
         record.id, record.owner
+    )
+}
+
+/// What whoever gets a broker's token needs.
+fn text_of_broker(token: &str, record: &Record, broker: &str, fingerprint: &str) -> String {
+    let until = record.expires.map_or("for ever".to_owned(), |at| format!("until {at}"));
+    // A machine need not have a name.
+    let broker = if broker.is_empty() { "HOST" } else { broker };
+    let (id, owner, role) = (&record.id, &record.owner, record.role());
+    format!(
+        "Token {id} of {owner} with the role {role}, good {until}. This is shown once: paste it into \
+         a file of its\nuser's alone (then Ctrl-D), and set the variables that name it:\n\n  {token}\n\n  \
+         (umask 077; cat > ~/.outboard-pool-token)\n  export OUTBOARD_POOL=https://{broker} \
+         OUTBOARD_POOL_FINGERPRINT={fingerprint} \
+         OUTBOARD_POOL_TOKEN_FILE=~/.outboard-pool-token\n"
     )
 }
 

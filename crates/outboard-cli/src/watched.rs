@@ -19,9 +19,13 @@ static CHILD: AtomicI32 = AtomicI32::new(0);
 /// Signals that came before it was known: one bit for each.
 static EARLY: AtomicU64 = AtomicU64::new(0);
 
-/// Runs the program, prints what it waited for if that is wanted, and ends with its status. Returns
-/// only if it cannot be started.
-pub(crate) fn run(mut command: Command, with_profile: bool) -> Result<io::Error> {
+/// Runs the program, prints what it waited for if that is wanted, does what is to be done at the
+/// end, and ends with its status. Returns only if the program cannot be started.
+pub(crate) fn run(
+    mut command: Command,
+    with_profile: bool,
+    at_end: impl FnOnce(),
+) -> Result<io::Error> {
     let folder = with_profile
         .then(Folder::new)
         .transpose()
@@ -33,7 +37,10 @@ pub(crate) fn run(mut command: Command, with_profile: bool) -> Result<io::Error>
     handle_signals();
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Ok(error),
+        Err(error) => {
+            at_end();
+            return Ok(error);
+        }
     };
     CHILD.store(child.id() as i32, Ordering::SeqCst);
     let early = EARLY.swap(0, Ordering::SeqCst);
@@ -46,6 +53,7 @@ pub(crate) fn run(mut command: Command, with_profile: bool) -> Result<io::Error>
         drop(folder);
         eprint!("{report}");
     }
+    at_end();
     end(status.into_diagnostic().wrap_err("cannot learn how the program ended")?)
 }
 

@@ -1,0 +1,104 @@
+//! Flags by which a command finds the broker and shows who it is.
+
+use std::path::PathBuf;
+
+use outboard_broker_client::{AskError, Blocking, Settings, SettingsError};
+use outboard_wire::Code;
+
+use crate::failure::Failure;
+
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Args {
+    /// The broker of the pool, https://HOST[:PORT]. Also OUTBOARD_POOL.
+    #[arg(long, value_name = "URL", help_heading = "Pool")]
+    pub(crate) pool: Option<String>,
+    /// SHA-256 of the broker's certificate. Also OUTBOARD_POOL_FINGERPRINT.
+    #[arg(long, value_name = "sha256:HEX", help_heading = "Pool")]
+    pool_fingerprint: Option<String>,
+    /// Authorities that sign brokers' certificates, in PEM. Also OUTBOARD_POOL_CA.
+    #[arg(long, value_name = "FILE", help_heading = "Pool")]
+    pool_ca: Option<PathBuf>,
+    /// A file with the token for the broker. Also OUTBOARD_POOL_TOKEN_FILE; OUTBOARD_POOL_TOKEN
+    /// holds a token itself.
+    #[arg(long, value_name = "FILE", help_heading = "Pool")]
+    pool_token_file: Option<PathBuf>,
+    /// A certificate for the broker, in PEM. Also OUTBOARD_POOL_CERT.
+    #[arg(long, value_name = "FILE", requires = "pool_key", help_heading = "Pool")]
+    pool_cert: Option<PathBuf>,
+    /// Its key, in PEM. Also OUTBOARD_POOL_KEY.
+    #[arg(long, value_name = "FILE", requires = "pool_cert", help_heading = "Pool")]
+    pool_key: Option<PathBuf>,
+}
+
+impl Args {
+    /// What flags and environment say together: a flag counts more than a variable.
+    fn settings(&self) -> Settings {
+        let mut settings = Settings::from_env();
+        if self.pool_fingerprint.is_some() || self.pool_ca.is_some() {
+            (settings.fingerprint, settings.authorities) = (None, None);
+        }
+        if self.pool_token_file.is_some() {
+            settings.token = None;
+        }
+        fn take<T: Clone>(given: &Option<T>, setting: &mut Option<T>) {
+            if given.is_some() {
+                setting.clone_from(given);
+            }
+        }
+        take(&self.pool, &mut settings.url);
+        take(&self.pool_fingerprint, &mut settings.fingerprint);
+        take(&self.pool_ca, &mut settings.authorities);
+        take(&self.pool_token_file, &mut settings.token_file);
+        take(&self.pool_cert, &mut settings.certificate);
+        take(&self.pool_key, &mut settings.key);
+        settings
+    }
+
+    /// The broker.
+    pub(crate) fn broker(&self) -> Result<Blocking, Failure> {
+        let access = self.settings().access().map_err(|error| {
+            let (code, help) = match &error {
+                SettingsError::NoBroker | SettingsError::Url(_) => {
+                    (Code::BadAddress, "write https://HOST, or https://HOST:PORT")
+                }
+                SettingsError::NothingToTrust(_) | SettingsError::Setup(_) => (
+                    Code::BrokerNotTrusted,
+                    "set what whoever runs the broker has given to you: OUTBOARD_POOL_FINGERPRINT=sha256:…",
+                ),
+                SettingsError::Half => (Code::BadUsage, "set both, or neither"),
+                SettingsError::File { .. } => (Code::BadCredentials, "check the path and the file"),
+            };
+            Failure::new(code, error.to_string(), help)
+        })?;
+        Blocking::new(access).map_err(|error| {
+            let sentence = format!("the command cannot ask a broker: {error}");
+            let help = "check the limits on open files (`ulimit -a`)";
+            Failure::new(Code::BrokerAway, sentence, help)
+        })
+    }
+}
+
+/// Why a broker did not do what it was asked.
+pub(crate) fn failed(error: &AskError) -> Failure {
+    let (code, help) = match error {
+        AskError::Away { .. } => (
+            Code::BrokerAway,
+            "is `outboard broker` running there? `outboard run --wait 10m` waits for it; programs that run already go on",
+        ),
+        AskError::Strange { .. } | AskError::Refused { status: 401, .. } => (
+            Code::BrokerNotTrusted,
+            "check --pool, OUTBOARD_POOL_FINGERPRINT and OUTBOARD_POOL_TOKEN_FILE",
+        ),
+        AskError::Refused { status: 409, .. } => {
+            (Code::NotAvailable, "`outboard pool` shows what there is and who has it")
+        }
+        AskError::Refused { status: 404, .. } => {
+            (Code::BrokerDeclined, "`outboard pool leases` shows those that there are")
+        }
+        AskError::Refused { .. } => {
+            (Code::BrokerDeclined, "ask whoever runs the broker, or use a token with another role")
+        }
+    };
+    Failure::new(code, error.to_string(), help)
+}
