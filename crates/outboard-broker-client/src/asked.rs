@@ -11,6 +11,7 @@ use outboard_pool::api::Refused;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -100,12 +101,14 @@ impl Broker {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Bytes, AskError> {
-        let body = match body {
-            Some(body) => serde_json::to_vec(body).map_err(|error| self.strange(&error))?,
-            None => Vec::new(),
-        };
+        let body = self.written(body)?;
         let late = |_| self.away(&"it takes too long to answer");
         timeout(PATIENCE, self.exchange(method, path, body)).await.map_err(late)?
+    }
+
+    fn written(&self, body: Option<&impl Serialize>) -> Result<Vec<u8>, AskError> {
+        let written = body.map(serde_json::to_vec).transpose();
+        written.map(Option::unwrap_or_default).map_err(|error| self.strange(&error))
     }
 
     fn away(&self, reason: &dyn std::fmt::Display) -> AskError {
@@ -117,27 +120,21 @@ impl Broker {
     }
 
     async fn exchange(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Bytes, AskError> {
+        self.open().await?.exchange(method, path, body).await
+    }
+
+    /// A connection for several questions, one after the other.
+    ///
+    /// # Errors
+    ///
+    /// If the broker is away, or another one.
+    pub async fn open(&self) -> Result<Connection, AskError> {
         let stream = self.access.connect().await.map_err(|error| self.no_connection(&error))?;
-        let (mut sender, connection) =
+        let (sender, driver) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(&error))?;
-        let mut request = Request::builder().method(method).uri(path).header(HOST, "broker");
-        if let Some(token) = self.access.token() {
-            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
-        }
-        let request = request
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| self.strange(&error))?;
-        let answered = async {
-            let response = sender.send_request(request).await.map_err(|error| self.away(&error))?;
-            self.read(response).await
-        };
-        // The connection does its work beside, and may end first.
-        let mut answered = std::pin::pin!(answered);
-        tokio::select! {
-            answer = &mut answered => answer,
-            _ = connection => answered.await,
-        }
+        // How it ends, the question says that was asked.
+        let driver = Box::pin(async { drop(driver.await) });
+        Ok(Connection { broker: self.clone(), sender, driver })
     }
 
     fn no_connection(&self, error: &io::Error) -> AskError {
@@ -161,6 +158,65 @@ impl Broker {
                 Err(AskError::Refused { status: status.as_u16(), sentence: refused.error })
             }
             Err(_) => Err(self.strange(&format!("it answers with status {status}"))),
+        }
+    }
+}
+
+/// A connection to a broker.
+pub struct Connection {
+    broker: Broker,
+    sender: http1::SendRequest<Full<Bytes>>,
+    driver: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Connection {
+    /// As [`Broker::ask`].
+    ///
+    /// # Errors
+    ///
+    /// As there. If the broker is away, the connection is of no use any more.
+    pub async fn ask<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, AskError> {
+        let body = self.broker.written(body)?;
+        let broker = self.broker.clone();
+        let bytes = timeout(PATIENCE, self.exchange(method, path, body)).await;
+        let bytes = bytes.map_err(|_| broker.away(&"it takes too long to answer"))??;
+        serde_json::from_slice(&bytes).map_err(|error| broker.strange(&error))
+    }
+
+    async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Bytes, AskError> {
+        let Connection { broker, sender, driver } = self;
+        // Then the driver is through.
+        if sender.is_closed() {
+            return Err(broker.away(&"it has closed the connection"));
+        }
+        let mut request = Request::builder().method(method).uri(path).header(HOST, "broker");
+        if let Some(token) = broker.access.token() {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let request = request
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| broker.strange(&error))?;
+        let answered = async {
+            sender.ready().await.map_err(|error| broker.away(&error))?;
+            let response = sender.send_request(request).await;
+            broker.read(response.map_err(|error| broker.away(&error))?).await
+        };
+        // The connection does its work beside, and may end first.
+        let mut answered = std::pin::pin!(answered);
+        tokio::select! {
+            answer = &mut answered => answer,
+            () = driver => answered.await,
         }
     }
 }

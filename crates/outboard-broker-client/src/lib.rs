@@ -8,6 +8,6 @@ mod connect;
 mod settings;
 
 pub use address::{BadUrl, DEFAULT_PORT, Url};
-pub use asked::{AskError, Blocking, Broker, Method};
+pub use asked::{AskError, Blocking, Broker, Connection, Method};
 pub use connect::Access;
 pub use settings::{Settings, SettingsError, VARIABLE};

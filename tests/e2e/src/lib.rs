@@ -4,6 +4,7 @@
 //! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs`
 //! do.
 
+mod broker;
 mod damage;
 mod folder;
 mod footprint;
@@ -16,6 +17,7 @@ pub mod raw_client;
 mod recording;
 mod server;
 
+pub use broker::{Broker, PlayedServer};
 pub use damage::Damage;
 pub use folder::Folder;
 pub use footprint::{Footprint, Growth, History};
