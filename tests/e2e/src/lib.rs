@@ -4,6 +4,7 @@
 //! `cargo xtask test` prepares all of it; by hand, `cargo xtask stage` and `cargo xtask programs`
 //! do.
 
+mod authority;
 mod broker;
 mod damage;
 mod folder;
@@ -17,6 +18,7 @@ pub mod raw_client;
 mod recording;
 mod server;
 
+pub use authority::Authority;
 pub use broker::{Broker, PlayedServer};
 pub use damage::Damage;
 pub use folder::Folder;

@@ -6,9 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Folder, Lines, Program, Server, command, dist, within};
+use outboard_e2e::{Authority, Driver, Folder, Lines, Program, Server, command, dist, within};
 use outboard_test_support::skip;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 
 /// How long a session may go on after its token was revoked, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(30);
@@ -356,39 +355,6 @@ fn another_server_in_between_is_found_out() {
         impostor.log()
     );
     assert!(!impostor.log().contains("a token"), "it has not heard the token: {}", impostor.log());
-}
-
-/// An authority, and what it signs.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
-
-impl Authority {
-    fn new(name: &str) -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("a certificate").pem();
-        Authority { issuer: Issuer::new(params, key), certificate }
-    }
-
-    /// Certificate and key in files, for a server on loopback or a client of that name.
-    fn sign(&self, folder: &Folder, name: &str, last_year: i32) -> [String; 2] {
-        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])
-            .expect("names");
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        (params.not_before, params.not_after) =
-            (date_time_ymd(2020, 1, 1), date_time_ymd(last_year, 1, 1));
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate").pem();
-        [
-            folder.write(&format!("{name}.crt"), &certificate),
-            folder.write(&format!("{name}.key"), &key.serialize_pem()),
-        ]
-    }
 }
 
 #[test]

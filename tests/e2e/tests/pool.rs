@@ -5,10 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use outboard_broker_client::{AskError, Blocking, Method};
-use outboard_e2e::{Broker, Folder, Lines, PATIENCE, PlayedServer, command, outboard, within};
-use outboard_pool::api::{Ask, Grant, PoolView, Standing, Why};
-use outboard_pool::words::{LeaseNumber, MayShare, Request, Servers, Use};
+use outboard_broker_client::{AskError, Blocking, Method, Settings};
+use outboard_e2e::{
+    Authority, Broker, Folder, Lines, PATIENCE, PlayedServer, command, outboard, within,
+};
+use outboard_pool::api::{Ask, Grant, Me, PoolView, Role, Standing, Why};
+use outboard_pool::words::{Condition, LeaseNumber, MayShare, Request, Servers, Use};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn said(output: &Output) -> String {
@@ -392,6 +394,61 @@ fn quotas_are_kept_and_use_is_counted() {
     let state = folder.path("other");
     let refused = outboard(&["broker", "--state", &state, "--quotas", &wrong]);
     assert!(said(&refused).contains("wrong.toml cannot be used"), "{}", said(&refused));
+}
+
+#[test]
+fn certificates_have_roles_too() {
+    let folder = Folder::create();
+    let ca = Authority::new("the pool's authority");
+    let file = folder.write("ca.crt", &ca.certificate);
+    let [certificate, key] = ca.sign(&folder, "broker", 2099);
+    let flags = ["--client-ca", &file, "--tls-cert", &certificate, "--tls-key", &key];
+    let broker = Broker::start(&flags);
+    let with = |name: &str, unit: Option<&str>, ca: &Authority| {
+        let [certificate, key] = ca.sign_as(&folder, name, unit, 2099);
+        let settings = Settings {
+            authorities: Some((&file).into()),
+            certificate: Some(certificate.into()),
+            key: Some(key.into()),
+            fingerprint: None,
+            token: None,
+            ..broker.settings("")
+        };
+        Blocking::new(settings.access().unwrap()).unwrap()
+    };
+    let me = |broker: &Blocking| broker.ask::<Me>(Method::GET, "/v1/me");
+    for (unit, role) in [
+        (None, Role::Client),
+        (Some("server"), Role::Server),
+        (Some("admin"), Role::Admin),
+        (Some("viewer"), Role::Viewer),
+    ] {
+        let said = me(&with("ada", unit, &ca)).unwrap();
+        assert_eq!((said.owner.as_str(), said.role), ("ada", role));
+    }
+    assert_eq!(status(me(&with("ada", Some("engineering"), &ca))), 401);
+    assert_eq!(status(me(&with("no owner", None, &ca))), 401);
+    // Another authority signs what it likes.
+    let other = Authority::new("another one");
+    let refused = me(&with("ada", Some("admin"), &other));
+    assert!(
+        matches!(refused, Err(AskError::Away { .. } | AskError::Strange { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_silent_server_gets_nothing_new() {
+    let (broker, server, client, admin) = pool(1);
+    server.be_silent(true);
+    let silent = || view(&admin).servers[0].condition == Condition::Silent;
+    assert!(within(Duration::from_secs(20), silent), "10 s are over");
+    let refused = broker.command(&client, &["run", "--gpus", "1", "--no-wait", "--", "true"]);
+    assert!(said(&refused).contains("draining or silent"), "{}", said(&refused));
+    assert!(said(&broker.command(&client, &["pool"])).contains("silent"));
+    server.be_silent(false);
+    let served = broker.command(&client, &["run", "--gpus", "1", "--", "true"]);
+    assert!(served.status.success(), "{}", said(&served));
 }
 
 /// The memory of a process, in MiB.
