@@ -5,7 +5,6 @@
 //! do.
 
 mod authority;
-mod broker;
 mod damage;
 mod folder;
 mod footprint;
@@ -13,19 +12,20 @@ mod hostile;
 mod lines;
 mod meeting;
 pub mod metrics;
+mod pool_broker;
 mod program;
 pub mod raw_client;
 mod recording;
 mod server;
 
 pub use authority::Authority;
-pub use broker::{Broker, PlayedServer};
 pub use damage::Damage;
 pub use folder::Folder;
 pub use footprint::{Footprint, Growth, History};
 pub use hostile::{Asked, Hostile, Rewrite};
 pub use lines::Lines;
 pub use meeting::{Meeting, carry};
+pub use pool_broker::{PlayedServer, PoolBroker};
 pub use program::{Case, Outcome, Program, Running, suite};
 pub use raw_client::RawClient;
 pub use recording::Recording;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_broker_client::Method;
-use outboard_e2e::{Broker, PlayedServer};
+use outboard_e2e::{PlayedServer, PoolBroker};
 use outboard_pool::api::PoolView;
 use outboard_transport::tls::{Anchor, client_config};
 use rustls::pki_types::ServerName;
@@ -15,15 +15,15 @@ use rustls::{ClientConnection, StreamOwned};
 /// How long anybody else may have to wait because of what is done here.
 const SOON: Duration = Duration::from_secs(10);
 
-fn pool() -> (Broker, PlayedServer, String) {
-    let broker = Broker::start(&[]);
+fn pool() -> (PoolBroker, PlayedServer, String) {
+    let broker = PoolBroker::start(&[]);
     let server = PlayedServer::start(&broker, &broker.token("server", "gpu1"), "gpu1", 1);
     let client = broker.token("client", "ada");
     (broker, server, client)
 }
 
 /// An encrypted connection that says what it likes.
-fn encrypted(broker: &Broker) -> StreamOwned<ClientConnection, TcpStream> {
+fn encrypted(broker: &PoolBroker) -> StreamOwned<ClientConnection, TcpStream> {
     let anchor = Anchor::Pinned(broker.fingerprint.parse().unwrap());
     let config = client_config(anchor, None).unwrap();
     let name = ServerName::try_from("127.0.0.1").unwrap();
@@ -34,7 +34,7 @@ fn encrypted(broker: &Broker) -> StreamOwned<ClientConnection, TcpStream> {
 }
 
 /// What the broker answers to these bytes.
-fn answer(broker: &Broker, bytes: &[u8]) -> String {
+fn answer(broker: &PoolBroker, bytes: &[u8]) -> String {
     let mut stream = encrypted(broker);
     // It may answer before it has read all.
     let _ = stream.write_all(bytes).and_then(|()| stream.flush());
@@ -52,7 +52,7 @@ fn post(path: &str, token: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn serves(broker: &Broker, token: &str) {
+fn serves(broker: &PoolBroker, token: &str) {
     let begin = Instant::now();
     let view: PoolView = broker.for_token(token).ask(Method::GET, "/v1/pool").unwrap();
     assert_eq!(view.servers.len(), 1);

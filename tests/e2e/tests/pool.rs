@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use outboard_broker_client::{AskError, Blocking, Method, Settings};
 use outboard_e2e::{
-    Authority, Broker, Folder, Lines, PATIENCE, PlayedServer, command, outboard, within,
+    Authority, Folder, Lines, PATIENCE, PlayedServer, PoolBroker, command, outboard, within,
 };
 use outboard_pool::api::{Ask, Grant, Me, PoolView, Role, Standing, Why};
 use outboard_pool::words::{Condition, LeaseNumber, MayShare, Request, Servers, Use};
@@ -63,8 +63,8 @@ fn is_free(broker: &Blocking) -> bool {
 }
 
 /// A pool of one server with so many devices, a client's token, and an admin.
-fn pool(devices: usize) -> (Broker, PlayedServer, String, Blocking) {
-    let broker = Broker::start(&[]);
+fn pool(devices: usize) -> (PoolBroker, PlayedServer, String, Blocking) {
+    let broker = PoolBroker::start(&[]);
     let server = PlayedServer::start(&broker, &broker.token("server", "gpu1"), "gpu1", devices);
     let client = broker.token("client", "ada");
     let admin = broker.for_token(&broker.token("admin", "root"));
@@ -81,7 +81,7 @@ struct Run {
 }
 
 impl Run {
-    fn start(broker: &Broker, token: &str, flags: &[&str]) -> Run {
+    fn start(broker: &PoolBroker, token: &str, flags: &[&str]) -> Run {
         let mut child = command()
             .arg("run")
             .args(flags)
@@ -293,7 +293,7 @@ fn what_was_said_once_is_no_use_to_others_or_later() {
 
 #[test]
 fn a_broker_that_is_away_is_told_or_waited_for() {
-    let mut broker = Broker::start(&[]);
+    let mut broker = PoolBroker::start(&[]);
     let (server, client) = (broker.token("server", "gpu1"), broker.token("client", "ada"));
     let _server = PlayedServer::start(&broker, &server, "gpu1", 1);
     broker.kill();
@@ -369,7 +369,7 @@ fn quotas_are_kept_and_use_is_counted() {
         "quotas.toml",
         "[owners.ada]\ngroup = \"vision\"\n[groups.vision]\ndevices = 1\nmemory = \"100G\"\n",
     );
-    let broker = Broker::start(&["--quotas", &quotas, "--policy", "spread"]);
+    let broker = PoolBroker::start(&["--quotas", &quotas, "--policy", "spread"]);
     let _server = PlayedServer::start(&broker, &broker.token("server", "s"), "gpu1", 3);
     let client = broker.token("client", "ada");
     let mut first = Run::start(&broker, &client, &["--gpus", "1"]);
@@ -403,7 +403,7 @@ fn certificates_have_roles_too() {
     let file = folder.write("ca.crt", &ca.certificate);
     let [certificate, key] = ca.sign(&folder, "broker", 2099);
     let flags = ["--client-ca", &file, "--tls-cert", &certificate, "--tls-key", &key];
-    let broker = Broker::start(&flags);
+    let broker = PoolBroker::start(&flags);
     let with = |name: &str, unit: Option<&str>, ca: &Authority| {
         let [certificate, key] = ca.sign_as(&folder, name, unit, 2099);
         let settings = Settings {

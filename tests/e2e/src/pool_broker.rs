@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// A running `outboard broker`; killed when dropped.
 #[derive(Debug)]
-pub struct Broker {
+pub struct PoolBroker {
     child: Child,
     /// Where it listens.
     pub address: String,
@@ -29,14 +29,14 @@ pub struct Broker {
     flags: Vec<String>,
 }
 
-impl Broker {
+impl PoolBroker {
     /// Starts one on a free port, with a folder of its own.
-    pub fn start(flags: &[&str]) -> Broker {
+    pub fn start(flags: &[&str]) -> PoolBroker {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        Broker::at("127.0.0.1:0", Arc::new(Folder::create()), flags)
+        PoolBroker::at("127.0.0.1:0", Arc::new(Folder::create()), flags)
     }
 
-    fn at(listen: &str, state: Arc<Folder>, flags: Vec<String>) -> Broker {
+    fn at(listen: &str, state: Arc<Folder>, flags: Vec<String>) -> PoolBroker {
         let mut child = command()
             .args(["broker", "--listen", listen, "--state", &state.path("broker")])
             .args(&flags)
@@ -51,7 +51,7 @@ impl Broker {
             behind.split_whitespace().next().expect("it is told").to_owned()
         };
         let (address, fingerprint) = (part("address="), part("fingerprint="));
-        Broker { child, address, fingerprint, log, state, flags }
+        PoolBroker { child, address, fingerprint, log, state, flags }
     }
 
     /// Kills it with no time to do anything.
@@ -64,7 +64,7 @@ impl Broker {
     pub fn restart(&mut self) {
         let (state, flags) = (Arc::clone(&self.state), self.flags.clone());
         let address = self.address.clone();
-        *self = Broker::at(&address, state, flags);
+        *self = PoolBroker::at(&address, state, flags);
     }
 
     /// Its process.
@@ -115,7 +115,7 @@ impl Broker {
     }
 }
 
-impl Drop for Broker {
+impl Drop for PoolBroker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -172,7 +172,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 impl PlayedServer {
     /// Registers a server with so many devices of 80 GiB.
-    pub fn start(broker: &Broker, token: &str, name: &str, devices: usize) -> PlayedServer {
+    pub fn start(broker: &PoolBroker, token: &str, name: &str, devices: usize) -> PlayedServer {
         let server = described(name, devices);
         let shared = Arc::new(Shared {
             name: server.name.clone(),
