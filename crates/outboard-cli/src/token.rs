@@ -64,8 +64,8 @@ struct Create {
     /// The owner: sessions are counted and shown by owner.
     #[arg(long, value_name = "NAME")]
     owner: String,
-    /// What its holder may do at a broker: offer devices (server), ask for leases (client), also for
-    /// others (admin), or look (viewer).
+    /// What its holder may do at a broker: offer devices (server), ask for leases (client), also
+    /// for others (admin), or look (viewer).
     #[arg(long, value_name = "server|client|admin|viewer")]
     role: Option<Role>,
     /// When it expires: after 90s, 30m, 12h, 30d or 8w, at a date such as 2027-01-31, or never.

@@ -4,8 +4,8 @@
 //! A code belongs to a situation and what to do about it, not to a place in the source: several
 //! errors may share one. The hundreds say whose it is: 01 reaching a server, 02 what a server
 //! answers, 03 starting a server and its driver, 04 who one is, 05 limits and sharing, 06 sessions,
-//! 07 the command and its installation, 08 operation, 09 observation, 10 pools. `CONTRIBUTING.md` says how to
-//! add one.
+//! 07 the command and its installation, 08 operation, 09 observation, 10 pools. `CONTRIBUTING.md`
+//! says how to add one.
 
 use core::fmt;
 

@@ -11,7 +11,16 @@ use anyhow::{Context, Result};
 const PARTS: &[(&str, &[&str])] = &[
     (
         "Using it",
-        &["install", "using", "python", "ci", "configuration", "containers", "software-device"],
+        &[
+            "install",
+            "using",
+            "python",
+            "ci",
+            "configuration",
+            "pool",
+            "containers",
+            "software-device",
+        ],
     ),
     ("Running it", &["service", "operations", "security", "sharing", "observability", "uninstall"]),
     ("When something is wrong", &["troubleshooting", "errors", "limits"]),
