@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use outboard_pool::api::Reach;
 use outboard_pool::lease::Lease;
 use outboard_pool::state::Pool;
-use outboard_pool::words::{Condition, LeaseNumber, OwnerName, ServerName};
+use outboard_pool::words::{Condition, LeaseNumber, OwnerName, Server, ServerName};
 use queue::Queue;
 use registry::{Known, Registry};
 use rules::FORGOTTEN_AFTER;
@@ -183,7 +183,10 @@ impl Desk {
         let mut forgotten = Vec::new();
         for (name, known) in &self.servers.0 {
             if known.is_silent(now) {
-                silent.push(name.clone());
+                let is_known = |server: &Server| server.condition == Condition::Silent;
+                if !self.pool.server(name).is_some_and(is_known) {
+                    silent.push(name.clone());
+                }
                 // One that has not spoken since a restart has the time from then on.
                 let since = known.heard.unwrap_or(self.grace);
                 if known.leases.is_empty() && now.duration_since(since) > FORGOTTEN_AFTER {
@@ -222,8 +225,7 @@ impl Desk {
         let Some(known) = self.servers.0.get(name) else { return };
         let owes = known.leases.iter().any(|lease| self.owes(name, *lease));
         let condition = known.condition(now, owes);
-        let before = self.pool.servers().find(|server| server.name == *name);
-        if before.is_some_and(|server| server.condition != condition) {
+        if self.pool.server(name).is_some_and(|server| server.condition != condition) {
             self.pool.set_condition(name, condition);
             self.is_worth_a_look |= condition == Condition::Ready;
         }

@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// So many days are kept.
 const DAYS: i32 = 100;
 
+/// How often it is counted.
+const EACH: SignedDuration = SignedDuration::from_secs(1);
+
 /// A longer pause is none in which the broker has seen anything.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
@@ -34,8 +37,13 @@ impl Usage {
         now: Timestamp,
         held: impl Iterator<Item = (&'a OwnerName, &'a [Granted])>,
     ) {
-        let Some(before) = self.counted.replace(now) else { return };
-        let passed = now.duration_since(before).clamp(SignedDuration::ZERO, LONGEST_PAUSE);
+        let passed = now.duration_since(*self.counted.get_or_insert(now));
+        // A clock that was set back begins anew.
+        if passed < EACH && !passed.is_negative() {
+            return;
+        }
+        self.counted = Some(now);
+        let passed = passed.clamp(SignedDuration::ZERO, LONGEST_PAUSE);
         let ms = u64::try_from(passed.as_millis()).unwrap_or(0);
         let day = now.to_zoned(TimeZone::UTC).date();
         for (owner, granted) in held {

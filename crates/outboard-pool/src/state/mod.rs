@@ -173,6 +173,12 @@ impl Pool {
         self.names.values().filter_map(|number| self.entry(*number)).map(|entry| &entry.server)
     }
 
+    /// The server of that name.
+    #[must_use]
+    pub fn server(&self, name: &ServerName) -> Option<&Server> {
+        self.names.get(name).and_then(|number| self.entry(*number)).map(|entry| &entry.server)
+    }
+
     /// What of each device of a server is free: bytes, and percent of multiprocessors.
     pub fn free(&self, name: &ServerName) -> impl Iterator<Item = (u64, u8)> {
         let entry = self.names.get(name).and_then(|number| self.entry(*number));
