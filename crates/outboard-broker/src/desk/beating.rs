@@ -75,7 +75,9 @@ impl Desk {
             .iter()
             .map(|device| (device.uuid.clone(), device.load_percent))
             .collect();
-        known.uses = in_use.map(|used| (used.lease, *used)).collect();
+        // What it says of others' leases is nothing.
+        let own = in_use.filter(|used| known.leases.contains(&used.lease));
+        known.uses = own.map(|used| (used.lease, *used)).collect();
         known.strays = strays;
         for lease in &beat.gone {
             self.is_gone(*lease, name);

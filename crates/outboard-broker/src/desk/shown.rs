@@ -85,7 +85,7 @@ impl Desk {
     fn use_of(&self, number: LeaseNumber) -> (u32, u64) {
         let uses = self.servers.0.values().filter_map(|known| known.uses.get(&number));
         uses.fold((0, 0), |(sessions, bytes), used| {
-            (sessions + used.sessions, bytes.saturating_add(used.memory_bytes))
+            (u32::saturating_add(sessions, used.sessions), bytes.saturating_add(used.memory_bytes))
         })
     }
 

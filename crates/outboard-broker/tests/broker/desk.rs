@@ -25,6 +25,7 @@ enum Step {
     RestartBroker,
     Drain(usize),
     LoseDevice(usize),
+    Lie { in_use: Vec<u64>, gone: Vec<u64>, sessions: u32, ready: bool },
 }
 
 fn some_step() -> impl Strategy<Value = Step> {
@@ -46,6 +47,13 @@ fn some_step() -> impl Strategy<Value = Step> {
         1 => Just(Step::RestartBroker),
         1 => (0..3_usize).prop_map(Step::Drain),
         1 => (0..3_usize).prop_map(Step::LoseDevice),
+        3 => (
+            prop::collection::vec(0..12_u64, 0..4),
+            prop::collection::vec(0..12_u64, 0..4),
+            prop_oneof![Just(0_u32), Just(1), Just(u32::MAX)],
+            any::<bool>(),
+        )
+            .prop_map(|(in_use, gone, sessions, ready)| Step::Lie { in_use, gone, sessions, ready }),
     ]
 }
 
@@ -92,6 +100,9 @@ fn play(world: &mut World, step: &Step) {
                 _ => Condition::Ready,
             };
         }
+        Step::Lie { ref in_use, ref gone, sessions, ready } => {
+            world.lie(in_use, gone, sessions, ready);
+        }
         Step::LoseDevice(at) => {
             // A program that has it cannot go on, nor one that comes.
             let played = &mut world.servers[at % count];
@@ -105,8 +116,8 @@ fn play(world: &mut World, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With lost answers, servers and brokers that are started anew, clocks half a minute apart:
-    /// nobody is given what somebody else can still use.
+    /// With lost answers, servers and brokers that are started anew, clocks half a minute apart, and
+    /// a server that says what it likes: nobody is given what somebody else can still use.
     #[test]
     fn nothing_is_given_twice(
         clocks in prop::collection::vec(prop::sample::select(vec![-30_i64, -5, 0, 7, 30]), 3),
@@ -131,6 +142,7 @@ proptest! {
                 prop_assert_eq!(world.beat(at, false), Ok(()));
             }
         }
+        world.lie(&[], &[], 0, true);
         let view = world.desk.view("0.1.0");
         prop_assert!(view.leases.is_empty() && view.queue.is_empty(), "{:?}", view);
         for device in view.servers.iter().flat_map(|server| &server.devices) {

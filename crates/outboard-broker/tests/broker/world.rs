@@ -208,6 +208,36 @@ impl World {
         Ok(())
     }
 
+    /// A server that is none of the played ones says what it likes.
+    pub(crate) fn lie(&mut self, in_use: &[u64], gone: &[u64], sessions: u32, ready: bool) {
+        let used = |number: &u64| LeaseUse {
+            lease: LeaseNumber(*number),
+            expires: self.now - SignedDuration::from_hours(24 * i64::from(sessions % 7)),
+            sessions,
+            memory_bytes: u64::MAX,
+        };
+        let mut server = server(8, 1);
+        if !ready {
+            server.condition = Condition::Draining;
+        }
+        let beat = Beat {
+            server,
+            address: "liar:1".into(),
+            fingerprint: None,
+            release: "0.1.0".into(),
+            in_use: in_use.iter().map(used).collect(),
+            gone: gone.iter().copied().map(LeaseNumber).collect(),
+        };
+        let heard = self.desk.beat(&"liars".parse().unwrap(), &beat, self.now);
+        assert!(heard.is_ok());
+        self.settle();
+        self.desk.tick(self.now);
+        self.settle();
+        self.collect();
+        // People look on.
+        let _ = self.desk.view("");
+    }
+
     /// Whether a server would let a lease in, as a client has it.
     fn believes(&self, at: usize, lease: &Lease) -> bool {
         let played = &self.servers[at];
