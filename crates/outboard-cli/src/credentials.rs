@@ -50,6 +50,8 @@ pub(crate) fn warn_of_open_files(servers: &[Target]) {
         let security = Config::of_server(&server.address).security;
         files.extend(security.token_file.map(|path| (path, "token")));
         files.extend(security.key.map(|path| (path, "key")));
+        files.extend(security.lease.map(|path| (path, "lease")));
+        files.extend(security.lease_key.map(|path| (path, "key of the lease")));
     }
     for (path, what) in files {
         // A missing file is reported by the code that reads it.

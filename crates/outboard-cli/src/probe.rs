@@ -257,6 +257,7 @@ pub(crate) fn explain(address: &str, error: &ConnectError) -> Failure {
         }
         ConnectError::NothingToTrust { .. }
         | ConnectError::TokenInTheClear { .. }
+        | ConnectError::LeaseInTheClear { .. }
         | ConnectError::NotEncrypted { .. } => {
             "`outboard token create` on the server's machine prints a string for `outboard login` here; docs/security.md has all ways"
         }

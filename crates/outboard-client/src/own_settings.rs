@@ -21,7 +21,7 @@ pub const VARIABLE: &str = "OUTBOARD_SERVERS";
 type Credential = (&'static str, fn(&mut Security, &str) -> Result<(), String>);
 
 /// All of those.
-const CREDENTIALS: [Credential; 6] = [
+const CREDENTIALS: [Credential; 9] = [
     ("tls", |security, text| {
         security.tls = match text {
             "auto" => Tls::Auto,
@@ -49,6 +49,18 @@ const CREDENTIALS: [Credential; 6] = [
     }),
     ("token-file", |security, text| {
         security.token_file = Some(PathBuf::from(text));
+        Ok(())
+    }),
+    ("lease", |security, text| {
+        security.lease = Some(PathBuf::from(text));
+        Ok(())
+    }),
+    ("lease-key", |security, text| {
+        security.lease_key = Some(PathBuf::from(text));
+        Ok(())
+    }),
+    ("pool-name", |security, text| {
+        security.pool_name = Some(text.to_owned());
         Ok(())
     }),
 ];
@@ -138,6 +150,10 @@ mod tests {
         let second = of(text, "gpu3:80").unwrap();
         assert_eq!((second.transport, second.security.of_server), (Choice::Tcp, None));
         assert_eq!(second.security.token.as_deref(), Some("general"));
+        let leased = r#"{"gpu1": {"lease": "/l", "lease-key": "/k", "pool-name": "a"}}"#;
+        let leased = of(leased, "gpu1").unwrap().security;
+        assert_eq!((leased.lease, leased.lease_key), (Some("/l".into()), Some("/k".into())));
+        assert_eq!((leased.pool_name.as_deref(), leased.token), (Some("a"), None));
         let third = of(text, "unix:/s").unwrap().security;
         assert_eq!(third.fingerprint.as_deref(), Some("sha256:1"));
         assert_eq!(

@@ -10,6 +10,7 @@ mod address;
 mod any;
 mod bell;
 mod blocking;
+pub mod client_key;
 pub mod conformance;
 mod descriptor;
 pub mod host;

@@ -1,5 +1,6 @@
 //! Introducing the client to a server.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use outboard_transport::tls::{self, Anchor, Fingerprint};
 use outboard_transport::{Endpoint, Memory, Stream, Transport, read_exact_until, write_all};
 use outboard_wire::handshake::auth::{PROOF, Proof, TOKEN, proven};
+use outboard_wire::handshake::lease::LEASE;
 use outboard_wire::handshake::{Answer, Hello, MAGIC, Waiting, Welcome};
 use rustls::ClientConfig;
 
@@ -90,7 +92,15 @@ pub fn open(
     {
         hello.more.set(TOKEN, &token);
     }
+    let lease = security.lease_for(&mut hello.purpose, &*stream, address, config.is_some())?;
+    let say = |certificate: Option<Fingerprint>| {
+        if let Some(lease) = &lease {
+            hello.more.set(LEASE, &lease.shown(certificate));
+        }
+        hello
+    };
     let Some(config) = config else {
+        let hello = say(None);
         let welcome = handshake_in_turn(&*stream, address, &hello, deadline, &mut turn)?;
         return Ok(Opened { stream, welcome, encrypted: false, secured: None });
     };
@@ -98,7 +108,8 @@ pub fn open(
         Ok(Endpoint::Tcp(address)) => address.host,
         _ => return Err(ConnectError::Address(io::ErrorKind::InvalidInput.into())),
     };
-    let encrypted = encrypt(stream, address, config, &host, &hello.encode(), deadline)?;
+    let first = |certificate| Cow::Owned(say(certificate).encode());
+    let encrypted = encrypt(stream, address, config, &host, first, deadline)?;
     let secure = match answer(&*encrypted, address, deadline, None, &mut turn)? {
         Answer::Secure(secure) => secure,
         Answer::Welcome(welcome) => {
@@ -168,7 +179,7 @@ impl Secured {
             address,
             Arc::clone(&self.config),
             tls::SESSION,
-            &self.key.to_le_bytes(),
+            |_| Cow::Owned(self.key.to_le_bytes().to_vec()),
             deadline,
         )
     }
@@ -180,17 +191,17 @@ impl std::fmt::Debug for Secured {
     }
 }
 
-/// Encrypts a connection, and sends `first` over it.
-fn encrypt(
+/// Encrypts a connection, and sends what `first` makes of the server's certificate over it.
+fn encrypt<'a>(
     below: Arc<dyn Stream>,
     address: &str,
     config: Arc<ClientConfig>,
     host: &str,
-    first: &[u8],
+    first: impl FnOnce(Option<Fingerprint>) -> Cow<'a, [u8]>,
     deadline: Instant,
 ) -> Result<Arc<tls::TlsStream>, ConnectError> {
     let plain = Arc::clone(&below);
-    tls::connect(below, config, host, first, deadline).map_err(|error| {
+    tls::connect_and_say(below, config, host, first, deadline).map_err(|error| {
         match tls::in_the_clear(&error) {
             // It declines, in the clear because it does not encrypt, or has no time to.
             Some(said) if said.starts_with(&MAGIC) => {

@@ -100,6 +100,15 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
+    /// The lease would be shown in the clear.
+    #[error(
+        "{address}: the lease would be shown in the clear; set OUTBOARD_TLS_FINGERPRINT or OUTBOARD_TLS_CA so that the connection is encrypted, \
+         or OUTBOARD_TLS=off if that is meant"
+    )]
+    LeaseInTheClear {
+        /// The address.
+        address: String,
+    },
     /// The peer is not the intended server, or TLS refused the client's certificate.
     #[error("{address}: the connection cannot be trusted: {error}")]
     NotTrusted {
@@ -135,9 +144,9 @@ impl ConnectError {
             | ConnectError::RefusedInTheClear { refusal, .. } => refusal.error(),
             ConnectError::Transport { .. } => Code::NoTransport,
             ConnectError::Memory { .. } => Code::NoSharedMemory,
-            ConnectError::NothingToTrust { .. } | ConnectError::TokenInTheClear { .. } => {
-                Code::NothingToTrust
-            }
+            ConnectError::NothingToTrust { .. }
+            | ConnectError::TokenInTheClear { .. }
+            | ConnectError::LeaseInTheClear { .. } => Code::NothingToTrust,
             ConnectError::NotTrusted { .. } => Code::ServerNotTrusted,
             ConnectError::NotEncrypted { .. } => Code::NotEncrypted,
             ConnectError::Security(_) => Code::BadCredentials,

@@ -24,6 +24,7 @@ mod error;
 mod fork;
 mod introduction;
 mod landing;
+mod lease;
 mod listen;
 mod listening;
 mod locks;

@@ -15,6 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::error::ConnectError;
+use super::lease::Lease;
 
 /// Whether the connection is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,6 +49,13 @@ pub struct Security {
     pub token: Option<String>,
     /// A file with one. Environment: `OUTBOARD_TOKEN_FILE`.
     pub token_file: Option<PathBuf>,
+    /// A file with a lease of a pool. Environment: `OUTBOARD_LEASE`.
+    pub lease: Option<PathBuf>,
+    /// A file with the key to which the lease is bound, in PEM. Environment: `OUTBOARD_LEASE_KEY`.
+    pub lease_key: Option<PathBuf>,
+    /// The pool's name for the server, if the lease does not tell. Environment:
+    /// `OUTBOARD_POOL_NAME`.
+    pub pool_name: Option<String>,
     /// The server whose own settings these are, if they are one's.
     pub of_server: Option<String>,
     /// What is wrong with the settings of single servers, if anything is: then there is no
@@ -80,6 +88,24 @@ pub enum SecurityError {
     /// A certificate without key, or the other way round.
     #[error("OUTBOARD_TLS_CERT and OUTBOARD_TLS_KEY belong together: set both or neither")]
     Half,
+    /// A lease without its key, or the other way round.
+    #[error(
+        "OUTBOARD_LEASE and OUTBOARD_LEASE_KEY belong together, as a lease is bound to a key: set both or neither"
+    )]
+    HalfALease,
+    /// Nobody knows which server of a lease this is.
+    #[error(
+        "the lease is for {names}, and nothing says which of them {address} is: give the server its `pool-name` in OUTBOARD_SERVERS"
+    )]
+    NotInLease {
+        /// The names of the lease's servers.
+        names: String,
+        /// The server's address.
+        address: String,
+    },
+    /// The system has no randomness for a proof.
+    #[error("a lease cannot be shown: {0}")]
+    NoRandomness(io::Error),
     /// Nobody knows whether to encrypt.
     #[error("OUTBOARD_TLS is `{0}`; it can be auto, on or off")]
     Mode(String),
@@ -116,6 +142,9 @@ impl Security {
             key: path("OUTBOARD_TLS_KEY"),
             token: text("OUTBOARD_TOKEN"),
             token_file: path("OUTBOARD_TOKEN_FILE"),
+            lease: path("OUTBOARD_LEASE"),
+            lease_key: path("OUTBOARD_LEASE_KEY"),
+            pool_name: text("OUTBOARD_POOL_NAME"),
             of_server: None,
             mistake: None,
         }
@@ -154,7 +183,7 @@ impl Security {
     }
 
     /// What people call the setting that a variable represents.
-    fn setting(&self, variable: &str) -> String {
+    pub(super) fn setting(&self, variable: &str) -> String {
         let Some(server) = &self.of_server else { return variable.to_owned() };
         let key = variable.split_once('_').map_or(variable, |(_, key)| key);
         let key = key.to_lowercase().replace('_', "-");
@@ -204,11 +233,36 @@ impl Security {
         encrypted: bool,
     ) -> Result<Option<Token>, ConnectError> {
         let token = self.token(purpose).map_err(ConnectError::Security)?;
-        let may_be_told = encrypted || self.tls == Tls::Off || !is_over_a_network(stream);
-        if token.is_some() && !may_be_told {
+        if token.is_some() && !self.may_tell(stream, encrypted) {
             return Err(ConnectError::TokenInTheClear { address: address.to_owned() });
         }
         Ok(token)
+    }
+
+    /// Whether secrets may be told there.
+    fn may_tell(&self, stream: &dyn Stream, encrypted: bool) -> bool {
+        encrypted || self.tls == Tls::Off || !is_over_a_network(stream)
+    }
+
+    /// The lease for a hello that starts something, if there is one. It goes in the clear where a
+    /// token does: whoever listens in the server's place could take it there meanwhile.
+    pub(super) fn lease_for(
+        &self,
+        purpose: &mut Purpose,
+        stream: &dyn Stream,
+        address: &str,
+        encrypted: bool,
+    ) -> Result<Option<Lease>, ConnectError> {
+        if purpose.keyed().is_some() || (self.lease.is_none() && self.lease_key.is_none()) {
+            return Ok(None);
+        }
+        if !self.may_tell(stream, encrypted) {
+            return Err(ConnectError::LeaseInTheClear { address: address.to_owned() });
+        }
+        let address = address
+            .parse()
+            .map_err(|_| ConnectError::Address(io::ErrorKind::InvalidInput.into()))?;
+        Lease::read(self, &address).map(Some).map_err(ConnectError::Security)
     }
 
     /// The token, if there is one to be shown.
@@ -233,7 +287,7 @@ impl Security {
 }
 
 impl SecurityError {
-    fn file(setting: String, path: &Path, reason: &dyn fmt::Display) -> SecurityError {
+    pub(super) fn file(setting: String, path: &Path, reason: &dyn fmt::Display) -> SecurityError {
         SecurityError::File { setting, path: path.to_owned(), reason: reason.to_string() }
     }
 }

@@ -8,6 +8,7 @@ mod record;
 mod sealed;
 mod stream;
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,6 +46,20 @@ pub fn connect(
     first: &[u8],
     deadline: Instant,
 ) -> io::Result<Arc<TlsStream>> {
+    connect_and_say(below, config, host, |_| first.into(), deadline)
+}
+
+/// The same, with first bytes that depend on the server's certificate.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_and_say<'a>(
+    below: Arc<dyn Stream>,
+    config: Arc<ClientConfig>,
+    host: &str,
+    first: impl FnOnce(Option<Fingerprint>) -> Cow<'a, [u8]>,
+    deadline: Instant,
+) -> io::Result<Arc<TlsStream>> {
     let name = ServerName::try_from(host.to_owned()).map_err(|_| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("`{host}` is no name of a server"))
     })?;
@@ -62,7 +77,7 @@ pub fn accept(
     deadline: Instant,
 ) -> io::Result<Arc<TlsStream>> {
     let connection = UnbufferedServerConnection::new(config).map_err(record::failure)?;
-    TlsStream::shake_hands(below, Side::Server(connection), &[], deadline)
+    TlsStream::shake_hands(below, Side::Server(connection), |_| Cow::Borrowed(&[]), deadline)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use rustls::unbuffered::{
     ConnectionState, EncodeError, EncryptError, InsufficientSizeError, UnbufferedStatus,
 };
 
+use super::config::Fingerprint;
 use super::sealed::{OVERHEAD, RECORD, Sealed};
 
 /// Which side of the connection this is.
@@ -205,6 +206,15 @@ impl Records {
     /// The next thing in a handshake. What is to be sent is in `control` then.
     pub(super) fn shake_hands(&mut self) -> io::Result<Step> {
         self.step(&mut [], &mut 0, None)
+    }
+
+    /// The fingerprint of the certificate that the peer has shown.
+    pub(super) fn certificate_of_peer(&self) -> Option<Fingerprint> {
+        let chain = match &self.side {
+            Side::Client(connection) => connection.peer_certificates(),
+            Side::Server(connection) => connection.peer_certificates(),
+        };
+        chain.and_then(|chain| chain.first()).map(|first| Fingerprint::of(first))
     }
 
     /// The peer's first bytes, if TLS cannot begin with them.

@@ -4,6 +4,7 @@
 //! encrypting and decrypting take turns; receiving and sending do not. A writing thread locks
 //! `sealed` first, then `records`; no thread blocks while it holds either lock.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::config::Fingerprint;
 use super::record::{Records, Side, Step};
 use super::sealed::Sealed;
 use crate::descriptor::wait_for;
@@ -82,10 +84,10 @@ fn write_below(below: &dyn Stream, sealed: &mut Sealed, deadline: Instant) -> io
 }
 
 impl TlsStream {
-    pub(super) fn shake_hands(
+    pub(super) fn shake_hands<'a>(
         below: Arc<dyn Stream>,
         side: Side,
-        first: &[u8],
+        first: impl FnOnce(Option<Fingerprint>) -> Cow<'a, [u8]>,
         deadline: Instant,
     ) -> io::Result<Arc<TlsStream>> {
         let (mut records, mut sealed) = (Records::new(side), Sealed::default());
@@ -119,7 +121,8 @@ impl TlsStream {
                 }
             }
         }
-        let mut rest = first;
+        let first = first(records.certificate_of_peer());
+        let mut rest = &*first;
         loop {
             let count = records.seal(&[IoSlice::new(rest)], 0, &mut sealed)?;
             write_below(&*below, &mut sealed, deadline)?;
