@@ -5,6 +5,7 @@ mod compute_cache;
 mod confinement;
 mod observe;
 mod peers;
+mod pool;
 mod resume;
 mod sharing;
 mod standing;
@@ -91,6 +92,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     sharing: sharing::Args,
     #[command(flatten)]
+    pool: pool::Args,
+    #[command(flatten)]
     peers: peers::Args,
     #[command(flatten)]
     resume: resume::Args,
@@ -98,6 +101,13 @@ pub(crate) struct Args {
     /// of its socket.
     #[arg(long = crate::local::FLAG, hide = true)]
     private: bool,
+}
+
+impl Args {
+    /// How the server knows its clients.
+    pub(crate) fn auth_settings(&self) -> outboard_supervisor::auth::Config {
+        outboard_supervisor::auth::Config { leases: self.pool.is_set(), ..self.auth.settings() }
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -165,6 +175,7 @@ pub(crate) struct WorkerArgs {
 
 pub(crate) fn serve(args: Args) -> Result<()> {
     let format = args.log_format.of_logs();
+    let auth = args.auth_settings();
     logs::init(format);
     // From here on it reads keys and tokens. Workers are programs of their own, and as they were.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
@@ -203,11 +214,12 @@ pub(crate) fn serve(args: Args) -> Result<()> {
         SocketAccess::Group => Access::Group,
         SocketAccess::All => Access::All,
     };
+    config.auth = auth;
     args.observe.apply(&mut config);
     config.warm = args.warm;
     config.warm_for = Duration::from_secs(args.warm_for);
     config.warm_contexts = args.warm_devices.0;
-    args.auth.apply(&mut config);
+    args.pool.apply(&mut config);
     args.standing.apply(&mut config);
     args.sharing.apply(&mut config, Path::new(&driver));
     args.compute_cache.apply(&mut config, &confinement);
@@ -250,6 +262,9 @@ fn cannot_serve(error: &ServeError) -> Failure {
         }
         ServeError::Auth(_) => {
             "check the path, whose it is and what others may do to it; --state DIR names another folder"
+        }
+        ServeError::Pool(_) => {
+            "the pool's broker says its public key, and --pool-name is the name in its leases; docs/security.md has an example"
         }
         ServeError::OtherRecords { .. } => {
             "leave --records as it was, or stop the server and start it again, which ends its sessions"

@@ -89,7 +89,7 @@ fn rows(rated: &Rated) -> Vec<Vec<String>> {
         rows.push(vec![
             text::short(&session.id).to_owned(),
             session.owner.clone(),
-            session.token.clone().unwrap_or_else(|| "–".to_owned()),
+            text::shown(session),
             session.client.clone(),
             session.peer.clone(),
             text::devices(session),

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_wire::handshake::Process;
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
+use rustix::fs::fstat;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+use crate::sealed;
 
 /// Devices whose use is written down; a server with more does not show that of the others.
 const DEVICES: usize = 16;
@@ -77,11 +77,7 @@ impl Board {
     /// # Errors
     /// The system's error if it has no memory, descriptor or mapping to give.
     pub fn create(sessions: usize) -> io::Result<(Board, OwnedFd)> {
-        let memory =
-            memfd_create("outboard-board", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&memory, (sessions.max(1) * size_of::<Entry>()) as u64)?;
-        // Else a worker could take the ground from under the others.
-        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let memory = sealed::create("outboard-board", sessions.max(1) * size_of::<Entry>())?;
         Ok((Board::attach(memory.as_fd())?, memory))
     }
 
@@ -97,17 +93,8 @@ impl Board {
     /// [`io::ErrorKind::InvalidData`] if the file is not a board for so many sessions, or the
     /// system's error.
     pub fn take_over(memory: OwnedFd, sessions: usize) -> io::Result<(Board, OwnedFd)> {
-        let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        let bytes = (sessions.max(1) * size_of::<Entry>()) as u64;
-        // A worker gone wrong could have kept something else.
-        if !fcntl_get_seals(&memory)?.contains(sealed)
-            || u64::try_from(fstat(&memory)?.st_size) != Ok(bytes)
-        {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "what a worker has kept is not a board",
-            ));
-        }
+        let bytes = sessions.max(1) * size_of::<Entry>();
+        sealed::check(memory.as_fd(), bytes, "a board")?;
         Ok((Board::attach(memory.as_fd())?, memory))
     }
 
@@ -326,6 +313,8 @@ fn time_of(process: u32) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
     use super::*;
 
     #[test]

@@ -5,11 +5,13 @@
 //! depends on this crate and not on `outboard-driver` cannot either.
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
+pub mod account;
 pub mod board;
 pub mod identity;
 pub mod messages;
 pub mod meter;
 pub mod number;
+mod sealed;
 pub mod suspension;
 pub mod trace;
 

@@ -16,12 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use outboard_abi::CUresult;
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::sealed;
 pub use class::{CLASSES, Class};
 pub use error::{ERRORS, ErrorKind};
 pub use reading::Reading;
@@ -287,12 +285,7 @@ impl Meter {
     /// # Errors
     /// The system's error if it has no memory, descriptor or mapping to give.
     pub fn create() -> io::Result<Meter> {
-        let memory =
-            memfd_create("outboard-meter", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&memory, BYTES as u64)?;
-        // Else a worker could take the ground from under the supervisor.
-        fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        Meter::attach(memory)
+        Meter::attach(sealed::create("outboard-meter", BYTES)?)
     }
 
     /// What a page looks like: supervisors whose pages look the same can take over each other's.
@@ -305,14 +298,7 @@ impl Meter {
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] if the file is not a meter, or the system's error.
     pub fn take_over(memory: OwnedFd) -> io::Result<Meter> {
-        let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        // A worker gone wrong could have kept something else.
-        if !fcntl_get_seals(&memory)?.contains(sealed) || fstat(&memory)?.st_size < BYTES as i64 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "what a worker has kept is not a meter",
-            ));
-        }
+        sealed::check(memory.as_fd(), BYTES, "a meter")?;
         Meter::attach(memory)
     }
 

@@ -6,6 +6,7 @@ use outboard_control::identity::Identity;
 use outboard_wire::handshake::TraceParent;
 use serde::{Deserialize, Serialize};
 
+use crate::pool::Holding;
 use crate::sharing::AdmittedPlace;
 
 /// What the supervisor keeps about a session and does not send to its worker.
@@ -21,6 +22,8 @@ pub(crate) struct About {
     pub(crate) kind: Kind,
     /// Its admission, released when the last clone is dropped.
     pub(crate) place: Option<Rc<AdmittedPlace>>,
+    /// The lease by which it was admitted; in use until the last clone is dropped.
+    pub(crate) lease: Option<Rc<Holding>>,
     /// The span of the client's that the session is part of.
     pub(crate) parent: Option<TraceParent>,
 }

@@ -167,6 +167,8 @@ pub struct Session {
     pub owner: String,
     /// The public name of the token that was shown.
     pub token: Option<String>,
+    /// The number of the lease that was shown.
+    pub lease: Option<u64>,
     /// What the client calls itself: program and process.
     pub client: String,
     /// Where the client is: its address, or its user on this machine.

@@ -225,7 +225,7 @@ fn sharing(modes: &Modes) -> BTreeMap<String, String> {
 }
 
 fn session(shown: &Shown<'_>) -> Session {
-    let Shown { about: About { identity, peer, kind, .. }, reading, .. } = shown;
+    let Shown { about: About { identity, lease, peer, kind, .. }, reading, .. } = shown;
     let named = |names: &[&str], counts: &[u64]| {
         names.iter().map(|name| (*name).to_owned()).zip(counts.iter().copied()).collect()
     };
@@ -238,6 +238,7 @@ fn session(shown: &Shown<'_>) -> Session {
         id: Number(shown.session).to_string(),
         owner: identity.owner.clone(),
         token: identity.token.clone(),
+        lease: lease.as_ref().map(|held| held.number().0),
         client: shown.client.to_owned(),
         peer: peer.clone(),
         kind: kind.to_owned(),

@@ -14,6 +14,7 @@ use super::config::Config;
 use super::dial::Dialer;
 use super::error::ServeError;
 use super::orphan::collect;
+use super::pool::Pool;
 use super::records::Records;
 use super::sessions::{Heritage, Sessions};
 use super::shares::Descriptors;
@@ -30,7 +31,7 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub(super) async fn sessions(
     config: &Config,
     address: SocketAddr,
-    queue: &sharing::Queue,
+    (queue, pool): (&sharing::Queue, Option<&Rc<Pool>>),
     traces: &Rc<traces::Traces>,
     shared: Descriptors,
 ) -> Result<(Sessions, usize), ServeError> {
@@ -38,6 +39,9 @@ pub(super) async fn sessions(
     let records = Records::open(&standing.records, address)
         .map_err(|error| ServeError::Records { folder: standing.records.clone(), error })?
         .map(Rc::new);
+    if let Some(pool) = pool {
+        pool.note_in(records.clone());
+    }
     let (mut orphans, mut late) = (Vec::new(), 0);
     if let Some(records) = &records {
         records.sweep();
@@ -57,7 +61,7 @@ pub(super) async fn sessions(
         )?
     };
     let workers: Vec<u32> = orphans.iter().map(|orphan| orphan.worker.id()).collect();
-    sessions.adopt_all(orphans, queue);
+    sessions.adopt_all(orphans, queue, pool);
     if late == 0 {
         sessions.tidy(&workers);
     }
@@ -70,7 +74,8 @@ pub(super) async fn later(supervisor: Rc<Supervisor>) {
     loop {
         sleep(ASKED_AGAIN_AFTER).await;
         let (orphans, late) = collect(&records, |session| supervisor.sessions.has(session)).await;
-        supervisor.sessions.adopt_all(orphans, &supervisor.queue);
+        let (queue, pool) = (&supervisor.queue, supervisor.pool.as_ref());
+        supervisor.sessions.adopt_all(orphans, queue, pool);
         supervisor.unanswered.set(late);
         if late == 0 {
             break;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::command::WorkerCommand;
 use super::local::{Access, Socket};
-use super::{dial, metrics, resume, sharing, standing, traces, warm};
+use super::{dial, metrics, pool, resume, sharing, standing, traces, warm};
 use crate::auth;
 
 /// What a supervisor needs to know.
@@ -22,6 +22,8 @@ pub struct Config {
     pub admin: Socket,
     /// How clients authenticate themselves, and whether connections are encrypted.
     pub auth: auth::Config,
+    /// How it belongs to a pool.
+    pub pool: pool::Config,
     /// Where monitoring systems read how it goes.
     pub metrics: metrics::config::Config,
     /// Where traces of sessions go.
@@ -72,6 +74,7 @@ impl Config {
             access: Access::Owner,
             admin: Socket::Off,
             auth: auth::Config::default(),
+            pool: pool::Config::default(),
             metrics: metrics::config::Config::default(),
             traces: traces::Config::default(),
             worker,

@@ -7,6 +7,7 @@ use outboard_wire::Code;
 
 use super::metrics::config::MetricsError;
 use super::standing::Folder;
+use crate::pool::PoolError;
 use outboard_auth::AuthError;
 
 /// Why a supervisor cannot serve.
@@ -23,6 +24,9 @@ pub enum ServeError {
     /// The settings for authentication or encryption cannot work.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// The server cannot be one of a pool.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// Metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
@@ -72,6 +76,7 @@ impl ServeError {
             ServeError::Listen { .. } => Code::CannotListen,
             ServeError::Auth(error) => error.code(),
             ServeError::Metrics(error) => error.code(),
+            ServeError::Pool(error) => error.code(),
             ServeError::Start(_)
             | ServeError::FewDescriptors { .. }
             | ServeError::Records { .. }

@@ -29,6 +29,7 @@ mod notify;
 mod orphan;
 mod over;
 mod peer;
+pub mod pool;
 mod records;
 pub mod resume;
 mod secure;
@@ -81,6 +82,11 @@ pub fn serve(config: Config) -> Result<(), ServeError> {
 fn divide(config: &mut Config) -> Result<(Parts, usize), ServeError> {
     let limit = descriptors::raise_limit();
     config.warm = config.warm.within(limit);
+    if config.pool.is_set() {
+        // Which devices there are is known from a worker that has started the driver.
+        config.warm.least = config.warm.least.max(1);
+        config.warm.most = config.warm.most.max(1);
+    }
     let parts = Parts::of(limit, config).ok_or(ServeError::FewDescriptors { limit })?;
     let mut questions = config.max_questions.min(config.max_sessions);
     if parts.sessions < config.max_sessions {
@@ -109,6 +115,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let doors = Doors::open(&config, inherited).await?;
     let (address, door) = (doors.address()?, &doors.door);
     let gate = Gate::open(&config.auth, address)?;
+    let pool = pool::Pool::open(&config.pool)?.map(Rc::new);
     let local = door.as_ref().and_then(Door::told);
     let desk = unless_upgraded(upgrades, admin_socket::Desk::open(&config, address.port()))?;
     left_over::sweep(&local::usual_folders().swap_remove(0));
@@ -121,8 +128,9 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let queue = sharing::Queue::new(&config.sharing, config.sharing.oversubscribe.is_none());
     let traces = Rc::new(traces::Traces::new(&config.traces));
     let shared = Descriptors { all: parts.shared, of_a_session: parts.shared_of_a_session() };
-    let (sessions, late) =
-        tasks.run_until(adopt::sessions(&config, address, &queue, &traces, shared)).await?;
+    let (sessions, late) = tasks
+        .run_until(adopt::sessions(&config, address, (&queue, pool.as_ref()), &traces, shared))
+        .await?;
     if upgrades > 0 {
         upgrade::reap();
     }
@@ -149,6 +157,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         started,
         queue,
         gate,
+        pool,
         tally,
         coming,
         upgrades: counter,
@@ -163,6 +172,10 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         tasks.spawn_local(desk.serve(Rc::clone(&supervisor)));
     }
     tasks.spawn_local(revoke(Rc::clone(&supervisor)));
+    if let Some(pool) = &supervisor.pool {
+        let watch = pool::end_those_that_are_over(Rc::clone(&supervisor), Rc::clone(pool));
+        tasks.spawn_local(watch);
+    }
     tasks.spawn_local(Rc::clone(&traces).run());
     if let Some(metrics) = metrics {
         tasks.spawn_local(gauges::Gauges::keep(Rc::clone(&supervisor)));

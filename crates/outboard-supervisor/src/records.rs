@@ -23,12 +23,15 @@ use serde::{Deserialize, Serialize};
 
 use super::about::{About, Kind};
 use super::local;
+use super::pool::Holding;
 use super::sharing::{AdmittedPlace, Request};
 use super::standing::Folder;
 use outboard_control::identity::Identity;
 use outboard_control::messages::Start;
 use outboard_control::meter::Meter;
 use outboard_control::number::Number;
+use outboard_pool::lease::Lease;
+use outboard_pool::words::LeaseNumber;
 
 /// The folder.
 #[derive(Debug)]
@@ -69,6 +72,12 @@ pub(super) struct Record {
     /// Its admission, if it needed one.
     #[serde(default)]
     pub(super) place: Option<Request>,
+    /// The number of its lease, if it was admitted by one.
+    #[serde(default)]
+    pub(super) lease: Option<LeaseNumber>,
+    /// Its seat at the lease's account.
+    #[serde(default)]
+    pub(super) seat: Option<u32>,
     /// When it began, in milliseconds of the system's clock that never steps.
     #[serde(default)]
     since: u64,
@@ -99,6 +108,8 @@ impl Record {
             holder: about.holder.clone(),
             secure: start.secure.is_some(),
             place: about.place.as_ref().and_then(|place| place.request()),
+            lease: about.lease.as_ref().map(|held| held.number()),
+            seat: None,
             since: now(),
             board,
             meter: Meter::layout(),
@@ -113,11 +124,15 @@ impl Record {
         u128::from_str_radix(&self.key, 16).ok()
     }
 
-    pub(super) fn about(&self, place: Option<Rc<AdmittedPlace>>) -> About {
+    pub(super) fn about(
+        &self,
+        place: Option<Rc<AdmittedPlace>>,
+        lease: Option<Rc<Holding>>,
+    ) -> About {
         let (identity, holder, peer) =
             (self.identity.clone(), self.holder.clone(), self.peer.clone());
         let asker = holder.clone();
-        About { identity, holder, asker, peer, kind: self.kind, place, parent: None }
+        About { identity, holder, asker, peer, kind: self.kind, place, lease, parent: None }
     }
 
     /// When the session began, by the calendar.
@@ -138,6 +153,14 @@ const BACKLOG: i32 = 4;
 
 fn note(session: u64) -> String {
     format!("{}.json", Number(session))
+}
+
+/// How the names of files begin that are about leases.
+const LEASE: &str = "lease-";
+
+/// Not a session's: their names are numbers.
+fn lease_note(number: LeaseNumber) -> String {
+    format!("{LEASE}{number}.json")
 }
 
 fn home(session: u64) -> String {
@@ -195,17 +218,38 @@ impl Records {
         let socket = Records::socket()?;
         bind(&socket, &self.address(&home(session))?)?;
         listen(&socket, BACKLOG)?;
-        // Whole or not at all: the server may be killed while it writes.
-        let unfinished = self.path.join(format!("{}.part", note(session)));
+        self.write(&note(session), &serde_json::to_vec(record)?)?;
+        Ok(socket)
+    }
+
+    /// Notes a lease, or what it says by now.
+    pub(super) fn note_lease(&self, lease: &Lease) -> io::Result<()> {
+        self.write(&lease_note(lease.number), &serde_json::to_vec(lease)?)
+    }
+
+    /// A lease that is noted.
+    pub(super) fn lease(&self, number: LeaseNumber) -> Option<Lease> {
+        let bytes = fs::read(self.path.join(lease_note(number))).ok()?;
+        serde_json::from_slice(&bytes).ok().filter(|lease: &Lease| lease.number == number)
+    }
+
+    /// Forgets a lease.
+    pub(super) fn forget_lease(&self, number: LeaseNumber) {
+        // It may never have been there.
+        let _ = fs::remove_file(self.path.join(lease_note(number)));
+    }
+
+    /// Writes a file, whole or not at all: the server may be killed meanwhile.
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let unfinished = self.path.join(format!("{name}.part"));
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
             .open(&unfinished)?;
-        file.write_all(&serde_json::to_vec(record)?)?;
-        fs::rename(&unfinished, self.path.join(note(session)))?;
-        Ok(socket)
+        file.write_all(bytes)?;
+        fs::rename(&unfinished, self.path.join(name))
     }
 
     /// Forgets a session.
@@ -250,11 +294,14 @@ impl Records {
     /// Removes what is left of sessions that were never noted whole. For a server that has no
     /// session yet.
     pub(super) fn sweep(&self) {
+        let leases: Vec<String> =
+            self.all().iter().filter_map(|(_, record)| record.lease).map(lease_note).collect();
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let noted = |number: &str| self.path.join(format!("{number}.json")).exists();
             if name.ends_with(".part")
                 || name.strip_suffix(".sock").is_some_and(|number| !noted(number))
+                || (name.starts_with(LEASE) && !leases.contains(&name))
             {
                 let _ = fs::remove_file(entry.path());
             }
@@ -287,6 +334,7 @@ mod tests {
     fn start() -> Start {
         Start {
             only_questions: false,
+            parts: Vec::new(),
             session: 0xabc,
             key: 1 << 100,
             lanes: 4,
@@ -309,7 +357,8 @@ mod tests {
     fn about() -> About {
         let (identity, holder, peer) = (Identity::user(6), "user:6".to_owned(), "here".to_owned());
         let asker = holder.clone();
-        About { identity, holder, asker, peer, kind: Kind::Management, place: None, parent: None }
+        let kind = Kind::Management;
+        About { identity, holder, asker, peer, kind, place: None, lease: None, parent: None }
     }
 
     #[test]

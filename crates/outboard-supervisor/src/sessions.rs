@@ -22,6 +22,7 @@ use super::about::{About, Kind};
 use super::dial::Dialer;
 use super::orphan::{self, Orphan};
 use super::over::Over;
+use super::pool::{Pool, Seated};
 use super::records::{Record, Records};
 use super::shares::{Descriptors, Shares};
 use super::sharing::{Lending, Queue, Shared};
@@ -33,6 +34,7 @@ use outboard_control::messages::{Start, ToWorker, kept};
 use outboard_control::meter::{Meter, Reading};
 use outboard_control::number::Number;
 use outboard_control::trace::Span;
+use outboard_wire::Code;
 
 /// All sessions of a supervisor.
 pub(super) struct Sessions {
@@ -66,6 +68,7 @@ struct Noted {
     record: Record,
     about: About,
     meter: Meter,
+    seat: Option<Seated>,
     phase: Phase,
 }
 
@@ -185,12 +188,19 @@ impl Sessions {
         connection: BorrowedFd<'_>,
     ) -> io::Result<Welcomed> {
         let session = start.session;
-        let record = Record::new(&start, &about, worker.id(), self.table.layout.clone());
+        let mut record = Record::new(&start, &about, worker.id(), self.table.layout.clone());
+        let leased = about.lease.as_ref().filter(|_| about.kind == Kind::Session);
+        let seat = leased.map(|held| held.sit()).transpose()?;
+        record.seat = seat.as_ref().map(Seated::number);
         let meter = Meter::create()?;
         worker.send(&ToWorker::Start(Box::new(start)), Some(connection))?;
         worker.send(&ToWorker::Board, Some(self.table.shared.as_fd()))?;
+        let account = seat.as_ref().map(Seated::memory).transpose()?;
+        if let Some((seat, memory)) = record.seat.zip(account.as_ref()) {
+            worker.send(&ToWorker::Account { seat }, Some(memory.as_fd()))?;
+        }
         if about.kind != Kind::Probe {
-            self.settle(&worker, session, &record, &meter);
+            self.settle(&worker, session, &record, (&meter, account.as_ref()));
         }
         // The last, after which the worker may welcome its client: from then on the session
         // outlives this process.
@@ -199,23 +209,23 @@ impl Sessions {
         self.attend(
             worker,
             session,
-            Noted { record, about, meter, phase: Phase::Starting },
+            Noted { record, about, meter, seat, phase: Phase::Starting },
             welcome,
         );
         Ok(welcomed)
     }
 
     /// Goes on with sessions of an earlier supervisor.
-    pub(super) fn adopt_all(&self, orphans: Vec<Orphan>, queue: &Queue) {
+    pub(super) fn adopt_all(&self, orphans: Vec<Orphan>, queue: &Queue, pool: Option<&Rc<Pool>>) {
         for orphan in orphans {
             let session = orphan.session;
-            if let Err(error) = self.adopt(orphan, queue) {
+            if let Err(error) = self.adopt(orphan, queue, pool) {
                 tracing::error!(session = %Number(session), %error, "a session of an earlier server cannot be gone on with");
             }
         }
     }
 
-    fn adopt(&self, mut orphan: Orphan, queue: &Queue) -> io::Result<()> {
+    fn adopt(&self, mut orphan: Orphan, queue: &Queue, pool: Option<&Rc<Pool>>) -> io::Result<()> {
         let left = orphan.take_kept(kept::METER).filter(|_| orphan.record.meter == Meter::layout());
         let left = left.and_then(|memory| {
             Meter::take_over(memory)
@@ -223,6 +233,7 @@ impl Sessions {
                 .ok()
         });
         let meter = left.map_or_else(Meter::create, Ok)?;
+        let account = orphan.take_kept(kept::ACCOUNT);
         let Orphan { session, record, worker, shared, held, suspended, .. } = orphan;
         for orphan::Shared { token, kind, payload, descriptor } in shared {
             if !self.table.shares.add(session, token, kind, payload, descriptor) {
@@ -234,24 +245,46 @@ impl Sessions {
         // Its client has long been welcomed.
         let (welcome, _) = oneshot::channel();
         let place = record.place.clone().map(|request| queue.take_over(request, record.began()));
-        let about = record.about(place);
+        let lease = record.lease.map(|number| pool.and_then(|pool| pool.take_over(number)));
+        // Nobody would end it with its lease.
+        let lost_lease = matches!(lease, Some(None));
+        let about = record.about(place, lease.flatten());
+        let seated = about.lease.as_ref().zip(record.seat).zip(account);
+        let seat = seated.and_then(|((held, seat), account)| {
+            held.sit_again(seat, account)
+                .inspect_err(|error| tracing::warn!(session = %Number(session), %error, "a session's memory is not counted with its lease"))
+                .ok()
+        });
         self.attend(
             worker,
             session,
-            Noted { record, about, meter, phase: Phase::Serving },
+            Noted { record, about, meter, seat, phase: Phase::Serving },
             welcome,
         );
         self.table.lending.take_over(session, held, suspended);
+        if lost_lease {
+            let sentence = "ended, as the server does not know its lease any more";
+            self.table.stop(session, &Code::LeaseOver.end(sentence));
+        }
         Ok(())
     }
 
     /// Has a worker outlive this supervisor, should it have to.
-    fn settle(&self, worker: &Worker, session: u64, record: &Record, meter: &Meter) {
+    fn settle(
+        &self,
+        worker: &Worker,
+        session: u64,
+        record: &Record,
+        (meter, account): (&Meter, Option<&OwnedFd>),
+    ) {
         let Some(records) = &self.table.records else { return };
         let outlive = self.table.outlive.map(|time| time.as_secs());
         let settled = records.add(session, record).and_then(|home| {
             worker.send(&ToWorker::Home { outlive }, Some(home.as_fd()))?;
             worker.send(&ToWorker::Keep { tag: kept::BOARD }, Some(self.table.shared.as_fd()))?;
+            if let Some(account) = account {
+                worker.send(&ToWorker::Keep { tag: kept::ACCOUNT }, Some(account.as_fd()))?;
+            }
             worker.send(&ToWorker::Keep { tag: kept::METER }, Some(meter.memory()))
         });
         if let Err(error) = settled {
@@ -268,7 +301,7 @@ impl Sessions {
         noted: Noted,
         welcome: oneshot::Sender<Result<(), Unwelcome>>,
     ) {
-        let Noted { record, about, meter, phase } = noted;
+        let Noted { record, about, meter, seat, phase } = noted;
         let (further, further_in) = mpsc::channel(ON_THE_WAY);
         let (stop, stop_in) = mpsc::channel(1);
         let process = worker.id();
@@ -292,6 +325,7 @@ impl Sessions {
             client: record.client,
             phase: Cell::new(phase),
             meter,
+            _seat: seat,
             seen: Cell::new(Reading::default()),
             trail,
             welcomed: Cell::new(None),

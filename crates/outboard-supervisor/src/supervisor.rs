@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::descriptors::Parts;
 use crate::drain::Drain;
 use crate::gauges::Gauges;
+use crate::pool::Pool;
 use crate::sessions::Sessions;
 use crate::sharing::Queue;
 use crate::tally::Tally;
@@ -36,6 +37,8 @@ pub(crate) struct Supervisor {
     /// The clients that are admitted, and those that wait.
     pub(crate) queue: Queue,
     pub(crate) gate: Gate,
+    /// Its pool, if it is one of a pool's servers.
+    pub(crate) pool: Option<Rc<Pool>>,
     pub(crate) tally: Tally,
     pub(crate) coming: Coming,
     pub(crate) upgrades: Counter,

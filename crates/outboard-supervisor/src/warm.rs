@@ -194,6 +194,12 @@ impl Warm {
         (!snapshot.is_empty()).then(|| snapshot.clone())
     }
 
+    /// The platform, as soon as a worker has described it.
+    pub(super) async fn platform(&self) -> Platform {
+        until(&self.changed, || self.known_devices().is_some()).await;
+        Reader::new(&self.snapshot.borrow()).get().unwrap_or_default()
+    }
+
     /// How many devices there are, if a worker has said so.
     pub(super) fn known_devices(&self) -> Option<usize> {
         let snapshot = self.snapshot.borrow();

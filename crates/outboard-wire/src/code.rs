@@ -61,6 +61,8 @@ macro_rules! for_each_code {
             OB0405 NotEncrypted "one side encrypts and the other does not";
             OB0406 BadCredentials "the client's token, key or certificate cannot be read";
             OB0407 OpenToAll "the server would be open to everybody";
+            OB0408 LeaseNeeded "the server wants to see a lease of its pool";
+            OB0409 LeaseNotAccepted "the server does not accept the lease";
 
             // 05: limits and sharing
             OB0501 OverLimit "the owner has reached a limit";
@@ -69,6 +71,7 @@ macro_rules! for_each_code {
             // 06: sessions
             OB0601 ConnectionLost "the connection to the server is lost";
             OB0602 SessionOver "the session has ended and cannot go on";
+            OB0603 LeaseOver "the lease has ended";
 
             // 07: the command and its installation
             OB0701 NotInstalled "a part of Outboard is not installed";

@@ -7,8 +7,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use outboard_abi::{CUarray_format_enum as Format, CUresult};
+use outboard_control::account::Seat;
 use outboard_wire::{ContextId, DevicePtr, ObjectId};
 
 /// Allocations from this size on take whole pages of the device.
@@ -17,6 +19,11 @@ const WHOLE_PAGES_FROM: u64 = 1 << 20;
 const PAGE: u64 = 2 << 20;
 /// The granularity to which smaller ones are rounded up.
 const ALIGN: u64 = 512;
+
+/// How often sessions of a lease that want its last memory at the same time try again, ...
+const MEETINGS: u32 = 8;
+/// ... and how much longer each of them waits than the one before.
+const MEETING: Duration = Duration::from_micros(100);
 
 /// The purpose of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,15 +40,54 @@ pub(crate) enum What {
     Local,
 }
 
+/// What the session may have of each device, by ordinal.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MemoryLimits(Vec<Option<u64>>);
+
+impl MemoryLimits {
+    /// No limit, for devices with ordinals below that.
+    pub(crate) fn none(devices: u32) -> MemoryLimits {
+        MemoryLimits((0..devices).map(|_| None).collect())
+    }
+
+    /// The same limit for all of them.
+    #[cfg(test)]
+    pub(crate) fn all(devices: u32, bytes: u64) -> MemoryLimits {
+        MemoryLimits((0..devices).map(|_| Some(bytes)).collect())
+    }
+
+    pub(crate) fn set(&mut self, device: u32, bytes: u64) {
+        if let Some(limit) = self.0.get_mut(device as usize) {
+            *limit = Some(bytes);
+        }
+    }
+
+    pub(crate) fn of(&self, device: u32) -> Option<u64> {
+        self.0.get(device as usize).copied().flatten()
+    }
+}
+
 /// Bytes that each device holds for the session, by ordinal.
 #[derive(Debug, Default)]
 struct Held {
     devices: Vec<AtomicU64>,
+    /// Where they are counted instead, if other sessions of a lease see them.
+    seat: Option<Seat>,
     /// Since each looker last asked.
     changed: [AtomicBool; 2],
 }
 
 impl Held {
+    fn of(&self, device: u32) -> Option<&AtomicU64> {
+        let own = self.devices.get(device as usize)?;
+        Some(self.seat.and_then(|seat| seat.charged(device)).unwrap_or(own))
+    }
+
+    /// What the other sessions of the lease hold.
+    fn others(&self, device: u32) -> u64 {
+        self.seat.map_or(0, |seat| seat.others(device))
+    }
+
     fn changed(&self) {
         self.changed.iter().for_each(|changed| changed.store(true, Ordering::Release));
     }
@@ -66,7 +112,7 @@ pub(crate) struct Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(held) = self.held.devices.get(self.device as usize) {
+        if let Some(held) = self.held.of(self.device) {
             held.fetch_sub(self.bytes, Ordering::AcqRel);
             self.held.changed();
         }
@@ -96,7 +142,7 @@ fn most_pinned() -> u64 {
 /// The account of a session.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limit: Option<u64>,
+    limits: MemoryLimits,
     /// Page-locked memory of this machine, in bytes.
     pinned: Arc<AtomicU64>,
     held: Arc<Held>,
@@ -130,34 +176,64 @@ pub(crate) fn array_bytes(format: u32, channels: u32, extent: [u64; 3], levels: 
 }
 
 impl Budget {
-    /// For devices with ordinals below `devices`.
-    pub(crate) fn new(limit: Option<u64>, devices: u32) -> Budget {
-        let held = Held {
-            devices: (0..devices).map(|_| AtomicU64::new(0)).collect(),
-            changed: Default::default(),
-        };
-        Budget { limit, pinned: Arc::default(), held: Arc::new(held), charges: HashMap::new() }
+    /// With these limits, which the sessions of a lease have together.
+    pub(crate) fn new(limits: MemoryLimits, seat: Option<Seat>) -> Budget {
+        let devices = limits.0.iter().map(|_| AtomicU64::new(0)).collect();
+        let held = Held { devices, seat, changed: Default::default() };
+        Budget { limits, pinned: Arc::default(), held: Arc::new(held), charges: HashMap::new() }
     }
 
-    pub(crate) fn limit(&self) -> Option<u64> {
-        self.limit
+    /// Whether there is a limit on any device.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limits.0.iter().any(Option::is_some)
+    }
+
+    /// What the session may hold of a device now, if there is a limit: what other sessions of its
+    /// lease leave.
+    pub(crate) fn limit(&self, device: u32) -> Option<u64> {
+        self.limits.of(device).map(|limit| limit.saturating_sub(self.held.others(device)))
+    }
+
+    /// The limit itself, which is the size of the device that the session sees.
+    pub(crate) fn size(&self, device: u32) -> Option<u64> {
+        self.limits.of(device)
     }
 
     /// Bytes that are held of a device, apart from pools.
     pub(crate) fn held(&self, device: u32) -> u64 {
-        self.held.devices.get(device as usize).map_or(0, |held| held.load(Ordering::Acquire))
+        self.held.of(device).map_or(0, |held| held.load(Ordering::Acquire))
+    }
+
+    /// Tells the other sessions of the lease what pools and graphs hold.
+    pub(crate) fn tell_elsewhere(&self, device: u32, bytes: u64) {
+        if let Some(seat) = self.held.seat {
+            seat.set_elsewhere(device, bytes);
+        }
     }
 
     /// Counts memory from now on, if it fits beside the `others` that the account does not know.
     pub(crate) fn charge(&self, device: u32, bytes: u64, others: u64) -> Result<Charge, CUresult> {
-        let held =
-            self.held.devices.get(device as usize).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
-        let most = self.limit.unwrap_or(u64::MAX).saturating_sub(others);
-        let add = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
-        let added = held.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
-        added.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-        self.changed();
-        Ok(Charge { held: Arc::clone(&self.held), device, bytes })
+        let held = self.held.of(device).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
+        for attempt in 1.. {
+            let most = self.limit(device).unwrap_or(u64::MAX).saturating_sub(others);
+            let add = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= most);
+            let added = held.fetch_update(Ordering::SeqCst, Ordering::Acquire, add);
+            added.map_err(|_| CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+            let charge = Charge { held: Arc::clone(&self.held), device, bytes };
+            // Another session of the lease may have added at the same time, without seeing this.
+            let most = self.limit(device).unwrap_or(u64::MAX).saturating_sub(others);
+            if self.held(device) <= most {
+                self.changed();
+                return Ok(charge);
+            }
+            drop(charge);
+            if attempt == MEETINGS {
+                break;
+            }
+            // Two that meet again and again would both go without what one could have.
+            std::thread::sleep(MEETING * (self.held.seat.map_or(0, |seat| seat.number()) + 1));
+        }
+        Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     }
 
     /// Counts page-locked memory from now on, for which `charge` has been made, if the machine has
@@ -210,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_until_there_is_room() {
-        let mut budget = Budget::new(Some(100), 2);
+        let mut budget = Budget::new(MemoryLimits::all(2, 100), None);
         let first = budget.charge(0, 60, 0).unwrap();
         assert_eq!(budget.charge(0, 41, 0).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         assert_eq!(
@@ -239,7 +315,7 @@ mod tests {
 
     #[test]
     fn each_looker_hears_of_every_change() {
-        let budget = Budget::new(None, 1);
+        let budget = Budget::new(MemoryLimits::none(1), None);
         assert!(!budget.has_changed(Looker::Board) && !budget.has_changed(Looker::Grants));
         let charge = budget.charge(0, 60, 0).unwrap();
         assert!(budget.has_changed(Looker::Board) && !budget.has_changed(Looker::Board));
@@ -247,6 +323,55 @@ mod tests {
         assert!(budget.has_changed(Looker::Board));
         assert!(budget.has_changed(Looker::Grants), "though the other has asked before");
         assert!(!budget.has_changed(Looker::Board) && !budget.has_changed(Looker::Grants));
+    }
+
+    #[test]
+    fn sessions_of_a_lease_have_its_memory_together() {
+        let account = outboard_control::account::Account::create().unwrap();
+        let budget = |seat| {
+            let seat = Seat::at(account.memory(), seat).unwrap();
+            Budget::new(MemoryLimits::all(2, 100), Some(seat))
+        };
+        let (one, two) = (budget(0), budget(1));
+        let first = one.charge(0, 60, 0).unwrap();
+        assert_eq!((two.limit(0), two.size(0), two.limit(1)), (Some(40), Some(100), Some(100)));
+        assert!(two.charge(0, 41, 0).is_err());
+        let second = two.charge(0, 40, 0).unwrap();
+        assert_eq!((one.held(0), two.held(0), one.limit(0)), (60, 40, Some(60)));
+        drop(first);
+        one.tell_elsewhere(0, 50);
+        assert!(two.charge(0, 11, 0).is_err() && two.charge(0, 10, 0).is_ok());
+        drop(second);
+        account.clear(0);
+        assert!(two.charge(0, 100, 0).is_ok());
+    }
+
+    /// Whoever wins, they never have more than there is, and one of two has what is there.
+    #[test]
+    fn sessions_that_ask_at_once_never_have_too_much() {
+        let account = outboard_control::account::Account::create().unwrap();
+        let budgets: Vec<Budget> = (0..4)
+            .map(|seat| {
+                let seat = Seat::at(account.memory(), seat).unwrap();
+                Budget::new(MemoryLimits::all(1, 100), Some(seat))
+            })
+            .collect();
+        let now = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for budget in &budgets {
+                let now = &now;
+                scope.spawn(move || {
+                    for _ in 0..2000 {
+                        if let Ok(charge) = budget.charge(0, 30, 0) {
+                            assert!(now.fetch_add(30, Ordering::SeqCst) + 30 <= 100);
+                            now.fetch_sub(30, Ordering::SeqCst);
+                            drop(charge);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(budgets[0].charge(0, 100, 0).is_ok());
     }
 
     #[test]

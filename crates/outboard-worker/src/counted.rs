@@ -124,6 +124,7 @@ pub(super) fn alone(table: &'static Table, output: Output) -> Result<(Worker, Re
         secure: None,
         lends: false,
         only_questions: false,
+        parts: Vec::new(),
         supervisor: 0,
         grace: None,
         local: None,

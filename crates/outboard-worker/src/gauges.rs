@@ -1,5 +1,6 @@
 //! Gauges of the devices, for the supervisor.
 
+use crate::budget::MemoryLimits;
 use outboard_abi::nvml::nvmlReturn_t;
 use outboard_nvml::{Gauges, gauges};
 use outboard_wire::DecodeError;
@@ -12,7 +13,7 @@ use super::prepared::Prepared;
 /// A function that returns the devices' gauges.
 pub(super) fn watch(prepared: Prepared) -> Box<dyn FnMut() -> Vec<Gauge>> {
     let Prepared { setup, platform, .. } = prepared;
-    let mut management = Management::new(setup.driver, None);
+    let mut management = Management::new(setup.driver, MemoryLimits::default());
     management.use_library(setup.nvml);
     Box::new(move || all(&management, &platform))
 }

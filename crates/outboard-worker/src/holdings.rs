@@ -47,12 +47,22 @@ impl Worker {
     /// Memory that the account does not contain.
     fn held_elsewhere(&self, device: u32) -> u64 {
         let pools = self.memory.pools.hold(self.table, device);
-        pools.saturating_add(self.held_by_graphs(device))
+        let bytes = pools.saturating_add(self.held_by_graphs(device));
+        self.memory.budget.tell_elsewhere(device, bytes);
+        bytes
     }
 
     /// What the session holds of a device.
     pub(super) fn held(&self, device: u32) -> u64 {
         self.memory.budget.held(device).saturating_add(self.held_elsewhere(device))
+    }
+
+    /// Whether what the session holds of a device, and so much more, is within its limit.
+    fn fits(&self, device: u32, more: u64) -> bool {
+        // Others of its lease are told of it before they are asked.
+        let held = self.held(device).checked_add(more);
+        let limit = self.memory.budget.limit(device).unwrap_or(u64::MAX);
+        held.is_some_and(|held| held <= limit)
     }
 
     /// Writes the session's memory on the board, if it has changed.
@@ -99,7 +109,8 @@ impl Worker {
         if matches!(outcome, Err(FULL)) && self.chains.forget_all(self.table) {
             outcome = attempt(self);
         }
-        if !matches!(outcome, Err(FULL)) || (self.memory.budget.limit().is_none() && !self.lends())
+        if !matches!(outcome, Err(FULL))
+            || (self.memory.budget.size(device).is_none() && !self.lends())
         {
             return outcome;
         }
@@ -216,7 +227,7 @@ impl Worker {
         Kind::Allocation.room(self.memory.allocations.len())?;
         let bytes = taken(bytes);
         self.with_room(device, |worker| {
-            let others = if worker.memory.budget.limit().is_some() {
+            let others = if worker.memory.budget.size(device).is_some() {
                 worker.held_elsewhere(device)
             } else {
                 0
@@ -246,17 +257,17 @@ impl Worker {
     ) -> Result<DevicePtr, CUresult> {
         self.memory.budget.changed();
         Kind::Allocation.room(self.memory.allocations.len())?;
-        let limit = self.memory.budget.limit().unwrap_or(u64::MAX);
-        if limit == u64::MAX && !self.lends() {
+        let limit = self.memory.budget.size(device);
+        if limit.is_none() && !self.lends() {
             return self.allocate(device, bytes, &mut allocate);
         }
-        if bytes > limit {
+        if limit.is_some_and(|limit| bytes > limit) {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         self.with_room(device, |worker| {
             // Only what has been allocated tells how much the pool took for it.
             let address = worker.allocate(device, bytes, &mut allocate)?;
-            if worker.held(device) <= limit {
+            if worker.fits(device, 0) {
                 return Ok(address);
             }
             undo(worker, address);
@@ -267,7 +278,9 @@ impl Worker {
     /// Before a graph is launched that allocates so much on a device: whether that is the session's
     /// to have.
     pub(super) fn check_graph(&mut self, device: u32, bytes: u64) -> Outcome {
-        let Some(limit) = self.memory.budget.limit() else { return Ok(()) };
+        if self.memory.budget.size(device).is_none() {
+            return Ok(());
+        }
         self.with_room(device, |worker| {
             let mut used = 0u64;
             let attribute = GraphMemory::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT;
@@ -277,8 +290,7 @@ impl Worker {
             );
             // Memory that earlier launches left behind is used again.
             let more = bytes.saturating_sub(worker.held_by_graphs(device).saturating_sub(used));
-            let fits = worker.held(device).checked_add(more).is_some_and(|sum| sum <= limit);
-            if fits { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
+            if worker.fits(device, more) { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
         })
     }
 
@@ -310,8 +322,11 @@ impl Worker {
         let (mut free, mut total) = (0usize, 0usize);
         call!(self.table, cuMemGetInfo_v2(&raw mut free, &raw mut total))?;
         let (free, total) = (free as u64, total as u64);
-        Ok(match self.memory.budget.limit() {
-            Some(limit) => (free.min(limit.saturating_sub(self.held(device))), total.min(limit)),
+        let budget = &self.memory.budget;
+        Ok(match budget.limit(device).zip(budget.size(device)) {
+            Some((limit, size)) => {
+                (free.min(limit.saturating_sub(self.held(device))), total.min(size))
+            }
             None => (free, total),
         })
     }

@@ -65,12 +65,14 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::MemoryLimits;
 
     #[test]
     fn memory_counts_until_what_it_counts_for_is_released() {
         const ONE: ContextId = ContextId(1);
         const TWO: ContextId = ContextId(2);
-        let mut memory = Memory::new(Budget::new(Some(1 << 20), 1), Arc::default(), None);
+        let mut memory =
+            Memory::new(Budget::new(MemoryLimits::all(1, 1 << 20), None), Arc::default(), None);
         for (ctx, address) in [(ONE, 0x1000), (ONE, 0x2000), (TWO, 0x3000)] {
             let charge = memory.budget.charge(0, 512, 0).unwrap();
             memory.add(ctx, DevicePtr(address), 512, charge);

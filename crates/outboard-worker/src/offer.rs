@@ -7,10 +7,9 @@ use outboard_driver::Table;
 use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::platform::Platform;
 
-use super::budget::Budget;
+use super::budget::MemoryLimits;
 use super::io::Start;
 use super::portion::{self, Portion};
-use outboard_control::identity::Limits;
 
 /// Leaves the devices that the session asks for, by index and in its order; all of them if it names
 /// none.
@@ -39,11 +38,14 @@ pub(super) fn portions(
     let mut portions = HashMap::new();
     // A session that only queries the platform has no driver that could divide it.
     let has_driver = start.platform.is_none() && !start.only_questions;
-    let percent =
-        start.identity.limits.multiprocessors.filter(|percent| *percent < 100 && has_driver);
-    let Some(percent) = percent else { return Ok(portions) };
+    let usual = start.identity.limits.multiprocessors;
     let attribute = outboard_abi::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT.0;
-    for device in &mut platform.devices {
+    for (place, device) in platform.devices.iter_mut().enumerate() {
+        let leased = start.parts.get(place).map(|part| part.percent);
+        let percent = usual.into_iter().chain(leased).min();
+        let Some(percent) = percent.filter(|percent| *percent < 100 && has_driver) else {
+            continue;
+        };
         let ordinal = device.id.ordinal() as i32;
         let portion = portion::cut(table, ordinal, percent, start.session).map_err(|error| Refusal {
             code: RefusalCode::WorkerFailed,
@@ -62,14 +64,17 @@ pub(super) fn portions(
 }
 
 /// Makes the devices as small as the session may have them, and the account for that.
-pub(super) fn limit(platform: &mut Platform, limits: &Limits) -> Budget {
-    if let Some(most) = limits.memory {
-        for device in &mut platform.devices {
+pub(super) fn limit(platform: &mut Platform, start: &Start) -> MemoryLimits {
+    let ordinals = platform.devices.iter().map(|device| device.id.ordinal() + 1).max().unwrap_or(0);
+    let mut limits = MemoryLimits::none(ordinals);
+    for (place, device) in platform.devices.iter_mut().enumerate() {
+        let leased = start.parts.get(place).map(|part| part.memory);
+        if let Some(most) = start.identity.limits.memory.into_iter().chain(leased).min() {
             device.total_memory = device.total_memory.min(most);
+            limits.set(device.id.ordinal(), most);
         }
     }
-    let ordinals = platform.devices.iter().map(|device| device.id.ordinal() + 1).max().unwrap_or(0);
-    Budget::new(limits.memory, ordinals)
+    limits
 }
 
 /// Features that need a process on the device's own machine are not offered.

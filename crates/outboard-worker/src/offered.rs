@@ -78,6 +78,7 @@ impl Offered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::MemoryLimits;
 
     fn device(ordinal: u32, major: i32) -> Device {
         let minor = A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR.0;
@@ -95,7 +96,7 @@ mod tests {
             devices: vec![device(3, 9), device(1, 8)],
             lacks: Vec::new(),
         };
-        let offered = Offered::new(platform, Management::new("".into(), None));
+        let offered = Offered::new(platform, Management::new("".into(), MemoryLimits::default()));
         assert_eq!(offered.ordinals().collect::<Vec<_>>(), [3, 1]);
         assert!(offered.has_several());
         assert_eq!(offered.ordinal(DeviceId::new(1)), Ok(1));

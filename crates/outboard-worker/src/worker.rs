@@ -1,11 +1,12 @@
 //! The worker's state: one client's session with the driver library.
 
 use outboard_abi::CUresult;
-use outboard_control::meter;
+use outboard_control::{account, meter};
 use outboard_driver::{Table, call};
 use outboard_transport::SpinLimits;
 use outboard_wire::handshake::Refusal;
 
+use crate::budget::Budget;
 use crate::chains::Chains;
 use crate::client::Client;
 use crate::code::Code;
@@ -51,7 +52,7 @@ impl Worker {
             prepared;
         offer::choose(&mut platform, &start.devices)?;
         let portions = offer::portions(table, &mut platform, start)?;
-        let budget = offer::limit(&mut platform, &start.identity.limits);
+        let limits = offer::limit(&mut platform, start);
         let helpers = Helpers::new();
         let mut chains = Chains::from_env();
         if !portions.is_empty() {
@@ -70,7 +71,7 @@ impl Worker {
         let table = if start.only_questions { prepared::no_driver() } else { table };
         let (shows_memory, cache) =
             (setup.shows_memory, setup.image_cache(&owners_folder(&start.identity.owner)));
-        let mut management = Management::new(setup.driver, budget.limit());
+        let mut management = Management::new(setup.driver, limits.clone());
         management.use_library(setup.nvml);
         Ok(Worker {
             table,
@@ -78,7 +79,7 @@ impl Worker {
             client: Client::new(output),
             shown: Shown::new(shows_memory),
             contexts: Contexts::new(kept),
-            memory: Memory::new(budget, addresses, arena),
+            memory: Memory::new(Budget::new(limits, account::seat()), addresses, arena),
             copies: Copies::new(helpers.clone()),
             code: Code::new(cache),
             textures: Textures::new(),

@@ -30,7 +30,7 @@ pub(super) fn check(flags: Vec<OsString>) -> Result<Report> {
     // A malformed address has been reported already.
     if let Some(address) = listen.to_socket_addrs().ok().and_then(|mut addresses| addresses.next())
     {
-        findings.extend(access::check(&args.auth.settings(), address));
+        findings.extend(access::check(&args.auth_settings(), address));
     }
     findings.push(socket(args.socket.as_deref(), port_of(&listen)));
     findings.push(image_cache(args.image_cache.clone(), args.image_cache_limit));

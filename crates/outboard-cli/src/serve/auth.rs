@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use outboard_supervisor::Config;
 use outboard_supervisor::auth::{Tls, usual_state_folder};
 
 #[derive(clap::Args)]
@@ -51,10 +50,6 @@ pub(crate) fn state_folder(given: Option<PathBuf>) -> Option<PathBuf> {
 }
 
 impl Args {
-    pub(crate) fn apply(&self, config: &mut Config) {
-        config.auth = self.settings();
-    }
-
     /// What the flags say.
     pub(crate) fn settings(&self) -> outboard_supervisor::auth::Config {
         let tls = match self.tls {

@@ -2,6 +2,15 @@
 
 use outboard_supervisor::admin::{Held, Session};
 
+/// What a client has shown: its token's public name, or the number of its lease.
+pub(crate) fn shown(session: &Session) -> String {
+    match (&session.token, session.lease) {
+        (_, Some(lease)) => format!("lease {lease}"),
+        (Some(token), None) => token.clone(),
+        (None, None) => "–".to_owned(),
+    }
+}
+
 /// Text of strangers as a terminal can take it: servers of older releases may pass on what clients
 /// call themselves.
 pub(crate) use outboard_wire::plain;

@@ -75,6 +75,11 @@ pub enum ToWorker {
         /// The span that becomes the parent of the session's outermost spans.
         root: u64,
     },
+    /// The account of the session's lease is attached. Sent before the meter.
+    Account {
+        /// The session's seat at it.
+        seat: u32,
+    },
     /// Execute no further command if the session is idle: the supervisor wants to suspend the driver.
     Suspend,
     /// The driver runs again, or was not suspended.
@@ -147,6 +152,10 @@ impl Encode for ToWorker {
                 writer.put(on);
                 writer.put(root);
             }
+            ToWorker::Account { seat } => {
+                writer.u8(43);
+                writer.put(seat);
+            }
             ToWorker::Suspend => writer.u8(50),
             ToWorker::Resume => writer.u8(51),
             ToWorker::Wanted => writer.u8(52),
@@ -178,6 +187,7 @@ impl<'a> Decode<'a> for ToWorker {
             40 => ToWorker::Meter,
             41 => ToWorker::End { sentence: reader.get()? },
             42 => ToWorker::Trace { on: reader.get()?, root: reader.get()? },
+            43 => ToWorker::Account { seat: reader.get()? },
             50 => ToWorker::Suspend,
             51 => ToWorker::Resume,
             52 => ToWorker::Wanted,
@@ -543,6 +553,39 @@ impl<'a> Decode<'a> for Grace {
     }
 }
 
+/// What a lease has of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The device's index.
+    pub index: u32,
+    /// Bytes of its memory.
+    pub memory: u64,
+    /// Its multiprocessors, in percent: 1 to 100.
+    pub percent: u8,
+    /// Whether nobody else may use the device.
+    pub exclusive: bool,
+}
+
+impl Encode for Part {
+    fn encode(&self, writer: &mut Writer) {
+        writer.put(&self.index);
+        writer.put(&self.memory);
+        writer.put(&self.percent);
+        writer.put(&self.exclusive);
+    }
+}
+
+impl<'a> Decode<'a> for Part {
+    fn decode(reader: &mut Reader<'a>) -> Result<Part, DecodeError> {
+        Ok(Part {
+            index: reader.get()?,
+            memory: reader.get()?,
+            percent: reader.get()?,
+            exclusive: reader.get()?,
+        })
+    }
+}
+
 /// A certificate of the session's own, and its key, in DER.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secure {
@@ -744,6 +787,8 @@ pub struct Start {
     pub grace: Option<Grace>,
     /// Where other servers reach this one, for the welcome; none: its workers are linked to no others.
     pub peers: Option<Vec<String>>,
+    /// What a lease has of each of the devices, in their order; empty without a lease.
+    pub parts: Vec<Part>,
     /// The window that the client accepts. A worker that was warmed for another window, or for none, does not offer it.
     pub window: Option<Window>,
 }
@@ -766,6 +811,7 @@ impl Encode for Start {
         writer.put(&self.platform);
         writer.put(&self.grace);
         writer.put(&self.peers);
+        writer.put(&self.parts);
         writer.put(&self.window);
     }
 }
@@ -789,6 +835,7 @@ impl<'a> Decode<'a> for Start {
             platform: reader.get()?,
             grace: reader.get()?,
             peers: reader.get()?,
+            parts: reader.get()?,
             window: reader.get()?,
         })
     }
@@ -851,6 +898,8 @@ impl<'a> Decode<'a> for Watch {
 
 /// Descriptors that workers keep for the next supervisor.
 pub mod kept {
+    /// The account of the session's lease.
+    pub const ACCOUNT: u8 = 3;
     /// The board.
     pub const BOARD: u8 = 1;
     /// The session's meter.

@@ -29,6 +29,7 @@ fn messages_and_descriptors_arrive() {
         secure: Some(Secure { certificate: vec![1, 2], key: vec![3] }),
         lends: true,
         only_questions: true,
+        parts: vec![Part { index: 3, memory: 5, percent: 70, exclusive: true }],
         supervisor: 5,
         local: Some(Local { host: 6, user: 7, path: "/run/outboard/1.sock".into() }),
         platform: Some(vec![8, 9]),

@@ -4,24 +4,31 @@
 
 use std::rc::Rc;
 
+use jiff::Timestamp;
+use outboard_wire::handshake::auth::TOKEN;
+use outboard_wire::handshake::lease::{LEASE, ShownLease};
 use outboard_wire::handshake::peers::{Called, PEERS};
 use outboard_wire::handshake::resume::{Point, RESUME, Terms};
 use outboard_wire::handshake::sharing::{RESERVE, Reserve};
 use outboard_wire::handshake::windows::{Acceptable, WINDOWS};
 use outboard_wire::handshake::{
-    Extensions, HandshakeError, Hello, Process, Purpose, RefusalCode, TRACE, TraceParent, Version,
+    Extensions, HandshakeError, Hello, Process, Purpose, Refusal, RefusalCode, TRACE, TraceParent,
+    Version,
 };
 use outboard_wire::window::Window;
+use tokio::time::timeout;
 
 use super::failure::{Failure, refuse};
 use crate::auth::Way;
 use crate::peer::{Connection, Peer};
+use crate::pool::{self, Holding};
 use crate::secure;
 use crate::sharing::{AdmittedPlace, Request, Turned};
 use crate::supervisor::Supervisor;
 use outboard_auth::hellos::{Seat, machine};
-use outboard_control::identity::Identity;
-use outboard_control::messages::{Grace, ToWorker};
+use outboard_auth::sparing::STRANGERS;
+use outboard_control::identity::{Identity, Limits};
+use outboard_control::messages::{Grace, Part, ToWorker};
 use outboard_control::number::Number;
 
 /// Since this version, clients understand that they have to wait.
@@ -94,8 +101,16 @@ pub(super) struct Known {
 /// A client that has a place among the sessions.
 pub(super) struct Admitted {
     known: Known,
-    devices: Vec<u32>,
+    devices: Devices,
     place: Rc<AdmittedPlace>,
+}
+
+/// The devices that a client gets, by their indices on the server; none named are all.
+#[derive(Clone, Default)]
+pub(super) struct Devices {
+    pub(super) indices: Vec<u32>,
+    /// What its lease has of each of them, if it has one.
+    pub(super) parts: Vec<Part>,
 }
 
 /// What an authenticated client has said of itself, and who it is.
@@ -104,6 +119,8 @@ pub(super) struct Client {
     pub(super) name: String,
     pub(super) process: Process,
     pub(super) identity: Identity,
+    /// The lease by which it was admitted.
+    pub(super) lease: Option<Rc<Holding>>,
     /// The span of the client's that its session is part of.
     pub(super) parent: Option<TraceParent>,
     /// How long its session is to be kept without a connection.
@@ -217,7 +234,7 @@ impl Stranger {
         seat: &mut Option<Seat>,
     ) -> Result<(Known, Wish), Failure> {
         let Stranger { name, process, version, more, wish, way, peer } = self;
-        let mut identity = supervisor.gate.identify(&more, &way).map_err(Failure::Refused)?;
+        let (mut identity, lease) = identify(supervisor, &more, &way)?;
         identity.limits = identity.limits.and(supervisor.config.sharing.limits);
         // A part that makes no sense is as good as none: it is for people to look at.
         let parent = more.get(TRACE).ok().flatten();
@@ -226,7 +243,7 @@ impl Stranger {
         let accepted: Option<Acceptable> = more.get(WINDOWS).map_err(malformed)?;
         let windows = accepted.map(|Acceptable(windows)| windows);
         drop(seat.take());
-        let client = Client { name, process, identity, parent, grace, windows };
+        let client = Client { name, process, identity, lease, parent, grace, windows };
         let encrypted = matches!(way, Way::Secure { .. });
         Ok((Known { client, version, peer, encrypted }, wish))
     }
@@ -240,6 +257,7 @@ impl Known {
         devices: Vec<u32>,
         stream: &mut impl Connection,
     ) -> Result<Admitted, Failure> {
+        let devices = self.find(supervisor, devices).await?;
         let (_, place) = self.enter(supervisor, &devices, stream).await?;
         Ok(Admitted { known: self, devices, place })
     }
@@ -248,7 +266,7 @@ impl Known {
     pub(super) async fn reserve(
         &self,
         supervisor: &Supervisor,
-        devices: &[u32],
+        devices: &Devices,
         stream: &mut impl Connection,
     ) -> Result<(), Failure> {
         let (request, place) = self.enter(supervisor, devices, stream).await?;
@@ -256,10 +274,29 @@ impl Known {
         Ok(())
     }
 
+    /// The devices that the client asks for, as far as its lease has them.
+    pub(super) async fn find(
+        &self,
+        supervisor: &Supervisor,
+        wanted: Vec<u32>,
+    ) -> Result<Devices, Failure> {
+        let Some((held, pool)) = self.client.lease.as_ref().zip(supervisor.pool.as_ref()) else {
+            return Ok(Devices { indices: wanted, parts: Vec::new() });
+        };
+        let platform = timeout(supervisor.config.start_timeout, supervisor.warm.platform()).await;
+        let platform = platform.map_err(|_| {
+            let sentence = "the server does not know its devices yet: its worker does not start; its log has the reason";
+            refuse(RefusalCode::WorkerFailed, sentence)
+        })?;
+        let all = pool::parts(&held.lease(), pool.name(), &platform).map_err(Failure::Refused)?;
+        let parts = pool::chosen(&all, &wanted).map_err(Failure::Refused)?;
+        Ok(Devices { indices: parts.iter().map(|part| part.index).collect(), parts })
+    }
+
     async fn enter(
         &self,
         supervisor: &Supervisor,
-        devices: &[u32],
+        Devices { indices: devices, parts }: &Devices,
         stream: &mut impl Connection,
     ) -> Result<(Request, Rc<AdmittedPlace>), Failure> {
         let Known { client, version, peer, .. } = self;
@@ -272,17 +309,28 @@ impl Known {
             return Err(refuse(RefusalCode::NoDevice, sentence));
         }
         let Identity { owner, limits, .. } = &client.identity;
-        let request = Request {
-            holder: holder(&client.identity, *peer),
+        let holder = client.holder(*peer);
+        let mut request = Request {
+            holder: holder.clone(),
             owner: owner.clone(),
             owner_sessions: limits.sessions,
-            devices: devices.to_vec(),
+            devices: devices.clone(),
             memory: limits.memory.unwrap_or(0),
+            exclusive: Vec::new(),
             client: client.name.clone(),
         };
+        if let Some(held) = &client.lease {
+            // The broker has promised the memory.
+            request.memory = 0;
+            request.owner = holder;
+            request.owner_sessions = Some(pool::most_sessions(&held.lease()));
+            let alone = parts.iter().filter(|part| part.exclusive);
+            request.exclusive = alone.map(|part| part.index).collect();
+        }
         let may_wait = *version >= SPEAKS_OF_WAITING;
-        let purpose = Purpose::Session { devices: devices.to_vec() };
-        let stopping = || supervisor.drain.refusal_in_queue(&purpose);
+        let purpose = Purpose::Session { devices: devices.clone() };
+        let stopping =
+            || supervisor.drain.refusal_in_queue(&purpose).or_else(|| client.lease_over());
         let entered = supervisor.queue.enter(request.clone(), stream, may_wait, stopping).await;
         let place = entered.map_err(|turned| match turned {
             Turned::Away(refusal) => Failure::Refused(refusal),
@@ -298,14 +346,59 @@ impl Known {
 }
 
 impl Admitted {
-    pub(super) fn into_parts(self) -> (Known, Vec<u32>, Rc<AdmittedPlace>) {
+    pub(super) fn into_parts(self) -> (Known, Devices, Rc<AdmittedPlace>) {
         (self.known, self.devices, self.place)
     }
 }
 
+impl Client {
+    /// Who it is to others: the processes of a lease are one.
+    pub(super) fn holder(&self, peer: Peer) -> String {
+        match &self.lease {
+            Some(held) => format!("lease {} of {}", held.number(), self.identity.owner),
+            None => holder(&self.identity, peer),
+        }
+    }
+
+    /// Why it is not served any more, if its lease is over.
+    pub(super) fn lease_over(&self) -> Option<Refusal> {
+        let over = self.lease.as_ref()?.still(Timestamp::now()).err()?;
+        Some(pool::over(&over))
+    }
+}
+
+/// Who shows what, and by which lease it is admitted. A server of a pool wants a lease, or a token
+/// that its operator made.
+fn identify(
+    supervisor: &Supervisor,
+    said: &Extensions,
+    way: &Way,
+) -> Result<(Identity, Option<Rc<Holding>>), Failure> {
+    let by_itself = || supervisor.gate.identify(said, way).map_err(Failure::Refused);
+    let Some(pool) = &supervisor.pool else { return Ok((by_itself()?, None)) };
+    let Some(shown) = said.get::<ShownLease>(LEASE).map_err(malformed)? else {
+        if said.part(TOKEN).is_none() {
+            return Err(Failure::Refused(pool::lease_needed()));
+        }
+        return Ok((by_itself()?, None));
+    };
+    let certificate = match way {
+        Way::Secure { .. } => supervisor.gate.fingerprint(),
+        Way::Local { .. } | Way::Plain => None,
+    };
+    let held = pool.admit(&shown, certificate, Timestamp::now()).map_err(|refusal| {
+        if let Some(left_out) = STRANGERS.admits("lease") {
+            tracing::info!(reason = refusal.sentence, left_out, "a lease was shown in vain");
+        }
+        Failure::Refused(refusal)
+    })?;
+    let owner = held.lease().owner.into();
+    Ok((Identity { owner, token: None, limits: Limits::default() }, Some(held)))
+}
+
 /// Who a client is to others: those who have shown nothing are told apart by their machines, and by
 /// nothing that they say themselves.
-pub(super) fn holder(identity: &Identity, peer: Peer) -> String {
+fn holder(identity: &Identity, peer: Peer) -> String {
     match peer {
         Peer::Remote(address) if identity.owner == Identity::ANONYMOUS => {
             format!("{} at {}", identity.owner, address.ip())

@@ -10,7 +10,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use outboard_wire::window::Window;
 use tokio::time::timeout;
 
-use super::client::{Admitted, Client, Known, asker, holder};
+use super::client::{Admitted, Client, Devices, Known, asker};
 use super::failure::{Failure, refuse};
 use crate::about::{About, Kind};
 use crate::peer::Peer;
@@ -37,7 +37,7 @@ fn most_questions_of_one(all: usize) -> usize {
 /// What a new session is to be, and whose.
 pub(super) struct Order {
     kind: Kind,
-    devices: Vec<u32>,
+    devices: Devices,
     /// What is known of the platform, if no driver is to be started.
     platform: Option<Vec<u8>>,
     client: Client,
@@ -56,23 +56,31 @@ impl Order {
     }
 
     /// A worker that answers questions about devices; `platform` is what is known of them.
-    pub(super) fn management(known: Known, devices: Vec<u32>, platform: Option<Vec<u8>>) -> Order {
+    pub(super) fn management(known: Known, devices: Devices, platform: Option<Vec<u8>>) -> Order {
         Order { devices, platform, ..Order::new(known, Kind::Management) }
     }
 
-    /// A worker that finds out what the platform is.
-    pub(super) fn probe(known: Known) -> Order {
-        Order::new(known, Kind::Probe)
+    /// A worker that says what the platform is; it finds out unless that is known.
+    pub(super) fn probe(known: Known, devices: Devices, platform: Option<Vec<u8>>) -> Order {
+        Order { devices, platform, ..Order::new(known, Kind::Probe) }
     }
 
     fn new(known: Known, kind: Kind) -> Order {
         let (client, peer, encrypted) = known.into_parts();
-        Order { kind, devices: Vec::new(), platform: None, client, peer, place: None, encrypted }
+        Order {
+            kind,
+            devices: Devices::default(),
+            platform: None,
+            client,
+            peer,
+            place: None,
+            encrypted,
+        }
     }
 
     fn about(&self) -> About {
         let identity = self.client.identity.clone();
-        let (holder, asker) = (holder(&identity, self.peer), asker(&identity, self.peer));
+        let (holder, asker) = (self.client.holder(self.peer), asker(&identity, self.peer));
         let parent = self.client.parent;
         About {
             identity,
@@ -81,6 +89,7 @@ impl Order {
             peer: self.peer.to_string(),
             kind: self.kind,
             place: self.place.clone(),
+            lease: self.client.lease.clone(),
             parent,
         }
     }
@@ -123,7 +132,7 @@ pub(super) async fn start(
     }
     if order.kind == Kind::Session {
         let identity = &order.client.identity;
-        supervisor.warm.came(&holder(identity, order.peer), identity.limits.sessions);
+        supervisor.warm.came(&order.client.holder(order.peer), identity.limits.sessions);
     }
     if order.kind != Kind::Probe
         && order.platform.is_none()
@@ -168,12 +177,16 @@ async fn hand_over(
 ) -> Result<Option<Secure>, Failure> {
     let config = &supervisor.config;
     supervisor.gate.still(&order.client.identity).map_err(Failure::Refused)?;
+    if let Some(refusal) = order.client.lease_over() {
+        return Err(Failure::Refused(refusal));
+    }
     let (session, key) = draw()?;
     let Client { name: client, process, identity, grace, .. } = order.client.clone();
     let (owner, token) = (&identity.owner, identity.token.as_deref());
-    tracing::info!(session = %Number(session), peer = %order.peer, client, owner, token, kind = ?order.kind, warm, window = window.map(tracing::field::display), worker = worker.id(), "session starts");
-    let (probe, devices, platform) =
-        (order.kind == Kind::Probe, order.devices.clone(), order.platform.clone());
+    let lease = order.client.lease.as_ref().map(|held| held.number().0);
+    tracing::info!(session = %Number(session), peer = %order.peer, client, owner, token, lease, kind = ?order.kind, warm, window = window.map(tracing::field::display), worker = worker.id(), "session starts");
+    let (probe, platform) = (order.kind == Kind::Probe, order.platform.clone());
+    let Devices { indices: devices, parts } = order.devices.clone();
     let (lanes, local) = (config.lanes, supervisor.local.clone());
     let supervisor_id = std::process::id();
     let made =
@@ -198,6 +211,7 @@ async fn hand_over(
         grace,
         local,
         platform,
+        parts,
         peers: supervisor.sessions.peers().filter(|_| order.kind == Kind::Session),
         window,
     };

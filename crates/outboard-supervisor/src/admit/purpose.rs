@@ -6,7 +6,7 @@ use outboard_wire::handshake::{Extensions, Hello, VERSION, Welcome};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 
-use super::client::{Checked, Heard, Wish};
+use super::client::{Checked, Devices, Heard, Wish};
 use super::failure::Failure;
 use super::order::{Order, start};
 use crate::peer::{Connection, Peer, too_many};
@@ -35,16 +35,23 @@ pub(super) async fn serve(
             Order::session(admitted)
         }
         Wish::Management(devices) => {
+            let devices = known.find(supervisor, devices).await?;
             Order::management(known, devices, supervisor.warm.last_snapshot())
         }
         Wish::Probe { reserve } => {
-            if let Some(devices) = reserve {
+            let is_reserved = reserve.is_some();
+            let devices = known.find(supervisor, reserve.unwrap_or_default()).await?;
+            if is_reserved {
                 known.reserve(supervisor, &devices, stream).await?;
             }
-            if let Some(snapshot) = supervisor.warm.snapshot() {
+            if !devices.parts.is_empty() {
+                // Who has a lease is shown its devices, as it has them.
+                Order::probe(known, devices, supervisor.warm.last_snapshot())
+            } else if let Some(snapshot) = supervisor.warm.snapshot() {
                 return tell(supervisor, snapshot, stream, peer).await;
+            } else {
+                Order::probe(known, Devices::default(), None)
             }
-            Order::probe(known)
         }
     };
     if let Some(secure) = start(supervisor, &order, stream.as_fd()).await? {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use outboard_transport::tls::server_config;
+use outboard_transport::tls::{Fingerprint, server_config};
 use outboard_wire::Code;
 use outboard_wire::handshake::auth::{TOKEN, Token};
 use outboard_wire::handshake::{Extensions, Refusal, RefusalCode};
@@ -39,7 +39,7 @@ pub(crate) enum Way {
 pub(crate) struct Gate {
     required: bool,
     tls: Tls,
-    acceptor: Option<TlsAcceptor>,
+    acceptor: Option<(TlsAcceptor, Option<Fingerprint>)>,
     tokens: Option<Known>,
 }
 
@@ -70,7 +70,8 @@ impl Gate {
         {
             return Err(AuthError::file("the tokens", tokens::file(state), problem));
         }
-        let shown = config.client_ca.is_some() || tokens.as_ref().is_some_and(Known::any);
+        let shown =
+            config.leases || config.client_ca.is_some() || tokens.as_ref().is_some_and(Known::any);
         if public && !shown && !config.allow_anonymous {
             return Err(AuthError::Open { address });
         }
@@ -91,7 +92,12 @@ impl Gate {
 
     /// The TLS settings, if connections are encrypted.
     pub(crate) fn acceptor(&self) -> Option<&TlsAcceptor> {
-        self.acceptor.as_ref()
+        self.acceptor.as_ref().map(|(acceptor, _)| acceptor)
+    }
+
+    /// The fingerprint of the certificate by which clients know the server.
+    pub(crate) fn fingerprint(&self) -> Option<Fingerprint> {
+        self.acceptor.as_ref().and_then(|(_, fingerprint)| *fingerprint)
     }
 
     /// Whether a client from there must encrypt.
@@ -178,7 +184,10 @@ impl Gate {
 
 /// What encrypts with the server's certificate; the one of its own making is made only if it is
 /// `wanted`.
-fn acceptor(config: &Config, wanted: bool) -> Result<Option<TlsAcceptor>, AuthError> {
+fn acceptor(
+    config: &Config,
+    wanted: bool,
+) -> Result<Option<(TlsAcceptor, Option<Fingerprint>)>, AuthError> {
     let (certificate, key) = match (&config.certificate, &config.key, config.state.as_deref()) {
         (Some(certificate), Some(key), _) => (certificate.clone(), key.clone()),
         (Some(_), None, _) => return Err(AuthError::Half { given: "--tls-cert" }),
@@ -190,13 +199,13 @@ fn acceptor(config: &Config, wanted: bool) -> Result<Option<TlsAcceptor>, AuthEr
     };
     let clients = config.client_ca.as_deref().map(clients::verifier).transpose()?;
     let (chain, secret) = read_chain(&certificate, &key)?;
-    if let Some(first) = chain.first() {
-        let fingerprint = outboard_transport::tls::Fingerprint::of(first);
+    let fingerprint = chain.first().map(|first| Fingerprint::of(first));
+    if let Some(fingerprint) = fingerprint {
         tracing::info!(%fingerprint, certificate = %certificate.display(), "connections can be encrypted");
     }
     let unfit = |error| AuthError::file("the certificate", Path::new(&certificate), error);
     let settings = server_config(chain, secret, clients).map_err(unfit)?;
-    Ok(Some(TlsAcceptor::from(Arc::new(settings))))
+    Ok(Some((TlsAcceptor::from(Arc::new(settings)), fingerprint)))
 }
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub struct Config {
     /// The folder where the server keeps its certificate and the tokens; without it, there are
     /// neither.
     pub state: Option<PathBuf>,
+    /// Clients show leases of the server's pool.
+    pub leases: bool,
     /// Every client that can connect is accepted, wherever the server listens.
     pub allow_anonymous: bool,
     /// Every client over TCP must authenticate itself, on loopback too.

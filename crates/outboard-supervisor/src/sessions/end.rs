@@ -1,5 +1,6 @@
 //! Ending sessions.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::attend::Stop;
@@ -41,6 +42,20 @@ impl Sessions {
             *session
         };
         ended.map(stop).collect()
+    }
+
+    /// The same for sessions that are not ending already.
+    pub(crate) fn end_once(
+        &self,
+        sentence: &str,
+        wanted: impl Fn(u64, &About) -> bool,
+    ) -> Vec<u64> {
+        let going: HashSet<u64> = {
+            let sessions = self.table.sessions.borrow();
+            let ending = sessions.iter().filter(|(_, entry)| entry.phase.get() == Phase::Ending);
+            ending.map(|(session, _)| *session).collect()
+        };
+        self.end(sentence, |session, about| !going.contains(&session) && wanted(session, about))
     }
 
     /// Ends all workers and waits until they are gone.

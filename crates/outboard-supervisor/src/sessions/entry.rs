@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::attend::Stop;
 use crate::about::About;
+use crate::pool::Seated;
 use crate::traces::{Trail, Whose};
 use outboard_control::messages::ToWorker;
 use outboard_control::meter::{Meter, Reading};
@@ -32,6 +33,8 @@ pub(super) struct Entry {
     /// Its state as the supervisor knows it; the meter has what the worker knows.
     pub(super) phase: Cell<Phase>,
     pub(super) meter: Meter,
+    /// Its seat at the account of its lease, which is free once the worker is gone.
+    pub(super) _seat: Option<Seated>,
     /// The meter's last values: it counts upwards only.
     pub(super) seen: Cell<Reading>,
     /// Its position in its trace.

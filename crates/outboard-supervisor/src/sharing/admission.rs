@@ -28,6 +28,9 @@ pub(crate) struct Request {
     pub(crate) devices: Vec<u32>,
     /// Bytes of each of them that it may need: they are promised.
     pub(crate) memory: u64,
+    /// Those of the devices that nobody else may have meanwhile.
+    #[serde(default)]
+    pub(crate) exclusive: Vec<u32>,
     /// Its name, for its owner to read.
     pub(crate) client: String,
 }
@@ -98,8 +101,10 @@ impl Modes {
         let named = self.named.keys().chain(&one.devices).chain(&other.devices);
         // All devices: some are named nowhere. The first stands for them.
         let all: BTreeSet<u32> = named.copied().chain([0]).collect();
-        all.into_iter()
-            .find(|device| one.wants(*device) && other.wants(*device) && self.is_exclusive(*device))
+        all.into_iter().find(|device| {
+            let for_one = || one.exclusive.contains(device) || other.exclusive.contains(device);
+            one.wants(*device) && other.wants(*device) && (self.is_exclusive(*device) || for_one())
+        })
     }
 }
 
@@ -207,10 +212,10 @@ impl Admission {
 
     /// The holder of an exclusive device.
     fn holder(&self, device: u32) -> Option<Held> {
-        let there = self
-            .present
-            .iter()
-            .filter(|(_, one)| self.policy.modes.is_exclusive(device) && one.wants(device));
+        let there = self.present.iter().filter(|(_, one)| {
+            let is_exclusive = self.policy.modes.is_exclusive(device);
+            (is_exclusive && one.wants(device)) || one.exclusive.contains(&device)
+        });
         let since = |(number, one): &(u64, Request)| {
             Some((self.tenures.since(*number, device)?, one.holder.clone()))
         };

@@ -242,6 +242,7 @@ mod tests {
             owner_sessions: None,
             devices: vec![0],
             memory,
+            exclusive: Vec::new(),
             client: String::new(),
         }
     }

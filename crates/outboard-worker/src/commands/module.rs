@@ -49,7 +49,7 @@ impl Worker {
         parts: &[P],
         options: &JitOptions,
     ) -> modules::Loaded {
-        if self.memory.budget.limit().is_none() {
+        if !self.memory.budget.is_limited() {
             return modules::load(self.table, parts, options);
         }
         let before = self.left_on_device();
@@ -117,7 +117,7 @@ impl Worker {
     /// driver sets aside as much as its most demanding kernel needs, for all threads that the
     /// device can have at once, and keeps it as long as the context.
     fn hold_local(&mut self, function: CUfunction) -> Outcome {
-        if self.memory.budget.limit().is_none() {
+        if !self.memory.budget.is_limited() {
             return Ok(());
         }
         let (device, mut local) = (self.device_here()?, 0);

@@ -121,7 +121,7 @@ impl PoolCommands for Worker {
 
     fn pool_destroy(&mut self, m: PoolDestroy) -> Outcome {
         self.memory.shared.unshare(self.client.registry(), Thing::Pool(m.pool));
-        let counts = self.memory.budget.limit().is_some();
+        let counts = self.memory.budget.is_limited();
         self.memory.pools.end(self.table, m.pool, counts)
     }
 

@@ -109,6 +109,9 @@ fn client(control: &OwnedFd, first: First) -> io::Result<Option<Client>> {
             }
             Some((ToWorker::Home { outlive }, Some(listener))) => home.settle(listener, outlive),
             Some((ToWorker::Keep { tag }, Some(descriptor))) => home.keep(tag, descriptor),
+            Some((ToWorker::Account { seat }, Some(memory))) => {
+                outboard_control::account::join(memory.as_fd(), seat)?
+            }
             // The last.
             Some((ToWorker::Meter, Some(memory))) => {
                 outboard_control::meter::join(memory.as_fd())?;

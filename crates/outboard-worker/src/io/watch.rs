@@ -218,6 +218,7 @@ impl Further {
                 | ToWorker::Look
                 | ToWorker::Start(_)
                 | ToWorker::Board
+                | ToWorker::Account { .. }
                 | ToWorker::Home { .. }
                 | ToWorker::Keep { .. }
                 | ToWorker::Meter,

@@ -10,6 +10,7 @@ mod processes;
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
+use crate::budget::MemoryLimits;
 use outboard_abi::nvml::nvmlReturn_t;
 use outboard_nvml::{Argument, Function, decode, find, written};
 use outboard_wire::platform::Platform;
@@ -26,18 +27,18 @@ pub(super) struct Management {
     native: OnceCell<Option<Native>>,
     described: Described,
     /// Bytes of memory of a device that the session may have.
-    limit: Option<u64>,
+    limits: MemoryLimits,
 }
 
 impl Management {
     /// `driver` is the driver library that the session uses.
-    pub(super) fn new(driver: PathBuf, limit: Option<u64>) -> Management {
+    pub(super) fn new(driver: PathBuf, limits: MemoryLimits) -> Management {
         Management {
             driver,
             nvml: None,
             native: OnceCell::new(),
             described: Described::new(),
-            limit,
+            limits,
         }
     }
 
@@ -69,15 +70,13 @@ impl Management {
             Some(native) => native.call(function, &arguments, &mut blocks),
             None => self.described.answer(platform, function.name, &arguments, &mut blocks),
         };
-        if let Some(limit) = self.limit.filter(|_| status == nvmlReturn_t::NVML_SUCCESS)
+        if status == nvmlReturn_t::NVML_SUCCESS
             && let Some(Argument::Device(device)) = arguments.first()
         {
-            limited::memory(
-                function.name,
-                platform.devices[*device as usize].id.ordinal(),
-                limit,
-                &mut blocks,
-            );
+            let ordinal = platform.devices[*device as usize].id.ordinal();
+            if let Some(limit) = self.limits.of(ordinal) {
+                limited::memory(function.name, ordinal, limit, &mut blocks);
+            }
         }
         let worth = [nvmlReturn_t::NVML_SUCCESS, nvmlReturn_t::NVML_ERROR_INSUFFICIENT_SIZE]
             .contains(&status);

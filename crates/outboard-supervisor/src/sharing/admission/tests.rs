@@ -11,6 +11,7 @@ fn request(owner: &str, devices: &[u32]) -> Request {
         owner_sessions: None,
         devices: devices.into(),
         memory: 0,
+        exclusive: Vec::new(),
         client: format!("{owner}'s program"),
     }
 }
@@ -159,4 +160,26 @@ fn the_queue_has_an_end() {
     );
     door.leave(waits);
     assert!(door.come(request("c", &[]), true, at(0)).is_ok());
+}
+
+#[test]
+fn a_device_that_somebody_has_alone_is_for_nobody_else_meanwhile() {
+    let mut door = Admission::new(policy("shared"));
+    let alone =
+        |owner: &str, device: u32| Request { exclusive: vec![device], ..request(owner, &[device]) };
+    let shared = door.come(request("a", &[1]), true, at(10)).unwrap();
+    let first = door.come(alone("b", 1), true, at(20)).unwrap();
+    assert!(matches!(door.look(first, at(20)), Verdict::Waits { place: 1, .. }), "it is in use");
+    door.leave(shared);
+    assert_eq!(door.look(first, at(30)), Verdict::In);
+    let again = door.come(alone("b", 1), true, at(40)).unwrap();
+    assert_eq!(door.look(again, at(40)), Verdict::In, "the same holder's");
+    for other in [request("a", &[1]), request("a", &[]), alone("a", 1)] {
+        assert!(door.come(other, false, at(50)).is_err());
+    }
+    assert!(door.come(request("a", &[0]), false, at(50)).is_ok(), "another device");
+    assert_eq!(door.holders(2).len(), 1);
+    door.leave(first);
+    door.leave(again);
+    assert!(door.come(request("a", &[1]), false, at(60)).is_ok());
 }

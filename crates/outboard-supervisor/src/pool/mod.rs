@@ -1,0 +1,150 @@
+//! A server of a pool: whom it admits by which lease, and until when.
+//!
+//! A lease is a statement that the pool's broker has signed, and that the client shows with a proof
+//! of its key. The server needs nobody to judge it.
+
+mod config;
+mod leases;
+mod parts;
+mod proofs;
+mod watch;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use jiff::Timestamp;
+use outboard_pool::lease::{Denied, Lease, PublicKeys, verify};
+use outboard_pool::words::{LeaseNumber, MayShare, ServerName};
+use outboard_transport::client_key::{has_signed, thumbprint};
+use outboard_transport::tls::Fingerprint;
+use outboard_wire::Code;
+use outboard_wire::handshake::lease::ShownLease;
+use outboard_wire::handshake::{Refusal, RefusalCode};
+
+use self::leases::Leases;
+use self::proofs::Proofs;
+use crate::records::Records;
+pub use config::{Config, PoolError};
+pub(crate) use leases::{Holding, Over, Seated};
+pub(crate) use parts::{chosen, parts};
+pub(crate) use watch::end_those_that_are_over;
+
+/// Processes that may use a lease on one server at once.
+pub(crate) const MOST_SESSIONS: u32 = 64;
+
+/// What a server knows of its pool.
+pub(crate) struct Pool {
+    name: ServerName,
+    keys: RefCell<PublicKeys>,
+    proofs: RefCell<Proofs>,
+    leases: Rc<Leases>,
+}
+
+/// What a client needs where it shows none.
+pub(crate) fn lease_needed() -> Refusal {
+    let sentence = "this server gives its devices to who has a lease of its pool: get one from the pool's broker, and set OUTBOARD_LEASE and \
+                    OUTBOARD_LEASE_KEY";
+    Refusal::new(RefusalCode::NotAuthenticated, Code::LeaseNeeded, sentence)
+}
+
+fn not_accepted(sentence: &str) -> Refusal {
+    Refusal::new(RefusalCode::NotAuthenticated, Code::LeaseNotAccepted, sentence)
+}
+
+/// The sentence for who uses a lease that is over.
+pub(crate) fn over(over: &Over) -> Refusal {
+    Refusal::new(RefusalCode::NotAuthenticated, Code::LeaseOver, &over.to_string())
+}
+
+impl Pool {
+    /// As configured, if the server is to be one of a pool.
+    pub(crate) fn open(config: &Config) -> Result<Option<Pool>, PoolError> {
+        if !config.is_set() {
+            return Ok(None);
+        }
+        Ok(Some(Pool::new(config.name()?, config.keys()?, Timestamp::now())))
+    }
+
+    fn new(name: ServerName, keys: PublicKeys, started: Timestamp) -> Pool {
+        Pool {
+            name,
+            keys: RefCell::new(keys),
+            proofs: RefCell::new(Proofs::new(started)),
+            leases: Rc::default(),
+        }
+    }
+
+    /// The server's name in it.
+    pub(crate) fn name(&self) -> &ServerName {
+        &self.name
+    }
+
+    /// Notes leases there for the next server.
+    pub(crate) fn note_in(&self, records: Option<Rc<Records>>) {
+        self.leases.note_in(records);
+    }
+
+    /// A lease of a session of an earlier server.
+    pub(crate) fn take_over(&self, number: LeaseNumber) -> Option<Rc<Holding>> {
+        self.leases.take_over(number)
+    }
+
+    /// Judges what a client shows; `certificate` is what the server has shown, if the connection
+    /// is encrypted.
+    pub(crate) fn admit(
+        &self,
+        shown: &ShownLease,
+        certificate: Option<Fingerprint>,
+        now: Timestamp,
+    ) -> Result<Rc<Holding>, Refusal> {
+        let lease = verify(&shown.token, &self.keys.borrow(), &self.name, now)
+            .map_err(|denied| refused(&denied))?;
+        let number = lease.number;
+        let key = thumbprint(&shown.key).parse().ok();
+        if !key.is_some_and(|key| lease.admits(&key)) {
+            return Err(not_accepted(&format!(
+                "lease {number} is bound to another key than the client has: OUTBOARD_LEASE_KEY is to name the one that it was asked for with"
+            )));
+        }
+        if shown.server != self.name.as_str() {
+            let (taken, name) = (outboard_wire::plain(&shown.server), &self.name);
+            return Err(not_accepted(&format!(
+                "the client takes this server for {taken}, and it is {name} in its pool: set `pool-name` to what it is"
+            )));
+        }
+        let statement = shown.statement(certificate.map(|print| print.0).as_ref());
+        if !has_signed(&shown.key, &statement, &shown.signature) {
+            return Err(not_accepted(&format!(
+                "the proof of the key of lease {number} was not made for this server and this connection"
+            )));
+        }
+        let made =
+            i64::try_from(shown.time).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        let made = made.unwrap_or(Timestamp::MAX);
+        let taken =
+            self.proofs.borrow_mut().take(number, shown.nonce, made, now, certificate.is_some());
+        taken.map_err(|stale| {
+            not_accepted(&format!("the proof of the key of lease {number} is refused: {stale}"))
+        })?;
+        self.leases.take(lease).map_err(|error| over(&error))
+    }
+}
+
+fn refused(denied: &Denied) -> Refusal {
+    let code = match denied {
+        Denied::Expired { .. } => Code::LeaseOver,
+        _ => Code::LeaseNotAccepted,
+    };
+    Refusal::new(RefusalCode::NotAuthenticated, code, &denied.to_string())
+}
+
+/// How many processes may use a lease on one server at once.
+pub(crate) fn most_sessions(lease: &Lease) -> u32 {
+    match lease.may_share {
+        MayShare::Nobody => 1,
+        MayShare::SameKey | MayShare::Keys(_) => MOST_SESSIONS,
+    }
+}
+
+#[cfg(test)]
+mod tests;
