@@ -39,11 +39,11 @@ pub(super) async fn serve(
             Order::management(known, devices, supervisor.warm.last_snapshot())
         }
         Wish::Probe { reserve } => {
-            let is_reserved = reserve.is_some();
-            let devices = known.find(supervisor, reserve.unwrap_or_default()).await?;
-            if is_reserved {
+            if let Some(wanted) = reserve {
+                let devices = known.find(supervisor, wanted).await?;
                 known.reserve(supervisor, &devices, stream).await?;
             }
+            let devices = known.find(supervisor, Vec::new()).await?;
             if !devices.parts.is_empty() {
                 // Who has a lease is shown its devices, as it has them.
                 Order::probe(known, devices, supervisor.warm.last_snapshot())

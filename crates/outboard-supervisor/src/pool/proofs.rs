@@ -25,8 +25,8 @@ pub(super) enum Stale {
         CLOCK_TOLERANCE.as_secs()
     )]
     Clocks { made: Timestamp, now: Timestamp },
-    #[error("it was made before this server started; try again")]
-    BeforeTheServer,
+    #[error("it was made at {made}, before this server started at {started}; try again")]
+    BeforeTheServer { made: Timestamp, started: Timestamp },
     #[error("too many programs begin at once; try again in a minute")]
     TooMany,
 }
@@ -43,6 +43,8 @@ pub(super) struct Proofs {
 impl Proofs {
     /// None yet, for a server that starts now.
     pub(super) fn new(started: Timestamp) -> Proofs {
+        // Proofs say their time in milliseconds.
+        let started = Timestamp::from_millisecond(started.as_millisecond()).unwrap_or(started);
         Proofs { started, seen: HashSet::new(), until: BTreeSet::new(), of_leases: HashMap::new() }
     }
 
@@ -60,7 +62,7 @@ impl Proofs {
             return Err(Stale::Clocks { made, now });
         }
         if !encrypted && made < self.started {
-            return Err(Stale::BeforeTheServer);
+            return Err(Stale::BeforeTheServer { made, started: self.started });
         }
         self.forget(now);
         if self.seen.contains(&(number, nonce)) {
@@ -131,7 +133,8 @@ mod tests {
     #[test]
     fn what_an_earlier_server_may_have_been_shown_is_refused_in_the_clear() {
         let mut proofs = Proofs::new(at(0));
-        assert_eq!(proofs.take(ONE, 7, at(-1), at(1), false), Err(Stale::BeforeTheServer));
+        let refused = Err(Stale::BeforeTheServer { made: at(-1), started: at(0) });
+        assert_eq!(proofs.take(ONE, 7, at(-1), at(1), false), refused);
         assert_eq!(proofs.take(ONE, 7, at(-1), at(1), true), Ok(()));
         assert_eq!(proofs.take(ONE, 7, at(-1), at(1), true), Err(Stale::Again));
     }

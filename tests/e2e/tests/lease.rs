@@ -1,0 +1,415 @@
+//! Servers of a pool: who comes in by which lease, what it gets, and for how long.
+
+use std::net::TcpStream;
+use std::process::Output;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::{SignedDuration, Timestamp};
+use outboard_e2e::raw_client::hello_saying;
+use outboard_e2e::{Driver, Folder, Program, Running, Server, command, within};
+use outboard_pool::lease::{Lease, SigningKey, sign};
+use outboard_pool::words::{Granted, LeaseNumber, MayShare, Share, Use};
+use outboard_test_support::skip;
+use outboard_transport::client_key::{ClientKey, thumbprint};
+use outboard_wire::handshake::lease::{LEASE, ShownLease};
+use outboard_wire::handshake::{Extensions, Purpose, Refusal};
+
+const MIB: u64 = 1 << 20;
+/// How long a session may go on after its lease, on a machine that is busy.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A broker's key, a client's key, and the folder with their files.
+struct Pool {
+    folder: Folder,
+    broker: SigningKey,
+    broker_file: String,
+    key: ClientKey,
+    key_file: String,
+    /// UUIDs of the servers' devices.
+    devices: Vec<String>,
+}
+
+fn new_key(folder: &Folder, name: &str) -> (ClientKey, String) {
+    let made = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key");
+    let pem = made.serialize_pem();
+    (ClientKey::from_pem(pem.as_bytes()).expect("it was made so"), folder.write(name, &pem))
+}
+
+impl Pool {
+    fn new() -> Pool {
+        let folder = Folder::create();
+        let broker = SigningKey::generate().expect("a key");
+        let broker_file = folder.write("broker.pub", &broker.public().to_text());
+        let (key, key_file) = new_key(&folder, "client.key");
+        let all = Program::new("devices").env("OUTBOARD_CPU_DEVICES", "3").directly();
+        all.expect_success("devices");
+        let devices: Vec<String> = all.stdout.lines().filter_map(uuid).collect();
+        assert!(!devices.is_empty(), "{}", all.stdout);
+        Pool { folder, broker, broker_file, key, key_file, devices }
+    }
+
+    /// A server of the pool.
+    fn serve(&self, name: &str, args: &[&str]) -> Server {
+        let own = ["--driver", Driver::chosen().name(), "--pool-name", name];
+        let own = [&own[..], &["--pool-key", &self.broker_file], args].concat();
+        Server::start_with(&own, &[("OUTBOARD_CPU_DEVICES", "3")])
+    }
+
+    fn granted(&self, server: &str, device: usize, memory_bytes: u64, usage: Use) -> Granted {
+        let device = self.devices[device].parse().expect("a UUID");
+        Granted { server: server.parse().expect("a name"), device, memory_bytes, usage }
+    }
+
+    /// A lease of alice for an hour, with these devices of `gpu1`.
+    fn lease(&self, number: u64, devices: &[(usize, u64, Use)]) -> Lease {
+        let devices = devices
+            .iter()
+            .map(|(device, memory, usage)| self.granted("gpu1", *device, *memory, *usage))
+            .collect();
+        Lease {
+            number: LeaseNumber(number),
+            owner: "alice".parse().expect("a name"),
+            group: "physics".parse().expect("a name"),
+            devices,
+            priority: 0,
+            not_before: Timestamp::now(),
+            expires: from_now(3600),
+            renewable_until: from_now(3600),
+            client_key: thumbprint(&self.key.public()).parse().expect("a thumbprint"),
+            may_share: MayShare::SameKey,
+        }
+    }
+
+    fn shared(&self, number: u64, memory: u64) -> Lease {
+        self.lease(number, &[(0, memory, half())])
+    }
+
+    /// What a client's environment says of a lease; the connection is in the clear.
+    fn env(&self, lease: &Lease) -> Vec<(&'static str, String)> {
+        self.env_of(lease, &self.broker, &self.key_file)
+    }
+
+    fn env_of(&self, lease: &Lease, broker: &SigningKey, key: &str) -> Vec<(&'static str, String)> {
+        let token = sign(lease, broker).expect("it is good for a while");
+        // Each lease is a file of its own, however often it is changed.
+        let name = format!("lease-{}-{}", lease.number, thumbprint_of(&token));
+        let file = self.folder.write(&name, &format!("{token}\n"));
+        self.folder.allow(&name, 0o400);
+        vec![
+            ("OUTBOARD_LEASE", file),
+            ("OUTBOARD_LEASE_KEY", key.to_owned()),
+            ("OUTBOARD_TLS", "off".to_owned()),
+        ]
+    }
+
+    fn program(&self, name: &str, lease: &Lease) -> Program {
+        with(Program::new(name).env("OUTBOARD_LOG", "1"), &self.env(lease))
+    }
+
+    /// What a client that speaks the protocol itself shows.
+    fn shown(&self, lease: &Lease, nonce: u128) -> ShownLease {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        let mut shown = ShownLease {
+            token: sign(lease, &self.broker).expect("it is good for a while"),
+            server: "gpu1".to_owned(),
+            key: self.key.public(),
+            time: u64::try_from(since.as_millis()).expect("before the end of time"),
+            nonce,
+            signature: [0; 64],
+        };
+        shown.signature = self.key.sign(&shown.statement(None));
+        shown
+    }
+}
+
+fn thumbprint_of(token: &str) -> String {
+    token.bytes().rev().take(12).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn uuid(line: &str) -> Option<String> {
+    let at = line.find("GPU-")?;
+    Some(line[at..].split(',').next()?.to_owned())
+}
+
+fn half() -> Use {
+    Use::Shared(Share::try_from(50).expect("a share"))
+}
+
+fn from_now(seconds: i64) -> Timestamp {
+    Timestamp::now() + SignedDuration::from_secs(seconds)
+}
+
+fn with(program: Program, env: &[(&'static str, String)]) -> Program {
+    env.iter().fold(program, |program, (name, value)| program.env(name, value))
+}
+
+fn said(output: &Output) -> String {
+    let said = [&output.stdout[..], &output.stderr].concat();
+    String::from_utf8_lossy(&said)
+        .split_whitespace()
+        .filter(|word| *word != "│")
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// What `outboard devices` says to a server.
+fn devices(server: &Server, env: &[(&'static str, String)]) -> Output {
+    let env = env.iter().map(|(name, value)| (*name, value.as_str()));
+    command()
+        .args(["devices", "--server", server.address()])
+        .env("OUTBOARD_TLS", "off")
+        .envs(env)
+        .output()
+        .expect("outboard starts")
+}
+
+fn hold(pool: &Pool, lease: &Lease, server: &Server, bytes: u64) -> Running {
+    pool.program("memory_limit", lease).arg("hold").arg(&bytes.to_string()).start_through(server)
+}
+
+#[test]
+fn a_lease_has_its_devices_and_no_others() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("this takes three devices, which the software device can be");
+    }
+    let pool = Pool::new();
+    let admin = pool.folder.path("admin.sock");
+    let server = pool.serve("gpu1", &["--admin", &admin]);
+    let lease = pool.lease(7, &[(2, 256 * MIB, half()), (0, 512 * MIB, half())]);
+    let uuids = |list: &str| {
+        let seen = pool.program("devices", &lease).through_list(list);
+        seen.expect_success("devices");
+        seen.stdout.lines().filter_map(uuid).collect::<Vec<_>>()
+    };
+    let [first, _, third] = &pool.devices[..] else { panic!("three devices") };
+    assert_eq!(uuids(server.address()), [third.clone(), first.clone()]);
+    let of = |index: u32| format!("{}/{index}", server.address());
+    assert_eq!(uuids(&of(1)), [first.clone()], "they are numbered in the lease");
+    let visible = pool.program("devices", &lease).env("CUDA_VISIBLE_DEVICES", first);
+    assert!(visible.through(&server).stdout.contains(first));
+    let beyond = pool.program("devices", &lease).through_list(&of(2));
+    assert!(beyond.stderr.contains("the lease has no device 2"), "{}", beyond.stderr);
+    let listed = said(&devices(&server, &pool.env(&lease)));
+    let place = |text: &str| listed.find(text).unwrap_or_else(|| panic!("{text}: {listed}"));
+    assert!(place("0.2 GiB") < place(third) && place(third) < place("0.5 GiB"), "{listed}");
+    assert!(place("0.5 GiB") < place(first) && listed.matches("GPU-").count() == 2, "{listed}");
+
+    let mut running = hold(&pool, &lease, &server, MIB);
+    running.wait_for_line("held");
+    let sessions = command().args(["sessions", "--admin", &admin]).output().expect("outboard runs");
+    let sessions = said(&sessions);
+    assert!(sessions.contains("alice lease 7"), "{sessions}");
+    running.kill();
+}
+
+#[test]
+fn memory_ends_where_the_lease_says() {
+    let pool = Pool::new();
+    let server = pool.serve("gpu1", &[]);
+    let lease = pool.shared(7, 256 * MIB);
+    let limited = pool.program("memory_limit", &lease).arg(&(256 * MIB).to_string());
+    limited.through(&server).expect_success("memory_limit");
+}
+
+#[test]
+fn processes_of_a_lease_have_its_memory_together() {
+    let pool = Pool::new();
+    let server = pool.serve("gpu1", &[]);
+    let lease = pool.shared(7, 256 * MIB);
+    let mut first = hold(&pool, &lease, &server, 192 * MIB);
+    first.wait_for_line("held");
+    let mut second = hold(&pool, &lease, &server, 64 * MIB);
+    second.wait_for_line("held");
+    let third = hold(&pool, &lease, &server, 1).finish();
+    assert!(!third.status.success() && third.stdout.contains("OUT_OF_MEMORY"), "{third:?}");
+    // Another lease on the device has its own.
+    let mut other = hold(&pool, &pool.shared(8, 256 * MIB), &server, 256 * MIB);
+    other.wait_for_line("held");
+    // Also of a process that ends without a word.
+    first.kill();
+    let bytes = (160 * MIB).to_string();
+    let again = pool.program("memory_limit", &lease).arg("look").arg(&bytes);
+    assert!(within(SOON, || again.through(&server).status.success()), "{}", server.log());
+    second.kill();
+    other.kill();
+}
+
+#[test]
+fn a_lease_for_one_process_is_for_one() {
+    let pool = Pool::new();
+    let server = pool.serve("gpu1", &[]);
+    let lease = Lease { may_share: MayShare::Nobody, ..pool.shared(7, 256 * MIB) };
+    let mut first = hold(&pool, &lease, &server, MIB);
+    first.wait_for_line("held");
+    let second =
+        pool.program("devices", &lease).env("OUTBOARD_QUEUE_TIMEOUT", "0").through(&server);
+    assert!(second.stderr.contains("as many sessions as it may have (1)"), "{}", second.stderr);
+    first.kill();
+    let next = || pool.program("devices", &lease).env("OUTBOARD_QUEUE_TIMEOUT", "0");
+    assert!(within(SOON, || next().through(&server).status.success()), "{}", server.log());
+}
+
+#[test]
+fn an_exclusive_device_is_for_the_lease_alone() {
+    let pool = Pool::new();
+    let state = pool.folder.path("state");
+    let made = command()
+        .args(["token", "create", "--json", "--owner", "admin", "--state", &state])
+        .output()
+        .expect("outboard starts");
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let token = made["token"].as_str().expect("a token").to_owned();
+    let server = pool.serve("gpu1", &["--state", &state, "--queue", "4"]);
+    let admin = [("OUTBOARD_TOKEN", token), ("OUTBOARD_TLS", "off".to_owned())];
+    let admins = || {
+        let program = with(Program::new("devices"), &admin).env("OUTBOARD_LOG", "1");
+        program.env("OUTBOARD_QUEUE_TIMEOUT", "0").through(&server)
+    };
+    admins().expect_success("a token of the server's own is good without a lease");
+    let lease = pool.lease(7, &[(0, 256 * MIB, Use::Exclusive)]);
+    let mut running = hold(&pool, &lease, &server, MIB);
+    running.wait_for_line("held");
+    let other = admins();
+    assert!(other.stderr.contains("for one owner at a time"), "{}", other.stderr);
+    let others = pool.lease(8, &[(0, 256 * MIB, half())]);
+    let others = pool.program("devices", &others).env("OUTBOARD_QUEUE_TIMEOUT", "0");
+    let others = others.through(&server);
+    assert!(others.stderr.contains("for one owner at a time"), "{}", others.stderr);
+    pool.program("devices", &lease).through(&server).expect_success("a second process of it");
+    running.kill();
+}
+
+#[test]
+fn what_is_no_good_lease_here_and_now_is_refused() {
+    let pool = Pool::new();
+    let server = pool.serve("gpu1", &[]);
+    let good = pool.shared(7, 256 * MIB);
+    let refused = |env: &[(&'static str, String)], code: &str, why: &str| {
+        let text = said(&devices(&server, env));
+        assert!(text.contains(code) && text.contains(why), "{code}, {why}: {text}");
+    };
+    assert!(devices(&server, &pool.env(&good)).status.success());
+    refused(&[], "OB0408", "OUTBOARD_LEASE");
+    let expired = Lease { not_before: from_now(-90), expires: from_now(-35), ..good.clone() };
+    refused(&pool.env(&expired), "OB0603", "has expired");
+    let early = Lease { not_before: from_now(45), ..good.clone() };
+    refused(&pool.env(&early), "OB0409", "not yet valid");
+    let elsewhere = Lease { devices: vec![pool.granted("gpu2", 0, MIB, half())], ..good.clone() };
+    refused(&pool.env(&elsewhere), "OB0409", "for another server");
+    let foreign = SigningKey::generate().expect("a key");
+    refused(&pool.env_of(&good, &foreign, &pool.key_file), "OB0409", "does not know");
+    let (_, thief) = new_key(&pool.folder, "thief.key");
+    refused(&pool.env_of(&good, &pool.broker, &thief), "OB0409", "bound to another key");
+    // Its own mistakes, the client finds itself.
+    let half = &pool.env(&good)[..1];
+    refused(half, "OB0406", "belong together");
+    let mut in_the_clear = pool.env(&good);
+    in_the_clear[2].1 = "auto".to_owned();
+    refused(&in_the_clear, "OB0404", "in the clear");
+    let mut nothing = pool.env(&good);
+    nothing[0].1 = pool.folder.write("nothing", "obt_1");
+    refused(&nothing, "OB0406", "one lease");
+}
+
+#[test]
+fn a_hello_that_was_overheard_is_of_no_use() {
+    let pool = Pool::new();
+    let server = pool.serve("gpu1", &[]);
+    let lease = pool.shared(7, 256 * MIB);
+    let say = |shown: &ShownLease| -> Result<(), Refusal> {
+        let mut more = Extensions::default();
+        more.set(LEASE, shown);
+        let stream = TcpStream::connect(server.address()).expect("the server listens");
+        hello_saying(stream, Purpose::Probe, more).map(drop)
+    };
+    let shown = pool.shown(&lease, 1);
+    say(&shown).expect("it is the owner's");
+    let again = say(&shown).expect_err("the same bytes");
+    assert!(again.sentence.contains("shown before"), "{again}");
+    // With anything changed, or for another server.
+    for change in [
+        ShownLease { nonce: 2, ..shown.clone() },
+        ShownLease { time: shown.time + 1, ..shown.clone() },
+        ShownLease { token: pool.shown(&pool.shared(8, MIB), 3).token, ..shown.clone() },
+    ] {
+        let refused = say(&change).expect_err("not what was signed");
+        assert!(refused.sentence.contains("was not made for this server"), "{refused}");
+    }
+    let mut other = ShownLease { server: "gpu2".into(), nonce: 4, ..shown.clone() };
+    other.signature = pool.key.sign(&other.statement(None));
+    assert!(say(&other).expect_err("another server's").sentence.contains("gpu2"));
+    let mut late = ShownLease { time: shown.time - 40_000, nonce: 5, ..shown.clone() };
+    late.signature = pool.key.sign(&late.statement(None));
+    let late = say(&late).expect_err("an old one");
+    assert!(late.sentence.contains("30 seconds apart"), "{late}");
+    say(&pool.shown(&lease, 6)).expect("the owner goes on");
+}
+
+#[test]
+fn over_tls_a_lease_is_shown_to_the_server_that_is_meant() {
+    let pool = Pool::new();
+    let state = pool.folder.path("state");
+    let made = command()
+        .args(["token", "create", "--json", "--owner", "admin", "--state", &state])
+        .output()
+        .expect("outboard starts");
+    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let server = pool.serve("gpu1", &["--state", &state, "--tls", "on"]);
+    let lease = pool.shared(7, 256 * MIB);
+    let known = |program: &str, fingerprint: &str| {
+        let program = with(Program::new(program), &pool.env(&lease));
+        program
+            .env("OUTBOARD_TLS", "on")
+            .env("OUTBOARD_LOG", "1")
+            .env("OUTBOARD_TLS_FINGERPRINT", fingerprint)
+    };
+    let fingerprint = made["fingerprint"].as_str().expect("a fingerprint");
+    known("vector_add", fingerprint).through(&server).expect_success("vector_add");
+    // By an authority, the client learns the certificate from the connection.
+    let ca = std::path::Path::new(&state).join("server.crt");
+    let by_ca = known("devices", "").env("OUTBOARD_TLS_CA", ca.to_str().expect("a plain path"));
+    let list = server.address().replace("127.0.0.1", "localhost");
+    let seen = by_ca.through_list(&list);
+    assert!(
+        seen.status.success() || seen.stderr.contains("OB0403"),
+        "a certificate that is no authority's may not be trusted: {}",
+        seen.stderr
+    );
+}
+
+#[test]
+fn a_session_ends_with_its_lease_and_says_so() {
+    let pool = Pool::new();
+    let server = pool.serve("gpu1", &[]);
+    // Clocks may be 30 seconds apart: it is good for a few seconds more.
+    let lease =
+        Lease { not_before: from_now(-60), expires: from_now(-24), ..pool.shared(7, 256 * MIB) };
+    let endless = pool.program("endless", &lease).arg("4");
+    let mut running = endless.start_through(&server);
+    running.wait_for_line("running");
+    server.only_worker();
+    assert!(within(SOON, || server.log().contains("a lease is over")), "{}", server.log());
+    assert!(within(SOON, || running.has_ended()), "its program is told");
+    let ended = running.finish();
+    assert!(ended.stderr.contains("lease 7 has expired"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("OB0603"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_next_server_goes_on_with_sessions_and_their_leases() {
+    let pool = Pool::new();
+    let mut server = pool.serve("gpu1", &[]);
+    let lease =
+        Lease { not_before: from_now(-60), expires: from_now(-10), ..pool.shared(7, 256 * MIB) };
+    let mut running = hold(&pool, &lease, &server, 192 * MIB);
+    running.wait_for_line("held");
+    server.kill();
+    server.start_again();
+    server.expect_logged("session goes on");
+    // Its memory still counts with that of the lease's other sessions.
+    let more = hold(&pool, &lease, &server, 65 * MIB).finish();
+    assert!(!more.status.success() && more.stdout.contains("OUT_OF_MEMORY"), "{more:?}");
+    assert!(!running.has_ended());
+    server.expect_logged("lease 7 has expired");
+    running.kill();
+}
