@@ -160,12 +160,22 @@ impl Account {
         self.memory.as_fd()
     }
 
+    fn page(&self) -> &Page {
+        // SAFETY: mapped while this lives, and sealed so that it never shrinks; a page is only
+        // atomics, for which any bytes are valid.
+        unsafe { &*self.page }
+    }
+
+    /// What all sessions hold of all devices, as far as their workers say.
+    pub fn total(&self) -> u64 {
+        let devices = 0..DEVICES as u32;
+        let all = self.page().seats.iter().flat_map(|held| devices.clone().map(|one| held.of(one)));
+        all.fold(0, u64::saturating_add)
+    }
+
     /// The session of this seat has ended: it holds nothing.
     pub fn clear(&self, seat: u32) {
-        // SAFETY: mapped while this lives, and sealed so that it never shrinks; a page is only
-        // atomics.
-        let page = unsafe { &*self.page };
-        if let Some(held) = page.seats.get(seat as usize) {
+        if let Some(held) = self.page().seats.get(seat as usize) {
             held.charged.iter().chain(&held.elsewhere).for_each(|cell| {
                 cell.store(0, Ordering::SeqCst);
             });
@@ -194,8 +204,10 @@ mod tests {
         two.charged(1).unwrap().store(u64::MAX, Ordering::SeqCst);
         two.set_elsewhere(1, 9);
         assert_eq!(one.others(1), u64::MAX, "whatever a worker writes");
-        account.clear(0);
+        assert_eq!(account.total(), u64::MAX);
         account.clear(63);
+        assert_eq!(account.total(), 7);
+        account.clear(0);
         account.clear(64);
         assert_eq!((one.others(1), two.others(1)), (0, 0));
         assert!(Seat::at(account.memory(), 64).is_err());

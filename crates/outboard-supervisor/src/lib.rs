@@ -116,6 +116,8 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let (address, door) = (doors.address()?, &doors.door);
     let gate = Gate::open(&config.auth, address)?;
     let pool = pool::Pool::open(&config.pool)?.map(Rc::new);
+    let beats = config.pool.broker.as_ref().map(|broker| pool::Beats::new(broker, address));
+    let beats = beats.transpose()?;
     let local = door.as_ref().and_then(Door::told);
     let desk = unless_upgraded(upgrades, admin_socket::Desk::open(&config, address.port()))?;
     left_over::sweep(&local::usual_folders().swap_remove(0));
@@ -175,6 +177,9 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     if let Some(pool) = &supervisor.pool {
         let watch = pool::end_those_that_are_over(Rc::clone(&supervisor), Rc::clone(pool));
         tasks.spawn_local(watch);
+        if let Some(beats) = beats {
+            tasks.spawn_local(beats.run(Rc::clone(&supervisor), Rc::clone(pool)));
+        }
     }
     tasks.spawn_local(Rc::clone(&traces).run());
     if let Some(metrics) = metrics {

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use super::changes::until;
 use super::config::Config;
 use super::error::ServeError;
-use super::pool::Pool;
+use super::pool::{Beats, Pool};
 use super::records;
 use super::standing::Program;
 use crate::auth;
@@ -142,6 +142,7 @@ pub fn could_serve(config: &Config) -> Result<(), ServeError> {
     let Some(address) = told.or_else(resolved) else { return Ok(()) };
     auth::check(&config.auth, address)?;
     Pool::open(&config.pool)?;
+    config.pool.broker.as_ref().map(|broker| Beats::new(broker, address)).transpose()?;
     match std::env::var_os(NOTES_IN) {
         Some(noted) => would_find_sessions(config, address, Path::new(&noted)),
         None => Ok(()),

@@ -5,6 +5,7 @@
 //! do.
 
 mod authority;
+pub mod broker;
 mod damage;
 mod folder;
 mod footprint;
@@ -13,6 +14,7 @@ mod lines;
 mod meeting;
 pub mod metrics;
 mod pool_broker;
+pub mod pool;
 mod program;
 pub mod raw_client;
 mod recording;

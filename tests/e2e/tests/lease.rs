@@ -2,146 +2,19 @@
 
 use std::net::TcpStream;
 use std::process::Output;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use outboard_e2e::pool::{MIB, Pool, from_now, half, new_key, uuid, with};
 use outboard_e2e::raw_client::hello_saying;
-use outboard_e2e::{Driver, Folder, Program, Running, Server, command, within};
-use outboard_pool::lease::{Lease, SigningKey, sign};
-use outboard_pool::words::{Granted, LeaseNumber, MayShare, Share, Use};
+use outboard_e2e::{Driver, Program, Server, command, within};
+use outboard_pool::lease::{Lease, SigningKey};
+use outboard_pool::words::{MayShare, Use};
 use outboard_test_support::skip;
-use outboard_transport::client_key::{ClientKey, thumbprint};
 use outboard_wire::handshake::lease::{LEASE, ShownLease};
 use outboard_wire::handshake::{Extensions, Purpose, Refusal};
 
-const MIB: u64 = 1 << 20;
 /// How long a session may go on after its lease, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(30);
-
-/// A broker's key, a client's key, and the folder with their files.
-struct Pool {
-    folder: Folder,
-    broker: SigningKey,
-    broker_file: String,
-    key: ClientKey,
-    key_file: String,
-    /// UUIDs of the servers' devices.
-    devices: Vec<String>,
-}
-
-fn new_key(folder: &Folder, name: &str) -> (ClientKey, String) {
-    let made = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key");
-    let pem = made.serialize_pem();
-    (ClientKey::from_pem(pem.as_bytes()).expect("it was made so"), folder.write(name, &pem))
-}
-
-impl Pool {
-    fn new() -> Pool {
-        let folder = Folder::create();
-        let broker = SigningKey::generate().expect("a key");
-        let broker_file = folder.write("broker.pub", &broker.public().to_text());
-        let (key, key_file) = new_key(&folder, "client.key");
-        let all = Program::new("devices").env("OUTBOARD_CPU_DEVICES", "3").directly();
-        all.expect_success("devices");
-        let devices: Vec<String> = all.stdout.lines().filter_map(uuid).collect();
-        assert!(!devices.is_empty(), "{}", all.stdout);
-        Pool { folder, broker, broker_file, key, key_file, devices }
-    }
-
-    /// A server of the pool.
-    fn serve(&self, name: &str, args: &[&str]) -> Server {
-        let own = ["--driver", Driver::chosen().name(), "--pool-name", name];
-        let own = [&own[..], &["--pool-key", &self.broker_file], args].concat();
-        Server::start_with(&own, &[("OUTBOARD_CPU_DEVICES", "3")])
-    }
-
-    fn granted(&self, server: &str, device: usize, memory_bytes: u64, usage: Use) -> Granted {
-        let device = self.devices[device].parse().expect("a UUID");
-        Granted { server: server.parse().expect("a name"), device, memory_bytes, usage }
-    }
-
-    /// A lease of alice for an hour, with these devices of `gpu1`.
-    fn lease(&self, number: u64, devices: &[(usize, u64, Use)]) -> Lease {
-        let devices = devices
-            .iter()
-            .map(|(device, memory, usage)| self.granted("gpu1", *device, *memory, *usage))
-            .collect();
-        Lease {
-            number: LeaseNumber(number),
-            owner: "alice".parse().expect("a name"),
-            group: "physics".parse().expect("a name"),
-            devices,
-            priority: 0,
-            not_before: Timestamp::now(),
-            expires: from_now(3600),
-            renewable_until: from_now(3600),
-            client_key: thumbprint(&self.key.public()).parse().expect("a thumbprint"),
-            may_share: MayShare::SameKey,
-        }
-    }
-
-    fn shared(&self, number: u64, memory: u64) -> Lease {
-        self.lease(number, &[(0, memory, half())])
-    }
-
-    /// What a client's environment says of a lease; the connection is in the clear.
-    fn env(&self, lease: &Lease) -> Vec<(&'static str, String)> {
-        self.env_of(lease, &self.broker, &self.key_file)
-    }
-
-    fn env_of(&self, lease: &Lease, broker: &SigningKey, key: &str) -> Vec<(&'static str, String)> {
-        let token = sign(lease, broker).expect("it is good for a while");
-        // Each lease is a file of its own, however often it is changed.
-        let name = format!("lease-{}-{}", lease.number, thumbprint_of(&token));
-        let file = self.folder.write(&name, &format!("{token}\n"));
-        self.folder.allow(&name, 0o400);
-        vec![
-            ("OUTBOARD_LEASE", file),
-            ("OUTBOARD_LEASE_KEY", key.to_owned()),
-            ("OUTBOARD_TLS", "off".to_owned()),
-        ]
-    }
-
-    fn program(&self, name: &str, lease: &Lease) -> Program {
-        with(Program::new(name).env("OUTBOARD_LOG", "1"), &self.env(lease))
-    }
-
-    /// What a client that speaks the protocol itself shows.
-    fn shown(&self, lease: &Lease, nonce: u128) -> ShownLease {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-        let mut shown = ShownLease {
-            token: sign(lease, &self.broker).expect("it is good for a while"),
-            server: "gpu1".to_owned(),
-            key: self.key.public(),
-            time: u64::try_from(since.as_millis()).expect("before the end of time"),
-            nonce,
-            signature: [0; 64],
-        };
-        shown.signature = self.key.sign(&shown.statement(None));
-        shown
-    }
-}
-
-fn thumbprint_of(token: &str) -> String {
-    token.bytes().rev().take(12).map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn uuid(line: &str) -> Option<String> {
-    let at = line.find("GPU-")?;
-    Some(line[at..].split(',').next()?.to_owned())
-}
-
-fn half() -> Use {
-    Use::Shared(Share::try_from(50).expect("a share"))
-}
-
-fn from_now(seconds: i64) -> Timestamp {
-    Timestamp::now() + SignedDuration::from_secs(seconds)
-}
-
-fn with(program: Program, env: &[(&'static str, String)]) -> Program {
-    env.iter().fold(program, |program, (name, value)| program.env(name, value))
-}
 
 fn said(output: &Output) -> String {
     let said = [&output.stdout[..], &output.stderr].concat();
@@ -161,10 +34,6 @@ fn devices(server: &Server, env: &[(&'static str, String)]) -> Output {
         .envs(env)
         .output()
         .expect("outboard starts")
-}
-
-fn hold(pool: &Pool, lease: &Lease, server: &Server, bytes: u64) -> Running {
-    pool.program("memory_limit", lease).arg("hold").arg(&bytes.to_string()).start_through(server)
 }
 
 #[test]
@@ -194,7 +63,7 @@ fn a_lease_has_its_devices_and_no_others() {
     assert!(place("0.2 GiB") < place(third) && place(third) < place("0.5 GiB"), "{listed}");
     assert!(place("0.5 GiB") < place(first) && listed.matches("GPU-").count() == 2, "{listed}");
 
-    let mut running = hold(&pool, &lease, &server, MIB);
+    let mut running = pool.hold(&lease, &server, MIB);
     running.wait_for_line("held");
     let sessions = command().args(["sessions", "--admin", &admin]).output().expect("outboard runs");
     let sessions = said(&sessions);
@@ -216,14 +85,14 @@ fn processes_of_a_lease_have_its_memory_together() {
     let pool = Pool::new();
     let server = pool.serve("gpu1", &[]);
     let lease = pool.shared(7, 256 * MIB);
-    let mut first = hold(&pool, &lease, &server, 192 * MIB);
+    let mut first = pool.hold(&lease, &server, 192 * MIB);
     first.wait_for_line("held");
-    let mut second = hold(&pool, &lease, &server, 64 * MIB);
+    let mut second = pool.hold(&lease, &server, 64 * MIB);
     second.wait_for_line("held");
-    let third = hold(&pool, &lease, &server, 1).finish();
+    let third = pool.hold(&lease, &server, 1).finish();
     assert!(!third.status.success() && third.stdout.contains("OUT_OF_MEMORY"), "{third:?}");
     // Another lease on the device has its own.
-    let mut other = hold(&pool, &pool.shared(8, 256 * MIB), &server, 256 * MIB);
+    let mut other = pool.hold(&pool.shared(8, 256 * MIB), &server, 256 * MIB);
     other.wait_for_line("held");
     // Also of a process that ends without a word.
     first.kill();
@@ -239,7 +108,7 @@ fn a_lease_for_one_process_is_for_one() {
     let pool = Pool::new();
     let server = pool.serve("gpu1", &[]);
     let lease = Lease { may_share: MayShare::Nobody, ..pool.shared(7, 256 * MIB) };
-    let mut first = hold(&pool, &lease, &server, MIB);
+    let mut first = pool.hold(&lease, &server, MIB);
     first.wait_for_line("held");
     let second =
         pool.program("devices", &lease).env("OUTBOARD_QUEUE_TIMEOUT", "0").through(&server);
@@ -267,7 +136,7 @@ fn an_exclusive_device_is_for_the_lease_alone() {
     };
     admins().expect_success("a token of the server's own is good without a lease");
     let lease = pool.lease(7, &[(0, 256 * MIB, Use::Exclusive)]);
-    let mut running = hold(&pool, &lease, &server, MIB);
+    let mut running = pool.hold(&lease, &server, MIB);
     running.wait_for_line("held");
     let other = admins();
     assert!(other.stderr.contains("for one owner at a time"), "{}", other.stderr);
@@ -401,13 +270,13 @@ fn the_next_server_goes_on_with_sessions_and_their_leases() {
     let mut server = pool.serve("gpu1", &[]);
     let lease =
         Lease { not_before: from_now(-60), expires: from_now(-10), ..pool.shared(7, 256 * MIB) };
-    let mut running = hold(&pool, &lease, &server, 192 * MIB);
+    let mut running = pool.hold(&lease, &server, 192 * MIB);
     running.wait_for_line("held");
     server.kill();
     server.start_again();
     server.expect_logged("session goes on");
     // Its memory still counts with that of the lease's other sessions.
-    let more = hold(&pool, &lease, &server, 65 * MIB).finish();
+    let more = pool.hold(&lease, &server, 65 * MIB).finish();
     assert!(!more.status.success() && more.stdout.contains("OUT_OF_MEMORY"), "{more:?}");
     assert!(!running.has_ended());
     server.expect_logged("lease 7 has expired");

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use outboard_pool::lease::{PublicKey, PublicKeys};
+use outboard_pool::lease::PublicKey;
 use outboard_pool::words::{Malformed, ServerName};
 use outboard_wire::Code;
+
+use super::broker::Broker;
 
 /// How a server belongs to a pool.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +15,8 @@ pub struct Config {
     pub name: Option<String>,
     /// Files with public keys of the pool's broker, one a line.
     pub keys: Vec<PathBuf>,
+    /// The broker to which the server says how it is.
+    pub broker: Option<Broker>,
 }
 
 /// Why a server cannot be one of a pool.
@@ -26,6 +30,22 @@ pub enum PoolError {
         /// What is wrong.
         reason: String,
     },
+    /// The file with the server's token at the broker cannot be used.
+    #[error("--pool-token-file names {path}, which cannot be used: {reason}", path = path.display())]
+    Token {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Connections to the broker cannot be encrypted as configured.
+    #[error("the settings for the pool's broker cannot be used: {0}")]
+    Broker(String),
+    /// Anybody could pretend to be the broker.
+    #[error(
+        "nothing is known by which the pool's broker could be recognised: set --pool-fingerprint or --pool-ca"
+    )]
+    UnknownBroker,
     /// The server cannot be called so.
     #[error("`{name}` cannot be the server's name in its pool: {reason}; --pool-name gives it one")]
     Name {
@@ -40,8 +60,10 @@ impl PoolError {
     /// Its error code, with a page for people.
     pub fn code(&self) -> Code {
         match self {
-            PoolError::Key { .. } => Code::FileUnusable,
-            PoolError::Name { .. } => Code::BadUsage,
+            PoolError::Key { .. } | PoolError::Token { .. } | PoolError::Broker(_) => {
+                Code::FileUnusable
+            }
+            PoolError::Name { .. } | PoolError::UnknownBroker => Code::BadUsage,
         }
     }
 }
@@ -49,7 +71,7 @@ impl PoolError {
 impl Config {
     /// Whether the server is one of a pool.
     pub fn is_set(&self) -> bool {
-        !self.keys.is_empty()
+        !self.keys.is_empty() || self.broker.is_some()
     }
 
     /// The server's name in the pool.
@@ -62,7 +84,7 @@ impl Config {
     }
 
     /// The keys in the files.
-    pub(super) fn keys(&self) -> Result<PublicKeys, PoolError> {
+    pub(super) fn keys(&self) -> Result<Vec<PublicKey>, PoolError> {
         let all: Result<Vec<Vec<PublicKey>>, _> = self.keys.iter().map(|path| keys(path)).collect();
         Ok(all?.into_iter().flatten().collect())
     }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use outboard_control::account::{Account, SEATS};
+use outboard_pool::api::LeaseUse;
 use outboard_pool::lease::{CLOCK_TOLERANCE, Lease};
 use outboard_pool::words::LeaseNumber;
 
@@ -242,6 +243,18 @@ impl Leases {
             self.note(&renewed);
         }
         longer
+    }
+
+    /// The leases in use, as the broker is told.
+    pub(super) fn in_use(&self) -> Vec<LeaseUse> {
+        let used = self.used.borrow();
+        let told = |(number, one): (&LeaseNumber, &Used)| LeaseUse {
+            lease: *number,
+            expires: one.lease.expires,
+            sessions: one.seats.count_ones(),
+            memory_bytes: one.account.as_ref().map_or(0, Account::total),
+        };
+        used.iter().map(told).collect()
     }
 
     /// These have ended before their time.

@@ -3,6 +3,8 @@
 //! A lease is a statement that the pool's broker has signed, and that the client shows with a proof
 //! of its key. The server needs nobody to judge it.
 
+mod beats;
+mod broker;
 mod config;
 mod leases;
 mod parts;
@@ -13,7 +15,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use jiff::Timestamp;
-use outboard_pool::lease::{Denied, Lease, PublicKeys, verify};
+use outboard_pool::lease::{Denied, Lease, PublicKey, PublicKeys, verify};
 use outboard_pool::words::{LeaseNumber, MayShare, ServerName};
 use outboard_transport::client_key::{has_signed, thumbprint};
 use outboard_transport::tls::Fingerprint;
@@ -24,9 +26,12 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use self::leases::Leases;
 use self::proofs::Proofs;
 use crate::records::Records;
+pub(crate) use beats::Beats;
+pub use broker::{Broker, NotABroker, Url};
 pub use config::{Config, PoolError};
 pub(crate) use leases::{Holding, Over, Seated};
 pub(crate) use parts::{chosen, parts};
+use watch::end_sessions_of_those_over;
 pub(crate) use watch::end_those_that_are_over;
 
 /// Processes that may use a lease on one server at once.
@@ -35,6 +40,9 @@ pub(crate) const MOST_SESSIONS: u32 = 64;
 /// What a server knows of its pool.
 pub(crate) struct Pool {
     name: ServerName,
+    /// Keys that the operator has named, ...
+    own_keys: Vec<PublicKey>,
+    /// ... and all that the server believes, which are those of the broker, too.
     keys: RefCell<PublicKeys>,
     proofs: RefCell<Proofs>,
     leases: Rc<Leases>,
@@ -65,10 +73,11 @@ impl Pool {
         Ok(Some(Pool::new(config.name()?, config.keys()?, Timestamp::now())))
     }
 
-    fn new(name: ServerName, keys: PublicKeys, started: Timestamp) -> Pool {
+    fn new(name: ServerName, own_keys: Vec<PublicKey>, started: Timestamp) -> Pool {
         Pool {
             name,
-            keys: RefCell::new(keys),
+            keys: RefCell::new(own_keys.iter().cloned().collect()),
+            own_keys,
             proofs: RefCell::new(Proofs::new(started)),
             leases: Rc::default(),
         }
@@ -77,6 +86,11 @@ impl Pool {
     /// The server's name in it.
     pub(crate) fn name(&self) -> &ServerName {
         &self.name
+    }
+
+    /// Believes these keys of the broker, and no others of it.
+    fn believe(&self, keys: Vec<PublicKey>) {
+        *self.keys.borrow_mut() = self.own_keys.iter().cloned().chain(keys).collect();
     }
 
     /// Notes leases there for the next server.

@@ -48,7 +48,7 @@ fn new_key() -> ClientKey {
 impl Case {
     fn new() -> Case {
         let (broker, key) = (SigningKey::generate().unwrap(), new_key());
-        let keys = [broker.public().clone()].into_iter().collect();
+        let keys = vec![broker.public().clone()];
         let pool = Pool::new("gpu1".parse().unwrap(), keys, now());
         let mut lease = lease(vec![granted("gpu1", 1, 1 << 30, Use::Exclusive)]);
         lease.client_key = thumbprint(&key.public()).parse().unwrap();

@@ -16,20 +16,25 @@ const EVERY: Duration = Duration::from_millis(250);
 pub(crate) async fn end_those_that_are_over(supervisor: Rc<Supervisor>, pool: Rc<Pool>) {
     loop {
         tokio::time::sleep(EVERY).await;
-        for (number, over) in pool.leases.over(Timestamp::now()) {
-            let sentence = Code::LeaseOver.end(&match over {
-                Over::Expired { expired, .. } => {
-                    format!("ended, as lease {number} has expired at {expired}")
-                }
-                _ => format!("ended, as lease {number} was revoked or given back"),
-            });
-            let of_lease = |about: &crate::about::About| {
-                about.lease.as_ref().is_some_and(|held| held.number() == number)
-            };
-            let ended = supervisor.sessions.end_once(&sentence, |_, about| of_lease(about));
-            if !ended.is_empty() {
-                tracing::info!(lease = %number, sessions = ended.len(), reason = sentence, "a lease is over");
+        end_sessions_of_those_over(&supervisor, &pool);
+    }
+}
+
+/// Ends the sessions of leases that are over by now.
+pub(super) fn end_sessions_of_those_over(supervisor: &Supervisor, pool: &Pool) {
+    for (number, over) in pool.leases.over(Timestamp::now()) {
+        let sentence = Code::LeaseOver.end(&match over {
+            Over::Expired { expired, .. } => {
+                format!("ended, as lease {number} has expired at {expired}")
             }
+            _ => format!("ended, as lease {number} was revoked or given back"),
+        });
+        let of_lease = |about: &crate::about::About| {
+            about.lease.as_ref().is_some_and(|held| held.number() == number)
+        };
+        let ended = supervisor.sessions.end_once(&sentence, |_, about| of_lease(about));
+        if !ended.is_empty() {
+            tracing::info!(lease = %number, sessions = ended.len(), reason = sentence, "a lease is over");
         }
     }
 }

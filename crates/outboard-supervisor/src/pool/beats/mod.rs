@@ -1,0 +1,162 @@
+//! Beats: a server of a pool tells the broker about once a second how it is and which leases it
+//! has in use, and hears which have ended, which are renewed, and whose signature to believe.
+//!
+//! A broker that is away changes nothing for sessions until their leases end.
+
+mod connection;
+mod describe;
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use outboard_pool::api::{Beat, BeatAnswer, LEASES_OF_A_SERVER};
+use outboard_pool::lease::{PublicKey, verify};
+use outboard_pool::words::{Condition, LeaseNumber};
+use tokio::time::sleep;
+
+use self::connection::Connection;
+use super::config::PoolError;
+use super::{Broker, Pool, end_sessions_of_those_over};
+use crate::supervisor::Supervisor;
+
+/// How often the server says how it is, whatever the broker would like.
+const LEAST_PAUSE: Duration = Duration::from_millis(200);
+const MOST_PAUSE: Duration = Duration::from_secs(5);
+/// The pause after a beat that failed, which doubles up to the other.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+/// How often is looked whether the server drains by now.
+const DRAIN_SEEN_WITHIN: Duration = Duration::from_millis(200);
+/// Keys that a broker may have.
+const MOST_KEYS: usize = 16;
+
+/// The beats of a server.
+pub(crate) struct Beats {
+    broker: Broker,
+    connection: Connection,
+    /// Where clients reach the server.
+    address: String,
+    /// Leases that the broker has ended, and of which it has not heard that they are gone.
+    ended: Vec<LeaseNumber>,
+    /// What the broker has last failed with.
+    failing: Option<String>,
+}
+
+impl Beats {
+    /// For a server that listens there.
+    pub(crate) fn new(broker: &Broker, listens: SocketAddr) -> Result<Beats, PoolError> {
+        let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let token = broker.token()?;
+        let connection =
+            Connection::new(broker.url.clone(), broker.encryption()?, token.as_deref());
+        let address =
+            broker.address.clone().unwrap_or_else(|| describe::reached_at(listens, &machine));
+        let broker = broker.clone();
+        Ok(Beats { broker, connection, address, ended: Vec::new(), failing: None })
+    }
+
+    /// Beats. Never ends.
+    pub(crate) async fn run(mut self, supervisor: Rc<Supervisor>, pool: Rc<Pool>) {
+        let mut retry = FIRST_RETRY;
+        loop {
+            let draining = supervisor.drain.has_begun();
+            let beat = self.beat(&supervisor, &pool, draining).await;
+            let pause = match self.connection.beat(&beat).await {
+                Ok(answer) => {
+                    self.went_well();
+                    retry = FIRST_RETRY;
+                    let next = Duration::from_millis(answer.next_ms.into());
+                    self.hear(answer, &supervisor, &pool);
+                    next.clamp(LEAST_PAUSE, MOST_PAUSE)
+                }
+                Err(reason) => {
+                    self.failed(reason);
+                    retry = (retry * 2).min(MOST_PAUSE);
+                    retry
+                }
+            };
+            self.rest(pause, &supervisor, draining).await;
+        }
+    }
+
+    /// Waits for the next beat, which comes at once if the server begins to drain.
+    async fn rest(&self, pause: Duration, supervisor: &Supervisor, draining: bool) {
+        let until = tokio::time::Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            if left.is_zero() || supervisor.drain.has_begun() != draining {
+                break;
+            }
+            sleep(left.min(DRAIN_SEEN_WITHIN)).await;
+        }
+    }
+
+    async fn beat(&self, supervisor: &Supervisor, pool: &Pool, draining: bool) -> Beat {
+        let platform = supervisor.warm.platform().await;
+        let condition = if draining { Condition::Draining } else { Condition::Ready };
+        let memory = supervisor.config.sharing.memory;
+        let labels = &self.broker.labels;
+        let mut in_use = pool.leases.in_use();
+        in_use.truncate(LEASES_OF_A_SERVER);
+        let used: HashSet<LeaseNumber> = in_use.iter().map(|one| one.lease).collect();
+        let gone = self.ended.iter().filter(|number| !used.contains(number));
+        Beat {
+            server: describe::server(&pool.name, labels, &platform, memory, condition),
+            address: self.address.clone(),
+            fingerprint: supervisor.gate.fingerprint().map(|print| print.to_string()),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            gone: gone.copied().collect(),
+            in_use,
+        }
+    }
+
+    fn hear(&mut self, answer: BeatAnswer, supervisor: &Supervisor, pool: &Pool) {
+        let BeatAnswer { keys, mut ended, renewed, .. } = answer;
+        let believed: Vec<PublicKey> = keys
+            .iter()
+            .take(MOST_KEYS)
+            .filter_map(|text| {
+                PublicKey::from_text(text)
+                    .inspect_err(
+                        |error| tracing::warn!(%error, "the broker sent something else than a key"),
+                    )
+                    .ok()
+            })
+            .collect();
+        pool.believe(believed);
+        let now = Timestamp::now();
+        for token in renewed.iter().take(LEASES_OF_A_SERVER) {
+            let verified = verify(token, &pool.keys.borrow(), &pool.name, now);
+            match verified {
+                Ok(lease) => {
+                    let (number, expires) = (lease.number, lease.expires);
+                    if pool.leases.renew(lease) {
+                        tracing::debug!(lease = %number, %expires, "a lease is renewed");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the broker sent a lease that is none"),
+            }
+        }
+        ended.truncate(LEASES_OF_A_SERVER);
+        pool.leases.end(&ended);
+        self.ended = ended;
+        end_sessions_of_those_over(supervisor, pool);
+    }
+
+    /// Logs that the broker answers, if it did not.
+    fn went_well(&mut self) {
+        if self.failing.take().is_some() {
+            tracing::info!(broker = %self.broker.url, "the broker answers again");
+        }
+    }
+
+    /// Logs why the broker does not answer, once for each reason.
+    fn failed(&mut self, reason: String) {
+        if self.failing.as_ref() != Some(&reason) {
+            tracing::warn!(broker = %self.broker.url, reason, "the broker does not hear this server; sessions go on until their leases end");
+            self.failing = Some(reason);
+        }
+    }
+}
