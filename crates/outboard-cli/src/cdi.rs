@@ -260,6 +260,10 @@ fn trust(
         file("OUTBOARD_TLS_CERT", certificate, "client.crt")?;
         file("OUTBOARD_TLS_KEY", key, "client.key")?;
     }
+    if let Some((lease, key)) = given.leased() {
+        file("OUTBOARD_LEASE", lease, "lease")?;
+        file("OUTBOARD_LEASE_KEY", key, "lease.key")?;
+    }
     match given.token_file() {
         Some(token) => file("OUTBOARD_TOKEN_FILE", token, "token")?,
         None if ["OUTBOARD_TOKEN", "OUTBOARD_TOKEN_FILE"]

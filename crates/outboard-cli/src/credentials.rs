@@ -37,6 +37,12 @@ pub(crate) struct Args {
     /// itself.
     #[arg(long, value_name = "FILE", help_heading = "Who is who")]
     token_file: Option<PathBuf>,
+    /// A file with the client's lease of a pool. Also OUTBOARD_LEASE.
+    #[arg(long, value_name = "FILE", help_heading = "Who is who", requires = "lease_key")]
+    lease: Option<PathBuf>,
+    /// A file with the key to which the lease is bound, Ed25519 in PEM. Also OUTBOARD_LEASE_KEY.
+    #[arg(long, value_name = "FILE", help_heading = "Who is who", requires = "lease")]
+    lease_key: Option<PathBuf>,
     /// Whether to encrypt: `auto` does, except to a server on this machine that is named without
     /// fingerprint or authority. Also OUTBOARD_TLS.
     #[arg(long, value_name = "auto|on|off", value_parser = ["auto", "on", "off"], help_heading = "Who is who")]
@@ -80,6 +86,11 @@ impl Args {
         self.tls_cert.as_deref().zip(self.tls_key.as_deref())
     }
 
+    /// The client's lease and its key, if they were named here.
+    pub(crate) fn leased(&self) -> Option<(&Path, &Path)> {
+        self.lease.as_deref().zip(self.lease_key.as_deref())
+    }
+
     /// Sets the variables, for this process and the program that it becomes.
     pub(crate) fn set(&self) {
         for (name, value) in self.changes() {
@@ -112,12 +123,14 @@ impl Args {
         if self.tls_fingerprint.is_some() {
             changes.push(("OUTBOARD_TLS_CA", None));
         }
-        let settings: [Change; 6] = [
+        let settings: [Change; 8] = [
             ("OUTBOARD_TLS_FINGERPRINT", self.tls_fingerprint.clone().map(OsString::from)),
             ("OUTBOARD_TLS_CA", path(&self.tls_ca)),
             ("OUTBOARD_TLS_CERT", path(&self.tls_cert)),
             ("OUTBOARD_TLS_KEY", path(&self.tls_key)),
             ("OUTBOARD_TOKEN_FILE", path(&self.token_file)),
+            ("OUTBOARD_LEASE", path(&self.lease)),
+            ("OUTBOARD_LEASE_KEY", path(&self.lease_key)),
             ("OUTBOARD_TLS", self.tls.clone().map(OsString::from)),
         ];
         changes.extend(settings.into_iter().filter(|(_, value)| value.is_some()));

@@ -220,6 +220,9 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     drop(doors);
     tasks.run_until(sessions.stop_all()).await;
     tasks.run_until(traces.finish()).await;
+    if let Some(pool) = &supervisor.pool {
+        pool.forget();
+    }
     tracing::info!("stopped");
     Ok(())
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::about::{About, Kind};
 use super::local;
-use super::pool::Holding;
+use super::pool::{Heard, Holding};
 use super::sharing::{AdmittedPlace, Request};
 use super::standing::Folder;
 use outboard_control::identity::Identity;
@@ -155,6 +155,9 @@ fn note(session: u64) -> String {
     format!("{}.json", Number(session))
 }
 
+/// The file about what the pool's broker has said.
+const POOL: &str = "pool.json";
+
 /// How the names of files begin that are about leases.
 const LEASE: &str = "lease-";
 
@@ -237,6 +240,22 @@ impl Records {
     pub(super) fn forget_lease(&self, number: LeaseNumber) {
         // It may never have been there.
         let _ = fs::remove_file(self.path.join(lease_note(number)));
+    }
+
+    /// Notes what the pool's broker has said.
+    pub(super) fn note_pool(&self, heard: &Heard) -> io::Result<()> {
+        self.write(POOL, &serde_json::to_vec(heard)?)
+    }
+
+    /// What it has said to an earlier server.
+    pub(super) fn pool(&self) -> Option<Heard> {
+        serde_json::from_slice(&fs::read(self.path.join(POOL)).ok()?).ok()
+    }
+
+    /// A server that starts later asks the broker anew.
+    pub(super) fn forget_pool(&self) {
+        // It may never have been there.
+        let _ = fs::remove_file(self.path.join(POOL));
     }
 
     /// Writes a file, whole or not at all: the server may be killed meanwhile.

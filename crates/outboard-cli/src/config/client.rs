@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use outboard_client::target::{Targets, VARIABLE};
+use outboard_pool::words::ServerName;
 use outboard_transport::tls::Fingerprint;
 
 use super::context::{self, InForce};
@@ -103,6 +104,27 @@ pub(crate) const KEYS: &[Key] = &[
         check: |_| Ok(()),
     },
     Key {
+        name: "lease",
+        variable: "OUTBOARD_LEASE",
+        meaning: "The file with the client's lease of a pool.",
+        is_of_a_server: true,
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "lease-key",
+        variable: "OUTBOARD_LEASE_KEY",
+        meaning: "The file of the key to which the lease is bound, Ed25519 in PEM.",
+        is_of_a_server: true,
+        check: |_| Ok(()),
+    },
+    Key {
+        name: "pool-name",
+        variable: "OUTBOARD_POOL_NAME",
+        meaning: "The server's name in its pool, if it is not the lease's only server and its address does not tell.",
+        is_of_a_server: true,
+        check: |text| text.parse::<ServerName>().map(drop).map_err(|error| error.to_string()),
+    },
+    Key {
         name: "queue-timeout",
         variable: "OUTBOARD_QUEUE_TIMEOUT",
         meaning: "For how many seconds a program may wait in a server's queue; 0 does not wait.",
@@ -169,7 +191,7 @@ pub(crate) fn key(name: &str) -> Option<&'static Key> {
 }
 
 /// Keys that name files.
-const FILES: [&str; 4] = ["tls-ca", "tls-cert", "tls-key", "token-file"];
+const FILES: [&str; 6] = ["tls-ca", "tls-cert", "tls-key", "token-file", "lease", "lease-key"];
 
 /// A setting as the library reads it: it knows no home folder.
 pub(super) fn value(setting: &Setting, home: Option<OsString>) -> OsString {

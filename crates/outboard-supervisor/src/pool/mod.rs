@@ -22,6 +22,7 @@ use outboard_transport::tls::Fingerprint;
 use outboard_wire::Code;
 use outboard_wire::handshake::lease::ShownLease;
 use outboard_wire::handshake::{Refusal, RefusalCode};
+use serde::{Deserialize, Serialize};
 
 use self::leases::Leases;
 use self::proofs::Proofs;
@@ -46,6 +47,17 @@ pub(crate) struct Pool {
     keys: RefCell<PublicKeys>,
     proofs: RefCell<Proofs>,
     leases: Rc<Leases>,
+    heard: RefCell<Heard>,
+    records: RefCell<Option<Rc<Records>>>,
+}
+
+/// What a broker has last said, for the next server to know while the broker is away. Fields are
+/// only ever added, with a default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Heard {
+    keys: Vec<String>,
+    ended: Vec<LeaseNumber>,
 }
 
 /// What a client needs where it shows none.
@@ -80,6 +92,8 @@ impl Pool {
             own_keys,
             proofs: RefCell::new(Proofs::new(started)),
             leases: Rc::default(),
+            heard: RefCell::default(),
+            records: RefCell::default(),
         }
     }
 
@@ -93,9 +107,41 @@ impl Pool {
         *self.keys.borrow_mut() = self.own_keys.iter().cloned().chain(keys).collect();
     }
 
-    /// Notes leases there for the next server.
+    /// Notes leases, and what the broker says, there for the next server; and goes on with what an
+    /// earlier one has heard.
     pub(crate) fn note_in(&self, records: Option<Rc<Records>>) {
-        self.leases.note_in(records);
+        if let Some(heard) = records.as_ref().and_then(|records| records.pool()) {
+            let keys = heard.keys.iter().filter_map(|text| PublicKey::from_text(text).ok());
+            self.believe(keys.collect());
+            self.leases.end(&heard.ended);
+            *self.heard.borrow_mut() = heard;
+        }
+        self.leases.note_in(records.clone());
+        *self.records.borrow_mut() = records;
+    }
+
+    /// The broker has said which keys to believe, and which leases have ended.
+    fn hear(&self, keys: Vec<PublicKey>, ended: &[LeaseNumber]) {
+        let texts = keys.iter().map(PublicKey::to_text).collect();
+        self.believe(keys);
+        self.leases.end(ended);
+        let now = Heard { keys: texts, ended: ended.to_vec() };
+        if *self.heard.borrow() == now {
+            return;
+        }
+        if let Some(records) = &*self.records.borrow()
+            && let Err(error) = records.note_pool(&now)
+        {
+            tracing::warn!(%error, "what the broker says cannot be noted for the next server");
+        }
+        *self.heard.borrow_mut() = now;
+    }
+
+    /// The server ends, and leaves nothing to another.
+    pub(crate) fn forget(&self) {
+        if let Some(records) = &*self.records.borrow() {
+            records.forget_pool();
+        }
     }
 
     /// A lease of a session of an earlier server.

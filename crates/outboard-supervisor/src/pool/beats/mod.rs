@@ -125,7 +125,8 @@ impl Beats {
                     .ok()
             })
             .collect();
-        pool.believe(believed);
+        ended.truncate(LEASES_OF_A_SERVER);
+        pool.hear(believed, &ended);
         let now = Timestamp::now();
         for token in renewed.iter().take(LEASES_OF_A_SERVER) {
             let verified = verify(token, &pool.keys.borrow(), &pool.name, now);
@@ -139,8 +140,6 @@ impl Beats {
                 Err(error) => tracing::warn!(%error, "the broker sent a lease that is none"),
             }
         }
-        ended.truncate(LEASES_OF_A_SERVER);
-        pool.leases.end(&ended);
         self.ended = ended;
         end_sessions_of_those_over(supervisor, pool);
     }
