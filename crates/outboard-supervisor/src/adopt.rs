@@ -40,7 +40,7 @@ pub(super) async fn sessions(
         .map_err(|error| ServeError::Records { folder: standing.records.clone(), error })?
         .map(Rc::new);
     if let Some(pool) = pool {
-        pool.note_in(records.clone());
+        pool.note_in(records.as_ref().map(|records| records.pool_notes()));
     }
     let (mut orphans, mut late) = (Vec::new(), 0);
     if let Some(records) = &records {

@@ -10,6 +10,7 @@ mod admin_socket;
 mod admit;
 mod adopt;
 pub mod auth;
+mod beats;
 pub mod cgroup;
 mod changes;
 mod command;
@@ -20,6 +21,7 @@ mod doors;
 mod drain;
 mod error;
 mod gauges;
+mod lease_ends;
 mod left_over;
 mod local;
 pub mod logs;
@@ -116,7 +118,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     let (address, door) = (doors.address()?, &doors.door);
     let gate = Gate::open(&config.auth, address)?;
     let pool = pool::Pool::open(&config.pool)?.map(Rc::new);
-    let beats = config.pool.broker.as_ref().map(|broker| pool::Beats::new(broker, address));
+    let beats = config.pool.broker.as_ref().map(|broker| beats::Beats::new(broker, address));
     let beats = beats.transpose()?;
     let local = door.as_ref().and_then(Door::told);
     let desk = unless_upgraded(upgrades, admin_socket::Desk::open(&config, address.port()))?;
@@ -175,7 +177,7 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
     }
     tasks.spawn_local(revoke(Rc::clone(&supervisor)));
     if let Some(pool) = &supervisor.pool {
-        let watch = pool::end_those_that_are_over(Rc::clone(&supervisor), Rc::clone(pool));
+        let watch = lease_ends::end_those_that_are_over(Rc::clone(&supervisor), Rc::clone(pool));
         tasks.spawn_local(watch);
         if let Some(beats) = beats {
             tasks.spawn_local(beats.run(Rc::clone(&supervisor), Rc::clone(pool)));

@@ -23,14 +23,13 @@ use serde::{Deserialize, Serialize};
 
 use super::about::{About, Kind};
 use super::local;
-use super::pool::{Heard, Holding};
+use super::pool::{Holding, Notes};
 use super::sharing::{AdmittedPlace, Request};
 use super::standing::Folder;
 use outboard_control::identity::Identity;
 use outboard_control::messages::Start;
 use outboard_control::meter::Meter;
 use outboard_control::number::Number;
-use outboard_pool::lease::Lease;
 use outboard_pool::words::LeaseNumber;
 
 /// The folder.
@@ -155,17 +154,6 @@ fn note(session: u64) -> String {
     format!("{}.json", Number(session))
 }
 
-/// The file about what the pool's broker has said.
-const POOL: &str = "pool.json";
-
-/// How the names of files begin that are about leases.
-const LEASE: &str = "lease-";
-
-/// Not a session's: their names are numbers.
-fn lease_note(number: LeaseNumber) -> String {
-    format!("{LEASE}{number}.json")
-}
-
 fn home(session: u64) -> String {
     format!("{}.sock", Number(session))
 }
@@ -208,6 +196,11 @@ impl Records {
         &self.path
     }
 
+    /// What is noted there of the server's pool.
+    pub(super) fn pool_notes(&self) -> Notes {
+        Notes::in_folder(&self.path)
+    }
+
     fn address(&self, name: &str) -> io::Result<SocketAddrUnix> {
         Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", self.folder.as_raw_fd()))?)
     }
@@ -223,39 +216,6 @@ impl Records {
         listen(&socket, BACKLOG)?;
         self.write(&note(session), &serde_json::to_vec(record)?)?;
         Ok(socket)
-    }
-
-    /// Notes a lease, or what it says by now.
-    pub(super) fn note_lease(&self, lease: &Lease) -> io::Result<()> {
-        self.write(&lease_note(lease.number), &serde_json::to_vec(lease)?)
-    }
-
-    /// A lease that is noted.
-    pub(super) fn lease(&self, number: LeaseNumber) -> Option<Lease> {
-        let bytes = fs::read(self.path.join(lease_note(number))).ok()?;
-        serde_json::from_slice(&bytes).ok().filter(|lease: &Lease| lease.number == number)
-    }
-
-    /// Forgets a lease.
-    pub(super) fn forget_lease(&self, number: LeaseNumber) {
-        // It may never have been there.
-        let _ = fs::remove_file(self.path.join(lease_note(number)));
-    }
-
-    /// Notes what the pool's broker has said.
-    pub(super) fn note_pool(&self, heard: &Heard) -> io::Result<()> {
-        self.write(POOL, &serde_json::to_vec(heard)?)
-    }
-
-    /// What it has said to an earlier server.
-    pub(super) fn pool(&self) -> Option<Heard> {
-        serde_json::from_slice(&fs::read(self.path.join(POOL)).ok()?).ok()
-    }
-
-    /// A server that starts later asks the broker anew.
-    pub(super) fn forget_pool(&self) {
-        // It may never have been there.
-        let _ = fs::remove_file(self.path.join(POOL));
     }
 
     /// Writes a file, whole or not at all: the server may be killed meanwhile.
@@ -313,14 +273,14 @@ impl Records {
     /// Removes what is left of sessions that were never noted whole. For a server that has no
     /// session yet.
     pub(super) fn sweep(&self) {
-        let leases: Vec<String> =
-            self.all().iter().filter_map(|(_, record)| record.lease).map(lease_note).collect();
+        let leases: Vec<LeaseNumber> =
+            self.all().iter().filter_map(|(_, record)| record.lease).collect();
+        self.pool_notes().keep_leases(&leases);
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let noted = |number: &str| self.path.join(format!("{number}.json")).exists();
             if name.ends_with(".part")
                 || name.strip_suffix(".sock").is_some_and(|number| !noted(number))
-                || (name.starts_with(LEASE) && !leases.contains(&name))
             {
                 let _ = fs::remove_file(entry.path());
             }

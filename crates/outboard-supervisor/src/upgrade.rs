@@ -24,10 +24,11 @@ use tokio::process::Command;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::beats::Beats;
 use super::changes::until;
 use super::config::Config;
 use super::error::ServeError;
-use super::pool::{Beats, Pool};
+use super::pool::Pool;
 use super::records;
 use super::standing::Program;
 use crate::auth;

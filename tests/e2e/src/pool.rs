@@ -35,7 +35,7 @@ pub fn new_key(folder: &Folder, name: &str) -> (ClientKey, String) {
 }
 
 impl Pool {
-    pub fn new() -> Pool {
+    pub fn create() -> Pool {
         let folder = Folder::create();
         let broker = SigningKey::generate().expect("a key");
         let broker_file = folder.write("broker.pub", &broker.public().to_text());

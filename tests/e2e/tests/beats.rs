@@ -31,7 +31,7 @@ fn keys(pool: &Pool) -> Vec<String> {
 
 #[test]
 fn a_server_says_what_it_has_and_believes_the_brokers_keys() {
-    let pool = Pool::new();
+    let pool = Pool::create();
     let broker = Broker::start(keys(&pool));
     let token = pool.folder.write("token", "obt_server\n");
     let server = serve(&broker, &["--pool-token-file", &token, "--label", "rack=r7,zone=a"]);
@@ -69,7 +69,7 @@ fn a_server_says_what_it_has_and_believes_the_brokers_keys() {
 
 #[test]
 fn a_lease_that_is_revoked_ends_its_sessions_within_seconds() {
-    let pool = Pool::new();
+    let pool = Pool::create();
     let broker = Broker::start(keys(&pool));
     let server = serve(&broker, &[]);
     hears(&broker, |_| true);
@@ -96,7 +96,7 @@ fn a_lease_that_is_revoked_ends_its_sessions_within_seconds() {
 
 #[test]
 fn a_broker_renews_what_is_used_and_sessions_do_without_it_until_the_end() {
-    let pool = Pool::new();
+    let pool = Pool::create();
     let broker = Broker::start(keys(&pool));
     let server = serve(&broker, &[]);
     hears(&broker, |_| true);
@@ -136,7 +136,7 @@ fn a_broker_renews_what_is_used_and_sessions_do_without_it_until_the_end() {
 
 #[test]
 fn a_server_that_drains_says_so() {
-    let pool = Pool::new();
+    let pool = Pool::create();
     let broker = Broker::start(keys(&pool));
     let server = serve(&broker, &["--drain", "20"]);
     hears(&broker, |beat| beat.server.condition == Condition::Ready);
@@ -149,7 +149,7 @@ fn a_server_that_drains_says_so() {
 
 #[test]
 fn a_broker_that_is_not_the_right_one_is_not_believed() {
-    let pool = Pool::new();
+    let pool = Pool::create();
     let (broker, other) = (Broker::start(keys(&pool)), Broker::start(keys(&pool)));
     let wrong = ["--pool", &broker.url, "--pool-fingerprint", &other.fingerprint];
     let server = Pool::serve_with("gpu1", &wrong);

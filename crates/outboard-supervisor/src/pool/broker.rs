@@ -11,9 +11,9 @@ use outboard_pool::words::LabelText;
 use outboard_transport::tls::{Anchor, Fingerprint, client_config};
 use rustls::ClientConfig;
 
-use super::config::PoolError;
+use super::error::PoolError;
 use crate::auth::certificate::{read_certificates, read_chain};
-use crate::auth::read_secret;
+use outboard_auth::files::read_secret;
 
 /// Where a broker listens unless its address says otherwise.
 const PORT: u16 = 9480;
@@ -78,7 +78,7 @@ pub struct Broker {
 
 impl Broker {
     /// How connections to it are encrypted: it is believed only if it is known.
-    pub(super) fn encryption(&self) -> Result<Arc<ClientConfig>, PoolError> {
+    pub(crate) fn encryption(&self) -> Result<Arc<ClientConfig>, PoolError> {
         let failed = |error: &dyn fmt::Display| PoolError::Broker(error.to_string());
         let anchor = match (&self.fingerprint, &self.authorities) {
             (Some(fingerprint), _) => Anchor::Pinned(*fingerprint),
@@ -93,7 +93,7 @@ impl Broker {
     }
 
     /// The server's token there.
-    pub(super) fn token(&self) -> Result<Option<String>, PoolError> {
+    pub(crate) fn token(&self) -> Result<Option<String>, PoolError> {
         let Some(path) = &self.token else { return Ok(None) };
         let failed = |reason: String| PoolError::Token { path: path.clone(), reason };
         let bytes = read_secret(path).map_err(|error| failed(error.to_string()))?;

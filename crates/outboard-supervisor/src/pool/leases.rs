@@ -12,7 +12,7 @@ use outboard_pool::api::LeaseUse;
 use outboard_pool::lease::{CLOCK_TOLERANCE, Lease};
 use outboard_pool::words::LeaseNumber;
 
-use crate::records::Records;
+use super::notes::Notes;
 
 /// Leases that ended before their time and are remembered: the oldest are forgotten. They live
 /// shortly.
@@ -35,7 +35,7 @@ pub(super) struct Leases {
     used: RefCell<BTreeMap<LeaseNumber, Used>>,
     ended: RefCell<Ended>,
     /// Where they are noted for the next server.
-    records: RefCell<Option<Rc<Records>>>,
+    notes: RefCell<Option<Notes>>,
 }
 
 /// Those that have ended before their time, and in which order.
@@ -163,8 +163,8 @@ impl Drop for Holding {
         one.users -= 1;
         if one.users == 0 {
             used.remove(&self.number);
-            if let Some(records) = &*self.leases.records.borrow() {
-                records.forget_lease(self.number);
+            if let Some(notes) = &*self.leases.notes.borrow() {
+                notes.forget_lease(self.number);
             }
         }
     }
@@ -183,31 +183,31 @@ fn is_same(one: &Lease, other: &Lease) -> bool {
 
 impl Leases {
     /// Notes leases there from now on.
-    pub(super) fn note_in(&self, records: Option<Rc<Records>>) {
-        *self.records.borrow_mut() = records;
+    pub(super) fn note_in(&self, notes: Option<Notes>) {
+        *self.notes.borrow_mut() = notes;
     }
 
     fn note(&self, lease: &Lease) {
-        if let Some(records) = &*self.records.borrow()
-            && let Err(error) = records.note_lease(lease)
+        if let Some(notes) = &*self.notes.borrow()
+            && let Err(error) = notes.note_lease(lease)
         {
             tracing::warn!(lease = %lease.number, %error, "the lease cannot be noted for the next server; its sessions end with this one");
         }
     }
 
     /// Somebody uses a lease, which was found good.
-    pub(super) fn take(self: &Rc<Self>, lease: Lease) -> Result<Rc<Holding>, Over> {
+    pub(super) fn take(self: &Rc<Self>, lease: &Lease) -> Result<Rc<Holding>, Over> {
         let number = lease.number;
         if self.ended.borrow().all.contains(&number) {
             return Err(Over::Ended(number));
         }
         if let Some(one) = self.used.borrow_mut().get_mut(&number) {
-            if !is_same(&one.lease, &lease) {
+            if !is_same(&one.lease, lease) {
                 return Err(Over::Another(number));
             }
             one.users += 1;
         } else {
-            self.note(&lease);
+            self.note(lease);
             self.used.borrow_mut().insert(number, Used::new(lease.clone()));
         }
         let holding = Rc::new(Holding { number, leases: Rc::clone(self) });
@@ -222,25 +222,25 @@ impl Leases {
         if let Some(one) = used.get_mut(&number) {
             one.users += 1;
         } else {
-            let lease = self.records.borrow().as_ref()?.lease(number)?;
+            let lease = self.notes.borrow().as_ref()?.lease(number)?;
             used.insert(number, Used::new(lease));
         }
         Some(Rc::new(Holding { number, leases: Rc::clone(self) }))
     }
 
     /// A lease is good for longer. Whether it is used here, and for shorter so far.
-    pub(super) fn renew(&self, renewed: Lease) -> bool {
+    pub(super) fn renew(&self, renewed: &Lease) -> bool {
         let longer = {
             let mut used = self.used.borrow_mut();
             let Some(one) = used.get_mut(&renewed.number) else { return false };
-            let longer = is_same(&one.lease, &renewed) && renewed.expires > one.lease.expires;
+            let longer = is_same(&one.lease, renewed) && renewed.expires > one.lease.expires;
             if longer {
                 one.lease = renewed.clone();
             }
             longer
         };
         if longer {
-            self.note(&renewed);
+            self.note(renewed);
         }
         longer
     }
@@ -316,36 +316,36 @@ mod tests {
     #[test]
     fn a_lease_is_there_while_it_is_used_and_ends_with_its_time() {
         let leases = Rc::new(Leases::default());
-        let (first, second) = (leases.take(until(60)).unwrap(), leases.take(until(60)).unwrap());
+        let (first, second) = (leases.take(&until(60)).unwrap(), leases.take(&until(60)).unwrap());
         assert!(leases.over(later(90)).is_empty() && first.still(later(90)).is_ok());
         let expired = Over::Expired { number: LeaseNumber(7), expired: later(60) };
         assert_eq!(leases.over(later(91)), [(LeaseNumber(7), expired)]);
-        assert!(leases.renew(until(120)) && !leases.renew(until(100)), "only to later");
+        assert!(leases.renew(&until(120)) && !leases.renew(&until(100)), "only to later");
         assert!(leases.over(later(91)).is_empty());
         assert_eq!(second.lease().expires, later(120));
-        let third = leases.take(until(60)).unwrap();
+        let third = leases.take(&until(60)).unwrap();
         assert_eq!(third.lease().expires, later(120), "an older token makes it no shorter");
         drop((first, second, third));
-        assert!(leases.used.borrow().is_empty() && !leases.renew(until(200)));
+        assert!(leases.used.borrow().is_empty() && !leases.renew(&until(200)));
     }
 
     #[test]
     fn a_renewal_changes_nothing_but_times() {
         let leases = Rc::new(Leases::default());
-        let held = leases.take(until(60)).unwrap();
+        let held = leases.take(&until(60)).unwrap();
         let more = lease(vec![granted("gpu1", 1, 2, Use::Exclusive)]);
         let more = Lease { expires: later(600), ..more };
-        assert!(!leases.renew(more.clone()));
-        assert_eq!(leases.take(more).err(), Some(Over::Another(LeaseNumber(7))));
+        assert!(!leases.renew(&more));
+        assert_eq!(leases.take(&more).err(), Some(Over::Another(LeaseNumber(7))));
         let others = Lease { owner: "bob".parse().unwrap(), ..until(600) };
-        assert!(!leases.renew(others));
+        assert!(!leases.renew(&others));
         assert_eq!(held.lease(), until(60));
     }
 
     #[test]
     fn seats_are_given_out_again() {
         let leases = Rc::new(Leases::default());
-        let held = leases.take(until(60)).unwrap();
+        let held = leases.take(&until(60)).unwrap();
         let mut all: Vec<Seated> = (0..SEATS).map(|_| held.sit().unwrap()).collect();
         assert!(held.sit().is_err());
         let (third, memory) = (all.remove(2), all[0].memory().unwrap());
@@ -361,29 +361,29 @@ mod tests {
     #[test]
     fn a_seat_is_had_again_under_the_next_server() {
         let (before, leases) = (Rc::new(Leases::default()), Rc::new(Leases::default()));
-        let old = before.take(until(60)).unwrap();
+        let old = before.take(&until(60)).unwrap();
         let _first = old.sit().unwrap();
         let memory = old.sit().unwrap().memory().unwrap();
-        let held = leases.take(until(60)).unwrap();
+        let held = leases.take(&until(60)).unwrap();
         let seat = held.sit_again(1, memory.try_clone().unwrap()).unwrap();
         assert!(held.sit_again(1, memory.try_clone().unwrap()).is_err());
         assert!(held.sit_again(64, memory).is_err());
         assert_eq!((held.sit().unwrap().number(), seat.number()), (0, 1));
         let nothing = std::fs::File::open("/dev/null").unwrap().into();
-        let lone = Rc::new(Leases::default()).take(until(60)).unwrap();
+        let lone = Rc::new(Leases::default()).take(&until(60)).unwrap();
         assert!(lone.sit_again(0, nothing).is_err(), "what a worker gone wrong has kept");
     }
 
     #[test]
     fn what_has_ended_does_not_come_back() {
         let leases = Rc::new(Leases::default());
-        let held = leases.take(until(60)).unwrap();
+        let held = leases.take(&until(60)).unwrap();
         leases.end(&[LeaseNumber(7), LeaseNumber(7), LeaseNumber(8)]);
         assert_eq!(leases.ended.borrow().order.len(), 2);
         assert_eq!(held.still(now()), Err(Over::Ended(LeaseNumber(7))));
         assert_eq!(leases.over(now()), [(LeaseNumber(7), Over::Ended(LeaseNumber(7)))]);
-        leases.renew(until(600));
+        leases.renew(&until(600));
         drop(held);
-        assert_eq!(leases.take(until(600)).err(), Some(Over::Ended(LeaseNumber(7))));
+        assert_eq!(leases.take(&until(600)).err(), Some(Over::Ended(LeaseNumber(7))));
     }
 }

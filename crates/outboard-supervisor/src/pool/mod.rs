@@ -3,18 +3,19 @@
 //! A lease is a statement that the pool's broker has signed, and that the client shows with a proof
 //! of its key. The server needs nobody to judge it.
 
-mod beats;
 mod broker;
 mod config;
+mod error;
 mod leases;
+mod notes;
 mod parts;
 mod proofs;
-mod watch;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use jiff::Timestamp;
+use outboard_pool::api::LeaseUse;
 use outboard_pool::lease::{Denied, Lease, PublicKey, PublicKeys, verify};
 use outboard_pool::words::{LeaseNumber, MayShare, ServerName};
 use outboard_transport::client_key::{has_signed, thumbprint};
@@ -22,18 +23,16 @@ use outboard_transport::tls::Fingerprint;
 use outboard_wire::Code;
 use outboard_wire::handshake::lease::ShownLease;
 use outboard_wire::handshake::{Refusal, RefusalCode};
-use serde::{Deserialize, Serialize};
 
 use self::leases::Leases;
+use self::notes::Heard;
 use self::proofs::Proofs;
-use crate::records::Records;
-pub(crate) use beats::Beats;
 pub use broker::{Broker, NotABroker, Url};
-pub use config::{Config, PoolError};
+pub use config::Config;
+pub use error::PoolError;
 pub(crate) use leases::{Holding, Over, Seated};
+pub(crate) use notes::Notes;
 pub(crate) use parts::{chosen, parts};
-use watch::end_sessions_of_those_over;
-pub(crate) use watch::end_those_that_are_over;
 
 /// Processes that may use a lease on one server at once.
 pub(crate) const MOST_SESSIONS: u32 = 64;
@@ -48,16 +47,7 @@ pub(crate) struct Pool {
     proofs: RefCell<Proofs>,
     leases: Rc<Leases>,
     heard: RefCell<Heard>,
-    records: RefCell<Option<Rc<Records>>>,
-}
-
-/// What a broker has last said, for the next server to know while the broker is away. Fields are
-/// only ever added, with a default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Heard {
-    keys: Vec<String>,
-    ended: Vec<LeaseNumber>,
+    notes: RefCell<Option<Notes>>,
 }
 
 /// What a client needs where it shows none.
@@ -93,7 +83,7 @@ impl Pool {
             proofs: RefCell::new(Proofs::new(started)),
             leases: Rc::default(),
             heard: RefCell::default(),
-            records: RefCell::default(),
+            notes: RefCell::default(),
         }
     }
 
@@ -109,19 +99,19 @@ impl Pool {
 
     /// Notes leases, and what the broker says, there for the next server; and goes on with what an
     /// earlier one has heard.
-    pub(crate) fn note_in(&self, records: Option<Rc<Records>>) {
-        if let Some(heard) = records.as_ref().and_then(|records| records.pool()) {
+    pub(crate) fn note_in(&self, notes: Option<Notes>) {
+        if let Some(heard) = notes.as_ref().and_then(Notes::heard) {
             let keys = heard.keys.iter().filter_map(|text| PublicKey::from_text(text).ok());
             self.believe(keys.collect());
             self.leases.end(&heard.ended);
             *self.heard.borrow_mut() = heard;
         }
-        self.leases.note_in(records.clone());
-        *self.records.borrow_mut() = records;
+        self.leases.note_in(notes.clone());
+        *self.notes.borrow_mut() = notes;
     }
 
     /// The broker has said which keys to believe, and which leases have ended.
-    fn hear(&self, keys: Vec<PublicKey>, ended: &[LeaseNumber]) {
+    pub(crate) fn hear(&self, keys: Vec<PublicKey>, ended: &[LeaseNumber]) {
         let texts = keys.iter().map(PublicKey::to_text).collect();
         self.believe(keys);
         self.leases.end(ended);
@@ -129,18 +119,34 @@ impl Pool {
         if *self.heard.borrow() == now {
             return;
         }
-        if let Some(records) = &*self.records.borrow()
-            && let Err(error) = records.note_pool(&now)
+        if let Some(notes) = &*self.notes.borrow()
+            && let Err(error) = notes.note_heard(&now)
         {
             tracing::warn!(%error, "what the broker says cannot be noted for the next server");
         }
         *self.heard.borrow_mut() = now;
     }
 
+    /// A lease that the broker sends is good for longer; whether it is used here.
+    pub(crate) fn renew(&self, token: &str, now: Timestamp) -> Result<bool, Denied> {
+        let lease = verify(token, &self.keys.borrow(), &self.name, now)?;
+        Ok(self.leases.renew(&lease))
+    }
+
+    /// The leases in use, as the broker is told.
+    pub(crate) fn in_use(&self) -> Vec<LeaseUse> {
+        self.leases.in_use()
+    }
+
+    /// Those that are used and no longer good.
+    pub(crate) fn over(&self, now: Timestamp) -> Vec<(LeaseNumber, Over)> {
+        self.leases.over(now)
+    }
+
     /// The server ends, and leaves nothing to another.
     pub(crate) fn forget(&self) {
-        if let Some(records) = &*self.records.borrow() {
-            records.forget_pool();
+        if let Some(notes) = &*self.notes.borrow() {
+            notes.forget_heard();
         }
     }
 
@@ -186,7 +192,7 @@ impl Pool {
         taken.map_err(|stale| {
             not_accepted(&format!("the proof of the key of lease {number} is refused: {stale}"))
         })?;
-        self.leases.take(lease).map_err(|error| over(&error))
+        self.leases.take(&lease).map_err(|error| over(&error))
     }
 }
 

@@ -144,31 +144,28 @@ fn clocks_may_be_apart_and_other_leases_are_refused() {
 
 #[test]
 fn the_next_server_knows_what_the_broker_has_said() {
-    use crate::standing::Folder;
     let case = Case::new();
     let name = format!("outboard-pool-heard-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
-    let records = || {
-        let at = Folder::At(folder.clone());
-        Records::open(&at, "127.0.0.1:1".parse().unwrap()).unwrap().map(Rc::new)
-    };
+    std::fs::create_dir_all(&folder).unwrap();
+    let notes = || Some(Notes::in_folder(&folder));
     let pool = || Pool::new("gpu1".parse().unwrap(), Vec::new(), now());
     let first = pool();
-    first.note_in(records());
+    first.note_in(notes());
     first.hear(vec![case.broker.public().clone()], &[LeaseNumber(8)]);
     // It ends without a word.
     let next = pool();
-    next.note_in(records());
+    next.note_in(notes());
     let held = next.admit(&case.shown(1, None), None, now()).expect("it knows the key");
     assert_eq!(
-        next.leases.take(Lease { number: LeaseNumber(8), ..held.lease() }).err(),
+        next.leases.take(&Lease { number: LeaseNumber(8), ..held.lease() }).err(),
         Some(Over::Ended(LeaseNumber(8)))
     );
     drop(held);
     next.forget();
     drop((first, next));
     let last = pool();
-    last.note_in(records());
+    last.note_in(notes());
     assert!(last.admit(&case.shown(2, None), None, now()).is_err(), "it ended well");
     drop(last);
     std::fs::remove_dir(&folder).expect("nothing is left");

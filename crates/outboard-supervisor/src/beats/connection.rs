@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::super::broker::Url;
+use crate::pool::Url;
 
 /// How long the broker may take for a connection, or for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use outboard_pool::api::{Beat, BeatAnswer, LEASES_OF_A_SERVER};
-use outboard_pool::lease::{PublicKey, verify};
+use outboard_pool::lease::PublicKey;
 use outboard_pool::words::{Condition, LeaseNumber};
 use tokio::time::sleep;
 
 use self::connection::Connection;
-use super::config::PoolError;
-use super::{Broker, Pool, end_sessions_of_those_over};
+use crate::lease_ends::end_sessions_of_those_over;
+use crate::pool::{Broker, Pool, PoolError};
 use crate::supervisor::Supervisor;
 
 /// How often the server says how it is, whatever the broker would like.
@@ -98,12 +98,12 @@ impl Beats {
         let condition = if draining { Condition::Draining } else { Condition::Ready };
         let memory = supervisor.config.sharing.memory;
         let labels = &self.broker.labels;
-        let mut in_use = pool.leases.in_use();
+        let mut in_use = pool.in_use();
         in_use.truncate(LEASES_OF_A_SERVER);
         let used: HashSet<LeaseNumber> = in_use.iter().map(|one| one.lease).collect();
         let gone = self.ended.iter().filter(|number| !used.contains(number));
         Beat {
-            server: describe::server(&pool.name, labels, &platform, memory, condition),
+            server: describe::server(pool.name(), labels, &platform, memory, condition),
             address: self.address.clone(),
             fingerprint: supervisor.gate.fingerprint().map(|print| print.to_string()),
             release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -129,14 +129,10 @@ impl Beats {
         pool.hear(believed, &ended);
         let now = Timestamp::now();
         for token in renewed.iter().take(LEASES_OF_A_SERVER) {
-            let verified = verify(token, &pool.keys.borrow(), &pool.name, now);
-            match verified {
-                Ok(lease) => {
-                    let (number, expires) = (lease.number, lease.expires);
-                    if pool.leases.renew(lease) {
-                        tracing::debug!(lease = %number, %expires, "a lease is renewed");
-                    }
-                }
+            match pool.renew(token, now) {
+                Ok(true) => tracing::debug!("a lease is renewed"),
+                // Its sessions have ended meanwhile, or knew it.
+                Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "the broker sent a lease that is none"),
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use outboard_wire::Code;
 
-use super::{Over, Pool};
+use crate::pool::{Over, Pool};
 use crate::supervisor::Supervisor;
 
 /// How often the leases in use are looked at.
@@ -21,8 +21,8 @@ pub(crate) async fn end_those_that_are_over(supervisor: Rc<Supervisor>, pool: Rc
 }
 
 /// Ends the sessions of leases that are over by now.
-pub(super) fn end_sessions_of_those_over(supervisor: &Supervisor, pool: &Pool) {
-    for (number, over) in pool.leases.over(Timestamp::now()) {
+pub(crate) fn end_sessions_of_those_over(supervisor: &Supervisor, pool: &Pool) {
+    for (number, over) in pool.over(Timestamp::now()) {
         let sentence = Code::LeaseOver.end(&match over {
             Over::Expired { expired, .. } => {
                 format!("ended, as lease {number} has expired at {expired}")
