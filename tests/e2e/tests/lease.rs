@@ -12,6 +12,7 @@ use outboard_pool::words::{MayShare, Use};
 use outboard_test_support::skip;
 use outboard_wire::handshake::lease::{LEASE, ShownLease};
 use outboard_wire::handshake::{Extensions, Purpose, Refusal};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 /// How long a session may go on after its lease, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(30);
@@ -234,16 +235,63 @@ fn over_tls_a_lease_is_shown_to_the_server_that_is_meant() {
     };
     let fingerprint = made["fingerprint"].as_str().expect("a fingerprint");
     known("vector_add", fingerprint).through(&server).expect_success("vector_add");
-    // By an authority, the client learns the certificate from the connection.
-    let ca = std::path::Path::new(&state).join("server.crt");
-    let by_ca = known("devices", "").env("OUTBOARD_TLS_CA", ca.to_str().expect("a plain path"));
+}
+
+/// By an authority, the client learns the server's certificate from the connection.
+#[test]
+fn a_lease_is_shown_to_a_server_that_an_authority_vouches_for() {
+    let pool = Pool::create();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let authority = params.self_signed(&key).expect("a certificate");
+    let issuer = Issuer::new(params, key);
+    let own = KeyPair::generate().expect("a key");
+    let server = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+    let server = server.signed_by(&own, &issuer).expect("a certificate");
+    let authority = pool.folder.write("ca.pem", &authority.pem());
+    let certificate = pool.folder.write("server.pem", &server.pem());
+    let own = pool.folder.write("server.key", &own.serialize_pem());
+    let files = ["--tls-cert", &certificate, "--tls-key", &own];
+    let server = pool.serve("gpu1", &[&files[..], &["--tls", "on"]].concat());
+    let lease = pool.shared(7, 256 * MIB);
+    let known = pool.program("vector_add", &lease).env("OUTBOARD_TLS", "on");
+    let known = known.env("OUTBOARD_TLS_CA", &authority);
     let list = server.address().replace("127.0.0.1", "localhost");
-    let seen = by_ca.through_list(&list);
-    assert!(
-        seen.status.success() || seen.stderr.contains("OB0403"),
-        "a certificate that is no authority's may not be trusted: {}",
-        seen.stderr
-    );
+    known.through_list(&list).expect_success("vector_add");
+}
+
+#[test]
+fn one_lease_is_for_several_servers() {
+    let pool = Pool::create();
+    let servers = ["gpu1", "gpu2"].map(|name| pool.serve(name, &[]));
+    let devices = ["gpu1", "gpu2"].map(|name| pool.granted(name, 0, 256 * MIB, half()));
+    let lease = Lease { devices: devices.into(), ..pool.shared(7, MIB) };
+    let list = servers.each_ref().map(Server::address).join(",");
+    let lost = pool.program("devices", &lease).through_list(&list);
+    assert!(lost.stderr.contains("pool-name"), "{}", lost.stderr);
+    let env = pool.env(&lease);
+    let own = |name: &str| {
+        serde_json::json!({
+            "pool-name": name, "lease": env[0].1, "lease-key": env[1].1, "tls": "off",
+        })
+    };
+    let own = serde_json::json!({
+        servers[0].address(): own("gpu1"),
+        servers[1].address(): own("gpu2"),
+    });
+    let program = |own: &serde_json::Value| {
+        let program = Program::new("devices").env("OUTBOARD_LOG", "1");
+        program.env("OUTBOARD_SERVERS", &own.to_string()).through_list(&list)
+    };
+    let seen = program(&own);
+    seen.expect_success("devices");
+    assert!(seen.stdout.contains("2 devices"), "{}", seen.stdout);
+    // Each takes a proof for itself only.
+    let mut crossed = own.clone();
+    crossed[servers[0].address()]["pool-name"] = "gpu2".into();
+    let seen = program(&crossed);
+    assert!(seen.stderr.contains("takes this server for gpu2"), "{}", seen.stderr);
 }
 
 #[test]

@@ -6,4 +6,4 @@ mod token;
 
 pub use keys::{BadKey, KeyId, PublicKey, PublicKeys, SigningKey};
 pub use statement::Lease;
-pub use token::{CLOCK_TOLERANCE, Denied, NotSigned, TOKEN_LENGTH, sign, verify};
+pub use token::{CLOCK_TOLERANCE, Denied, NotSigned, TOKEN_LENGTH, authentic, sign, verify};

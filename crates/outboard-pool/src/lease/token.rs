@@ -141,7 +141,13 @@ pub fn verify(
     Ok(lease)
 }
 
-fn authentic(token: &str, keys: &PublicKeys) -> Result<Lease, Denied> {
+/// What a token says, if a key signed it that this server believes, whenever and wherever it is
+/// good.
+///
+/// # Errors
+///
+/// If nobody known signed it.
+pub fn authentic(token: &str, keys: &PublicKeys) -> Result<Lease, Denied> {
     if token.len() > TOKEN_LENGTH {
         return Err(Denied::Damaged);
     }

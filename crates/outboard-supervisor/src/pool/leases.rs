@@ -245,6 +245,13 @@ impl Leases {
         longer
     }
 
+    /// Whether the lease is in use, with a later end, and good.
+    pub(super) fn is_renewed(&self, lease: &Lease, now: Timestamp) -> bool {
+        let used = self.used.borrow();
+        let known = used.get(&lease.number).map(|one| &one.lease);
+        known.is_some_and(|known| is_same(known, lease) && self.still(known, now).is_ok())
+    }
+
     /// The leases in use, as the broker is told.
     pub(super) fn in_use(&self) -> Vec<LeaseUse> {
         let used = self.used.borrow();

@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use outboard_pool::api::LeaseUse;
-use outboard_pool::lease::{Denied, Lease, PublicKey, PublicKeys, verify};
+use outboard_pool::lease::{Denied, Lease, PublicKey, PublicKeys, authentic, verify};
 use outboard_pool::words::{LeaseNumber, MayShare, ServerName};
 use outboard_transport::client_key::{has_signed, thumbprint};
 use outboard_transport::tls::Fingerprint;
@@ -155,6 +155,19 @@ impl Pool {
         self.leases.take_over(number)
     }
 
+    /// What a token says, if it is good here and now; also if it has expired, and its lease has been
+    /// renewed here meanwhile: programs start processes long after they got it.
+    fn good(&self, token: &str, now: Timestamp) -> Result<Lease, Denied> {
+        let keys = self.keys.borrow();
+        match verify(token, &keys, &self.name, now) {
+            Err(expired @ Denied::Expired { .. }) => {
+                let lease = authentic(token, &keys)?;
+                if self.leases.is_renewed(&lease, now) { Ok(lease) } else { Err(expired) }
+            }
+            judged => judged,
+        }
+    }
+
     /// Judges what a client shows; `certificate` is what the server has shown, if the connection
     /// is encrypted.
     pub(crate) fn admit(
@@ -163,8 +176,7 @@ impl Pool {
         certificate: Option<Fingerprint>,
         now: Timestamp,
     ) -> Result<Rc<Holding>, Refusal> {
-        let lease = verify(&shown.token, &self.keys.borrow(), &self.name, now)
-            .map_err(|denied| refused(&denied))?;
+        let lease = self.good(&shown.token, now).map_err(|denied| refused(&denied))?;
         let number = lease.number;
         let key = thumbprint(&shown.key).parse().ok();
         if !key.is_some_and(|key| lease.admits(&key)) {

@@ -143,6 +143,25 @@ fn clocks_may_be_apart_and_other_leases_are_refused() {
 }
 
 #[test]
+fn a_process_that_starts_late_has_what_the_lease_says_by_now() {
+    let case = Case::new();
+    let late = now() + SignedDuration::from_secs(3700);
+    let shown = |nonce| {
+        let shown = case.shown(nonce, None);
+        sign_with(&case.key, ShownLease { time: shown.time + 3_700_000, ..shown }, None)
+    };
+    let first = case.pool.admit(&case.shown(1, None), None, now()).unwrap();
+    assert_eq!(case.pool.admit(&shown(2), None, late).unwrap_err().error(), Code::LeaseOver);
+    let longer = Lease { expires: late, ..case.lease.clone() };
+    assert_eq!(case.pool.renew(&sign(&longer, &case.broker).unwrap(), now()), Ok(true));
+    let second = case.pool.admit(&shown(3), None, late).expect("it is renewed");
+    assert_eq!(second.lease().expires, late);
+    drop((first, second));
+    let refused = case.pool.admit(&shown(4), None, late).unwrap_err();
+    assert_eq!(refused.error(), Code::LeaseOver, "nobody has it renewed any more");
+}
+
+#[test]
 fn the_next_server_knows_what_the_broker_has_said() {
     let case = Case::new();
     let name = format!("outboard-pool-heard-{}", std::process::id());
