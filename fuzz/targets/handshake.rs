@@ -4,7 +4,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use outboard_wire::codec::decode_all;
-use outboard_wire::handshake::{Answer, HELLO_LIMIT, Hello, Preamble, VERSION};
+use outboard_wire::handshake::lease::{LEASE, ShownLease};
+use outboard_wire::handshake::{Answer, Extensions, HELLO_LIMIT, Hello, Preamble, VERSION};
 use outboard_wire::platform::{KernelInfo, Platform};
 
 fuzz_target!(|data: &[u8]| {
@@ -20,6 +21,12 @@ fuzz_target!(|data: &[u8]| {
             again.split_first_chunk::<{ Preamble::SIZE }>().expect("a preamble comes first");
         let preamble = Preamble::decode(head, HELLO_LIMIT).expect("our own preamble is right");
         assert_eq!(Hello::decode(&preamble, body, VERSION).as_ref(), Ok(&hello));
+        if let Ok(Some(shown)) = hello.more.get::<ShownLease>(LEASE) {
+            let mut more = Extensions::default();
+            more.set(LEASE, &shown);
+            assert_eq!(more.get(LEASE).as_ref(), Ok(&Some(shown.clone())));
+            assert_ne!(shown.statement(None), shown.statement(Some(&shown.key)));
+        }
     }
     let mut rest = data;
     let read = |room: &mut [u8]| {

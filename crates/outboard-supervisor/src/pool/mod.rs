@@ -185,7 +185,9 @@ impl Pool {
             )));
         }
         if shown.server != self.name.as_str() {
-            let (taken, name) = (outboard_wire::plain(&shown.server), &self.name);
+            let taken = shown.server.parse::<ServerName>();
+            let taken = taken.map_or_else(|_| "something else".to_owned(), String::from);
+            let name = &self.name;
             return Err(not_accepted(&format!(
                 "the client takes this server for {taken}, and it is {name} in its pool: set `pool-name` to what it is"
             )));
