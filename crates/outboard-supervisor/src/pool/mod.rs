@@ -155,7 +155,7 @@ impl Pool {
         self.leases.take_over(number)
     }
 
-    /// What a token says, if it is good here and now; also if it has expired, and its lease has been
+    /// What a token says, if it is good here and now. Or if it has expired, and its lease has been
     /// renewed here meanwhile: programs start processes long after they got it.
     fn good(&self, token: &str, now: Timestamp) -> Result<Lease, Denied> {
         let keys = self.keys.borrow();
