@@ -49,13 +49,23 @@ impl Pool {
 
     /// A server of the pool.
     pub fn serve(&self, name: &str, args: &[&str]) -> Server {
-        Pool::serve_with(name, &[&["--pool-key", &self.broker_file], args].concat())
+        self.serve_on(name, args, &[])
+    }
+
+    /// The same, with these variables.
+    pub fn serve_on(&self, name: &str, args: &[&str], env: &[(&str, &str)]) -> Server {
+        Pool::start(name, &[&["--pool-key", &self.broker_file], args].concat(), env)
     }
 
     /// The same, for one that knows the broker otherwise.
     pub fn serve_with(name: &str, args: &[&str]) -> Server {
+        Pool::start(name, args, &[])
+    }
+
+    fn start(name: &str, args: &[&str], env: &[(&str, &str)]) -> Server {
         let own = ["--driver", Driver::chosen().name(), "--pool-name", name];
-        Server::start_with(&[&own[..], args].concat(), &[("OUTBOARD_CPU_DEVICES", "3")])
+        let env = [&[("OUTBOARD_CPU_DEVICES", "3")], env].concat();
+        Server::start_with(&[&own[..], args].concat(), &env)
     }
 
     /// Starts a program that holds so much memory until it is ended.

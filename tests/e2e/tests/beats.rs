@@ -102,8 +102,8 @@ fn a_broker_renews_what_is_used_and_sessions_do_without_it_until_the_end() {
     hears(&broker, |_| true);
     // Good for a few seconds more, as clocks may be 30 seconds apart.
     let short =
-        Lease { not_before: from_now(-60), expires: from_now(-25), ..pool.shared(7, 256 * MIB) };
-    let renewed = Lease { expires: from_now(-15), ..short.clone() };
+        Lease { not_before: from_now(-60), expires: from_now(-18), ..pool.shared(7, 256 * MIB) };
+    let renewed = Lease { expires: from_now(-8), ..short.clone() };
     let mut running = pool.program("endless", &short).arg("4").start_through(&server);
     running.wait_for_line("running");
     broker.talk().answer.renewed = vec![
@@ -132,6 +132,37 @@ fn a_broker_renews_what_is_used_and_sessions_do_without_it_until_the_end() {
     assert!((0..5_000).contains(&late), "it ended {late} ms after its lease");
     let ended = running.finish();
     assert!(ended.stderr.contains("lease 7 has expired"), "{}", ended.stderr);
+}
+
+/// While the broker is away, a server that was upgraded or killed knows what it said.
+#[test]
+fn the_next_server_knows_what_the_broker_has_said() {
+    let pool = Pool::create();
+    let broker = Broker::start(keys(&pool));
+    let mut server = serve(&broker, &[]);
+    broker.talk().answer.ended = vec![LeaseNumber(8)];
+    hears(&broker, |_| true);
+    let lease = pool.shared(7, 256 * MIB);
+    let mut running = pool.hold(&lease, &server, 192 * MIB);
+    running.wait_for_line("held");
+    broker.talk().manner = Manner::IsSilent;
+    let looks = |server: &Server| {
+        let more = pool.hold(&lease, server, 65 * MIB).finish();
+        assert!(more.stdout.contains("OUT_OF_MEMORY"), "{more:?}");
+        pool.program("devices", &lease).through(server).expect_success("another process");
+        let ended = pool.program("devices", &pool.shared(8, MIB)).through(server);
+        assert!(ended.stderr.contains("OB0603"), "{}", ended.stderr);
+    };
+    looks(&server);
+    server.ask_to_upgrade();
+    server.expect_upgrades(1);
+    looks(&server);
+    server.kill();
+    server.start_again();
+    server.expect_logged("session goes on");
+    looks(&server);
+    assert!(!running.has_ended());
+    running.kill();
 }
 
 #[test]

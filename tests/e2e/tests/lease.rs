@@ -8,11 +8,17 @@ use outboard_e2e::pool::{MIB, Pool, from_now, half, new_key, uuid, with};
 use outboard_e2e::raw_client::hello_saying;
 use outboard_e2e::{Driver, Program, Server, command, within};
 use outboard_pool::lease::{Lease, SigningKey};
-use outboard_pool::words::{MayShare, Use};
+use outboard_pool::words::{MayShare, Share, Use};
 use outboard_test_support::skip;
 use outboard_wire::handshake::lease::{LEASE, ShownLease};
 use outboard_wire::handshake::{Extensions, Purpose, Refusal};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
+#[allow(dead_code)]
+mod proxy;
+
+use proxy::Proxy;
 
 /// How long a session may go on after its lease, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(30);
@@ -79,6 +85,43 @@ fn memory_ends_where_the_lease_says() {
     let lease = pool.shared(7, 256 * MIB);
     let limited = pool.program("memory_limit", &lease).arg(&(256 * MIB).to_string());
     limited.through(&server).expect_success("memory_limit");
+}
+
+/// Each device has a limit of its own.
+#[test]
+fn devices_of_a_lease_have_their_own_memory_and_multiprocessors() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("this takes three devices, which the software device can be");
+    }
+    let pool = Pool::create();
+    let server = pool.serve_on("gpu1", &[], &[("OUTBOARD_CPU_THREADS", "4")]);
+    let share = |percent: u8| Use::Shared(Share::try_from(percent).expect("a share"));
+    let lease = pool.lease(7, &[(0, 256 * MIB, share(60)), (1, 384 * MIB, share(100))]);
+    for (index, memory, multiprocessors) in [(0, 256 * MIB, 2), (1, 384 * MIB, 4)] {
+        let list = format!("{}/{index}", server.address());
+        let limited = pool.program("memory_limit", &lease).arg(&memory.to_string());
+        limited.through_list(&list).expect_success("memory_limit");
+        let portion = pool.program("portion", &lease).arg(&multiprocessors.to_string());
+        portion.through_list(&list).expect_success("portion");
+    }
+}
+
+/// A session that loses its connection goes on with its lease, and ends with it.
+#[test]
+fn a_session_that_was_cut_off_keeps_its_lease() {
+    let pool = Pool::create();
+    let server = pool.serve("gpu1", &["--closed-grace", "60"]);
+    let lease =
+        Lease { not_before: from_now(-60), expires: from_now(-18), ..pool.shared(7, 256 * MIB) };
+    let proxy = Proxy::start(server.address());
+    let mut running = pool.program("endless", &lease).arg("4").start_through_list(proxy.address());
+    running.wait_for_line("running");
+    assert!(proxy.cut(None) > 0, "there are connections");
+    server.expect_logged("the client is back");
+    assert!(!running.has_ended());
+    assert!(within(SOON, || running.has_ended()), "{}", server.log());
+    let ended = running.finish();
+    assert!(ended.stderr.contains("lease 7 has expired"), "{}", ended.stderr);
 }
 
 #[test]
@@ -300,7 +343,7 @@ fn a_session_ends_with_its_lease_and_says_so() {
     let server = pool.serve("gpu1", &[]);
     // Clocks may be 30 seconds apart: it is good for a few seconds more.
     let lease =
-        Lease { not_before: from_now(-60), expires: from_now(-24), ..pool.shared(7, 256 * MIB) };
+        Lease { not_before: from_now(-60), expires: from_now(-18), ..pool.shared(7, 256 * MIB) };
     let endless = pool.program("endless", &lease).arg("4");
     let mut running = endless.start_through(&server);
     running.wait_for_line("running");
