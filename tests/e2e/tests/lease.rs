@@ -79,12 +79,30 @@ fn a_lease_has_its_devices_and_no_others() {
 }
 
 #[test]
+fn the_doctor_shows_the_lease_too() {
+    let pool = Pool::create();
+    let server = pool.serve("gpu1", &[]);
+    let doctor = |env: &[(&'static str, String)]| {
+        let env = env.iter().map(|(name, value)| (*name, value.as_str()));
+        let mut doctor = command();
+        doctor.args(["doctor", "--server", server.address()]).envs(env);
+        doctor.env("OUTBOARD_TLS", "off").output().expect("outboard starts")
+    };
+    let well = doctor(&pool.env(&pool.shared(7, 256 * MIB)));
+    assert!(well.status.success(), "{}", said(&well));
+    let without = said(&doctor(&[]));
+    assert!(without.contains("OB0408"), "{without}");
+}
+
+#[test]
 fn memory_ends_where_the_lease_says() {
     let pool = Pool::create();
     let server = pool.serve("gpu1", &[]);
     let lease = pool.shared(7, 256 * MIB);
     let limited = pool.program("memory_limit", &lease).arg(&(256 * MIB).to_string());
     limited.through(&server).expect_success("memory_limit");
+    // NVML answers over a connection of its own, which shows the lease, too.
+    pool.program("nvml", &lease).through(&server).expect_success("nvml");
 }
 
 /// Each device has a limit of its own.

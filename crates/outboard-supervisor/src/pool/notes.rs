@@ -82,3 +82,39 @@ impl Notes {
         let _ = fs::remove_file(self.0.join(BROKER));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::lease;
+    use super::*;
+
+    #[test]
+    fn leases_are_noted_for_as_long_as_sessions_are() {
+        let folder = std::env::temp_dir().join(format!("outboard-notes-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let notes = Notes::in_folder(&folder);
+        let (one, other) =
+            (lease(Vec::new()), Lease { number: LeaseNumber(8), ..lease(Vec::new()) });
+        notes.note_lease(&one).unwrap();
+        notes.note_lease(&other).unwrap();
+        assert_eq!(
+            (notes.lease(one.number), notes.lease(LeaseNumber(9))),
+            (Some(one.clone()), None)
+        );
+        // Another's, one that is damaged, and what was left unfinished.
+        fs::copy(notes.lease_file(LeaseNumber(8)), notes.lease_file(LeaseNumber(9))).unwrap();
+        assert_eq!(notes.lease(LeaseNumber(9)), None);
+        fs::write(notes.lease_file(LeaseNumber(10)), "{").unwrap();
+        assert_eq!(notes.lease(LeaseNumber(10)), None);
+        fs::write(folder.join("lease-11.unfinished-1"), "{").unwrap();
+        fs::write(folder.join("00ff.json"), "{}").unwrap();
+        notes.keep_leases(&[one.number]);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "its own and a session's");
+        notes.forget_lease(one.number);
+        assert_eq!((notes.lease(one.number), notes.heard()), (None, None));
+        fs::write(folder.join(BROKER), "{\"keys\": 1}").unwrap();
+        assert_eq!(notes.heard(), None, "what makes no sense is as good as nothing");
+        notes.forget_heard();
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
