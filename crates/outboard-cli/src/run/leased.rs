@@ -49,9 +49,9 @@ impl Folder {
     fn new() -> io::Result<Folder> {
         let above = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let above = above.filter(|path| path.is_dir()).unwrap_or_else(std::env::temp_dir);
-        let path = above.join(format!("outboard-lease-{}", std::process::id()));
-        // One that is there was left by a process that was killed, or is somebody else's.
-        let _ = std::fs::remove_dir_all(&path);
+        // Processes in containers may have the same number, and the same folder above.
+        let number = u64::from_le_bytes(outboard_transport::random()?);
+        let path = above.join(format!("outboard-lease-{number:016x}"));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Folder(path))
     }
@@ -248,7 +248,8 @@ impl Leased {
         if let Err(error) = end(&self.broker, self.number)
             && !matches!(error, AskError::Refused { .. })
         {
-            eprintln!("outboard: lease {} could not be given back: {error}", self.number);
+            let number = self.number;
+            eprintln!("outboard: lease {number} ends by itself within a minute or so: {error}");
         }
     }
 }

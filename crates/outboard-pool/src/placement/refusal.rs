@@ -151,8 +151,8 @@ impl fmt::Display for Refusal {
                 ),
                 Servers::Distinct => write!(
                     f,
-                    "{found} servers have such a device free and {wanted} are needed; let several \
-                     be on one server, or wait"
+                    "the {wanted} devices are to be on as many servers, and such a device is free on \
+                     {found}; let several be on one server, or wait"
                 ),
             },
         }
