@@ -116,8 +116,8 @@ fn play(world: &mut World, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With lost answers, servers and brokers that are started anew, clocks half a minute apart, and
-    /// a server that says what it likes: nobody is given what somebody else can still use.
+    /// With lost answers, servers and brokers that are started anew, clocks half a minute apart,
+    /// and a server that says what it likes: nobody is given what somebody else can still use.
     #[test]
     fn nothing_is_given_twice(
         clocks in prop::collection::vec(prop::sample::select(vec![-30_i64, -5, 0, 7, 30]), 3),
