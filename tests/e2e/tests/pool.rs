@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -360,6 +361,37 @@ fn two_brokers_do_not_share_a_folder() {
     assert!(text.contains("another broker uses"), "{text}");
     let first = broker.command(&client, &["pool"]);
     assert!(said(&first).contains("GPU-gpu1-0"), "{}", said(&first));
+}
+
+#[test]
+fn a_broker_tells_its_manager_that_it_is_ready_and_that_it_stops() {
+    let folder = Folder::create();
+    let socket = folder.path("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut child = command()
+        .args(["broker", "--listen", "127.0.0.1:0", "--state", &folder.path("state")])
+        .args(["--log-format", "json"])
+        .env("NOTIFY_SOCKET", &socket)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("outboard starts");
+    let log = Lines::of(child.stderr.take());
+    let told = || {
+        let mut bytes = [0; 1024];
+        let length = manager.recv(&mut bytes).expect("something is told");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let ready = told();
+    assert!(
+        ready.contains("READY=1") && ready.contains("STATUS=brokering at 127.0.0.1:"),
+        "{ready}"
+    );
+    let line: serde_json::Value = serde_json::from_str(&log.find("brokering")).expect("JSON");
+    assert!(line["fields"]["fingerprint"].as_str().unwrap().starts_with("sha256:"));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(told().contains("STOPPING=1"));
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
