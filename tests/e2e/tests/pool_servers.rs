@@ -1,0 +1,141 @@
+//! A pool as a whole: a real broker, servers on the software device that beat to it, and programs.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use outboard_broker_client::{Blocking, Method};
+use outboard_e2e::{Driver, Folder, Lines, PATIENCE, PoolBroker, Server, command, programs, within};
+use outboard_pool::api::PoolView;
+use outboard_pool::words::{Condition, LeaseNumber};
+
+/// How long a session may go on after its lease was ended, where the broker is reachable.
+const REVOKED_WITHIN: Duration = Duration::from_secs(2);
+
+struct Pool {
+    broker: PoolBroker,
+    servers: Vec<Server>,
+    _folder: Folder,
+    client: String,
+    admin: Blocking,
+}
+
+fn view(broker: &Blocking) -> PoolView {
+    broker.ask(Method::GET, "/v1/pool").expect("it may be seen")
+}
+
+impl Pool {
+    /// So many servers, each with the device under test.
+    fn start(count: usize) -> Pool {
+        let broker = PoolBroker::start(&[]);
+        let folder = Folder::create();
+        let token = folder.write("token", &broker.token("server", "servers"));
+        let url = format!("https://{}", broker.address);
+        let start = |at: usize| {
+            let (name, state) = (format!("gpu{at}"), folder.path(&format!("state{at}")));
+            let flags = [
+                ["--driver", Driver::chosen().name()],
+                ["--tls", "on"],
+                ["--socket", "none"],
+                ["--state", &state],
+                ["--pool", &url],
+                ["--pool-fingerprint", &broker.fingerprint],
+                ["--pool-token-file", &token],
+                ["--pool-name", &name],
+            ];
+            Server::start_with(&flags.concat(), &[])
+        };
+        let servers = (0..count).map(start).collect();
+        let client = broker.token("client", "ada");
+        let admin = broker.for_token(&broker.token("admin", "root"));
+        let are_there = || {
+            let all = view(&admin).servers;
+            all.len() == count && all.iter().all(|server| server.condition == Condition::Ready)
+        };
+        assert!(within(PATIENCE, are_there), "the servers have not registered");
+        Pool { broker, servers, _folder: folder, client, admin }
+    }
+
+    /// Starts a shell in which `$programs` is the folder of test programs.
+    fn shell(&self, flags: &[&str], script: &str) -> Child {
+        command()
+            .arg("run")
+            .args(flags)
+            .args(["--", "sh", "-c", script])
+            .envs(self.broker.variables(&self.client))
+            .env("programs", programs())
+            .env("OUTBOARD_LOG", "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("outboard starts")
+    }
+
+    fn is_free(&self) -> bool {
+        within(PATIENCE, || view(&self.admin).leases.is_empty())
+    }
+}
+
+/// Runs programs one after the other until one fails, and says when.
+const UNTIL_FAILURE: &str =
+    "echo ready; while \"$programs/attributes\" >/dev/null 2>&1; do :; done; echo failed; cat";
+
+/// Runs programs until its standard input ends, and says whether one failed.
+const ONE_AFTER_THE_OTHER: &str = "\"$programs/attributes\" || exit 1; echo ready; read line; \
+    \"$programs/attributes\" || exit 1; echo fine";
+
+#[test]
+fn programs_run_on_what_they_were_granted() {
+    let pool = Pool::start(2);
+    for flags in [
+        &["--gpus", "1"][..],
+        &["--gpus", "2", "--spread"],
+        &["--gpus", "1", "--memory", "1G", "--share", "50"],
+    ] {
+        let child = pool.shell(flags, "\"$programs/attributes\"");
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("right"), "{flags:?}: {said}");
+    }
+    assert!(pool.is_free());
+    // Without a lease nobody comes in.
+    let server = &pool.servers[0];
+    let refused = command().args(["devices", "--server", server.address()]).output().unwrap();
+    assert!(!refused.status.success());
+}
+
+#[test]
+fn an_ended_lease_ends_sessions_at_once() {
+    let pool = Pool::start(1);
+    let mut child = pool.shell(&["--gpus", "1"], UNTIL_FAILURE);
+    let lines = Lines::of(child.stdout.take());
+    lines.find("ready");
+    assert!(within(PATIENCE, || view(&pool.admin).leases[0].sessions > 0));
+    let begin = Instant::now();
+    pool.admin.bytes(Method::DELETE, "/v1/leases/1").unwrap();
+    lines.find("failed");
+    let took = begin.elapsed();
+    assert!(took < REVOKED_WITHIN, "it took {took:?}");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert!(pool.is_free());
+}
+
+#[test]
+fn a_broker_that_is_killed_disturbs_no_program() {
+    let mut pool = Pool::start(1);
+    let mut child = pool.shell(&["--gpus", "1"], ONE_AFTER_THE_OTHER);
+    let lines = Lines::of(child.stdout.take());
+    lines.find("ready");
+    pool.broker.kill();
+    drop(child.stdin.take());
+    lines.find("fine");
+    pool.broker.restart();
+    assert!(child.wait().unwrap().success());
+    assert!(pool.is_free());
+    // The next one has another number.
+    let output = pool.shell(&["--gpus", "1"], "\"$programs/attributes\"").wait_with_output();
+    assert!(output.unwrap().status.success());
+    let why = pool.admin.bytes(Method::GET, &format!("/v1/leases/{}/why", LeaseNumber(2)));
+    assert!(why.is_ok());
+}
