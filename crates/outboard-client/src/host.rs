@@ -58,6 +58,14 @@ pub(crate) struct Pinned {
     pub(crate) shared: bool,
     /// The context in which the device was given it, if it was.
     pub(crate) mapped: Option<ContextId>,
+    /// Whether it is another server's.
+    pub(crate) is_borrowed: bool,
+}
+
+impl Pinned {
+    fn new(bytes: u64, registered: bool, shared: bool) -> Pinned {
+        Pinned { bytes, registered, shared, mapped: None, is_borrowed: false }
+    }
 }
 
 /// Where the arena may begin. Programs, libraries and drivers are elsewhere, on both sides: the
@@ -141,8 +149,7 @@ impl HostMemory {
         };
         match memory {
             Ok(memory) => {
-                let pinned =
-                    Pinned { bytes: bytes as u64, registered: false, shared: false, mapped: None };
+                let pinned = Pinned::new(bytes as u64, false, false);
                 state.pinned.insert(HostPtr::of(memory), pinned);
                 if place.is_none() {
                     widen(&self.others, HostPtr::of(memory), pages);
@@ -215,7 +222,7 @@ impl HostMemory {
             state.free.give(address, pages);
             return Err(out_of_memory(error));
         }
-        let pinned = Pinned { bytes: bytes as u64, registered: false, shared: true, mapped: None };
+        let pinned = Pinned::new(bytes as u64, false, true);
         state.pinned.insert(HostPtr(address), pinned);
         Ok((HostPtr(address).pointer(), offset))
     }
@@ -285,9 +292,21 @@ impl HostMemory {
 
     /// Takes in memory of the program.
     pub(crate) fn register(&self, memory: *mut u8, bytes: usize) {
-        let pinned = Pinned { bytes: bytes as u64, registered: true, shared: false, mapped: None };
+        let pinned = Pinned::new(bytes as u64, true, false);
         self.state().pinned.insert(HostPtr::of(memory), pinned);
         widen(&self.others, HostPtr::of(memory), bytes as u64);
+    }
+
+    /// Takes in memory of another server, whose pages this one's worker has, too.
+    pub(crate) fn borrow(&self, base: HostPtr, bytes: u64) {
+        let pinned = Pinned { is_borrowed: true, ..Pinned::new(bytes, true, true) };
+        self.state().pinned.insert(base, pinned);
+    }
+
+    /// Where in the file that the worker shares an allocation is.
+    pub(crate) fn offset_in_file(&self, base: HostPtr) -> Option<u64> {
+        let shared = within(&self.shared, base);
+        shared.then(|| base.0 - self.shared.0.load(Ordering::Relaxed))
     }
 
     /// Forgets memory of the program.

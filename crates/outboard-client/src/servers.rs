@@ -1,7 +1,9 @@
 //! The servers of a process.
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Extent, ObjectId, Result, ServerId, Side, StreamId};
+use outboard_front::backend::{
+    ContextId, Extent, ObjectId, Result, ServerId, Side, StreamId, UnifiedPtr,
+};
 use outboard_front::fault::is_sticky;
 use outboard_front::several::{Awaited, HalfCopy, Hold, Member, Numbered, OwnStream, Then};
 use outboard_wire::platform::Platform;
@@ -54,12 +56,27 @@ impl Member for Remote {
 
     fn has_bytes_to_take_in(&'static self) -> bool {
         self.session().is_ok_and(|session| session.copies.are_downloads_under_way())
+            || self.has_pages_to_take_in()
     }
 
     fn take_in(&'static self) {
         if let Ok(session) = self.session() {
             session.take_in();
         }
+        self.take_in_pages();
+    }
+
+    fn hand_on(&'static self) {
+        self.hand_on_pages();
+    }
+
+    fn take_part(
+        &'static self,
+        ctx: ContextId,
+        owner: (&'static Remote, ContextId),
+        address: UnifiedPtr,
+    ) -> Result<()> {
+        self.take_part_in(ctx, owner, address)
     }
 
     fn fail_later(&'static self, error: CUresult) {

@@ -11,7 +11,7 @@ use crate::context::Here;
 use crate::device::value;
 use crate::function::Function;
 use crate::launch_attributes::Extras;
-use crate::launch_check::{Shape, check, check_servers, with_params};
+use crate::launch_check::{Shape, check, share_params, with_params};
 use crate::process::{Front, Process};
 use crate::stream;
 
@@ -59,7 +59,7 @@ pub(crate) unsafe fn launch<B: Backend>(
     }
     let submit = |params: &[u8]| {
         if limits.beside_others {
-            check_servers(process, &function, &here, params)?;
+            share_params(process, &function, &here, params)?;
         }
         let launch = Launch {
             function: function.id(),

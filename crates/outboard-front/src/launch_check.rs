@@ -4,14 +4,14 @@ use core::ffi::c_void;
 
 use outboard_abi::{CUfunction_attribute as F, CUresult};
 
-use crate::backend::{Result, UnifiedPtr};
+use crate::backend::{Backend, Result, UnifiedPtr};
 use crate::border::{require, slice};
 use crate::context::Here;
 use crate::device::Limits;
 use crate::function::Function;
 use crate::logs::because;
-use crate::memory::find;
-use crate::process::Front;
+use crate::memory::{find, share};
+use crate::process::Process;
 
 /// `CU_LAUNCH_PARAM_END`, `_BUFFER_POINTER`, `_BUFFER_SIZE`.
 const EXTRA_END: usize = 0;
@@ -51,52 +51,53 @@ pub(crate) fn check(shape: &Shape, function: &Function, limits: &Limits) -> Resu
     require(i64::from(shape.shared) <= i64::from(opted_in))
 }
 
-/// Refuses a kernel whose parameters are memory that another server's device shares with the
-/// program: this kernel's device cannot reach it. Such an address inside a structure need not be
-/// meant for the kernel, so it is let through.
+/// Gives a kernel's device the memory among its parameters that another server's device shares with
+/// the program.
 #[inline]
-pub(crate) fn check_servers(
-    front: &'static Front,
+pub(crate) fn share_params<B: Backend>(
+    process: &'static Process<B>,
     function: &Function,
     here: &Here,
     params: &[u8],
 ) -> Result<()> {
     // Most parameters are numbers and addresses of device memory, and are not looked up.
-    if front.memory.shared.contain_any(params) {
-        check_each(front, function, here, params)
+    if process.memory.shared.contain_any(params) {
+        share_each(process, function, here, params)
     } else {
         Ok(())
     }
 }
 
 #[cold]
-fn check_each(
-    front: &'static Front,
+fn share_each<B: Backend>(
+    process: &'static Process<B>,
     function: &Function,
     here: &Here,
     params: &[u8],
 ) -> Result<()> {
-    let here = here.id.server();
-    for (index, (offset, size)) in function.info.params.iter().enumerate() {
-        let bytes = params.get(*offset as usize..).and_then(<[u8]>::first_chunk);
-        let Some(bytes) = bytes.filter(|_| *size == 8) else { continue };
-        let found = find(front, UnifiedPtr(u64::from_ne_bytes(*bytes)));
-        let Some((_, _, at)) = found.filter(|(_, _, at)| at.server != here) else { continue };
-        let kind = match at.kind {
-            kind if kind.is_managed() => "managed",
-            kind if kind.is_host() => "page-locked",
-            _ => continue,
-        };
-        because(format!(
-            "parameter {index} of the kernel {} is {kind} memory that was made for device {}, which \
-             kernels of another server cannot use (servers {} and {} of the program's list, counted \
-             from 1): allocate it while the kernel's device is current, or copy it",
-            function.name().to_string_lossy(),
-            at.device,
-            here.place() + 1,
-            at.server.place() + 1,
-        ));
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    for (index, word) in params.as_chunks().0.iter().enumerate() {
+        let address = UnifiedPtr(u64::from_ne_bytes(*word));
+        let Some((_, _, at)) = find(process, address) else { continue };
+        let outcome = share(process, here.id, address, &at);
+        let is_parameter = (function.info.params.iter())
+            .any(|(offset, size)| (*offset as usize, *size) == (index * word.len(), 8));
+        match outcome {
+            // Within a structure it need not be an address.
+            Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) if !is_parameter => {}
+            Err(error) => {
+                because(format!(
+                    "the kernel {} has a parameter with memory that was made for device {}, which \
+                     its own server cannot use (servers {} and {} of the program's list, counted \
+                     from 1): allocate it while the kernel's device is current, or copy it",
+                    function.name().to_string_lossy(),
+                    at.device,
+                    here.id.server().place() + 1,
+                    at.server.place() + 1,
+                ));
+                return Err(error);
+            }
+            Ok(()) => {}
+        }
     }
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 use outboard_abi::CUresult;
 
-use crate::backend::{ContextId, DevicePtr, Result, ServerId, UnifiedPtr};
+use crate::backend::{Backend, ContextId, DevicePtr, Result, ServerId, UnifiedPtr};
 use crate::border::require;
 use crate::context::{Here, primary};
-use crate::process::Front;
+use crate::process::{Front, Process};
 use crate::several::one_server;
 
 pub(crate) use crate::parts::memory::{Allocation, Kind};
@@ -169,11 +169,39 @@ pub(crate) fn check_for(
     Ok(allocation)
 }
 
-/// Checks the target of a stream memory operation.
-pub(crate) fn value_address(
-    front: &'static Front,
+/// Checks the target of a stream memory operation, and gives it to the stream's device.
+pub(crate) fn value_address<B: Backend>(
+    process: &'static Process<B>,
     ctx: ContextId,
     address: DevicePtr,
 ) -> Result<DevicePtr> {
-    check_for(front, ctx, address, 4).map(|_| address)
+    let allocation = check_device(process, address, 4)?;
+    if !is_shared(&allocation) {
+        one_server(ctx.server(), [allocation.server])?;
+    }
+    share(process, ctx, address.unified(), &allocation).map(|()| address)
+}
+
+/// Whether the program, and so any device, may use an allocation by its address.
+fn is_shared(allocation: &Allocation) -> bool {
+    // A variable is each server's own.
+    allocation.kind.is_host() || allocation.kind == Kind::Managed
+}
+
+/// Has work in a context use an allocation, if that is memory which another server's device shares
+/// with the program; other memory is left alone.
+pub(crate) fn share<B: Backend>(
+    process: &'static Process<B>,
+    ctx: ContextId,
+    address: UnifiedPtr,
+    allocation: &Allocation,
+) -> Result<()> {
+    if allocation.server == ctx.server() {
+        return Ok(());
+    }
+    match allocation.kind {
+        Kind::ManagedGlobal => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        _ if is_shared(allocation) => process.backend.share_across(ctx, allocation.ctx, address),
+        _ => Ok(()),
+    }
 }

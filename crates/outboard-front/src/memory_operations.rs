@@ -4,11 +4,11 @@ use outboard_abi::{
     CUdevice_attribute as A, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Kind,
 };
 
-use crate::backend::{ContextId, DevicePtr, MemoryOperation, Result};
+use crate::backend::{Backend, ContextId, DevicePtr, MemoryOperation, Result};
 use crate::border::{require, slice};
 use crate::context::Here;
 use crate::device::value;
-use crate::process::Front;
+use crate::process::Process;
 
 /// `CUstreamWaitValue_flags`: four conditions, and a flush of remote writes.
 const WAIT_FLAGS: u32 = 3 | FLUSH;
@@ -36,9 +36,13 @@ impl Word {
     }
 
     /// Checks the address and gives it as the device knows it.
-    pub(crate) fn address(&self, front: &'static Front, ctx: ContextId) -> Result<DevicePtr> {
+    pub(crate) fn address<B: Backend>(
+        &self,
+        process: &'static Process<B>,
+        ctx: ContextId,
+    ) -> Result<DevicePtr> {
         require(self.address.is_multiple_of(if self.wide { 8 } else { 4 }))?;
-        crate::memory::value_address(front, ctx, self.address)
+        crate::memory::value_address(process, ctx, self.address)
     }
 }
 
@@ -63,8 +67,8 @@ pub(crate) fn supported(here: &Here, plain: bool, attribute: A) -> Result<()> {
 ///
 /// # Safety
 /// As of [`batch`].
-pub(crate) unsafe fn list(
-    front: &'static Front,
+pub(crate) unsafe fn list<B: Backend>(
+    process: &'static Process<B>,
     here: &Here,
     operations: *const CUstreamBatchMemOpParams,
     count: u32,
@@ -74,13 +78,13 @@ pub(crate) unsafe fn list(
     // SAFETY: by the contract above.
     let operations = unsafe { slice(operations, count as usize) }?;
     // SAFETY: by the contract above.
-    operations.iter().map(|operation| unsafe { read(front, here, operation) }).collect()
+    operations.iter().map(|operation| unsafe { read(process, here, operation) }).collect()
 }
 
 /// # Safety
 /// The member that the operation's kind names is set.
-unsafe fn read(
-    front: &'static Front,
+unsafe fn read<B: Backend>(
+    process: &'static Process<B>,
     here: &Here,
     operation: &CUstreamBatchMemOpParams,
 ) -> Result<MemoryOperation> {
@@ -96,7 +100,7 @@ unsafe fn read(
                 let values = wait.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
                 let address = Word { address: DevicePtr(wait.address), value, wide }
-                    .address(front, here.id)?;
+                    .address(process, here.id)?;
                 Ok(MemoryOperation::Wait { address, value, wide, flags: wait.flags })
             }
             kind @ (Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32
@@ -107,7 +111,7 @@ unsafe fn read(
                 let values = write.__bindgen_anon_1;
                 let value = if wide { values.value64 } else { u64::from(values.value) };
                 let address = Word { address: DevicePtr(write.address), value, wide }
-                    .address(front, here.id)?;
+                    .address(process, here.id)?;
                 Ok(MemoryOperation::Write { address, value, wide, flags: write.flags })
             }
             Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => {

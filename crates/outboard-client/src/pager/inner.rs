@@ -11,7 +11,7 @@ use super::region::{Moved, Region};
 use super::store::{Kind, Store};
 use super::{Done, StreamName};
 
-/// Represents a context's destroyed streams whose end no event shows.
+/// Represents a context's streams whose end no event shows: destroyed ones, and unknown ones.
 const ENDED: StreamId = StreamId(u64::MAX);
 
 pub(super) struct Inner {
@@ -144,6 +144,17 @@ impl Inner {
                 let _ = edge.bring(store, &mut self.moved);
             }
         }
+    }
+
+    /// Work has been queued in a stream.
+    pub(super) fn queued(&mut self, stream: StreamName) {
+        self.work += 1;
+        self.outstanding.insert(stream, self.work);
+    }
+
+    /// A context may have work in any stream.
+    pub(super) fn suspect(&mut self, ctx: ContextId) {
+        self.queued((ctx, ENDED));
     }
 
     /// Takes the work that is done out of what is outstanding.

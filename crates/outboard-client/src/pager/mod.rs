@@ -11,6 +11,7 @@
 //! library's own view, which is never protected.
 
 mod along;
+mod common;
 mod difference;
 mod edge;
 mod fault;
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
-use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
+use outboard_front::backend::{ContextId, Result, ServerId, StreamId, UnifiedPtr};
 use outboard_transport::reserved::Reserved;
 use outboard_wire::window::Window;
 use parking_lot::{Mutex, MutexGuard};
@@ -39,6 +40,7 @@ use inner::Inner;
 use region::Region;
 
 pub(crate) use along::{Brought, Wait};
+pub(crate) use common::{Common, Lent, Part};
 pub(crate) use pages::PAGE;
 pub(crate) use region::Moved;
 pub(crate) use store::{Home, Kind, Store};
@@ -56,6 +58,9 @@ const GLIMPSE: Duration = Duration::from_millis(1);
 /// else be brought anew many times.
 const GLIMPSES: u32 = 8;
 
+/// What kernels of several of the process's servers use.
+pub(crate) static COMMON: Common = Common::new();
+
 /// The pager of one of a process's servers.
 pub(crate) struct Pager {
     store: OnceLock<Box<dyn Store>>,
@@ -63,8 +68,12 @@ pub(crate) struct Pager {
     service: Service,
     /// The addresses of the server's devices, at which nothing else of this process is to lie.
     reserved: Reserved,
-    /// Whether any memory is tracked.
+    /// Whether any memory is tracked, here or in [`COMMON`].
     active: AtomicBool,
+    /// Whether the server has a part in what is common.
+    has_common: AtomicBool,
+    /// The server, once it has had such a part.
+    server: OnceLock<ServerId>,
 }
 
 impl std::fmt::Debug for Pager {
@@ -81,6 +90,8 @@ impl Pager {
             service: Service::new(),
             reserved: Reserved::new(),
             active: AtomicBool::new(false),
+            has_common: AtomicBool::new(false),
+            server: OnceLock::new(),
         }
     }
 
@@ -110,7 +121,39 @@ impl Pager {
 
     /// What moved so far.
     pub(crate) fn moved(&self) -> Moved {
-        self.lock().moved
+        let own = self.lock().moved;
+        let common = self.server.get().map(|server| COMMON.moved(*server)).unwrap_or_default();
+        Moved {
+            faults: own.faults + common.faults,
+            fetched: own.fetched + common.fetched,
+            pushed: own.pushed + common.pushed,
+        }
+    }
+
+    /// The server, if it has a part in what is common.
+    fn common(&self) -> Option<ServerId> {
+        if self.has_common.load(Ordering::Acquire) { self.server.get().copied() } else { None }
+    }
+
+    /// The server has a part in what is common, or none any more.
+    fn has_common(&self, server: Option<ServerId>) {
+        if let Some(server) = server {
+            let _ = self.server.set(server);
+        }
+        let mut inner = self.lock();
+        self.has_common.store(server.is_some(), Ordering::Release);
+        self.note_active(&mut inner);
+    }
+
+    /// Memory has begun or ceased to be tracked.
+    fn note_active(&self, inner: &mut Inner) {
+        let active = self.has_common.load(Ordering::Acquire)
+            || !inner.regions.is_empty()
+            || !inner.edges.is_empty();
+        if !active {
+            inner.clear();
+        }
+        self.active.store(active, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -119,6 +162,11 @@ impl Pager {
 
     fn store(&self) -> Result<&dyn Store> {
         self.store.get().map(|store| &**store).ok_or(CUresult::CUDA_ERROR_NOT_INITIALIZED)
+    }
+
+    /// As [`Pager::store`], for who looks after some of the server's memory.
+    fn shared_store(&'static self) -> Result<&'static dyn Store> {
+        self.store()
     }
 
     /// Starts the pager's thread, if it does not run yet.

@@ -66,6 +66,10 @@ impl Drop for Own {
 #[derive(Debug)]
 pub(super) struct Shared {
     file: OwnedFd,
+    /// Where in the file its first byte is.
+    offset: u64,
+    /// Whether the file was the program's view before, whose pages others have, too.
+    is_lent: bool,
     inner: Own,
     outer: HostPtr,
     bytes: usize,
@@ -101,7 +105,43 @@ impl Shared {
         let inner = unsafe {
             mmap(null_mut(), bytes, access, MapFlags::SHARED | MapFlags::NORESERVE, &file, 0)
         }?;
-        Ok(Shared { file, inner: Own { base: inner.cast(), bytes }, outer, bytes, taken: None })
+        let inner = Own { base: inner.cast(), bytes };
+        Ok(Shared { file, offset: 0, is_lent: false, inner, outer, bytes, taken: None })
+    }
+
+    /// As [`Shared::hidden`], with a copy of what the program has there.
+    ///
+    /// # Safety
+    /// The program's pages are readable.
+    pub(super) unsafe fn copy_of(outer: HostPtr, bytes: usize) -> io::Result<Shared> {
+        let memory = Shared::hidden(outer, bytes)?;
+        let zeros = [0u8; PAGE as usize];
+        for at in (0..bytes).step_by(PAGE as usize) {
+            // SAFETY: by the contract above. The pages may be written to until they are protected,
+            // which the caller has done.
+            let page = unsafe {
+                std::slice::from_raw_parts(outer.offset(at as u64).pointer::<u8>(), PAGE as usize)
+            };
+            if page != zeros {
+                // SAFETY: the view has that many bytes.
+                unsafe { memory.inner(at).copy_from_nonoverlapping(page.as_ptr(), page.len()) };
+            }
+        }
+        Ok(memory)
+    }
+
+    /// A further view of what the program has there: pages of a file from `offset` on.
+    pub(super) fn view_of(
+        outer: HostPtr,
+        bytes: usize,
+        file: OwnedFd,
+        offset: u64,
+    ) -> io::Result<Shared> {
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let inner = unsafe { mmap(null_mut(), bytes, access, flags, &file, offset) }?;
+        let inner = Own { base: inner.cast(), bytes };
+        Ok(Shared { file, offset, is_lent: true, inner, outer, bytes, taken: None })
     }
 
     /// Puts the outer view, open, in the place of what is there.
@@ -133,6 +173,10 @@ impl Shared {
         self.inner.at(offset)
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Sets what the program may do with a range of bytes, whole pages.
     pub(super) fn protect(&self, range: &Range<usize>, access: Access) -> io::Result<()> {
         protect(self.outer.offset(range.start as u64), range.len(), access)
@@ -141,24 +185,26 @@ impl Shared {
     /// The parts of a range that have ever been touched.
     pub(super) fn touched(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let mut found = Vec::new();
-        let mut at = range.start as u64;
-        while at < range.end as u64 {
+        let (mut at, last) = (self.offset + range.start as u64, self.offset + range.end as u64);
+        while at < last {
             // An error says that there is no data from here on.
             let Ok(start) = seek(&self.file, SeekFrom::Data(at)) else { break };
-            let end = seek(&self.file, SeekFrom::Hole(start))
-                .unwrap_or(range.end as u64)
-                .min(range.end as u64);
+            let end = seek(&self.file, SeekFrom::Hole(start)).unwrap_or(last).min(last);
             if start >= end {
                 break;
             }
-            found.push(start as usize..end as usize);
+            found.push((start - self.offset) as usize..(end - self.offset) as usize);
             at = end;
         }
         found
     }
 
-    /// Puts private memory with the same bytes in the place of the outer view.
-    pub(super) fn replace_with_private(&mut self) -> io::Result<()> {
+    /// The program's addresses are its own again, open, with the bytes that are here: private
+    /// memory takes the place of the outer view, unless the pages were the program's before.
+    pub(super) fn give_back(&mut self) -> io::Result<()> {
+        if self.is_lent {
+            return protect(self.outer, self.bytes, Access::Write);
+        }
         protect(self.outer, self.bytes, Access::Read)?;
         let copy = Own::zeroed(self.bytes)?;
         for part in self.touched(&(0..self.bytes)) {

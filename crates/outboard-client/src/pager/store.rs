@@ -62,4 +62,7 @@ pub(crate) trait Store: Send + Sync {
     /// Work that is queued in the stream from now on comes behind what was pushed to managed memory
     /// of `home`'s context.
     fn join(&self, home: ContextId, ctx: ContextId, stream: StreamId) -> Result<()>;
+
+    /// Gives up mapped memory that was opened at these addresses, once no work uses it any more.
+    fn close(&self, home: Home, address: UnifiedPtr, bytes: u64);
 }

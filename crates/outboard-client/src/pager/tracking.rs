@@ -1,17 +1,16 @@
 //! Starts and ends the tracking of memory.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, Result, UnifiedPtr};
 
-use super::Pager;
 use super::edge::Edge;
 use super::inner::Inner;
-use super::pages::{self, PAGE};
+use super::pages::{self, PAGE, Shared};
 use super::region::Region;
 use super::store::{Home, Kind};
+use super::{COMMON, Pager};
 
 /// How much of a range is tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +21,15 @@ pub(crate) enum Tracked {
     Some,
     /// All of it.
     All,
+}
+
+/// What another looks after from now on.
+#[derive(Default)]
+pub(super) struct Released {
+    /// First addresses, where the bytes are, the pages, and which of them the device may have
+    /// changed.
+    pub(super) regions: Vec<(UnifiedPtr, Home, Shared, Vec<bool>)>,
+    pub(super) edges: Vec<(Home, Range<UnifiedPtr>)>,
 }
 
 impl Pager {
@@ -162,11 +170,47 @@ impl Pager {
             }
         }
         inner.publish();
-        let active = !inner.regions.is_empty() || !inner.edges.is_empty();
-        if !active {
-            inner.clear();
+        self.note_active(&mut inner);
+    }
+
+    /// Gives what is tracked at these addresses to another to look after, with what the device has
+    /// of it. Touches are still for this one until [`Pager::publish`].
+    pub(super) fn release(&self, range: &Range<UnifiedPtr>) -> Released {
+        let mut released = Released::default();
+        let Ok(store) = self.store() else { return released };
+        let mut inner = self.lock();
+        let Inner { regions, edges, moved, .. } = &mut *inner;
+        let bases: Vec<UnifiedPtr> = regions.range(range.clone()).map(|(base, _)| *base).collect();
+        for base in bases {
+            let Some(region) = regions.remove(&base) else { continue };
+            let home = region.home;
+            let (memory, stale) = region.release(store, moved);
+            released.regions.push((base, home, memory, stale));
         }
-        self.active.store(active, Ordering::Relaxed);
+        for edge in edges.extract_if(.., |edge| range.contains(&edge.address)) {
+            let mut edge = edge;
+            // The next call reports bytes that cannot be sent now.
+            let _ = edge.flush(store, moved);
+            released.edges.push((edge.home, edge.address..edge.end()));
+        }
+        released
+    }
+
+    /// Tells the fault handler what is tracked.
+    pub(super) fn publish(&self) {
+        self.lock().publish();
+    }
+
+    /// Of sums.
+    pub(super) fn seed(&self) -> u64 {
+        self.lock().seed
+    }
+
+    /// The region of managed memory that an address is in.
+    pub(crate) fn managed_region(&self, address: UnifiedPtr) -> Option<Range<UnifiedPtr>> {
+        let mut inner = self.lock();
+        let region = inner.region(address)?;
+        (region.home.kind == Kind::Managed).then(|| region.range())
     }
 
     /// Forgets the memory of a context that has ended. Mapped memory keeps its bytes: the program
@@ -188,9 +232,12 @@ impl Pager {
         if !self.is_active() {
             return Tracked::None;
         }
+        let mut covered = Vec::new();
+        if let Some(server) = self.common() {
+            covered = COMMON.of_server(server, range);
+        }
         let mut inner = self.lock();
-        let mut covered: Vec<Range<UnifiedPtr>> =
-            inner.edges.iter().map(|edge| edge.address..edge.end()).collect();
+        covered.extend(inner.edges.iter().map(|edge| edge.address..edge.end()));
         covered
             .extend(inner.regions.range(..range.end).next_back().map(|(_, region)| region.range()));
         covered.extend(inner.region(range.start).map(|region| region.range()));

@@ -6,7 +6,7 @@ use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr}
 
 use super::inner::Inner;
 use super::store::Kind;
-use super::{Brought, Pager, StreamName, Wait, fault};
+use super::{Brought, COMMON, Pager, StreamName, Wait, fault};
 
 /// What a wait covered.
 #[derive(Clone, Copy, Debug)]
@@ -24,22 +24,33 @@ impl Pager {
     /// the program has written so far.
     pub(crate) fn before_work(&self, ctx: ContextId, stream: StreamId) -> Result<()> {
         let store = self.store()?;
-        let mut inner = self.lock();
-        inner.flush(store, |_| true)?;
-        inner.join(store, ctx, stream)
+        {
+            let mut inner = self.lock();
+            inner.flush(store, |_| true)?;
+            inner.join(store, ctx, stream)?;
+        }
+        self.common().map_or(Ok(()), |server| COMMON.before_work(server))
     }
 
     /// The work is queued. Another thread can wait for it only after this call.
     pub(crate) fn after_work(&self, ctx: ContextId, stream: StreamId) {
-        let mut inner = self.lock();
-        inner.work += 1;
-        let number = inner.work;
-        inner.outstanding.insert((ctx, stream), number);
+        self.lock().queued((ctx, stream));
+        if let Some(server) = self.common() {
+            COMMON.after_work(server);
+        }
+    }
+
+    /// Work that nothing has counted may use memory that becomes tracked.
+    pub(crate) fn suspect_work(&self, ctx: ContextId) {
+        self.lock().suspect(ctx);
     }
 
     /// The program is about to wait: kernels that poll mapped memory must see what the program has
     /// written there. Pages can come with the answer if it `brings`.
     pub(crate) fn before_wait(&self, brings: bool) -> Wait {
+        if self.common().is_some() {
+            COMMON.before_wait();
+        }
         let Ok(store) = self.store() else { return Wait::default() };
         let mut inner = self.lock();
         let mut wait = Wait::of(inner.work);
@@ -55,6 +66,13 @@ impl Pager {
     /// The program has waited: what the work that this was for has written is there for it from now
     /// on.
     pub(crate) fn after_wait(&self, done: Done, wait: &Wait, brought: &Brought<'_>) {
+        self.after_wait_of_own(done, wait, brought);
+        if let Some(server) = self.common() {
+            COMMON.after_wait(server, self.is_busy());
+        }
+    }
+
+    fn after_wait_of_own(&self, done: Done, wait: &Wait, brought: &Brought<'_>) {
         let Ok(store) = self.store() else { return };
         let mut inner = self.lock();
         if inner.outstanding.is_empty() {
@@ -95,11 +113,21 @@ impl Pager {
     /// A stream is about to call a function of the program: what the stream has done so far is
     /// there for it.
     pub(super) fn before_function(&self) {
+        self.take_in();
+    }
+
+    /// Work of some stream is known to be done: what it has written is there for the program.
+    pub(crate) fn take_in(&self) {
         let Ok(store) = self.store() else { return };
-        let mut inner = self.lock();
-        let _ = fault::arm();
-        let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
-        inner.invalidate(store);
+        {
+            let mut inner = self.lock();
+            let _ = fault::arm();
+            let _ = inner.flush(store, |region| region.home.kind == Kind::Mapped);
+            inner.invalidate(store);
+        }
+        if self.common().is_some() {
+            COMMON.before_function();
+        }
     }
 
     /// Such a function has returned: what it has written is there for what the stream does next.
@@ -113,6 +141,17 @@ impl Pager {
             if before.get(home) != Some(count) {
                 let _ = store.settle(*home);
             }
+        }
+        drop(inner);
+        if let Some(server) = self.common() {
+            COMMON.after_function(server);
+        }
+    }
+
+    /// A stream that waits for another server is about to go on: what it may use is there for it.
+    pub(crate) fn hand_on(&self) {
+        if let Some(server) = self.common() {
+            COMMON.hand_on(server);
         }
     }
 
@@ -129,9 +168,7 @@ impl Pager {
     /// Once the stream's work is done, the memory at these addresses is wanted on this side.
     pub(crate) fn want(&self, ctx: ContextId, stream: StreamId, range: Range<UnifiedPtr>) {
         let mut inner = self.lock();
-        inner.work += 1;
-        let number = inner.work;
-        inner.outstanding.insert((ctx, stream), number);
+        inner.queued((ctx, stream));
         inner.wanted.push(((ctx, stream), range));
     }
 }

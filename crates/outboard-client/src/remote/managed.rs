@@ -7,7 +7,7 @@ use outboard_front::backend::{ContextId, DevicePtr, ObjectId, Result, StreamId, 
 use outboard_wire::messages as msg;
 
 use super::Remote;
-use crate::pager::{Done, PAGE};
+use crate::pager::{COMMON, Done, PAGE};
 use crate::slabs::{Freed, SLAB, SMALL};
 
 /// How often the device is asked for memory at addresses that nothing has here.
@@ -153,6 +153,7 @@ impl Remote {
         let mut slabs = self.slabs.lock();
         match slabs.free(address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)? {
             Freed::Block(address, range) => {
+                COMMON.remove(&range, false);
                 self.pager.remove(&range, false);
                 waited.and(self.free_device_side(ctx, address))
             }

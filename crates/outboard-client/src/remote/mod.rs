@@ -36,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 
 use outboard_abi::CUresult;
 use outboard_front::backend::{
-    ContextId, DeviceId, Faults, ObjectId, Result, ServerId, UnifiedPtr,
+    ContextId, DeviceId, Faults, HostPtr, ObjectId, Result, ServerId, UnifiedPtr,
 };
 use parking_lot::Mutex;
 
@@ -59,6 +59,9 @@ pub struct Remote {
     pager: Pager,
     /// Held while page-locked memory becomes mapped.
     mapping: Mutex<()>,
+    /// The servers whose workers have pages of this one's page-locked memory themselves, by its
+    /// first address.
+    lent: Mutex<BTreeMap<HostPtr, Vec<&'static Remote>>>,
     slabs: Mutex<Slabs>,
     /// Managed variables, by module.
     variables: Mutex<BTreeMap<ObjectId, Vec<Range<UnifiedPtr>>>>,
@@ -80,6 +83,7 @@ impl Remote {
             host: HostMemory::new(),
             pager: Pager::new(),
             mapping: Mutex::new(()),
+            lent: Mutex::new(BTreeMap::new()),
             slabs: Mutex::new(Slabs::new()),
             variables: Mutex::new(BTreeMap::new()),
             moving: Mutex::new(BTreeSet::new()),

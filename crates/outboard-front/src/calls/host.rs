@@ -9,7 +9,6 @@ use crate::border::{put, require};
 use crate::context;
 use crate::memory::{self, Kind};
 use crate::process::Process;
-use crate::several::one_server;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`, `_DEVICEMAP`, `_WRITECOMBINED`.
 const ALLOC_FLAGS: u32 = 7;
@@ -132,7 +131,12 @@ pub unsafe fn cuMemHostGetDevicePointer_v2<B: Backend>(
     let (_, _, allocation) = memory::find(process, HostPtr::of(host).unified())
         .filter(|(_, _, allocation)| allocation.kind.is_host())
         .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    one_server(here.id.server(), [allocation.server])?;
+    let host_address = HostPtr::of(host).unified();
+    if allocation.server != here.id.server() {
+        here.note(memory::share(process, here.id, host_address, &allocation))?;
+        // SAFETY: the program's out parameter.
+        return unsafe { put(out, host_address.0) };
+    }
     let address = here.note(process.backend.host_device_address(here.id, host.cast()))?;
     // SAFETY: the program's out parameter.
     unsafe { put(out, address.0) }

@@ -15,7 +15,6 @@ use crate::device::value;
 use crate::managed::{NO_WISHES, NOWHERE, Wishes, check, pieces, wishes};
 use crate::memory::{self, Kind};
 use crate::process::{Front, Process};
-use crate::several::one_server;
 use crate::{state, stream};
 
 /// `CU_MEM_ATTACH_GLOBAL`, `_HOST`, `_SINGLE`.
@@ -105,8 +104,9 @@ unsafe fn prefetch<B: Backend>(
     stream: CUstream,
 ) -> Result<()> {
     let (here, stream) = stream::resolve(process, stream)?;
-    one_server(here.id.server(), [check(process, address, bytes)?.server])?;
+    let allocation = check(process, address, bytes)?;
     let to = place(process, to)?;
+    here.note(memory::share(process, here.id, address, &allocation))?;
     here.note(process.backend.managed_prefetch(here.id, address, bytes, to == CPU, stream))?;
     wish(process, address, bytes, |wishes| wishes.prefetched = to);
     Ok(())

@@ -405,6 +405,15 @@ pub trait Crossing: Sized {
     ) -> Result<()> {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
+    /// Has kernels of `ctx` use page-locked or managed memory of a context of another server, at its address. Call.
+    fn share_across(
+        &'static self,
+        ctx: ContextId,
+        of: ContextId,
+        address: UnifiedPtr,
+    ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
 }
 
 /// The part of a [`Backend`] for questions about devices, of no context.

@@ -19,7 +19,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::backend::Recorder;
 
 /// The methods that are recorded.
-pub(crate) const METHODS: [&str; 145] = [
+pub(crate) const METHODS: [&str; 146] = [
     "attach",
     "platform",
     "all_hidden",
@@ -85,6 +85,7 @@ pub(crate) const METHODS: [&str; 145] = [
     "wait_for_event",
     "copy_across",
     "fill_across",
+    "share_across",
     "texture_1d_width",
     "graph_create",
     "graph_edit",
@@ -736,6 +737,15 @@ impl Crossing for Recorder {
             "fill_across",
             format_args!("ctx: {ctx:?}, stream: {stream:?}, of: {of:?}, fill: {fill:?}"),
         )
+    }
+
+    fn share_across(
+        &'static self,
+        ctx: ContextId,
+        of: ContextId,
+        address: UnifiedPtr,
+    ) -> Result<()> {
+        self.outcome("share_across", format_args!("ctx: {ctx:?}, of: {of:?}, address: {address:?}"))
     }
 }
 

@@ -175,7 +175,7 @@ pub(crate) unsafe fn kernel_node<B: Backend>(
     crate::launch_check::check(&shape, &function, limits)?;
     let gather = |params: &[u8]| {
         if limits.beside_others {
-            crate::launch_check::check_servers(process, &function, &here, params)?;
+            crate::launch_check::share_params(process, &function, &here, params)?;
         }
         Ok(params.to_vec())
     };
@@ -254,19 +254,19 @@ pub(crate) fn batch_structures(node: &BatchNode) -> Vec<CUstreamBatchMemOpParams
 ///
 /// # Safety
 /// `operations` has `count` elements.
-pub(crate) unsafe fn batch_node(
-    front: &'static Front,
+pub(crate) unsafe fn batch_node<B: Backend>(
+    process: &'static Process<B>,
     ctx: CUcontext,
     operations: *const CUstreamBatchMemOpParams,
     count: u32,
     flags: u32,
 ) -> Result<(NodeParams, Given)> {
-    let here = context(front, ctx)?;
+    let here = context(process, ctx)?;
     require(count > 0)?;
     // SAFETY: by the contract above.
     let (list, given) = unsafe {
         (
-            crate::memory_operations::list(front, &here, operations, count, flags)?,
+            crate::memory_operations::list(process, &here, operations, count, flags)?,
             slice(operations, count as usize)?,
         )
     };

@@ -18,7 +18,7 @@ use super::gate::Gate;
 use super::transfer::End;
 use super::{Awaited, HalfCopy, Hold, Member, OwnStream, Several, Way};
 use crate::backend::{
-    ContextId, CopyMode, CrossingCopy, Extent, Memory, ObjectId, Result, Side, StreamId,
+    ContextId, CopyMode, CrossingCopy, Extent, Memory, ObjectId, Result, Side, StreamId, UnifiedPtr,
 };
 
 /// What a copy between servers does.
@@ -100,11 +100,23 @@ impl<S: Member> Several<S> {
             // Work behind the hold may read them.
             self.movers.run(move || {
                 other.take_in();
+                waiting.hand_on();
                 finish();
             });
         } else {
             finish();
         }
+    }
+
+    /// As of [`crate::backend::Crossing::share_across`].
+    pub(super) fn share_across(
+        &'static self,
+        ctx: ContextId,
+        of: ContextId,
+        address: UnifiedPtr,
+    ) -> Result<()> {
+        let owner = self.server(of.server())?;
+        self.server(ctx.server())?.take_part(ctx, (owner, of), address)
     }
 
     /// # Safety

@@ -32,6 +32,7 @@ use transfer::Relay;
 
 use crate::backend::{
     Backend, ContextId, Extent, Faults, ObjectId, Result, ServerId, Side, Statistics, StreamId,
+    UnifiedPtr,
 };
 use crate::logs::because;
 use crate::thread;
@@ -126,6 +127,24 @@ pub trait Member: Backend + Sync {
 
     /// Waits for those.
     fn take_in(&'static self);
+
+    /// A stream of this server that waits for another one is about to go on: what other servers'
+    /// kernels have written to memory that this one's use is there for them.
+    fn hand_on(&'static self) {}
+
+    /// Has kernels in a context use memory of a context of another server, at its address.
+    ///
+    /// # Errors
+    /// As of [`hold`](Member::hold); `CUDA_ERROR_MAP_FAILED` if something else is at the address on
+    /// this server.
+    fn take_part(
+        &'static self,
+        _ctx: ContextId,
+        _owner: (&'static Self, ContextId),
+        _address: UnifiedPtr,
+    ) -> Result<()> {
+        Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+    }
 
     /// The next call that waits for this server returns the error, if it succeeds by itself.
     fn fail_later(&'static self, error: CUresult);

@@ -2,7 +2,7 @@
 
 /// Which pages of a region were touched between two times at which the pager protected them.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(in crate::pager) struct Ahead {
     /// Pages opened since the last of these times.
     opened: usize,
     /// Pages that were usually opened between two of them lately.
@@ -13,7 +13,7 @@ pub(super) struct Ahead {
 
 /// What a touch opens pages for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opens {
+pub(in crate::pager) enum Opens {
     /// Reading.
     Read,
     /// Reading or writing, where the bytes are here: only the touch is to be known.
@@ -25,7 +25,7 @@ pub(super) enum Opens {
 }
 
 /// More pages are never opened at once.
-pub(super) const MOST: usize = 1024;
+pub(in crate::pager) const MOST: usize = 1024;
 /// After so many rounds the pager measures anew how much of a region is touched.
 const LEARNS_EVERY: u32 = 32;
 
@@ -44,14 +44,14 @@ impl Ahead {
     /// How many pages to open behind `walked` that are open, in a region of `all` pages. Several
     /// threads may walk through the same region, each through a part of it. If most of the region
     /// was touched before, all of it is opened at once.
-    pub(super) fn pages(&self, what: Opens, walked: usize, all: usize) -> usize {
+    pub(in crate::pager) fn pages(&self, what: Opens, walked: usize, all: usize) -> usize {
         let (fewest, most) = what.bounds();
         if self.opens_all(what, all) { most } else { walked.clamp(fewest, most) }
     }
 
     /// The first page to open for a touch of `page`. What is opened at once includes pages before
     /// it: of threads that each walk through a part of a region, any may be the first to touch it.
-    pub(super) fn first(&self, what: Opens, page: usize, all: usize) -> usize {
+    pub(in crate::pager) fn first(&self, what: Opens, page: usize, all: usize) -> usize {
         if self.opens_all(what, all) { page / MOST * MOST } else { page }
     }
 
@@ -60,12 +60,12 @@ impl Ahead {
     }
 
     /// So many more are open.
-    pub(super) fn opened(&mut self, pages: usize) {
+    pub(in crate::pager) fn opened(&mut self, pages: usize) {
         self.opened += pages;
     }
 
     /// All pages are closed again.
-    pub(super) fn begin_anew(&mut self) {
+    pub(in crate::pager) fn begin_anew(&mut self) {
         if self.opened == 0 {
             return;
         }

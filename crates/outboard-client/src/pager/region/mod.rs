@@ -15,7 +15,7 @@ use outboard_transport::reserved::Reserved;
 use super::pages::{Access, Own, PAGE, Shared};
 use super::store::{Home, Kind, Store};
 
-use ahead::{Ahead, MOST, Opens};
+pub(in crate::pager) use ahead::{Ahead, MOST as MOST_OPENED, Opens};
 use along::Along;
 pub(in crate::pager) use along::MOST as MOST_ALONG;
 use quiet::Quiet;
@@ -117,22 +117,8 @@ impl Region {
         bytes: usize,
         seed: u64,
     ) -> io::Result<Region> {
-        let memory = Shared::hidden(base.host(), bytes)?;
-        let zeros = [0u8; PAGE as usize];
-        for at in (0..bytes).step_by(PAGE as usize) {
-            // SAFETY: by the contract above. The pages may be written to until they are protected,
-            // which the caller has done.
-            let page = unsafe {
-                std::slice::from_raw_parts(
-                    base.offset(at as u64).host().pointer::<u8>(),
-                    PAGE as usize,
-                )
-            };
-            if page != zeros {
-                // SAFETY: the view has that many bytes.
-                unsafe { memory.inner(at).copy_from_nonoverlapping(page.as_ptr(), page.len()) };
-            }
-        }
+        // SAFETY: by the contract above.
+        let memory = unsafe { Shared::copy_of(base.host(), bytes) }?;
         let spans = std::iter::once(base.range(bytes as u64)).collect();
         let mut region = Region::new(home, base, bytes, memory, PageState::Dirty, spans);
         region.twin = Some(Own::zeroed(bytes)?);
@@ -285,8 +271,12 @@ impl Region {
             Some(_) => Opens::Compared,
             None => Opens::Sent,
         };
-        let walked =
-            self.states[..page].iter().rev().take(MOST).take_while(|state| done(**state)).count();
+        let walked = self.states[..page]
+            .iter()
+            .rev()
+            .take(MOST_OPENED)
+            .take_while(|state| done(**state))
+            .count();
         let end = (page + self.ahead.pages(what, walked, self.states.len())).min(limit);
         // As far as the neighbours are as this page is.
         let state = self.states[page];
@@ -410,7 +400,20 @@ impl Region {
 
     /// The program's addresses get pages of its own again, with the bytes that are here.
     pub(in crate::pager) fn give_back(&mut self) {
-        let _ = self.memory.replace_with_private();
+        let _ = self.memory.give_back();
+    }
+
+    /// The region is another's to look after from now on, who gets its pages, all closed, and which
+    /// of them the device may have changed. What the program has written is sent before.
+    pub(in crate::pager) fn release(
+        mut self,
+        store: &dyn Store,
+        moved: &mut Moved,
+    ) -> (Shared, Vec<bool>) {
+        // The next call reports bytes that cannot be sent now.
+        let _ = self.flush(store, moved);
+        let stale = self.states.iter().map(|state| *state == PageState::Stale).collect();
+        (self.memory, stale)
     }
 
     /// Whether [`Region::invalidate`] would change anything.

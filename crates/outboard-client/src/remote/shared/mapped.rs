@@ -6,12 +6,12 @@ use outboard_front::backend::{ContextId, HostPtr, Result, UnifiedPtr};
 use outboard_wire::messages as msg;
 
 use crate::host::Pinned;
-use crate::pager::PAGE;
+use crate::pager::{COMMON, PAGE};
 use crate::remote::Remote;
 
 /// The bytes of page-locked memory that the device is given: memory that was allocated here lies on
 /// pages of its own.
-fn extent(base: HostPtr, pinned: &Pinned) -> Range<UnifiedPtr> {
+pub(super) fn extent(base: HostPtr, pinned: &Pinned) -> Range<UnifiedPtr> {
     let base = base.unified();
     let end = base.offset(pinned.bytes);
     base..if pinned.registered { end } else { end.next_multiple_of(PAGE) }
@@ -58,10 +58,16 @@ impl Remote {
         session.finish_copies(base.pointer(), pinned.bytes as usize);
         let range = extent(base, &pinned);
         let bytes = range.end.since(range.start);
-        self.call_idle(ctx, &msg::MappedOpen { address: base.unified(), bytes }, |_| ())?;
-        // SAFETY: page-locked memory stays until it is freed or unregistered, which `unmap_host`
-        // comes before.
-        if let Err(error) = unsafe { self.pager.add_mapped(ctx, range, pinned.registered) } {
+        self.open_mapped(ctx, &range)?;
+        let made = if COMMON.whole(range.start).is_some() {
+            // Kernels of another server have been given it before.
+            COMMON.add(&range, self.part(ctx))
+        } else {
+            // SAFETY: page-locked memory stays until it is freed or unregistered, which
+            // `unmap_host` comes before.
+            unsafe { self.pager.add_mapped(ctx, range, pinned.registered) }
+        };
+        if let Err(error) = made {
             let _ =
                 self.call_idle(ctx, &msg::MappedClose { address: base.unified(), bytes }, |_| ());
             return Err(error);
@@ -76,6 +82,11 @@ impl Remote {
         let Some((start, pinned)) = self.host.find(base).filter(|(start, _)| *start == base) else {
             return;
         };
+        if pinned.is_borrowed {
+            self.host.unregister(base.pointer());
+        } else {
+            self.end_common(base, &pinned, keep);
+        }
         let Some(ctx) = pinned.mapped else { return };
         let range = extent(start, &pinned);
         if !pinned.shared {
@@ -85,7 +96,17 @@ impl Remote {
         let (address, bytes) = (base.unified(), range.end.since(range.start));
         // The context may be gone or faulted; then so is the memory there. The program's own pages
         // are gone when this returns.
-        let at_once = pinned.registered && pinned.shared;
+        self.close_mapped(ctx, (address, bytes), pinned.registered && pinned.shared);
+    }
+
+    /// Has the device give up memory that was opened, once no work uses it any more; when this
+    /// returns, if that is to be `at_once`.
+    pub(super) fn close_mapped(
+        &self,
+        ctx: ContextId,
+        (address, bytes): (UnifiedPtr, u64),
+        at_once: bool,
+    ) {
         if at_once
             || !self.post_if_idle(ctx, &msg::MappedCloseIdle { address, bytes }).unwrap_or(false)
         {

@@ -2,6 +2,7 @@
 //! module gives it the operations that move them, and calls it for the program's calls.
 
 mod along;
+mod common;
 mod copies;
 mod mapped;
 mod mover;
@@ -9,7 +10,7 @@ mod mover;
 use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
 use super::Remote;
-use crate::pager::{Brought, Done, Tracked};
+use crate::pager::{Brought, COMMON, Done, Tracked};
 
 pub(super) use along::Along;
 pub(super) use copies::TouchedCopy;
@@ -72,6 +73,9 @@ impl Remote {
     pub(super) fn end_shared_memory(&self, ctx: ContextId) {
         for range in self.host.mapped_in(ctx) {
             self.unmap_host(range.start, true);
+        }
+        if self.pager.is_active() {
+            COMMON.forget_context(ctx);
         }
         self.pager.remove_context(ctx);
         self.slabs.lock().forget(ctx);

@@ -143,4 +143,11 @@ impl Store for &'static Remote {
         self.session()?.post(home, &msg::EventRecord { event, stream: from, flags: 0 })?;
         self.session()?.post(ctx, &msg::StreamWaitEvent { stream, event, flags: 0 })
     }
+
+    fn close(&self, home: Home, address: UnifiedPtr, bytes: u64) {
+        // What the worker has as a file's goes its own way.
+        if self.host.find(address.host()).is_none() {
+            self.close_mapped(home.ctx, (address, bytes), false);
+        }
+    }
 }

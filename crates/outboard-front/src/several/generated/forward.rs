@@ -607,6 +607,16 @@ impl<S: Member> Crossing for Several<S> {
     ) -> Result<()> {
         self.fill_across(ctx, stream, of, fill)
     }
+
+    #[inline]
+    fn share_across(
+        &'static self,
+        ctx: ContextId,
+        of: ContextId,
+        address: UnifiedPtr,
+    ) -> Result<()> {
+        self.share_across(ctx, of, address)
+    }
 }
 
 impl<S: Member> Devices for Several<S> {

@@ -1,0 +1,324 @@
+//! How memory becomes common, and ends to be.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Result, ServerId, UnifiedPtr};
+
+use super::memory::Memory;
+use super::mirror::Mirror;
+use super::region::Region;
+use super::{Common, State, ToClose};
+use crate::pager::Pager;
+use crate::pager::pages::{self, Access, PAGE, Shared};
+use crate::pager::store::{Home, Kind};
+
+/// A server that is to have a part in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) server: ServerId,
+    pub(crate) pager: &'static Pager,
+    /// The context in which it was given the memory.
+    pub(crate) ctx: ContextId,
+}
+
+/// Pages of the program that some servers have themselves, as a file.
+pub(crate) struct Lent {
+    pub(crate) file: OwnedFd,
+    /// Where in the file the page of the first byte is.
+    pub(crate) offset: u64,
+    /// Those servers.
+    pub(crate) to: Vec<Part>,
+}
+
+fn out_of_memory<E>(_: E) -> CUresult {
+    CUresult::CUDA_ERROR_OUT_OF_MEMORY
+}
+
+/// The whole pages of a range, and what is before and behind them.
+fn parts(range: &Range<UnifiedPtr>) -> (Range<UnifiedPtr>, Vec<Range<UnifiedPtr>>) {
+    let (first, last) = (range.start.next_multiple_of(PAGE), range.end.previous_multiple_of(PAGE));
+    if first >= last {
+        return (range.start..range.start, vec![range.clone()]);
+    }
+    let edges = [range.start..first, last..range.end];
+    (first..last, edges.into_iter().filter(|edge| edge.start < edge.end).collect())
+}
+
+impl Common {
+    /// Takes in what a server's pager has at these addresses. The server keeps its part.
+    pub(crate) fn take_over(
+        &'static self,
+        from: Part,
+        whole: &Range<UnifiedPtr>,
+        owner: ContextId,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        self.start(&mut state)?;
+        // Touches from now on wait for this thread.
+        state.publish(&self.service, Some(whole.clone()));
+        let store = from.pager.shared_store()?;
+        let seed = from.pager.seed();
+        let released = from.pager.release(whole);
+        for (base, home, memory, stale) in released.regions {
+            let bytes = memory.bytes();
+            let mut region =
+                Region::new(base, bytes, Memory::Pages(memory), (owner, whole.clone()), seed);
+            let known = (&region.memory, bytes);
+            let mirror = Mirror::of_known(from.server, home, store, known, stale);
+            region.mirrors.push(mirror.map_err(out_of_memory)?);
+            state.regions.insert(base, region);
+        }
+        for (home, range) in released.edges {
+            let bytes = range.end.since(range.start) as usize;
+            let memory = Memory::Part(range.start.host(), bytes);
+            let mut region = Region::new(range.start, bytes, memory, (owner, whole.clone()), seed);
+            let known = (&region.memory, bytes);
+            // It was compared just now.
+            let mirror = Mirror::of_known(from.server, home, store, known, vec![true]);
+            region.mirrors.push(mirror.map_err(out_of_memory)?);
+            state.regions.insert(range.start, region);
+        }
+        state.publish(&self.service, None);
+        from.pager.publish();
+        state.has_part(from);
+        if from.pager.is_busy() {
+            state.working.insert(from.server);
+        }
+        Ok(())
+    }
+
+    /// Takes in memory of the program that no server has. `in_children` leaves it to forked
+    /// children.
+    ///
+    /// # Safety
+    /// The memory is readable and writable until [`Common::remove`].
+    pub(crate) unsafe fn take_in(
+        &'static self,
+        whole: &Range<UnifiedPtr>,
+        owner: ContextId,
+        in_children: bool,
+    ) -> Result<()> {
+        let (middle, edges) = parts(whole);
+        let mut state = self.lock();
+        self.start(&mut state)?;
+        let seed = outboard_transport::random().map_or(0, u64::from_le_bytes);
+        let bytes = middle.end.since(middle.start) as usize;
+        if bytes > 0 {
+            // Writes that come while the pages are copied wait, by the lock, until the new pages
+            // are there.
+            state.publish(&self.service, Some(middle.clone()));
+            let made = pages::protect(middle.start.host(), bytes, Access::Read).and_then(|()| {
+                // SAFETY: by the contract above; the pages cannot be written to now.
+                unsafe {
+                    let mut memory = Shared::copy_of(middle.start.host(), bytes)?;
+                    memory.show()?;
+                    if !in_children {
+                        memory.keep_from_children();
+                    }
+                    memory.protect(&(0..bytes), Access::None)?;
+                    Ok(memory)
+                }
+            });
+            match made {
+                Ok(memory) => {
+                    let memory = Memory::Pages(memory);
+                    let of = (owner, whole.clone());
+                    let region = Region::new(middle.start, bytes, memory, of, seed);
+                    state.regions.insert(middle.start, region);
+                }
+                Err(_) => {
+                    let _ = pages::protect(middle.start.host(), bytes, Access::Write);
+                    state.publish(&self.service, None);
+                    return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+                }
+            }
+            state.publish(&self.service, None);
+        }
+        state.add_edges(edges, whole, owner, seed);
+        Ok(())
+    }
+
+    /// Takes in memory of the program whose pages some servers have themselves.
+    pub(crate) fn take_lent(
+        &'static self,
+        whole: &Range<UnifiedPtr>,
+        owner: ContextId,
+        lent: Lent,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        self.start(&mut state)?;
+        let seed = outboard_transport::random().map_or(0, u64::from_le_bytes);
+        let (middle, edges) = parts(whole);
+        let bytes = middle.end.since(middle.start) as usize;
+        if bytes > 0 {
+            // The page of the first byte is the one before, if that is not a page's first.
+            let before = middle.start.since(whole.start.previous_multiple_of(PAGE));
+            let (outer, offset) = (middle.start.host(), lent.offset + before);
+            let memory = Shared::view_of(outer, bytes, lent.file, offset).map_err(out_of_memory)?;
+            state.publish(&self.service, Some(middle.clone()));
+            if let Err(error) = memory.protect(&(0..bytes), Access::None) {
+                state.publish(&self.service, None);
+                return Err(out_of_memory(error));
+            }
+            let of = (owner, whole.clone());
+            let region = Region::new(middle.start, bytes, Memory::Pages(memory), of, seed);
+            state.regions.insert(middle.start, region);
+        }
+        state.add_edges(edges, whole, owner, seed);
+        drop(state);
+        lent.to.into_iter().try_for_each(|part| self.add_part(whole, part, true))
+    }
+
+    /// A server has the memory now, zeroed.
+    pub(crate) fn add(&self, whole: &Range<UnifiedPtr>, part: Part) -> Result<()> {
+        self.add_part(whole, part, false)
+    }
+
+    /// As [`Common::add`], of a server that has the program's pages themselves.
+    pub(crate) fn add_same(&self, whole: &Range<UnifiedPtr>, part: Part) -> Result<()> {
+        self.add_part(whole, part, true)
+    }
+
+    fn add_part(&self, whole: &Range<UnifiedPtr>, part: Part, has_same: bool) -> Result<()> {
+        let store = part.pager.shared_store()?;
+        let home = Home { kind: Kind::Mapped, ctx: part.ctx };
+        let mut state = self.lock();
+        for region in state.regions.range_mut(whole.clone()).map(|(_, region)| region) {
+            if region.mirror(part.server).is_some() {
+                continue;
+            }
+            let bytes = region.len();
+            let mirror = match has_same {
+                true => Mirror::of_same(part.server, home, store, bytes),
+                false => {
+                    Mirror::of_zeros(part.server, home, store, bytes).map_err(out_of_memory)?
+                }
+            };
+            region.mirrors.push(mirror);
+        }
+        state.has_part(part);
+        if part.pager.is_busy() {
+            state.working.insert(part.server);
+        }
+        Ok(())
+    }
+
+    /// Memory is not common any more. If it is to be kept, the program has it for itself, up to
+    /// date. Servers but the owner's give it up.
+    pub(crate) fn remove(&'static self, whole: &Range<UnifiedPtr>, keep: bool) {
+        let mut state = self.lock();
+        let bases: Vec<UnifiedPtr> =
+            state.regions.range(whole.clone()).map(|(base, _)| *base).collect();
+        if bases.is_empty() {
+            return;
+        }
+        let to_close = state.remove(&bases, keep);
+        state.publish(&self.service, None);
+        drop(state);
+        // Servers may be waited for here.
+        to_close.close();
+    }
+
+    /// A context ends, and with it what is of it.
+    pub(crate) fn forget_context(&'static self, ctx: ContextId) {
+        let mut state = self.lock();
+        let owned: Vec<UnifiedPtr> = state
+            .regions
+            .iter()
+            .filter(|(_, region)| region.owner == ctx)
+            .map(|(base, _)| *base)
+            .collect();
+        let mut to_close = state.remove(&owned, true);
+        let State { regions, working, moved, .. } = &mut *state;
+        for region in regions.values_mut() {
+            let Some(place) = region.mirrors.iter().position(|mirror| mirror.home.ctx == ctx)
+            else {
+                continue;
+            };
+            super::say_lost(region.gather_all(None, Some(working)));
+            if place < region.mirrors.len() && region.mirrors[place].home.ctx == ctx {
+                let mirror = region.mirrors.remove(place);
+                let sum = moved.entry(mirror.server).or_default();
+                sum.fetched += mirror.moved.fetched;
+                sum.pushed += mirror.moved.pushed;
+                to_close.add(&mirror, region);
+            }
+        }
+        state.leave();
+        state.publish(&self.service, None);
+        drop(state);
+        to_close.close();
+    }
+}
+
+impl ToClose {
+    fn add(&mut self, mirror: &Mirror, region: &Region) {
+        let is_new = |(_, home, whole): &(_, Home, Range<UnifiedPtr>)| {
+            home.ctx != mirror.home.ctx || *whole != region.whole
+        };
+        if mirror.home.kind == Kind::Mapped && self.mirrors.iter().all(is_new) {
+            self.mirrors.push((mirror.store, mirror.home, region.whole.clone()));
+        }
+    }
+}
+
+impl State {
+    fn has_part(&mut self, part: Part) {
+        self.pagers.insert(part.server, part.pager);
+        part.pager.has_common(Some(part.server));
+    }
+
+    /// Servers without a part in anything that is left do not call any more.
+    fn leave(&mut self) {
+        let State { regions, pagers, working, .. } = self;
+        pagers.retain(|server, pager| {
+            let stays = regions.values().any(|region| region.mirror(*server).is_some());
+            if !stays {
+                pager.has_common(None);
+                working.remove(server);
+            }
+            stays
+        });
+    }
+
+    fn add_edges(
+        &mut self,
+        edges: Vec<Range<UnifiedPtr>>,
+        whole: &Range<UnifiedPtr>,
+        owner: ContextId,
+        seed: u64,
+    ) {
+        for edge in edges {
+            let bytes = edge.end.since(edge.start) as usize;
+            let memory = Memory::Part(edge.start.host(), bytes);
+            let region = Region::new(edge.start, bytes, memory, (owner, whole.clone()), seed);
+            self.regions.insert(edge.start, region);
+        }
+    }
+
+    /// Takes regions out.
+    fn remove(&mut self, bases: &[UnifiedPtr], keep: bool) -> ToClose {
+        let mut to_close = ToClose { mirrors: Vec::new() };
+        for base in bases {
+            let Some(mut region) = self.regions.remove(base) else { continue };
+            if keep {
+                region.close();
+                super::say_lost(region.gather_all(None, Some(&self.working)));
+                region.memory.give_back();
+            }
+            for mirror in &region.mirrors {
+                let sum = self.moved.entry(mirror.server).or_default();
+                sum.fetched += mirror.moved.fetched;
+                sum.pushed += mirror.moved.pushed;
+                // The owner's server closes it as it does what is not common.
+                if mirror.server != region.owner.server() {
+                    to_close.add(mirror, &region);
+                }
+            }
+        }
+        self.leave();
+        to_close
+    }
+}
