@@ -66,6 +66,10 @@ impl Member for Remote {
         self.take_in_pages();
     }
 
+    fn knows_work_done(&'static self) {
+        self.take_in_pages();
+    }
+
     fn hand_on(&'static self) {
         self.hand_on_pages();
     }

@@ -61,6 +61,7 @@ impl<S: Member> Several<S> {
         let (waiting, other) = (self.server(ctx.server())?, self.server(of.server())?);
         let event = Awaited::Event(event);
         if other.is_known_to_be_done(of, event) {
+            other.knows_work_done();
             return Ok(());
         }
         // Work behind the wait may read bytes that are on their way to this process.

@@ -128,6 +128,10 @@ pub trait Member: Backend + Sync {
     /// Waits for those.
     fn take_in(&'static self);
 
+    /// Work of this server is known to be done, though nobody has waited for it: what its kernels
+    /// have written to memory of the program is there for later work.
+    fn knows_work_done(&'static self) {}
+
     /// A stream of this server that waits for another one is about to go on: what other servers'
     /// kernels have written to memory that this one's use is there for them.
     fn hand_on(&'static self) {}

@@ -26,6 +26,8 @@ pub(super) struct Mirror {
     pub(super) newer: Marks,
     /// Pages of which the program may have newer bytes than the server.
     pub(super) older: Marks,
+    /// Whether something was sent that may not have arrived.
+    is_sent: bool,
     pub(super) moved: Moved,
 }
 
@@ -44,7 +46,7 @@ impl Mirror {
     ) -> std::io::Result<Mirror> {
         let (pages, twin) = (all.div_ceil(PAGE as usize), Some(Own::zeroed(all)?));
         let (newer, older) = (Marks::new(pages, false), Marks::new(pages, true));
-        Ok(Mirror { server, home, store, twin, newer, older, moved: Moved::default() })
+        Ok(Mirror { server, home, store, twin, newer, older, is_sent: false, moved: Moved::default() })
     }
 
     /// A server that has what is in `memory`, but for the pages of which it may have newer bytes.
@@ -73,7 +75,7 @@ impl Mirror {
     ) -> Mirror {
         let pages = all.div_ceil(PAGE as usize);
         let (newer, older) = (Marks::new(pages, false), Marks::new(pages, false));
-        Mirror { server, home, store, twin: None, newer, older, moved: Moved::default() }
+        Mirror { server, home, store, twin: None, newer, older, is_sent: false, moved: Moved::default() }
     }
 
     /// Whether the server has the program's own pages.
@@ -178,6 +180,7 @@ impl Mirror {
                     sent += data.len() as u64;
                 }
             }
+            self.is_sent = true;
             self.moved.pushed += sent;
             self.learn(at, &new);
         }
@@ -186,7 +189,10 @@ impl Mirror {
     }
 
     /// Waits until the server has what was sent to it.
-    pub(super) fn settle(&self, base: UnifiedPtr) -> Result<()> {
+    pub(super) fn settle(&mut self, base: UnifiedPtr) -> Result<()> {
+        if !std::mem::take(&mut self.is_sent) {
+            return Ok(());
+        }
         match self.home.kind {
             Kind::Managed => self.store.settle(self.home.ctx),
             // The server takes commands in order.

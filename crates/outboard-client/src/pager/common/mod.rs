@@ -225,12 +225,9 @@ impl Common {
         for region in regions.values_mut().filter(|region| region.mirror(to).is_some()) {
             region.close();
             say_lost(region.gather_all(Some(to), Some(working)));
-            // It goes on by word that may overtake what is sent.
-            if region.give(to, working).unwrap_or(false)
-                && let Some(mirror) = region.mirror(to)
-            {
-                let _ = mirror.settle(region.base);
-            }
+            // It goes on by word that may overtake what is sent. A failure is one that the next
+            // call of the program in this server's contexts reports.
+            let _ = region.give_and_settle(to, working);
         }
     }
 }

@@ -15,6 +15,7 @@ use super::memory::Memory;
 use super::mirror::{Mirror, bytes};
 use crate::pager::pages::{Access, PAGE};
 use crate::pager::region::{Ahead, MOST_OPENED, Opens};
+use crate::pager::store::Kind;
 use crate::pager::{GLIMPSE, GLIMPSES};
 
 /// Servers with work that no wait has covered yet.
@@ -163,17 +164,24 @@ impl Region {
         self.gather(but, &all, working)
     }
 
-    /// Sends a server what it lacks. Whether anything was sent.
-    pub(super) fn give(&mut self, to: ServerId, working: &Working) -> Result<bool> {
+    /// Sends a server what it lacks.
+    pub(super) fn give(&mut self, to: ServerId, working: &Working) -> Result<()> {
         let (all, base) = (self.all(), self.base);
         let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.server == to) else {
-            return Ok(false);
+            return Ok(());
         };
-        let before = mirror.moved.pushed;
         for run in mirror.older.runs(&all) {
             mirror.give(base, (&self.memory, self.bytes), &run, working.contains(&to))?;
         }
-        Ok(mirror.moved.pushed != before)
+        Ok(())
+    }
+
+    /// As [`Region::give`]; returns when the server has it.
+    pub(super) fn give_and_settle(&mut self, to: ServerId, working: &Working) -> Result<()> {
+        self.give(to, working)?;
+        let base = self.base;
+        let mirror = self.mirrors.iter_mut().find(|mirror| mirror.server == to);
+        mirror.map_or(Ok(()), |mirror| mirror.settle(base))
     }
 
     /// Before work of a server: it has what the program has written, and what other servers had
@@ -181,12 +189,13 @@ impl Region {
     pub(super) fn prepare(&mut self, server: ServerId, working: &Working) -> Result<Vec<ServerId>> {
         self.close();
         let lost = self.gather_all(Some(server), None);
-        if self.give(server, working)?
-            && let Some(mirror) = self.mirror(server)
-            && mirror.home.kind == crate::pager::Kind::Managed
-        {
-            // Such bytes go in a stream of their own.
-            mirror.settle(self.base)?;
+        // Bytes of mapped memory come before the work; those of managed memory have a stream of
+        // their own.
+        let is_managed =
+            self.mirror(server).is_some_and(|mirror| mirror.home.kind == Kind::Managed);
+        match is_managed {
+            true => self.give_and_settle(server, working)?,
+            false => self.give(server, working)?,
         }
         Ok(lost)
     }

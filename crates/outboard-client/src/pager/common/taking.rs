@@ -60,6 +60,8 @@ impl Common {
         state.publish(&self.service, Some(whole.clone()));
         let store = from.pager.shared_store()?;
         let seed = from.pager.seed();
+        // What the server is known to have done from now on is told here, too.
+        state.has_part(from);
         let released = from.pager.release(whole);
         for (base, home, memory, stale) in released.regions {
             let bytes = memory.bytes();
@@ -82,7 +84,6 @@ impl Common {
         }
         state.publish(&self.service, None);
         from.pager.publish();
-        state.has_part(from);
         if from.pager.is_busy() {
             state.working.insert(from.server);
         }
