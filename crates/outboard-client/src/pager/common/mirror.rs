@@ -46,7 +46,16 @@ impl Mirror {
     ) -> std::io::Result<Mirror> {
         let (pages, twin) = (all.div_ceil(PAGE as usize), Some(Own::zeroed(all)?));
         let (newer, older) = (Marks::new(pages, false), Marks::new(pages, true));
-        Ok(Mirror { server, home, store, twin, newer, older, is_sent: false, moved: Moved::default() })
+        Ok(Mirror {
+            server,
+            home,
+            store,
+            twin,
+            newer,
+            older,
+            is_sent: false,
+            moved: Moved::default(),
+        })
     }
 
     /// A server that has what is in `memory`, but for the pages of which it may have newer bytes.
@@ -75,7 +84,16 @@ impl Mirror {
     ) -> Mirror {
         let pages = all.div_ceil(PAGE as usize);
         let (newer, older) = (Marks::new(pages, false), Marks::new(pages, false));
-        Mirror { server, home, store, twin: None, newer, older, is_sent: false, moved: Moved::default() }
+        Mirror {
+            server,
+            home,
+            store,
+            twin: None,
+            newer,
+            older,
+            is_sent: false,
+            moved: Moved::default(),
+        }
     }
 
     /// Whether the server has the program's own pages.

@@ -200,6 +200,12 @@ impl Common {
         if !is_busy {
             state.working.remove(&server);
         }
+        // Kernels that still run may wait for what those have written that are done.
+        let State { regions, working, .. } = &mut *state;
+        let due = |region: &&mut Region| region.workers(working) > 0 && region.mirrors.len() > 1;
+        if look_again(regions.values_mut().filter(due)) {
+            self.service.ring();
+        }
     }
 
     /// A stream of a server is about to call a function of the program.
@@ -230,6 +236,16 @@ impl Common {
             let _ = region.give_and_settle(to, working);
         }
     }
+}
+
+/// Has regions be looked at soon; whether there are any that would not be anyway.
+fn look_again<'a>(regions: impl Iterator<Item = &'a mut Region>) -> bool {
+    let mut rings = false;
+    for region in regions.filter(|region| region.due.is_none()) {
+        region.look_again(Duration::ZERO);
+        rings = true;
+    }
+    rings
 }
 
 impl State {

@@ -251,14 +251,12 @@ impl Region {
         self.due = Some(self.due.map_or(due, |before| before.max(due)));
     }
 
-    /// Has servers that work see what the program and the others among them have written since they
-    /// began.
+    /// Has servers that work see what the program and other servers have written since they began.
     pub(super) fn exchange(&mut self, working: &Working) -> Vec<ServerId> {
         self.close();
-        let mut lost = Vec::new();
-        if self.workers(working) > 1 {
-            lost = self.gather_all(None, Some(working));
-        }
+        // What a server writes while it works concerns those that work beside it.
+        let all = (self.workers(working) > 1).then_some(working);
+        let mut lost = self.gather_all(None, all);
         for server in working {
             if self.give(*server, working).is_err() {
                 lost.push(*server);
