@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
 use crate::stream::{Interest, Readiness, Stream};
+use crate::touch;
 
 /// Writes all of `bytes`, waiting as needed.
 ///
@@ -16,6 +17,7 @@ pub fn write_all(stream: &dyn Stream, mut bytes: &[u8]) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 block(stream, Interest::WRITE, None)?
             }
+            Err(error) if touch::is_closed(&error) => touch::to_read(bytes),
             Err(error) => return Err(error),
         }
     }
@@ -46,6 +48,7 @@ pub fn read_exact_unless_silent(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 block(stream, Interest::READ, silence)?
             }
+            Err(error) if touch::is_closed(&error) => touch::to_write(buffer),
             Err(error) => return Err(error),
         }
     }

@@ -7,6 +7,7 @@ use outboard_wire::lane::LaneHeader;
 
 use crate::blocking::block;
 use crate::stream::{Interest, Stream};
+use crate::touch;
 
 /// Reads the next header, waiting for it without a limit: a lane may be quiet for hours. Before
 /// each time the thread would block, it calls `keep_looking`, and polls again while that returns
@@ -83,6 +84,9 @@ pub fn write_numbered(
             Ok(count) => IoSlice::advance_slices(&mut left, count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 block(stream, Interest::WRITE, None)?
+            }
+            Err(error) if touch::is_closed(&error) => {
+                left.iter().for_each(|bytes| touch::to_read(bytes));
             }
             Err(error) => return Err(error),
         }

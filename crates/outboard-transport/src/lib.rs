@@ -27,6 +27,7 @@ mod spin;
 mod stream;
 pub mod tcp;
 pub mod tls;
+mod touch;
 mod transport;
 pub mod unix;
 mod waker;

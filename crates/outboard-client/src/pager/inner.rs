@@ -113,6 +113,21 @@ impl Inner {
         outcome
     }
 
+    /// Sends what the program has written, and waits until the server has it.
+    pub(super) fn flush_and_settle(&mut self, store: &dyn Store) -> Result<()> {
+        let outcome = self.flush(store, |_| true);
+        let settled = self.sent.keys().try_for_each(|home| store.settle(*home));
+        let mapped = self.regions.iter().find(|(_, region)| region.home.kind == Kind::Mapped);
+        let place = mapped.map(|(base, region)| (region.home, *base));
+        let arrived = place.or(self.edges.first().map(|edge| (edge.home, edge.address)));
+        let arrived = arrived.map_or(Ok(()), |(home, address)| {
+            let mut byte = 0u8;
+            // The server takes commands in order. SAFETY: a byte of this function.
+            unsafe { store.fetch(home, address, &raw mut byte, 1, None) }.map(drop)
+        });
+        outcome.and(settled).and(arrived)
+    }
+
     /// Has a stream wait for the managed memory that was sent.
     pub(super) fn join(
         &mut self,

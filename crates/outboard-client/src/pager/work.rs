@@ -150,6 +150,10 @@ impl Pager {
 
     /// A stream that waits for another server is about to go on: what it may use is there for it.
     pub(crate) fn hand_on(&self) {
+        let Ok(store) = self.store() else { return };
+        // It goes on by word that may overtake what is sent. Failures are the context's, which the
+        // program's next call reports.
+        let _ = self.lock().flush_and_settle(store);
         if let Some(server) = self.common() {
             COMMON.hand_on(server);
         }

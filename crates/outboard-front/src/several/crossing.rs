@@ -236,6 +236,7 @@ impl<S: Member> Several<S> {
                 if let Err(error) = outcome.and_then(|()| work()) {
                     own.fail_later(error);
                 }
+                own.hand_on();
                 drop(holds);
             });
         });
