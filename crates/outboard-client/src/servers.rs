@@ -70,6 +70,10 @@ impl Member for Remote {
         self.take_in_pages();
     }
 
+    fn uses_memory_of_the_program(&'static self) -> bool {
+        self.tracks_memory()
+    }
+
     fn hand_on(&'static self) {
         self.hand_on_pages();
     }

@@ -64,8 +64,10 @@ impl<S: Member> Several<S> {
             other.knows_work_done();
             return Ok(());
         }
-        // Work behind the wait may read bytes that are on their way to this process.
+        // Work behind the wait may read bytes that are on their way to this process, or that this
+        // process will have by then.
         if !other.has_bytes_to_take_in()
+            && !waiting.uses_memory_of_the_program()
             && let Awaited::Event(event) = event
             && let Some(told) =
                 self.links.tell((ctx.server(), waiting), (of.server(), other), |numbered| {
@@ -97,7 +99,7 @@ impl<S: Member> Several<S> {
             }
             drop(hold);
         };
-        if other.has_bytes_to_take_in() {
+        if other.has_bytes_to_take_in() || waiting.uses_memory_of_the_program() {
             // Work behind the hold may read them.
             self.movers.run(move || {
                 other.take_in();

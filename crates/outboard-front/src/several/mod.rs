@@ -132,6 +132,11 @@ pub trait Member: Backend + Sync {
     /// have written to memory of the program is there for later work.
     fn knows_work_done(&'static self) {}
 
+    /// Whether kernels of this server use memory that the program sees, too.
+    fn uses_memory_of_the_program(&'static self) -> bool {
+        false
+    }
+
     /// A stream of this server that waits for another one is about to go on: what other servers'
     /// kernels have written to memory that this one's use is there for them.
     fn hand_on(&'static self) {}

@@ -65,6 +65,11 @@ impl Remote {
         })
     }
 
+    /// Whether kernels use memory that the program sees.
+    pub(crate) fn tracks_memory(&self) -> bool {
+        self.pager.is_active()
+    }
+
     /// Whether kernels may be writing to memory that the program sees.
     pub(crate) fn has_pages_to_take_in(&self) -> bool {
         self.pager.is_active() && self.pager.is_busy()
@@ -134,7 +139,7 @@ impl Remote {
         {
             return false;
         }
-        self.host.borrow(base, pinned.bytes);
+        self.host.borrow(base, bytes);
         self.host.set_shared(base, ctx);
         owner.lent.lock().entry(base).or_default().push(self);
         // Others that have pages of their own must be told what this one's kernels write.
