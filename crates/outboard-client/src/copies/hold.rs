@@ -48,11 +48,15 @@ impl Holds {
 
     #[cold]
     fn is_any_waiting(&self, progress: &Progress) -> bool {
+        !self.waiting(progress).is_empty()
+    }
+
+    /// The streams that wait for what another server's worker tells their own.
+    pub(crate) fn waiting(&self, progress: &Progress) -> Vec<(ContextId, StreamId)> {
         let mut waiting = self.waiting.lock();
         waiting.retain(|(ctx, stream)| !progress.is_stream_idle(*ctx, *stream));
-        let any = !waiting.is_empty();
-        self.told.store(any, Ordering::Release);
-        any
+        self.told.store(!waiting.is_empty(), Ordering::Release);
+        waiting.clone()
     }
 
     /// A stream waits for what another server's worker tells its own.

@@ -26,6 +26,12 @@ impl Remote {
         if self.has_part(address) {
             return Ok(());
         }
+        // Streams that wait for other servers without this process's knowing what for would go on
+        // before it has handed on what those write.
+        let session = self.session()?;
+        for (ctx, stream) in session.holds.waiting(session.progress()) {
+            self.stream_synchronize(ctx, stream)?;
+        }
         let _one_at_a_time = owner.mapping.lock();
         if self.has_part(address) {
             return Ok(());
