@@ -157,18 +157,6 @@ pub(crate) fn check_found(
     Ok(())
 }
 
-/// As [`check_device`], for work in a context: memory of another server is refused.
-pub(crate) fn check_for(
-    front: &'static Front,
-    ctx: ContextId,
-    address: DevicePtr,
-    bytes: u64,
-) -> Result<Allocation> {
-    let allocation = check_device(front, address, bytes)?;
-    one_server(ctx.server(), [allocation.server])?;
-    Ok(allocation)
-}
-
 /// Checks the target of a stream memory operation, and gives it to the stream's device.
 pub(crate) fn value_address<B: Backend>(
     process: &'static Process<B>,

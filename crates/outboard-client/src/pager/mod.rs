@@ -26,7 +26,7 @@ mod tracking;
 mod work;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use outboard_abi::CUresult;
@@ -58,6 +58,14 @@ const GLIMPSE: Duration = Duration::from_millis(1);
 /// else be brought anew many times.
 const GLIMPSES: u32 = 8;
 
+/// The server's kernels use tracked memory.
+const OWN: u8 = 1;
+/// Other servers' kernels do.
+const OTHERS: u8 = 2;
+
+/// The pagers of all servers that have been connected to.
+static PAGERS: Mutex<Vec<&'static Pager>> = Mutex::new(Vec::new());
+
 /// What kernels of several of the process's servers use.
 pub(crate) static COMMON: Common = Common::new();
 
@@ -68,8 +76,8 @@ pub(crate) struct Pager {
     service: Service,
     /// The addresses of the server's devices, at which nothing else of this process is to lie.
     reserved: Reserved,
-    /// Whether any memory is tracked, here or in [`COMMON`].
-    active: AtomicBool,
+    /// Whether any memory is tracked: [`OWN`] and [`OTHERS`].
+    active: AtomicU8,
     /// Whether the server has a part in what is common.
     has_common: AtomicBool,
     /// The server, once it has had such a part.
@@ -89,7 +97,7 @@ impl Pager {
             inner: Mutex::new(Inner::new()),
             service: Service::new(),
             reserved: Reserved::new(),
-            active: AtomicBool::new(false),
+            active: AtomicU8::new(0),
             has_common: AtomicBool::new(false),
             server: OnceLock::new(),
         }
@@ -103,15 +111,35 @@ impl Pager {
     }
 
     /// Where the device's bytes are to be had; told once, before any memory is tracked.
-    pub(crate) fn connect(&self, store: Box<dyn Store>) {
+    pub(crate) fn connect(&'static self, store: Box<dyn Store>) {
         let _ = self.store.set(store);
+        let mut pagers = PAGERS.lock();
+        if !pagers.iter().any(|pager| std::ptr::eq(*pager, self)) {
+            pagers.push(self);
+        }
+        drop(pagers);
+        tell_all();
         self.lock().seed = outboard_transport::random().map_or(0, u64::from_le_bytes);
     }
 
-    /// Whether any memory is tracked.
+    /// Whether any memory is tracked that the server's kernels use.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
-        self.active.load(Ordering::Relaxed)
+        self.active.load(Ordering::Relaxed) & OWN != 0
+    }
+
+    /// Whether any memory is tracked, for whichever server.
+    #[inline]
+    pub(crate) fn is_any_active(&self) -> bool {
+        self.active.load(Ordering::Relaxed) != 0
+    }
+
+    fn set_active(&self, which: u8, now: bool) -> bool {
+        let before = match now {
+            true => self.active.fetch_or(which, Ordering::Relaxed),
+            false => self.active.fetch_and(!which, Ordering::Relaxed),
+        };
+        (before & which != 0) != now
     }
 
     /// Whether there is work that no wait has covered yet.
@@ -153,7 +181,9 @@ impl Pager {
         if !active {
             inner.clear();
         }
-        self.active.store(active, Ordering::Relaxed);
+        if self.set_active(OWN, active) {
+            tell_all();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -181,7 +211,9 @@ impl Pager {
             inner.service = Some(&self.service);
         }
         fault::arm().map_err(|_| CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
-        self.active.store(true, Ordering::Relaxed);
+        if self.set_active(OWN, true) {
+            tell_all();
+        }
         Ok(())
     }
 
@@ -234,5 +266,14 @@ impl Pager {
             .filter_map(|region| region.due)
             .min()
             .map(|due| due.saturating_duration_since(now))
+    }
+}
+
+/// Tells each pager whether others have anything tracked.
+fn tell_all() {
+    let pagers = PAGERS.lock();
+    for (place, pager) in pagers.iter().enumerate() {
+        let others = pagers.iter().enumerate().filter(|(other, _)| *other != place);
+        pager.set_active(OTHERS, others.into_iter().any(|(_, other)| other.is_active()));
     }
 }

@@ -27,6 +27,7 @@ impl Remote {
         // gone.
         self.session.store(Box::into_raw(Box::new(session)), Ordering::Release);
         self.pager.connect(Box::new(self));
+        self.is_there();
         Ok(platform)
     }
 

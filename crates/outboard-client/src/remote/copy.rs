@@ -24,13 +24,14 @@ pub(super) fn region(side: &Side) -> std::result::Result<Region, (HostPtr, Layou
 
 impl Remote {
     pub(super) unsafe fn copy_box(
-        &self,
+        &'static self,
         ctx: ContextId,
         copy: &BoxCopy,
         stream: StreamId,
         mode: CopyMode,
     ) -> Result<()> {
-        let (dst, src) = (self.tracked_side(&copy.dst, copy)?, self.tracked_side(&copy.src, copy)?);
+        let (dst, src) =
+            (self.tracked_side(ctx, &copy.dst, copy)?, self.tracked_side(ctx, &copy.src, copy)?);
         if dst.is_none() && src.is_none() {
             // SAFETY: by the contract of this method.
             return unsafe { self.queue_box(ctx, copy, stream, mode) };
@@ -82,7 +83,12 @@ impl Remote {
     }
 
     /// A side in memory that the program and the device both use, as the device knows it.
-    fn tracked_side(&self, side: &Side, copy: &BoxCopy) -> Result<Option<Side>> {
+    fn tracked_side(
+        &'static self,
+        ctx: ContextId,
+        side: &Side,
+        copy: &BoxCopy,
+    ) -> Result<Option<Side>> {
         let address = match side.memory {
             Memory::Host(address) => address.unified(),
             Memory::Device(address) => address.unified(),
@@ -92,7 +98,11 @@ impl Remote {
         if let Some(pinned) = self.pinned_side(side, span) {
             return Ok(Some(pinned));
         }
-        match self.tracked(address, span) {
+        let tracked = match side.memory {
+            Memory::Host(address) => self.tracked_on_host(ctx, address, span)?,
+            _ => self.tracked(address, span),
+        };
+        match tracked {
             Tracked::None => Ok(None),
             // Page-locked memory of which the device has only a part.
             Tracked::Some if matches!(side.memory, Memory::Host(_)) => {

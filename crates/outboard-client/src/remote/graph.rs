@@ -10,6 +10,7 @@ use outboard_wire::graph::{GraphEdit, NodeParams, Place, Rows};
 use outboard_wire::messages as msg;
 
 use super::Remote;
+use crate::pager::Tracked;
 
 /// A host callback that does nothing: it only marks a point of its stream.
 unsafe extern "C" fn nothing(_: *mut c_void) {}
@@ -32,7 +33,7 @@ impl Remote {
                 let [width, height, depth] = copy.extent;
                 for place in [&mut copy.dst, &mut copy.src] {
                     if let Place::Host(rows) = *place
-                        && (self.is_tracked(rows.address.unified(), 1)
+                        && (self.tracked_on_host(copy.ctx, rows.address, 1)? != Tracked::None
                             || self
                                 .host
                                 .is_shared(rows.address, span(rows, [width, height, depth])))

@@ -21,7 +21,7 @@ impl Remote {
     /// As of `Backend::copy_to_device`.
     #[inline]
     pub(super) unsafe fn copy_to_device(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: DevicePtr,
         src: *const u8,
@@ -45,7 +45,7 @@ impl Remote {
                 &HostCopy::row(Direction::Up, dst, HostPtr::of(src), bytes, stream, mode),
             )
         };
-        if !self.pager.is_active() {
+        if !self.pager.is_any_active() {
             return plain();
         }
         let (device, host) = (dst, HostPtr::of(src));
@@ -58,7 +58,7 @@ impl Remote {
     /// As of `Backend::copy_to_host`.
     #[inline]
     pub(super) unsafe fn copy_to_host(
-        &self,
+        &'static self,
         ctx: ContextId,
         dst: *mut u8,
         src: DevicePtr,
@@ -82,7 +82,7 @@ impl Remote {
                 &HostCopy::row(Direction::Down, src, HostPtr::of(dst), bytes, stream, mode),
             )
         };
-        if !self.pager.is_active() {
+        if !self.pager.is_any_active() {
             if bytes <= SMALL && mode != CopyMode::Pinned {
                 let queue = |slot: Slot| {
                     self.post_copy(ctx, slot.bytes().unified(), src.unified(), row(bytes), stream)

@@ -14,7 +14,7 @@ pub(super) enum Memory {
     Pages(Shared),
     /// Less than a page of registered memory, among bytes that were not registered: it is never
     /// protected, since those may be touched under the allocator's locks.
-    Part(HostPtr, usize),
+    Part(HostPtr),
 }
 
 /// Bytes that are stored as one, where that is possible.
@@ -28,7 +28,7 @@ impl Memory {
     fn at(&self, offset: usize) -> *mut u8 {
         match self {
             Memory::Pages(pages) => pages.inner(offset),
-            Memory::Part(address, _) => address.offset(offset as u64).pointer(),
+            Memory::Part(address) => address.offset(offset as u64).pointer(),
         }
     }
 

@@ -99,6 +99,11 @@ impl Common {
         state.region(address).is_some_and(|region| region.mirror(server).is_some())
     }
 
+    /// The context that the memory at an address is of, if it is here.
+    pub(crate) fn owner(&self, address: UnifiedPtr) -> Option<ContextId> {
+        self.lock().region(address).map(|region| region.owner)
+    }
+
     /// All of what an address is part of, if it is here.
     pub(crate) fn whole(&self, address: UnifiedPtr) -> Option<Range<UnifiedPtr>> {
         self.lock().region(address).map(|region| region.whole.clone())

@@ -74,7 +74,7 @@ impl Common {
         }
         for (home, range) in released.edges {
             let bytes = range.end.since(range.start) as usize;
-            let memory = Memory::Part(range.start.host(), bytes);
+            let memory = Memory::Part(range.start.host());
             let mut region = Region::new(range.start, bytes, memory, (owner, whole.clone()), seed);
             let known = (&region.memory, bytes);
             // It was compared just now.
@@ -293,7 +293,7 @@ impl State {
     ) {
         for edge in edges {
             let bytes = edge.end.since(edge.start) as usize;
-            let memory = Memory::Part(edge.start.host(), bytes);
+            let memory = Memory::Part(edge.start.host());
             let region = Region::new(edge.start, bytes, memory, (owner, whole.clone()), seed);
             self.regions.insert(edge.start, region);
         }

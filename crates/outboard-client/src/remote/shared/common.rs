@@ -6,13 +6,17 @@ use std::os::fd::AsFd;
 use outboard_abi::CUresult;
 use outboard_front::backend::{ContextId, HostPtr, Result, UnifiedPtr};
 use outboard_wire::messages as msg;
+use parking_lot::Mutex;
 use rustix::io::dup;
 
 use super::mapped::extent;
 use crate::host::Pinned;
 use crate::mapped_file::MappedFile;
-use crate::pager::{COMMON, Lent, Part};
+use crate::pager::{COMMON, Lent, Part, Tracked};
 use crate::remote::Remote;
+
+/// The servers that the process has connected to.
+static REMOTES: Mutex<Vec<&'static Remote>> = Mutex::new(Vec::new());
 
 impl Remote {
     /// Has kernels of this server in `ctx` use memory of another one's context `of`: page-locked
@@ -30,7 +34,11 @@ impl Remote {
         // before it has handed on what those write.
         let session = self.session()?;
         for (ctx, stream) in session.holds.waiting(session.progress()) {
-            self.stream_synchronize(ctx, stream)?;
+            match self.stream_synchronize(ctx, stream) {
+                // It has been destroyed.
+                Err(CUresult::CUDA_ERROR_INVALID_HANDLE) => {}
+                outcome => outcome?,
+            }
         }
         let _one_at_a_time = owner.mapping.lock();
         if self.has_part(address) {
@@ -49,10 +57,8 @@ impl Remote {
         let (base, pinned) =
             owner.host.find(address.host()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let whole = extent(base, &pinned);
-        for session in [self.session()?, owner.session()?] {
-            // Copies under way reach the memory as it is now.
-            session.finish_copies(base.pointer(), pinned.bytes as usize);
-        }
+        // Copies under way reach the memory as it is now.
+        self.finish_copies_everywhere(base, pinned.bytes)?;
         if pinned.shared && self.take_file(ctx, owner, base, &pinned) {
             return Ok(());
         }
@@ -99,6 +105,61 @@ impl Remote {
         let has_it = self.host.find(address.host());
         has_it.is_some_and(|(_, pinned)| pinned.mapped.is_some())
             || (self.pager.is_active() && COMMON.has(self.server, address))
+    }
+
+    /// How much of the program's memory the program and the device both use. What other servers'
+    /// kernels use becomes this one's, too: bytes that this process puts there or takes from there
+    /// by itself could wait for pages that their servers have.
+    pub(in crate::remote) fn tracked_on_host(
+        &'static self,
+        ctx: ContextId,
+        host: HostPtr,
+        bytes: u64,
+    ) -> Result<Tracked> {
+        if !self.pager.is_any_active() {
+            return Ok(Tracked::None);
+        }
+        let tracked = self.tracked(host.unified(), bytes);
+        if tracked != Tracked::None {
+            return Ok(tracked);
+        }
+        let Some((owner, of)) = self.owner_of(host) else { return Ok(Tracked::None) };
+        self.take_part_in(ctx, (owner, of), host.unified())?;
+        Ok(self.tracked(host.unified(), bytes))
+    }
+
+    /// The server and the context to which page-locked memory belongs that other servers' kernels
+    /// use.
+    fn owner_of(&self, host: HostPtr) -> Option<(&'static Remote, ContextId)> {
+        let remotes = REMOTES.lock();
+        let others = remotes.iter().copied().filter(|other| other.server != self.server);
+        let common = COMMON.owner(host.unified());
+        others
+            .filter_map(|other| {
+                let (_, pinned) = other.host.find(host)?;
+                let of = pinned.mapped.or(common)?;
+                (!pinned.is_borrowed && (common.is_some() || !pinned.shared)).then_some((other, of))
+            })
+            .next()
+    }
+
+    /// Waits until no copy of any server reads or writes these bytes.
+    pub(super) fn finish_copies_everywhere(&self, base: HostPtr, bytes: u64) -> Result<()> {
+        self.session()?.finish_copies(base.pointer(), bytes as usize);
+        let others: Vec<_> =
+            REMOTES.lock().iter().copied().filter(|other| other.server != self.server).collect();
+        for session in others.iter().filter_map(|other| other.session().ok()) {
+            session.finish_copies(base.pointer(), bytes as usize);
+        }
+        Ok(())
+    }
+
+    /// Other servers may be asked for what this one has.
+    pub(in crate::remote) fn is_there(&'static self) {
+        let mut remotes = REMOTES.lock();
+        if !remotes.iter().any(|other| std::ptr::eq(*other, self)) {
+            remotes.push(self);
+        }
     }
 
     /// This server, as one that has a part in memory by a context.

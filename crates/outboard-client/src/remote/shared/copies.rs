@@ -27,12 +27,12 @@ impl Remote {
     /// # Safety
     /// The host memory is valid as for `Backend::copy_to_device` or `Backend::copy_to_host`.
     pub(in crate::remote) unsafe fn copy_shared(
-        &self,
+        &'static self,
         copy: &TouchedCopy,
         plain: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         let TouchedCopy { ctx, stream, to_device, device, host, bytes, mode } = *copy;
-        let tracked = self.tracked(host.unified(), bytes);
+        let tracked = self.tracked_on_host(ctx, host, bytes)?;
         if tracked == Tracked::None && !self.is_tracked(device.unified(), bytes) {
             if to_device {
                 plain()?;

@@ -53,9 +53,8 @@ impl Remote {
         else {
             return Ok(found.is_some());
         };
-        let session = self.session()?;
         // Copies under way reach the memory as it is now.
-        session.finish_copies(base.pointer(), pinned.bytes as usize);
+        self.finish_copies_everywhere(base, pinned.bytes)?;
         let range = extent(base, &pinned);
         let bytes = range.end.since(range.start);
         self.open_mapped(ctx, &range)?;
