@@ -314,11 +314,24 @@ static void managed() {
             all[one]->fill(shared[one], 7);
             all[one]->finish();
             use(other);
-            put<<<blocks_for(COUNT, 256), 256, 0, all[other]->stream>>>(shared[one], COUNT, 9);
-            TOGETHER(one, other, cudaGetLastError());
+            add<<<blocks_for(COUNT, 256), 256, 0, all[other]->stream>>>(shared[one], COUNT, 9);
+            CHECK(cudaGetLastError());
             all[other]->finish();
-            unsigned seed = are_together(one, other) ? 9 : 7;
-            for (size_t i = 0; i < COUNT; i++) EXPECT(shared[one][i] == unsigned(i) * 3 + seed);
+            for (size_t i = 0; i < COUNT; i += 7) EXPECT(shared[one][i] == unsigned(i) * 3 + 16);
+            // In turns, in the order of events; the program waits for the last one.
+            for (int step = 0; step < 4; step++) {
+                Place &from = *all[step % 2 ? other : one], &to = *all[step % 2 ? one : other];
+                from.raise(shared[one], 1);
+                from.record();
+                to.wait_for(from);
+            }
+            all[one]->finish();
+            for (size_t i = 0; i < COUNT; i++) EXPECT(shared[one][i] == unsigned(i) * 3 + 20);
+            // Wishes of all devices.
+            cudaMemLocation wished = {cudaMemLocationTypeDevice, other};
+            CHECK(cudaMemAdvise(shared[one], BYTES, cudaMemAdviseSetAccessedBy, wished));
+            CHECK(cudaMemPrefetchAsync(shared[one], BYTES, wished, 0, all[other]->stream));
+            all[other]->finish();
         }
     }
     for (Place* place : all) {
@@ -541,7 +554,7 @@ static void host() {
             CHECK(cudaMemcpyAsync(place->memory, memory, BYTES, cudaMemcpyDefault, place->stream));
         }
         for (Place* place : all) place->expect(8);
-        // Kernels of its own device use it; those of another machine may not.
+        // Kernels of all devices use it.
         unsigned* address;
         use(0);
         CHECK(cudaHostGetDevicePointer(&address, memory, 0));
@@ -554,11 +567,12 @@ static void host() {
             cudaPointerAttributes about;
             CHECK(cudaPointerGetAttributes(&about, memory));
             EXPECT(about.type == cudaMemoryTypeHost);
-            TOGETHER(0, other, cudaHostGetDevicePointer(&address, memory, 0));
+            CHECK(cudaHostGetDevicePointer(&address, memory, 0));
+            EXPECT(address == memory);
             add<<<blocks_for(COUNT, 256), 256, 0, all[other]->stream>>>(address, COUNT, 1);
-            TOGETHER(0, other, cudaGetLastError());
+            CHECK(cudaGetLastError());
             all[other]->finish();
-            total += are_together(0, other);
+            total++;
             EXPECT(memory[0] == total && memory[COUNT - 1] == unsigned(COUNT - 1) * 3 + total);
         }
         use(0);

@@ -116,6 +116,20 @@ impl Member for Recorder {
         Ok(())
     }
 
+    fn take_part(
+        &'static self,
+        _: ContextId,
+        (_, of): (&'static Recorder, ContextId),
+        address: UnifiedPtr,
+    ) -> Result<()> {
+        let crossed = Crossed::of(self);
+        if crossed.has_no_room.load(Ordering::Relaxed) {
+            return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        crossed.note(&format!("takes part in {:x} of {}", address.0, of.server().place()));
+        Ok(())
+    }
+
     fn own_stream(&'static self, _: ContextId, which: OwnStream) -> Result<StreamId> {
         Ok(StreamId(if which == OwnStream::Held { 901 } else { 902 }))
     }
@@ -489,7 +503,6 @@ fn what_crosses_servers_is_refused_by_name() {
     let first_property = property(0);
     let physical =
         ask!(machine, cuMemCreate, 2 << 20, &raw const first_property, 0).expect("nothing fails");
-    let host = ask!(machine, cuMemHostAlloc, 4096, 0).expect("nothing fails");
     let graph = ask!(machine, cuGraphCreate, 0).expect("nothing fails");
     ask!(machine, cuGraphAddEmptyNode, graph, core::ptr::null(), 0).expect("nothing fails");
     let exec = ask!(machine, cuGraphInstantiateWithFlags, graph, 0).expect("nothing fails");
@@ -507,9 +520,6 @@ fn what_crosses_servers_is_refused_by_name() {
         call!(machine, cuStreamWriteValue64_v2, stream, there, 1, 0)
     });
     machine.refuses("a mapping", || call!(machine, cuMemMap, range, 2 << 20, 0, physical, 0));
-    machine.refuses("page-locked memory", || {
-        ask!(machine, cuMemHostGetDevicePointer_v2, host, 0).map(drop)
-    });
     // Whichever device is current, an executable is made where its nodes are.
     let made = machine.asked_by(|| {
         let other = ask!(machine, cuGraphInstantiateWithFlags, graph, 0).expect("nothing fails");
@@ -549,17 +559,19 @@ fn a_copy_between_devices_waits_for_both() {
     assert_eq!(asked, ["copy_on_device"], "on one device, later work waits by itself");
 }
 
-/// A kernel cannot use what another server's device shares with the program.
+/// The kernel's server is given what another server's device shares with the program.
 #[test]
-fn memory_of_the_program_is_one_server_s() {
+fn memory_of_the_program_is_every_server_s() {
     let machine = Machine::ready();
     machine.make_current(0);
-    let pinned = ask!(machine, cuMemHostAlloc, 4096, 0).expect("nothing fails") as u64;
+    let pinned = ask!(machine, cuMemHostAlloc, 4096, 0).expect("nothing fails");
     let plain = ask!(machine, cuMemAlloc_v2, 4096).expect("nothing fails");
     for server in machine.servers {
         server.answer_with("managed_alloc", UnifiedPtr(1 << 44));
     }
     let managed = ask!(machine, cuMemAllocManaged, 4096, 1).expect("nothing fails");
+    let second = Crossed::of(machine.servers[1]);
+    let _ = second.take(0);
     let none = core::ptr::null_mut();
     let launch = |device, mut parameter: u64| {
         machine.make_current(device);
@@ -575,16 +587,28 @@ fn memory_of_the_program_is_one_server_s() {
         let asked = machine.asked_by(|| result = outcome(parameters.as_mut_ptr()));
         (result, asked.concat().len())
     };
-    for shared in [pinned + 8, managed] {
+    for shared in [pinned as u64 + 8, managed] {
         assert_eq!(launch(1, shared), (Ok(()), 1), "another device of its server");
-        let _ = crate::logs::take_reason();
-        assert_eq!(launch(2, shared), (REFUSED, 0));
-        let reason = crate::logs::take_reason().expect("it is said");
-        assert!(reason.contains("parameter 0 of the kernel kernel is "), "{reason}");
-        assert!(reason.contains("servers 2 and 1"), "{reason}");
+        assert_eq!(second.take(0), Vec::<String>::new());
+        assert_eq!(launch(2, shared), (Ok(()), 1));
+        assert_eq!(second.take(1), [format!("takes part in {shared:x} of 0")]);
     }
+    machine.make_current(2);
+    let stream = ask!(machine, cuStreamCreate, 0).expect("nothing fails");
+    let address = ask!(machine, cuMemHostGetDevicePointer_v2, pinned, 0).expect("it is given");
+    assert_eq!(address, pinned as u64, "it has one address");
+    call!(machine, cuStreamWriteValue32_v2, stream, address, 1, 0).expect("it is given");
+    assert_eq!(second.take(2), vec![format!("takes part in {address:x} of 0"); 2]);
     // A kernel that does not use an address may be given it, as natively.
     assert_eq!(launch(2, plain), (Ok(()), 1));
+    assert_eq!(second.take(0), Vec::<String>::new());
+    // A server that cannot have it says so.
+    second.has_no_room.store(true, Ordering::Relaxed);
+    let _ = crate::logs::take_reason();
+    assert_eq!(launch(2, managed), (Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY), 0));
+    let reason = crate::logs::take_reason().expect("it is said");
+    assert!(reason.contains("the kernel kernel has a parameter"), "{reason}");
+    assert!(reason.contains("servers 2 and 1"), "{reason}");
 }
 
 #[test]

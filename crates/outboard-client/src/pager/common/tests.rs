@@ -14,7 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
 use super::*;
 use crate::pager::store::Home;
-use crate::pager::{Kind, PAGE};
+use crate::pager::PAGE;
 
 const SERVERS: usize = 3;
 /// Pages of a range, which begins and ends within one.
@@ -117,7 +117,7 @@ fn server(place: usize) -> ServerId {
 }
 
 fn ctx(place: usize) -> ContextId {
-    ContextId::new(server(place), 1)
+    ContextId::new(server(place), 1).unwrap()
 }
 
 fn part(place: usize) -> Part {
@@ -284,9 +284,22 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Kernel { place: usize, first: usize, stride: usize, value: u32, by_event: bool },
-    Write { first: usize, stride: usize, value: u32 },
-    Read { first: usize, stride: usize },
+    Kernel {
+        place: usize,
+        first: usize,
+        stride: usize,
+        value: u32,
+        by_event: bool,
+    },
+    Write {
+        first: usize,
+        stride: usize,
+        value: u32,
+    },
+    Read {
+        first: usize,
+        stride: usize,
+    },
     Wait(usize),
     /// A function of the program that a stream of the server calls writes a word.
     Function(usize, usize),
