@@ -28,7 +28,15 @@ pub(crate) struct Holds {
     held: AtomicUsize,
     /// Whether any waits for what another server's worker tells its own, as far as is known.
     told: AtomicBool,
-    waiting: Mutex<Vec<(ContextId, StreamId)>>,
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+/// A stream that waits.
+#[derive(Debug)]
+struct Waiting {
+    ctx: ContextId,
+    stream: StreamId,
+    is_destroyed: bool,
 }
 
 /// Keeps a stream waiting until it is dropped.
@@ -48,22 +56,39 @@ impl Holds {
 
     #[cold]
     fn is_any_waiting(&self, progress: &Progress) -> bool {
-        !self.waiting(progress).is_empty()
+        let mut waiting = self.waiting.lock();
+        waiting.retain(|stream| !progress.is_stream_idle(stream.ctx, stream.stream));
+        let any = !waiting.is_empty();
+        self.told.store(any, Ordering::Release);
+        any
     }
 
-    /// The streams that wait for what another server's worker tells their own.
+    /// The streams that wait for what another server's worker tells their own, and in which work
+    /// can be queued still.
     pub(crate) fn waiting(&self, progress: &Progress) -> Vec<(ContextId, StreamId)> {
-        let mut waiting = self.waiting.lock();
-        waiting.retain(|(ctx, stream)| !progress.is_stream_idle(*ctx, *stream));
-        self.told.store(!waiting.is_empty(), Ordering::Release);
-        waiting.clone()
+        if !self.told.load(Ordering::Acquire) || !self.is_any_waiting(progress) {
+            return Vec::new();
+        }
+        let waiting = self.waiting.lock();
+        let usable = waiting.iter().filter(|stream| !stream.is_destroyed);
+        usable.map(|stream| (stream.ctx, stream.stream)).collect()
+    }
+
+    /// A stream is destroyed; what is queued in it waits still.
+    pub(crate) fn destroyed(&self, ctx: ContextId, stream: StreamId) {
+        if self.told.load(Ordering::Acquire) {
+            let mut waiting = self.waiting.lock();
+            let found = waiting.iter_mut().find(|found| (found.ctx, found.stream) == (ctx, stream));
+            found.into_iter().for_each(|found| found.is_destroyed = true);
+        }
     }
 
     /// A stream waits for what another server's worker tells its own.
     pub(crate) fn add_waiting(&self, ctx: ContextId, stream: StreamId) {
         let mut waiting = self.waiting.lock();
-        if !waiting.contains(&(ctx, stream)) {
-            waiting.push((ctx, stream));
+        let is_it = |found: &Waiting| (found.ctx, found.stream) == (ctx, stream);
+        if !waiting.iter().any(|found| is_it(found) && !found.is_destroyed) {
+            waiting.push(Waiting { ctx, stream, is_destroyed: false });
         }
         self.told.store(true, Ordering::Release);
     }

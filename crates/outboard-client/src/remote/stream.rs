@@ -32,6 +32,7 @@ impl Remote {
         let (session, stream) = (self.session()?, StreamId::created(id));
         session.reuse().give_stream(ctx, stream, |block| session.give_back(block));
         session.progress().ended(ctx, stream);
+        session.holds.destroyed(ctx, stream);
         self.post(ctx, &msg::StreamDestroy { stream: id })
     }
 

@@ -13,8 +13,8 @@ use rustix::io::dup;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
 use super::*;
-use crate::pager::store::Home;
 use crate::pager::PAGE;
+use crate::pager::store::Home;
 
 const SERVERS: usize = 3;
 /// Pages of a range, which begins and ends within one.

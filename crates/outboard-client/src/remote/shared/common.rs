@@ -34,11 +34,7 @@ impl Remote {
         // before it has handed on what those write.
         let session = self.session()?;
         for (ctx, stream) in session.holds.waiting(session.progress()) {
-            match self.stream_synchronize(ctx, stream) {
-                // It has been destroyed.
-                Err(CUresult::CUDA_ERROR_INVALID_HANDLE) => {}
-                outcome => outcome?,
-            }
+            self.stream_synchronize(ctx, stream)?;
         }
         let _one_at_a_time = owner.mapping.lock();
         if self.has_part(address) {

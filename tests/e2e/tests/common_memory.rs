@@ -1,0 +1,83 @@
+//! Page-locked and managed memory that kernels of devices of several servers use.
+
+use outboard_e2e::{Driver, Program, Server};
+use outboard_test_support::skip;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Memory of a software device.
+const MEMORY: (&str, &str) = ("OUTBOARD_CPU_MEMORY", "256M");
+
+fn server_with(devices: &str, arguments: &[&str]) -> Server {
+    let arguments = [&["--driver", Driver::chosen().name()], arguments].concat();
+    Server::start_with(&arguments, &[("OUTBOARD_CPU_DEVICES", devices), MEMORY])
+}
+
+fn server() -> Server {
+    server_with("1", &[])
+}
+
+fn list(servers: &[Server]) -> String {
+    servers.iter().map(Server::address).collect::<Vec<_>>().join(",")
+}
+
+/// All parts of the program, of which each checks its own results.
+fn works(list: &str, transport: &str) {
+    let program = Program::new("common_memory").env("OUTBOARD_TRANSPORT", transport);
+    let outcome =
+        program.env("OUTBOARD_LOCAL_DRIVER", Driver::chosen().name()).env(MEMORY.0, MEMORY.1);
+    let outcome = outcome.through_list(list);
+    outcome.expect_success("memory that all devices use");
+    assert!(outcome.stdout.ends_with("common memory: done\n"), "{}", outcome.stdout);
+    assert_eq!(outcome.stdout.matches(": ok\n").count(), 27, "{}", outcome.stdout);
+}
+
+#[test]
+fn two_devices_of_one_server_use_it() {
+    if Driver::chosen() != Driver::Cpu {
+        skip!("the GPUs of this machine may be one");
+    }
+    works(server_with("2", &[]).address(), "tcp");
+}
+
+#[test]
+fn two_servers_use_it_over_tcp() {
+    works(&list(&[server(), server()]), "tcp");
+}
+
+#[test]
+fn two_servers_use_it_in_shared_memory() {
+    works(&list(&[server(), server()]), "shm");
+}
+
+#[test]
+fn three_servers_use_it() {
+    let servers = [server(), server(), server()];
+    works(&list(&servers), "tcp");
+    works(&list(&servers), "shm");
+}
+
+/// Some have the program's own pages, and some do not.
+#[test]
+fn servers_near_and_far_use_it() {
+    let far = server_with("1", &["--socket", "none"]);
+    let near = [server(), server()];
+    works(&format!("{},local/0", far.address()), "");
+    works(&format!("{},{}", list(&near), far.address()), "");
+}
+
+/// The others keep the memory when a server is lost, also what was made for that server's device.
+#[test]
+fn a_lost_server_takes_no_memory_along() {
+    for transport in ["tcp", "shm"] {
+        let servers = [server(), server(), server()];
+        let program =
+            Program::new("common_memory").arg("lost").env("OUTBOARD_TRANSPORT", transport);
+        let mut running = program.env("OUTBOARD_LOG", "1").start_through_list(&list(&servers));
+        running.wait_for_line("waiting");
+        let worker = Pid::from_raw(servers[2].only_worker() as i32).expect("a process");
+        kill_process(worker, Signal::KILL).expect("it runs");
+        let outcome = running.finish();
+        outcome.expect_success("the other servers' devices");
+        assert!(outcome.stdout.ends_with("lost: done\n"), "{}{}", outcome.stdout, outcome.stderr);
+    }
+}
