@@ -1,13 +1,14 @@
 // Page-locked and managed memory that kernels of all devices use, wherever each device is. Argument:
 // a part, or none for all but `lost`. The output does not say where the devices are.
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <thread>
 
 #include "place.h"
 
-static const size_t COUNT = 50021;
+static const size_t COUNT = 30011;
 static const size_t BYTES = COUNT * sizeof(unsigned);
 
 static int devices;
@@ -269,10 +270,10 @@ static void other_work() {
                 for (size_t i = 0; i < 100; i++) wanted[1000 + row * 200 + i] += 2;
             }
             expect(data, wanted, NAMES[kind]);
-            CHECK(cudaMemsetAsync(data + 30000, 1, 4000, stream));
+            CHECK(cudaMemsetAsync(data + 20000, 1, 4000, stream));
             streams.add(device, data, 0, 1, 1);
             streams.finish(device);
-            for (size_t i = 30000; i < 31000; i++) wanted[i] = 0x01010101;
+            for (size_t i = 20000; i < 21000; i++) wanted[i] = 0x01010101;
             for (unsigned& value : wanted) value += 1;
             expect(data, wanted, "filled");
         }
@@ -303,6 +304,35 @@ static void other_work() {
     }
 }
 
+// Much work that waits for another device's, which waits for the program.
+static void behind() {
+    Streams streams;
+    Memory memory(PORTABLE, 0);
+    unsigned* data = memory.data;
+    const unsigned kernels = 1500;
+    data[0] = data[2048] = 0;
+    std::vector<unsigned> wanted(COUNT);
+    use(0);
+    answer<<<1, 1, 0, streams.all[0]>>>(data, 1, data + 2048, 1);
+    CHECK(cudaGetLastError());
+    streams.record(0);
+    std::thread program([data] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        *const_cast<volatile unsigned*>(data) = 1;
+    });
+    for (int device = 1; device < devices; device++) {
+        streams.wait(device, 0);
+        for (unsigned kernel = 0; kernel < kernels; kernel++) streams.add(device, data, 4096 + device, 10000, 1);
+    }
+    program.join();
+    for (int device = 1; device < devices; device++) streams.finish(device);
+    for (int device = 1; device < devices; device++) {
+        for (size_t i = 4096 + device; i < COUNT; i += 10000) EXPECT(data[i] == kernels);
+    }
+    EXPECT(data[2048] == 1);
+    printf("behind: ok\n");
+}
+
 // What is freed while all devices know it is not found again in what comes after it.
 static void freed() {
     Streams streams;
@@ -331,7 +361,7 @@ static void threads() {
     for (int kind = 0; kind < MANAGED; kind++) {
         Memory memory(Kind(kind), 0);
         unsigned* data = memory.data;
-        const unsigned rounds = 20;
+        const unsigned rounds = 10;
         std::atomic<int> left{devices};
         std::vector<std::thread> all;
         size_t parts = size_t(devices) + 1;
@@ -380,7 +410,7 @@ static void random_order() {
         std::vector<unsigned> wanted(COUNT);
         for (size_t i = 0; i < COUNT; i++) data[i] = 0;
         int last = -1;
-        for (int step = 0; step < 300; step++) {
+        for (int step = 0; step < 200; step++) {
             int device = int(next_random(&seed) % devices);
             size_t first = next_random(&seed) % COUNT, stride = 1 + next_random(&seed) % 5000;
             switch (next_random(&seed) % 5) {
@@ -480,7 +510,7 @@ int main(int argc, char** argv) {
         const char* name;
         void (*run)();
     };
-    const Part parts[] = {{"turns", turns}, {"events", events},       {"spin", spin},     {"other", other_work}, {"freed", freed},
+    const Part parts[] = {{"turns", turns}, {"events", events},       {"spin", spin},     {"other", other_work}, {"behind", behind}, {"freed", freed},
                           {"threads", threads}, {"random", random_order}, {"wishes", wishes}, {"lost", lost}};
     CHECK(cudaGetDeviceCount(&devices));
     EXPECT(devices > 1);

@@ -1,8 +1,17 @@
 //! Page-locked and managed memory that kernels of devices of several servers use.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use outboard_e2e::{Driver, Program, Server};
 use outboard_test_support::skip;
 use rustix::process::{Pid, Signal, kill_process};
+
+#[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
+#[allow(dead_code)]
+mod proxy;
+
+use proxy::Proxy;
 
 /// Memory of a software device.
 const MEMORY: (&str, &str) = ("OUTBOARD_CPU_MEMORY", "256M");
@@ -28,7 +37,7 @@ fn works(list: &str, transport: &str) {
     let outcome = outcome.through_list(list);
     outcome.expect_success("memory that all devices use");
     assert!(outcome.stdout.ends_with("common memory: done\n"), "{}", outcome.stdout);
-    assert_eq!(outcome.stdout.matches(": ok\n").count(), 27, "{}", outcome.stdout);
+    assert_eq!(outcome.stdout.matches(": ok\n").count(), 28, "{}", outcome.stdout);
 }
 
 #[test]
@@ -79,5 +88,33 @@ fn a_lost_server_takes_no_memory_along() {
         let outcome = running.finish();
         outcome.expect_success("the other servers' devices");
         assert!(outcome.stdout.ends_with("lost: done\n"), "{}{}", outcome.stdout, outcome.stderr);
+    }
+}
+
+/// Connections that break are replaced, and nothing is lost or done twice.
+#[test]
+fn cut_connections_change_nothing() {
+    let servers = [server(), server()];
+    let proxy = Proxy::start(servers[1].address());
+    let both = format!("{},{}", servers[0].address(), proxy.address());
+    for part in ["turns", "events", "random"] {
+        let program = Program::new("common_memory").arg(part).env("OUTBOARD_TRANSPORT", "tcp");
+        let (is_over, cuts) = (AtomicBool::new(false), AtomicBool::new(false));
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(150));
+                    if proxy.cut(None) > 0 {
+                        cuts.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+            let outcome = program.through_list(&both);
+            is_over.store(true, Ordering::Relaxed);
+            outcome
+        });
+        outcome.expect_success(part);
+        assert!(outcome.stdout.ends_with("common memory: done\n"), "{}", outcome.stdout);
+        assert!(cuts.load(Ordering::Relaxed), "{part} was over before its connections were cut");
     }
 }

@@ -50,8 +50,12 @@ impl Holds {
     /// Whether any stream waits. What other servers do before it goes on may write the source of
     /// copies that are queued behind it.
     pub(crate) fn are_any(&self, progress: &Progress) -> bool {
+        self.is_any_held() || self.told.load(Ordering::Acquire) && self.is_any_waiting(progress)
+    }
+
+    /// Whether this process holds any stream.
+    pub(crate) fn is_any_held(&self) -> bool {
         self.held.load(Ordering::Acquire) > 0
-            || self.told.load(Ordering::Acquire) && self.is_any_waiting(progress)
     }
 
     #[cold]

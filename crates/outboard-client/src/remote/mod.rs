@@ -31,7 +31,7 @@ mod generated {
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicPtr, AtomicU32};
 use std::sync::{Arc, OnceLock};
 
 use outboard_abi::CUresult;
@@ -62,6 +62,8 @@ pub struct Remote {
     /// The servers whose workers have pages of this one's page-locked memory themselves, by its
     /// first address.
     lent: Mutex<BTreeMap<HostPtr, Vec<&'static Remote>>>,
+    /// How much work has been queued while streams were held, while there is tracked memory.
+    behind_holds: AtomicU32,
     slabs: Mutex<Slabs>,
     /// Managed variables, by module.
     variables: Mutex<BTreeMap<ObjectId, Vec<Range<UnifiedPtr>>>>,
@@ -84,6 +86,7 @@ impl Remote {
             pager: Pager::new(),
             mapping: Mutex::new(()),
             lent: Mutex::new(BTreeMap::new()),
+            behind_holds: AtomicU32::new(0),
             slabs: Mutex::new(Slabs::new()),
             variables: Mutex::new(BTreeMap::new()),
             moving: Mutex::new(BTreeSet::new()),

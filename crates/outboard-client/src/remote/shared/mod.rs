@@ -7,6 +7,9 @@ mod copies;
 mod mapped;
 mod mover;
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use outboard_front::backend::{ContextId, Result, StreamId, UnifiedPtr};
 
 use super::Remote;
@@ -14,6 +17,10 @@ use crate::pager::{Brought, COMMON, Done, Tracked};
 
 pub(super) use along::Along;
 pub(super) use copies::TouchedCopy;
+
+/// Most work that is queued while streams are held, of drivers that take about a thousand kernels.
+const MOST_BEHIND_HOLDS: u32 = 512;
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Remote {
     /// Queues work of the device that may use memory which the program touches too.
@@ -30,7 +37,29 @@ impl Remote {
         self.pager.before_work(ctx, stream)?;
         queue()?;
         self.pager.after_work(ctx, stream);
+        self.keep_streams_from_filling();
         Ok(())
+    }
+
+    /// Before a held stream goes on, the worker is sent what other servers have written, which it
+    /// cannot take while it waits for room in a stream: the program waits for the stream before
+    /// there is none left, as it would natively.
+    #[cold]
+    fn keep_streams_from_filling(&self) {
+        let Ok(session) = self.session() else { return };
+        if !session.holds.is_any_held() {
+            self.behind_holds.store(0, Ordering::Relaxed);
+            return;
+        }
+        if self.behind_holds.fetch_add(1, Ordering::Relaxed) < MOST_BEHIND_HOLDS {
+            return;
+        }
+        outboard_front::profile::stalled(|| {
+            let _ = session.link().flush();
+            while session.holds.is_any_held() && session.link().is_alive() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        });
     }
 
     /// Waits for work of the device.
