@@ -9,10 +9,11 @@
 
 use std::time::Instant;
 
+use super::glimpse::GLIMPSE;
 use super::inner::Inner;
+use super::pages::PAGE;
 use super::region::MOST_ALONG;
 use super::store::Kind;
-use super::{GLIMPSE, PAGE};
 use outboard_wire::UnifiedPtr;
 use outboard_wire::limits::MAX_COMPARED;
 

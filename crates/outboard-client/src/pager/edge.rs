@@ -4,7 +4,7 @@
 
 use outboard_front::backend::{Result, UnifiedPtr};
 
-use super::region::Moved;
+use super::moved::Moved;
 use super::store::{Home, Store};
 
 /// Less than a page of registered memory.

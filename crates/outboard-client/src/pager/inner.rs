@@ -7,7 +7,8 @@ use outboard_front::backend::{ContextId, ObjectId, Result, StreamId, UnifiedPtr}
 
 use super::edge::Edge;
 use super::fault::{self, Service};
-use super::region::{Moved, Region};
+use super::moved::Moved;
+use super::region::Region;
 use super::store::{Kind, Store};
 use super::{Done, StreamName};
 

@@ -15,7 +15,9 @@ mod common;
 mod difference;
 mod edge;
 mod fault;
+mod glimpse;
 mod inner;
+mod moved;
 mod pages;
 mod region;
 mod store;
@@ -36,27 +38,20 @@ use outboard_wire::window::Window;
 use parking_lot::{Mutex, MutexGuard};
 
 use fault::Service;
+use glimpse::{GLIMPSE, GLIMPSES};
 use inner::Inner;
 use region::Region;
 
 pub(crate) use along::{Brought, Wait};
 pub(crate) use common::{Common, Lent, Part};
+pub(crate) use moved::Moved;
 pub(crate) use pages::PAGE;
-pub(crate) use region::Moved;
 pub(crate) use store::{Home, Kind, Store};
 pub(crate) use tracking::Tracked;
 pub(crate) use work::Done;
 
 /// A stream: its context's name and its own.
 pub(crate) type StreamName = (ContextId, StreamId);
-
-/// While the device works, mapped memory that the program has touched is left open for this long:
-/// then the written pages are sent, and the next touch fetches what the device has written
-/// meanwhile.
-const GLIMPSE: Duration = Duration::from_millis(1);
-/// Or for so many times as long as it took to open it: a batch that the program is writing would
-/// else be brought anew many times.
-const GLIMPSES: u32 = 8;
 
 /// The server's kernels use tracked memory.
 const OWN: u8 = 1;

@@ -7,8 +7,8 @@ use outboard_front::backend::{Result, ServerId, UnifiedPtr};
 use super::marks::Marks;
 use super::memory::Memory;
 use crate::pager::difference::{Stretch, stretches};
+use crate::pager::moved::Moved;
 use crate::pager::pages::{Own, PAGE};
-use crate::pager::region::Moved;
 use crate::pager::store::{Home, Kind, Store};
 
 /// The most bytes that are compared and moved at once.

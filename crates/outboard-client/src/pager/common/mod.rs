@@ -2,8 +2,8 @@
 //! needs it. Decision 49 has the rule; [`region`] carries it out for one range.
 //!
 //! Each server has the memory at the same addresses, and this process has all servers' bytes
-//! together. A range is here instead of in a server's own pager. The pagers of the servers that have
-//! a part in it call this where they call their own regions: before and after work, waits and
+//! together. A range is here instead of in a server's own pager. The pagers of the servers that
+//! have a part in it call this where they call their own regions: before and after work, waits and
 //! functions of the program.
 //!
 //! One lock orders all of it. Who holds it may take a pager's lock, and not the other way around.
@@ -25,7 +25,7 @@ use outboard_front::backend::{ContextId, Result, ServerId, UnifiedPtr};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::fault::{self, Service};
-use super::region::Moved;
+use super::moved::Moved;
 use super::{Pager, Store};
 use crate::speech;
 use region::{Region, Working};

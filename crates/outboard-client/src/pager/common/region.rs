@@ -1,9 +1,9 @@
 //! A range of memory that kernels of several servers use, and the rule by which its bytes move.
 //!
 //! The program's pages are where all meet. What a server has is its mirror, with a *twin*: what it
-//! had when it was last asked or told. Bytes that differ from the twin are new: on the server, those
-//! that its kernels have written; here, those that the program or other servers' kernels have. Each
-//! word moves on its own, so that several sides may write to different words of a page.
+//! had when it was last asked or told. Bytes that differ from the twin are new: on the server,
+//! those that its kernels have written; here, those that the program or other servers' kernels
+//! have. Each word moves on its own, so that several sides may write to different words of a page.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,10 +13,10 @@ use outboard_front::backend::{ContextId, Result, ServerId, UnifiedPtr};
 
 use super::memory::Memory;
 use super::mirror::{Mirror, bytes};
+use crate::pager::glimpse::{GLIMPSE, GLIMPSES};
 use crate::pager::pages::{Access, PAGE};
 use crate::pager::region::{Ahead, MOST_OPENED, Opens};
 use crate::pager::store::Kind;
-use crate::pager::{GLIMPSE, GLIMPSES};
 
 /// Servers with work that no wait has covered yet.
 pub(super) type Working = BTreeSet<ServerId>;

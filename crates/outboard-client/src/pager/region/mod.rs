@@ -12,6 +12,7 @@ use std::time::Instant;
 use outboard_front::backend::{Result, UnifiedPtr};
 use outboard_transport::reserved::Reserved;
 
+use super::moved::Moved;
 use super::pages::{Access, Own, PAGE, Shared};
 use super::store::{Home, Kind, Store};
 
@@ -45,17 +46,6 @@ impl PageState {
             PageState::Kept | PageState::Stale => Access::None,
         }
     }
-}
-
-/// What moved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moved {
-    /// Touches that were noticed.
-    pub(crate) faults: u64,
-    /// Bytes from the device.
-    pub(crate) fetched: u64,
-    /// Bytes to the device.
-    pub(crate) pushed: u64,
 }
 
 /// A range of whole pages.

@@ -6,8 +6,9 @@ use std::time::Instant;
 use outboard_abi::CUresult;
 use outboard_front::backend::{Result, UnifiedPtr};
 
-use super::{Moved, PageState, Region, bytes};
+use super::{PageState, Region, bytes};
 use crate::pager::difference::{Stretch, stretches};
+use crate::pager::moved::Moved;
 use crate::pager::pages::{Access, PAGE};
 use crate::pager::store::{Kind, Store};
 

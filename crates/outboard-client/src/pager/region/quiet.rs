@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use outboard_wire::sum::sum;
 
-use crate::pager::GLIMPSE;
+use crate::pager::glimpse::GLIMPSE;
 
 /// The device leaves memory alone that it has not changed so many times in a row, of those between
 /// which pages were closed.
