@@ -73,6 +73,8 @@ pub(crate) struct Pager {
     reserved: Reserved,
     /// Whether any memory is tracked: [`OWN`] and [`OTHERS`].
     active: AtomicU8,
+    /// Whether there is work that no wait has covered yet.
+    busy: AtomicBool,
     /// Whether the server has a part in what is common.
     has_common: AtomicBool,
     /// The server, once it has had such a part.
@@ -93,6 +95,7 @@ impl Pager {
             service: Service::new(),
             reserved: Reserved::new(),
             active: AtomicU8::new(0),
+            busy: AtomicBool::new(false),
             has_common: AtomicBool::new(false),
             server: OnceLock::new(),
         }
@@ -137,9 +140,15 @@ impl Pager {
         (before & which != 0) != now
     }
 
-    /// Whether there is work that no wait has covered yet.
+    /// Whether there is work that no wait has covered yet. Takes no lock: whoever reads for others
+    /// may ask.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.lock().outstanding.is_empty()
+        self.busy.load(Ordering::Acquire)
+    }
+
+    /// Work has been queued, or waited for.
+    fn note_busy(&self, inner: &Inner) {
+        self.busy.store(!inner.outstanding.is_empty(), Ordering::Release);
     }
 
     /// What moved so far.
@@ -175,6 +184,7 @@ impl Pager {
             || !inner.edges.is_empty();
         if !active {
             inner.clear();
+            self.note_busy(inner);
         }
         if self.set_active(OWN, active) {
             tell_all();

@@ -221,6 +221,7 @@ impl Pager {
         let ranges: Vec<_> = of_it.map(|region| (region.range(), region.home.kind)).collect();
         inner.edges.retain(|edge| edge.home.ctx != ctx);
         inner.forget_context(ctx);
+        self.note_busy(&inner);
         drop(inner);
         for (range, kind) in ranges {
             self.remove(&range, kind == Kind::Mapped);

@@ -34,7 +34,11 @@ impl Pager {
 
     /// The work is queued. Another thread can wait for it only after this call.
     pub(crate) fn after_work(&self, ctx: ContextId, stream: StreamId) {
-        self.lock().queued((ctx, stream));
+        {
+            let mut inner = self.lock();
+            inner.queued((ctx, stream));
+            self.note_busy(&inner);
+        }
         if let Some(server) = self.common() {
             COMMON.after_work(server);
         }
@@ -42,7 +46,9 @@ impl Pager {
 
     /// Work that nothing has counted may use memory that becomes tracked.
     pub(crate) fn suspect_work(&self, ctx: ContextId) {
-        self.lock().suspect(ctx);
+        let mut inner = self.lock();
+        inner.suspect(ctx);
+        self.note_busy(&inner);
     }
 
     /// The program is about to wait: kernels that poll mapped memory must see what the program has
@@ -85,6 +91,7 @@ impl Pager {
         inner.take_edges(wait, brought.data);
         inner.invalidate(store);
         inner.finish(done, wait.latest);
+        self.note_busy(&inner);
         inner.take_along(wait, brought, &current);
         let Inner { wanted, regions, moved, outstanding, .. } = &mut *inner;
         wanted.retain(|(stream, range)| {
@@ -173,6 +180,7 @@ impl Pager {
     pub(crate) fn want(&self, ctx: ContextId, stream: StreamId, range: Range<UnifiedPtr>) {
         let mut inner = self.lock();
         inner.queued((ctx, stream));
+        self.note_busy(&inner);
         inner.wanted.push(((ctx, stream), range));
     }
 }

@@ -4,8 +4,10 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::null_mut;
+use std::time::{Duration, Instant};
 
-use outboard_front::backend::{ContextId, StreamId};
+use outboard_abi::CUresult;
+use outboard_front::backend::{ContextId, Result, StreamId};
 use outboard_wire::HostPtr;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -14,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 
 use super::*;
 use crate::pager::PAGE;
-use crate::pager::store::Home;
+use crate::pager::store::{Home, Store};
 
 const SERVERS: usize = 3;
 /// Pages of a range, which begins and ends within one.

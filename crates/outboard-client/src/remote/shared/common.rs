@@ -44,11 +44,11 @@ impl Remote {
             && owner.host.find(address.host()).is_none()
         {
             self.open_mapped(ctx, &whole)?;
-            // The pager of a server that has it with others gives it up.
-            if COMMON.whole(address).is_none() {
-                COMMON.take_over(owner.part(of), &whole, of)?;
-            }
-            return COMMON.add(&whole, self.part(ctx));
+            let made = match COMMON.whole(address) {
+                Some(_) => Ok(()),
+                None => COMMON.take_over(owner.part(of), &whole, of),
+            };
+            return self.join(ctx, &whole, made);
         }
         let (base, pinned) =
             owner.host.find(address.host()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -67,7 +67,17 @@ impl Remote {
             Some(there) if pinned.shared => owner.lend(there, of, base, &pinned),
             Some(there) => COMMON.take_over(owner.part(there), &whole, of),
         };
-        made.and_then(|()| COMMON.add(&whole, self.part(ctx))).inspect_err(|_| {
+        self.join(ctx, &whole, made)
+    }
+
+    /// Has a part in memory that has been opened and `made` common, or gives it up again.
+    fn join(
+        &'static self,
+        ctx: ContextId,
+        whole: &Range<UnifiedPtr>,
+        made: Result<()>,
+    ) -> Result<()> {
+        made.and_then(|()| COMMON.add(whole, self.part(ctx))).inspect_err(|_| {
             let bytes = whole.end.since(whole.start);
             self.close_mapped(ctx, (whole.start, bytes), true);
         })
