@@ -4,7 +4,9 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use outboard_broker_client::{Blocking, Method};
-use outboard_e2e::{Driver, Folder, Lines, PATIENCE, PoolBroker, Server, command, programs, within};
+use outboard_e2e::{
+    Driver, Folder, Lines, PATIENCE, PoolBroker, Server, command, programs, within,
+};
 use outboard_pool::api::PoolView;
 use outboard_pool::words::{Condition, LeaseNumber};
 
