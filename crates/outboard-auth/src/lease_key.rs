@@ -1,6 +1,7 @@
 //! The key of a client, to which a lease is bound.
 
 use outboard_pool::words::Thumbprint;
+use outboard_transport::client_key::{ClientKey, thumbprint};
 
 /// A new key: Ed25519 as PKCS #8 in PEM, and the SHA-256 of its public half.
 ///
@@ -8,11 +9,10 @@ use outboard_pool::words::Thumbprint;
 ///
 /// If the system gives no randomness.
 pub fn make() -> Result<(String, Thumbprint), rcgen::Error> {
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
-    let hash = ring::digest::digest(&ring::digest::SHA256, key.public_key_raw());
-    let text: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    let thumbprint = text.parse().expect("a hash has 64 digits");
-    Ok((key.serialize_pem(), thumbprint))
+    let pem = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?.serialize_pem();
+    let key = ClientKey::from_pem(pem.as_bytes()).expect("it was made so");
+    let thumbprint = thumbprint(&key.public()).parse().expect("a hash has 64 digits");
+    Ok((pem, thumbprint))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use outboard_transport::tls::{Anchor, Fingerprint, client_config};
 use rustls::ClientConfig;
 
 use super::error::PoolError;
-use crate::auth::certificate::{read_certificates, read_chain};
+use outboard_auth::certificate::{read_certificates, read_chain};
 use outboard_auth::files::read_secret;
 
 /// Where a broker listens unless its address says otherwise.
