@@ -20,7 +20,7 @@ pub use hyper::Method;
 /// How long an answer may take; some are kept waiting for a while.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The most bytes of an answer: a pool of thousands of devices.
+/// The most bytes of an answer, unless there is another limit: a pool of thousands of devices.
 const LONGEST: usize = 64 << 20;
 
 /// Why there is no answer, or not the one that was hoped for.
@@ -67,12 +67,20 @@ impl AskError {
 #[derive(Clone, Debug)]
 pub struct Broker {
     access: Access,
+    /// The most bytes of an answer.
+    longest: usize,
 }
 
 impl Broker {
     /// The broker behind that access.
     pub fn new(access: Access) -> Broker {
-        Broker { access }
+        Broker { access, longest: LONGEST }
+    }
+
+    /// The same, of whose answers no more than so many bytes are read.
+    #[must_use]
+    pub fn reading_at_most(self, bytes: usize) -> Broker {
+        Broker { longest: bytes, ..self }
     }
 
     /// Asks, with a body in JSON or none, and reads the answer.
@@ -147,7 +155,7 @@ impl Broker {
 
     async fn read(&self, response: Response<hyper::body::Incoming>) -> Result<Bytes, AskError> {
         let status = response.status();
-        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = Limited::new(response.into_body(), self.longest).collect().await;
         let body = body.map_err(|error| self.strange(&error))?.to_bytes();
         if status == StatusCode::OK {
             return Ok(body);

@@ -54,7 +54,7 @@ impl Pool {
 
     /// The same, with these variables.
     pub fn serve_on(&self, name: &str, args: &[&str], env: &[(&str, &str)]) -> Server {
-        Pool::start(name, &[&["--pool-key", &self.broker_file], args].concat(), env)
+        Pool::start(name, &[&["--pool-signer", &self.broker_file], args].concat(), env)
     }
 
     /// The same, for one that knows the broker otherwise.

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use outboard_broker_client::Url;
 use outboard_pool::words::LabelText;
 use outboard_supervisor::Config;
-use outboard_supervisor::pool::{self, Broker, Url};
+use outboard_supervisor::pool::{self, Broker};
 use outboard_transport::tls::Fingerprint;
 
 #[derive(clap::Args)]
@@ -25,11 +26,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "pool")]
     pool_token_file: Option<PathBuf>,
     /// The server's certificate at the broker, in PEM.
-    #[arg(long, value_name = "FILE", requires = "pool_tls_key")]
-    pool_tls_cert: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "pool_key")]
+    pool_cert: Option<PathBuf>,
     /// The key of that certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "pool_tls_cert")]
-    pool_tls_key: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "pool_cert")]
+    pool_key: Option<PathBuf>,
     /// Where clients of the pool reach this server, HOST:PORT. Without it, where it listens.
     #[arg(long, value_name = "ADDR", requires = "pool")]
     pool_address: Option<String>,
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     /// A file with public keys of the pool's broker (k4.public.…), one a line, for a server that
     /// is not told by the broker.
     #[arg(long, value_name = "FILE")]
-    pool_key: Vec<PathBuf>,
+    pool_signer: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,16 +68,16 @@ impl Args {
             fingerprint: self.pool_fingerprint,
             authorities: self.pool_ca,
             token: self.pool_token_file,
-            own: self.pool_tls_cert.zip(self.pool_tls_key),
+            own: self.pool_cert.zip(self.pool_key),
             address: self.pool_address,
             labels,
         });
-        config.pool = pool::Config { name: self.pool_name, keys: self.pool_key, broker };
+        config.pool = pool::Config { name: self.pool_name, keys: self.pool_signer, broker };
     }
 
     /// Whether the server is one of a pool.
     pub(crate) fn is_set(&self) -> bool {
-        self.pool.is_some() || !self.pool_key.is_empty()
+        self.pool.is_some() || !self.pool_signer.is_empty()
     }
 }
 

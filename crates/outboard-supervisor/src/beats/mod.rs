@@ -3,8 +3,8 @@
 //!
 //! A broker that is away changes nothing for sessions until their leases end.
 
-mod connection;
 mod describe;
+mod line;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use outboard_pool::lease::PublicKey;
 use outboard_pool::words::{Condition, LeaseNumber};
 use tokio::time::sleep;
 
-use self::connection::Connection;
+use self::line::Line;
 use crate::lease_ends::end_sessions_of_those_over;
 use crate::pool::{Broker, Pool, PoolError};
 use crate::supervisor::Supervisor;
@@ -35,7 +35,7 @@ const MOST_KEYS: usize = 16;
 /// The beats of a server.
 pub(crate) struct Beats {
     broker: Broker,
-    connection: Connection,
+    line: Line,
     /// Where clients reach the server.
     address: String,
     /// Leases that the broker has ended, and of which it has not heard that they are gone.
@@ -48,13 +48,11 @@ impl Beats {
     /// For a server that listens there.
     pub(crate) fn new(broker: &Broker, listens: SocketAddr) -> Result<Beats, PoolError> {
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let token = broker.token()?;
-        let connection =
-            Connection::new(broker.url.clone(), broker.encryption()?, token.as_deref());
+        let line = Line::new(broker.access()?);
         let address =
             broker.address.clone().unwrap_or_else(|| describe::reached_at(listens, &machine));
         let broker = broker.clone();
-        Ok(Beats { broker, connection, address, ended: Vec::new(), failing: None })
+        Ok(Beats { broker, line, address, ended: Vec::new(), failing: None })
     }
 
     /// Beats. Never ends.
@@ -63,7 +61,7 @@ impl Beats {
         loop {
             let draining = supervisor.drain.has_begun();
             let beat = self.beat(&supervisor, &pool, draining).await;
-            let pause = match self.connection.beat(&beat).await {
+            let pause = match self.line.beat(&beat).await {
                 Ok(answer) => {
                     self.went_well();
                     retry = FIRST_RETRY;

@@ -27,7 +27,7 @@ use outboard_wire::handshake::{Refusal, RefusalCode};
 use self::leases::Leases;
 use self::notes::Heard;
 use self::proofs::Proofs;
-pub use broker::{Broker, NotABroker, Url};
+pub use broker::Broker;
 pub use config::Config;
 pub use error::PoolError;
 pub(crate) use leases::{Holding, Over, Seated};

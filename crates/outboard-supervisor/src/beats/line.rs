@@ -1,0 +1,53 @@
+//! The connection to a broker, kept from beat to beat.
+
+use std::time::Duration;
+
+use outboard_broker_client::{Access, AskError, Broker, Connection, Method};
+use outboard_pool::api::{Beat, BeatAnswer};
+use tokio::time::timeout;
+
+/// How long the broker may take for a connection and an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The most of an answer that is read: one with the renewals of all leases of a server.
+const LONGEST_ANSWER: usize = 8 << 20;
+/// What is said of a failure, at most, in characters.
+const LONGEST_SENTENCE: usize = 300;
+
+const PATH: &str = "/v1/beat";
+
+/// The way to a broker.
+pub(super) struct Line {
+    broker: Broker,
+    open: Option<Connection>,
+}
+
+impl Line {
+    pub(super) fn new(access: Access) -> Line {
+        Line { broker: Broker::new(access).reading_at_most(LONGEST_ANSWER), open: None }
+    }
+
+    /// Says how the server is, and what the broker answers; or why it does not.
+    pub(super) async fn beat(&mut self, beat: &Beat) -> Result<BeatAnswer, String> {
+        let answered = timeout(PATIENCE, self.ask(beat)).await.unwrap_or_else(|_| {
+            Err(format!("it did not answer within {} seconds", PATIENCE.as_secs()))
+        });
+        if answered.is_err() {
+            self.open = None;
+        }
+        answered
+    }
+
+    async fn ask(&mut self, beat: &Beat) -> Result<BeatAnswer, String> {
+        let connection = match self.open.take() {
+            Some(open) => open,
+            None => self.broker.open().await.map_err(|error| sentence(&error))?,
+        };
+        let connection = self.open.insert(connection);
+        connection.ask(Method::POST, PATH, Some(beat)).await.map_err(|error| sentence(&error))
+    }
+}
+
+/// A broker may say anything.
+fn sentence(error: &AskError) -> String {
+    outboard_wire::plain(&error.to_string()).chars().take(LONGEST_SENTENCE).collect()
+}
