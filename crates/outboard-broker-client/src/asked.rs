@@ -1,7 +1,7 @@
 //! One question, one answer.
 
 use crate::connect::Access;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -156,7 +156,12 @@ impl Broker {
     async fn read(&self, response: Response<hyper::body::Incoming>) -> Result<Bytes, AskError> {
         let status = response.status();
         let body = Limited::new(response.into_body(), self.longest).collect().await;
-        let body = body.map_err(|error| self.strange(&error))?.to_bytes();
+        // A broker that ends may end within an answer.
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => self.strange(&error),
+            false => self.away(&error),
+        })?;
+        let body = body.to_bytes();
         if status == StatusCode::OK {
             return Ok(body);
         }
@@ -277,5 +282,46 @@ impl Blocking {
     /// As there.
     pub fn bytes(&self, method: Method, path: &str) -> Result<Bytes, AskError> {
         self.runtime.block_on(self.broker.bytes(method, path, None::<&()>))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outboard_transport::tls::{Anchor, Fingerprint};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// What comes of an answer after which the broker is gone.
+    async fn asked(answer: &'static str) -> Result<Vec<u32>, AskError> {
+        let pinned = Anchor::Pinned(Fingerprint([0; 32]));
+        let access = Access::new("pool1".parse().unwrap(), pinned, None, None).unwrap();
+        let (near, mut far) = duplex(4096);
+        tokio::spawn(async move {
+            let mut question = [0; 1024];
+            assert!(far.read(&mut question).await.unwrap() > 0);
+            far.write_all(answer.as_bytes()).await.unwrap();
+        });
+        let (sender, driver) = http1::handshake(TokioIo::new(near)).await.unwrap();
+        let driver = Box::pin(async { drop(driver.await) });
+        let broker = Broker::new(access).reading_at_most(10);
+        let mut connection = Connection { broker, sender, driver };
+        connection.ask(Method::GET, "/v1/pool", None::<&()>).await
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_ends_within_an_answer_is_away() {
+        let whole = asked("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[1,2]").await;
+        assert_eq!(whole.unwrap(), [1, 2]);
+        for cut in ["HTTP/1.1 2", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[1"] {
+            let error = asked(cut).await.unwrap_err();
+            assert!(error.may_pass(), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_is_none() {
+        let error = asked("HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n[1,2,3,4,5]").await;
+        assert!(matches!(error, Err(AskError::Strange { .. })), "{error:?}");
     }
 }

@@ -326,7 +326,7 @@ fn a_killed_broker_goes_on_with_all_leases() {
     run.lines.find("ready");
     server.use_lease(&token).unwrap();
     // Somebody waits meanwhile, and is not forgotten for good.
-    let two = command()
+    let mut two = command()
         .args(["run", "--gpus", "2", "--", "echo", "both"])
         .envs(broker.variables(&broker.token("client", "bob")))
         .stdout(Stdio::piped())
@@ -339,7 +339,10 @@ fn a_killed_broker_goes_on_with_all_leases() {
         broker.kill();
         assert_eq!(server.in_use(), [LeaseNumber(1)], "the program goes on");
         broker.restart();
-        assert!(within(PATIENCE, || view(&admin).queue.len() == 1));
+        if !within(PATIENCE, || view(&admin).queue.len() == 1) {
+            two.kill().unwrap();
+            panic!("nobody waits: {}", said(&two.wait_with_output().unwrap()));
+        }
         let seen = view(&admin);
         assert_eq!((seen.leases.len(), seen.leases[0].number), (1, LeaseNumber(1)));
     }

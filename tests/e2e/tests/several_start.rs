@@ -153,11 +153,13 @@ fn servers_on_neighbouring_ports_have_waiting_workers_for_one_program() {
     assert_eq!(sessions_of_two(free_ports(1)), (2, 2));
 }
 
-/// The second session to come is given up, and another one begins.
+/// If both servers choose it, the second session to come is given up, and another one begins. A
+/// server that is asked when the window is taken already starts a worker in another one.
 #[test]
 fn servers_whose_workers_wait_in_one_window_work_together() {
     if Driver::chosen() != Driver::Cpu {
         skip!("it is about which windows servers choose, not about devices");
     }
-    assert_eq!(sessions_of_two(free_ports(16)), (2, 3));
+    let (waited, begun) = sessions_of_two(free_ports(16));
+    assert!(matches!((waited, begun), (2, 3) | (1, 2)), "{waited} of {begun} had waited");
 }
