@@ -129,7 +129,9 @@ fn wait(broker: &Blocking, mut ask: Ask, until: Option<Instant>) -> Result<Grant
     let request = |ask: &Ask, until| {
         patiently(until, || broker.tell::<Standing>(Method::POST, "/v1/requests", ask))
     };
-    let mut standing = request(&ask, until)?;
+    // It has just answered: if it is away now, it is being started anew.
+    let again = until.or_else(|| (ask_for > 0).then(|| begin + RESTART));
+    let mut standing = request(&ask, again)?;
     let mut told = None;
     loop {
         let ticket = match standing {
