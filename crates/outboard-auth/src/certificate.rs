@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use outboard_transport::tls::Fingerprint;
+use outboard_transport::tls::{Fingerprint, certificates_in};
 use rcgen::{Certificate, CertificateParams, DnType, KeyPair, date_time_ymd};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -63,16 +63,7 @@ pub fn own(state: &Path) -> Result<(PathBuf, PathBuf), AuthError> {
 
 /// Certificates in a file in PEM, at least one.
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, AuthError> {
-    let failed =
-        |error: &dyn std::fmt::Display| AuthError::file("the file of certificates", path, error);
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
-    let certificates: Vec<_> =
-        certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
-    if certificates.is_empty() {
-        Err(failed(&"there is no certificate in it"))
-    } else {
-        Ok(certificates)
-    }
+    certificates_in(path).map_err(|error| AuthError::file("the file of certificates", path, &error))
 }
 
 /// When the first of the certificates in a file expires that does, in seconds since 1970.

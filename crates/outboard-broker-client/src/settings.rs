@@ -2,7 +2,7 @@
 
 use crate::address::{BadUrl, Url};
 use crate::connect::Access;
-use outboard_transport::tls::{Anchor, Fingerprint, SetupError};
+use outboard_transport::tls::{Anchor, Fingerprint, SetupError, certificates_in};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fmt::Display;
@@ -71,10 +71,7 @@ fn certificates(
     setting: &'static str,
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
-    let failed = |reason: &dyn Display| file(setting, path, reason);
-    let all = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
-    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
-    if all.is_empty() { Err(failed(&"there is no certificate in it")) } else { Ok(all) }
+    certificates_in(path).map_err(|error| file(setting, path, &error))
 }
 
 impl Settings {

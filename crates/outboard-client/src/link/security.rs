@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use outboard_transport::tls::{Anchor, Fingerprint, SetupError, client_config};
+use outboard_transport::tls::{Anchor, Fingerprint, SetupError, certificates_in, client_config};
 use outboard_transport::{Endpoint, Stream};
 use outboard_wire::handshake::Purpose;
 use outboard_wire::handshake::auth::Token;
@@ -293,15 +293,7 @@ impl SecurityError {
 }
 
 fn certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, SecurityError> {
-    let failed = |error: &dyn fmt::Display| SecurityError::file(setting.to_owned(), path, error);
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
-    let certificates: Vec<_> =
-        certificates.collect::<Result<_, _>>().map_err(|error| failed(&error))?;
-    if certificates.is_empty() {
-        Err(failed(&"there is no certificate in it"))
-    } else {
-        Ok(certificates)
-    }
+    certificates_in(path).map_err(|error| SecurityError::file(setting.to_owned(), path, &error))
 }
 
 /// Whether there is more between the two ends than the system.

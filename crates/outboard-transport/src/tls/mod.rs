@@ -4,6 +4,7 @@
 //! [`Anchor`] says which server a client trusts.
 
 mod config;
+mod pem;
 mod record;
 mod sealed;
 mod stream;
@@ -21,6 +22,7 @@ use rustls::{ClientConfig, ServerConfig};
 pub use config::{
     Anchor, Fingerprint, SetupError, client_config, provider, server_config, tag, ticket,
 };
+pub use pem::{PemError, certificates_in};
 pub use stream::{TlsStream, in_the_clear};
 
 /// The name in the certificate of a session, which workers have; it is recognised by its
