@@ -180,15 +180,20 @@ fn a_lease_for_one_process_is_for_one() {
     assert!(within(SOON, || next().through(&server).status.success()), "{}", server.log());
 }
 
+/// A token of the server with that folder, and what else is said of it.
+fn token_of_an_admin(state: &str) -> serde_json::Value {
+    let made = command()
+        .args(["token", "create", "--json", "--owner", "admin", "--state", state])
+        .output()
+        .expect("outboard starts");
+    serde_json::from_slice(&made.stdout).expect("JSON")
+}
+
 #[test]
 fn an_exclusive_device_is_for_the_lease_alone() {
     let pool = Pool::create();
     let state = pool.folder.path("state");
-    let made = command()
-        .args(["token", "create", "--json", "--owner", "admin", "--state", &state])
-        .output()
-        .expect("outboard starts");
-    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let made = token_of_an_admin(&state);
     let token = made["token"].as_str().expect("a token").to_owned();
     let server = pool.serve("gpu1", &["--state", &state, "--queue", "4"]);
     let admin = [("OUTBOARD_TOKEN", token), ("OUTBOARD_TLS", "off".to_owned())];
@@ -280,11 +285,7 @@ fn a_hello_that_was_overheard_is_of_no_use() {
 fn over_tls_a_lease_is_shown_to_the_server_that_is_meant() {
     let pool = Pool::create();
     let state = pool.folder.path("state");
-    let made = command()
-        .args(["token", "create", "--json", "--owner", "admin", "--state", &state])
-        .output()
-        .expect("outboard starts");
-    let made: serde_json::Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    let made = token_of_an_admin(&state);
     let server = pool.serve("gpu1", &["--state", &state, "--tls", "on"]);
     let lease = pool.shared(7, 256 * MIB);
     let known = |program: &str, fingerprint: &str| {
