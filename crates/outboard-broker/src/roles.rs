@@ -1,11 +1,14 @@
 //! Who somebody is, and what that allows.
 
-use crate::desk::{Kind, No};
+use crate::desk::{Asker, Kind, No, Whose};
 use jiff::Timestamp;
 use outboard_auth::tokens::{Known, Unaccepted};
 use outboard_auth::{clients, sparing::STRANGERS};
 use outboard_pool::api::Role;
 use outboard_pool::words::OwnerName;
+
+/// Who may ask for leases.
+const ASKERS: [Role; 3] = [Role::Client, Role::Scheduler, Role::Admin];
 
 /// Somebody whom the broker knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +59,10 @@ pub(crate) fn caller(
 }
 
 impl Caller {
+    pub(crate) fn asker(&self) -> Asker {
+        Asker { name: self.owner.clone(), token: self.token.clone() }
+    }
+
     /// Whether it may do what these may.
     pub(crate) fn must_be(&self, roles: &[Role]) -> Result<(), No> {
         if roles.contains(&self.role) {
@@ -75,13 +82,33 @@ impl Caller {
 
     /// Whether it may see the pool.
     pub(crate) fn may_look(&self) -> Result<(), No> {
-        self.must_be(&[Role::Client, Role::Admin, Role::Viewer])
+        self.must_be(&[Role::Client, Role::Scheduler, Role::Admin, Role::Viewer])
     }
 
-    /// Whether it may act for that owner.
-    pub(crate) fn acts_for(&self, owner: &OwnerName) -> Result<(), No> {
-        self.must_be(&[Role::Client, Role::Admin])?;
-        if self.role == Role::Admin || self.owner == *owner {
+    /// Whether it acts for others too.
+    pub(crate) fn is_trusted(&self) -> bool {
+        matches!(self.role, Role::Scheduler | Role::Admin)
+    }
+
+    /// Whether it may ask for something that is to be that owner's.
+    pub(crate) fn asks_for(&self, owner: &OwnerName) -> Result<(), No> {
+        self.must_be(&ASKERS)?;
+        self.allow(self.is_trusted() || self.owner == *owner, owner)
+    }
+
+    /// Whether it may do something with what is so somebody's.
+    pub(crate) fn acts_on(&self, whose: &Whose) -> Result<(), No> {
+        self.must_be(&ASKERS)?;
+        let is_its_own = match self.role {
+            Role::Admin => true,
+            Role::Scheduler => whose.asked_by == self.owner,
+            _ => whose.owner == self.owner,
+        };
+        self.allow(is_its_own, &whose.owner)
+    }
+
+    fn allow(&self, may: bool, owner: &OwnerName) -> Result<(), No> {
+        if may {
             return Ok(());
         }
         let sentence = format!("{} may not act for {owner}; an admin may", self.owner);

@@ -1,6 +1,6 @@
 //! The desk with its disk and its key: nobody hears of a lease before it is kept.
 
-use crate::desk::{BEAT_MS, Desk, Kind, No, Outcome, Stands};
+use crate::desk::{Aimed, BEAT_MS, Desk, Kind, No, Outcome, Stands};
 use crate::roles::Caller;
 use crate::store::Keeper;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use outboard_pool::api::{
     Ask, Beat, BeatAnswer, Grant, Me, PoolView, Role, Standing, UsageView, Why,
 };
 use outboard_pool::lease::{Lease, SigningKey, sign};
-use outboard_pool::words::LeaseNumber;
+use outboard_pool::words::{LeaseNumber, Purpose};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -129,20 +129,19 @@ impl Service {
 
     pub(crate) async fn ask(&self, caller: &Caller, ask: Ask) -> Result<Standing, No> {
         self.may_ask(caller, &ask)?;
-        let owner = ask.request.owner.clone();
         let now = Timestamp::now();
-        let asked = self.desk.borrow_mut().ask(ask, caller.token.clone(), now);
+        let asked = self.desk.borrow_mut().ask(ask, caller.asker(), now);
         // Also a request in vain may have had others served.
         self.settle().await?;
         let ticket = asked?;
-        let stands = self.desk.borrow_mut().stands(ticket, &owner, now)?;
+        let stands = self.desk.borrow_mut().stands(ticket, now)?;
         self.standing(ticket, stands)
     }
 
     fn may_ask(&self, caller: &Caller, ask: &Ask) -> Result<(), No> {
         let request = &ask.request;
-        caller.acts_for(&request.owner)?;
-        if caller.role == Role::Admin {
+        caller.asks_for(&request.owner)?;
+        if caller.is_trusted() {
             return Ok(());
         }
         let group = self.desk.borrow().rules().group(&request.owner);
@@ -154,7 +153,11 @@ impl Service {
             ));
         }
         if request.priority > 0 {
-            let sentence = "only an admin gives a lease a priority; leave it at 0";
+            let sentence = "only an admin or a scheduler gives a lease a priority; leave it at 0";
+            return Err(No::new(Kind::Forbidden, sentence));
+        }
+        if ask.life_seconds.is_some() {
+            let sentence = "only an admin or a scheduler says how long a lease lives; leave it out";
             return Err(No::new(Kind::Forbidden, sentence));
         }
         Ok(())
@@ -167,9 +170,9 @@ impl Service {
         ticket: u64,
         wait: Duration,
     ) -> Result<Standing, No> {
-        let owner = self.owner_of_ticket(caller, ticket)?;
+        self.may_see_ticket(caller, ticket)?;
         let until = Instant::now() + wait;
-        let look = || self.desk.borrow_mut().stands(ticket, &owner, Timestamp::now());
+        let look = || self.desk.borrow_mut().stands(ticket, Timestamp::now());
         let first = look()?;
         let place = |stands: &Stands| match stands {
             Stands::Waiting { place, .. } => Some(*place),
@@ -203,16 +206,13 @@ impl Service {
         }
     }
 
-    fn owner_of_ticket(
-        &self,
-        caller: &Caller,
-        ticket: u64,
-    ) -> Result<outboard_pool::words::OwnerName, No> {
-        caller.must_be(&[Role::Client, Role::Admin])?;
-        let desk = self.desk.borrow();
-        // Whose ticket it is, nobody else learns.
-        let owner = desk.owner_of_ticket(ticket).filter(|owner| caller.acts_for(owner).is_ok());
-        Ok(owner.unwrap_or(&caller.owner).clone())
+    /// Checks that the caller may know of the ticket. Of others' it learns nothing.
+    fn may_see_ticket(&self, caller: &Caller, ticket: u64) -> Result<(), No> {
+        let whose = self.desk.borrow().whose_ticket(ticket);
+        match whose {
+            Some(whose) if caller.acts_on(&whose).is_ok() => Ok(()),
+            _ => Err(No::ticket(ticket)),
+        }
     }
 
     fn standing(&self, ticket: u64, stands: Stands) -> Result<Standing, No> {
@@ -244,22 +244,45 @@ impl Service {
     }
 
     pub(crate) async fn withdraw(&self, caller: &Caller, ticket: u64) -> Result<(), No> {
-        let owner = self.owner_of_ticket(caller, ticket)?;
-        let now = Timestamp::now();
-        {
-            let mut desk = self.desk.borrow_mut();
-            desk.stands(ticket, &owner, now)?;
-            desk.withdraw(ticket, now);
-        }
+        self.may_see_ticket(caller, ticket)?;
+        self.desk.borrow_mut().withdraw(ticket, Timestamp::now());
         self.settle().await
+    }
+
+    /// How the caller's request for a purpose stands; one that waits as [`Service::stands`] says.
+    pub(crate) async fn stands_for(
+        &self,
+        caller: &Caller,
+        purpose: &Purpose,
+        wait: Duration,
+    ) -> Result<Standing, No> {
+        match self.with_purpose(caller, purpose)? {
+            Aimed::Waits(ticket) => self.stands(caller, ticket, wait).await,
+            Aimed::Has(lease) => self.grant(lease).map(Standing::Granted),
+        }
+    }
+
+    /// Ends what the caller has or waits for, for a purpose.
+    pub(crate) async fn end_with(&self, caller: &Caller, purpose: &Purpose) -> Result<(), No> {
+        match self.with_purpose(caller, purpose)? {
+            Aimed::Waits(ticket) => self.withdraw(caller, ticket).await,
+            Aimed::Has(lease) => self.end(caller, lease).await,
+        }
+    }
+
+    fn with_purpose(&self, caller: &Caller, purpose: &Purpose) -> Result<Aimed, No> {
+        let held = self.desk.borrow().with_purpose(&caller.owner, purpose);
+        held.ok_or_else(|| {
+            let owner = &caller.owner;
+            No::new(Kind::NotFound, format!("{owner} has no request or lease for {purpose}"))
+        })
     }
 
     /// Checks that the caller may do something with the lease.
     fn holds(&self, caller: &Caller, number: LeaseNumber) -> Result<(), No> {
-        caller.must_be(&[Role::Client, Role::Admin])?;
-        let desk = self.desk.borrow();
-        match desk.owner_of(number) {
-            Some(owner) => caller.acts_for(owner),
+        let whose = self.desk.borrow().whose(number);
+        match whose {
+            Some(whose) => caller.acts_on(&whose),
             None => {
                 let sentence = format!("there is no lease {number} any more");
                 Err(No::new(Kind::NotFound, sentence))
@@ -281,10 +304,10 @@ impl Service {
 
     pub(crate) async fn end(&self, caller: &Caller, number: LeaseNumber) -> Result<(), No> {
         self.holds(caller, number)?;
-        let owner = self.desk.borrow().owner_of(number).cloned();
-        let because = match owner {
-            Some(owner) if owner == caller.owner => "its owner gave it back".into(),
-            _ => format!("the admin {} ended it", caller.owner),
+        let whose = self.desk.borrow().whose(number);
+        let because = match whose {
+            Some(whose) if whose.owner == caller.owner => "its owner gave it back".into(),
+            _ => format!("the {} {} ended it", caller.role, caller.owner),
         };
         self.desk.borrow_mut().end(number, &because, Timestamp::now())?;
         self.settle().await

@@ -65,8 +65,8 @@ struct Create {
     #[arg(long, value_name = "NAME")]
     owner: String,
     /// What its holder may do at a broker: offer devices (server), ask for leases (client), also
-    /// for others (admin), or look (viewer).
-    #[arg(long, value_name = "server|client|admin|viewer")]
+    /// for others (scheduler, admin), or look (viewer).
+    #[arg(long, value_name = "server|client|scheduler|admin|viewer")]
     role: Option<Role>,
     /// When it expires: after 90s, 30m, 12h, 30d or 8w, at a date such as 2027-01-31, or never.
     #[arg(long, default_value = "90d", value_name = "WHEN", value_parser = Expiry::parse)]

@@ -7,8 +7,8 @@
 use outboard_pool::placement::{Placement, Policy, Refusal};
 use outboard_pool::state::{Pool, Quota, Quotas};
 use outboard_pool::words::{
-    Capability, Condition, Device, DeviceUuid, Health, Label, LeaseNumber, MayShare, Request,
-    Server, Servers, Share, Use,
+    Capability, Condition, Device, DeviceUuid, Health, Label, LeaseNumber, Request, Server,
+    Servers, Share, Use,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -99,19 +99,15 @@ fn request(numbers: &mut Numbers) -> (Request, u64) {
     };
     let together = numbers.below(10) < 7;
     let owner = numbers.below(400);
+    let group = name(format!("group{}", owner % 20));
+    let owner = name(format!("owner{owner}"));
     let request = Request {
-        owner: name(format!("owner{owner}")),
-        group: name(format!("group{}", owner % 20)),
-        devices,
         memory_bytes: gib * GIB,
         usage,
         model: numbers.one_of(&[None, None, None, Some("h100")]).map(Into::into),
-        capability: None,
         servers: if (2..=8).contains(&devices) && together { Servers::Same } else { Servers::Any },
         near: (numbers.below(10) == 0).then(|| rack(numbers.below(64))),
-        may_share: MayShare::SameKey,
-        priority: 0,
-        wait_seconds: 0,
+        ..Request::new(owner, group, devices)
     };
     // Most end soon, few last.
     let most = 1 + numbers.below(2 * hours * 3600);

@@ -3,8 +3,8 @@
 use outboard_pool::placement::{Placement, Policy, Refusal};
 use outboard_pool::state::{Pool, Quota, Quotas, Usage};
 use outboard_pool::words::{
-    Capability, Condition, Device, DeviceUuid, Granted, Health, Label, LeaseNumber, MayShare,
-    Request, Server, ServerName, Servers, Share, Use,
+    Capability, Condition, Device, DeviceUuid, Granted, Health, Label, LeaseNumber, Named, Request,
+    Server, ServerName, Servers, Share, Use,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +62,10 @@ fn some_servers() -> impl Strategy<Value = Vec<Server>> {
     })
 }
 
+fn asked_by(owner: &str, group: &str, devices: u32) -> Request {
+    Request::new(owner.parse().expect("a name"), group.parse().expect("a name"), devices)
+}
+
 fn some_request() -> impl Strategy<Value = Request> {
     let usage = prop_oneof![
         Just(Use::Exclusive),
@@ -76,18 +80,13 @@ fn some_request() -> impl Strategy<Value = Request> {
     let gib = prop::sample::select(vec![1, 8, 16, 24, 32, 40, 80, 81]);
     (who, 1..5_u32, gib, usage, servers, model, near, capability).prop_map(
         |((owner, group), devices, gib, usage, servers, model, near, major)| Request {
-            owner: owner.parse().expect("a name"),
-            group: group.parse().expect("a name"),
-            devices,
             memory_bytes: gib * GIB,
             usage,
             model: model.map(Into::into),
             capability: major.map(|major| Capability { major, minor: 0 }),
             servers,
             near: near.map(label),
-            may_share: MayShare::Nobody,
-            priority: 0,
-            wait_seconds: 0,
+            ..asked_by(owner, group, devices)
         },
     )
 }
@@ -95,15 +94,19 @@ fn some_request() -> impl Strategy<Value = Request> {
 #[derive(Clone, Debug)]
 enum Step {
     Ask(Request, Policy),
+    /// As the request says, but of these devices.
+    AskFor(Request, Vec<prop::sample::Index>, Policy),
     GiveBack(prop::sample::Index),
     Turn(prop::sample::Index, Condition),
 }
 
 fn some_steps() -> impl Strategy<Value = Vec<Step>> {
-    let policy = prop::sample::select(Policy::ALL.to_vec());
+    let policy = || prop::sample::select(Policy::ALL.to_vec());
     let condition = prop::sample::select(vec![Condition::Ready, Condition::Draining]);
     let step = prop_oneof![
-        6 => (some_request(), policy).prop_map(|(request, policy)| Step::Ask(request, policy)),
+        6 => (some_request(), policy()).prop_map(|(request, policy)| Step::Ask(request, policy)),
+        2 => (some_request(), prop::collection::vec(any::<prop::sample::Index>(), 1..4), policy())
+            .prop_map(|(request, devices, policy)| Step::AskFor(request, devices, policy)),
         2 => any::<prop::sample::Index>().prop_map(Step::GiveBack),
         1 => (any::<prop::sample::Index>(), condition).prop_map(|(at, to)| Step::Turn(at, to)),
     ];
@@ -166,6 +169,37 @@ impl Model {
         }
     }
 
+    /// The same for some of the devices that there are, or for one that there is not.
+    fn naming(&self, request: &Request, which: &[prop::sample::Index]) -> Request {
+        let of = |server: &Server, device: &DeviceUuid| Named {
+            server: server.name.clone(),
+            device: device.clone(),
+        };
+        let there = |server: &Server| {
+            server.devices.iter().map(|device| of(server, &device.uuid)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<Named> = self.servers.iter().flat_map(there).collect();
+        let stranger = "GPU-stranger".parse().expect("a name");
+        all.extend(self.servers.first().map(|server| of(server, &stranger)));
+        all.push(Named { server: "stranger".parse().expect("a name"), device: stranger });
+        let only: BTreeSet<Named> = which.iter().map(|at| at.get(&all).clone()).collect();
+        Request {
+            devices: u32::try_from(only.len()).expect("they are few"),
+            only: only.into_iter().collect(),
+            model: None,
+            capability: None,
+            near: None,
+            servers: Servers::Any,
+            ..request.clone()
+        }
+    }
+
+    fn device(&self, named: &Named) -> Option<(&Server, &Device)> {
+        let server = self.servers.iter().find(|server| server.name == named.server)?;
+        let device = server.devices.iter().find(|device| device.uuid == named.device)?;
+        Some((server, device))
+    }
+
     fn is_kind(device: &Device, request: &Request) -> bool {
         let model = request.model.as_ref().map(|model| model.to_uppercase());
         model.is_none_or(|model| device.model.to_uppercase().contains(&model))
@@ -195,11 +229,42 @@ impl Model {
         }
     }
 
+    /// Asks, and takes what it gets.
+    fn asks(
+        &mut self,
+        pool: &mut Pool,
+        number: LeaseNumber,
+        request: Request,
+        policy: Policy,
+    ) -> Result<(), TestCaseError> {
+        let granted = match policy.place(pool, &request) {
+            Err(refusal) => return self.refuses(&request, &refusal),
+            Ok(granted) => granted,
+        };
+        self.answers(&request, &granted)?;
+        let before = pool.clone();
+        let (owner, group) = (&request.owner, &request.group);
+        prop_assert_eq!(pool.grant(number, owner, group, granted.clone()), Ok(()));
+        prop_assert!(*pool != before);
+        let after = pool.clone();
+        prop_assert!(pool.release(number));
+        prop_assert_eq!(&*pool, &before, "what is given back was never taken");
+        prop_assert_eq!(pool.grant(number, owner, group, granted.clone()), Ok(()));
+        prop_assert_eq!(&*pool, &after);
+        self.leases.push((number, request, granted));
+        Ok(())
+    }
+
     /// That the answer is what was asked for.
     fn answers(&self, request: &Request, granted: &[Granted]) -> Result<(), TestCaseError> {
         prop_assert_eq!(granted.len(), request.devices as usize);
         let devices: BTreeSet<_> = granted.iter().map(|one| (&one.server, &one.device)).collect();
         prop_assert_eq!(devices.len(), granted.len(), "a device is given once");
+        let named = request.only.iter().map(|named| (&named.server, &named.device));
+        prop_assert!(
+            request.only.is_empty()
+                || granted.iter().map(|one| (&one.server, &one.device)).eq(named)
+        );
         let servers: BTreeSet<_> = granted.iter().map(|one| &one.server).collect();
         match request.servers {
             Servers::Any => {}
@@ -233,7 +298,12 @@ impl Model {
             Refusal::NoSuchDevice(_) => prop_assert!(of_kind.is_empty()),
             Refusal::TooMuchMemory(_, most) => {
                 prop_assert!(*most < request.memory_bytes);
-                prop_assert_eq!(largest, Some(*most));
+                prop_assert!(largest == Some(*most) || !request.only.is_empty());
+            }
+            Refusal::NotThere(named) => prop_assert!(self.device(named).is_none()),
+            Refusal::NamedNotFree(named) => {
+                let (server, device) = self.device(named).expect("the device is there");
+                prop_assert!(!self.fits(server, device, request));
             }
             Refusal::NotFree(_) => prop_assert_eq!(self.most(request), 0),
             Refusal::TooFew { found, .. } => {
@@ -264,22 +334,13 @@ proptest! {
         let mut model = Model { servers, leases: Vec::new() };
         for (number, step) in (0..).map(LeaseNumber).zip(steps) {
             match step {
-                Step::Ask(request, policy) => match policy.place(&pool, &request) {
-                    Err(refusal) => model.refuses(&request, &refusal)?,
-                    Ok(granted) => {
-                        model.answers(&request, &granted)?;
-                        let before = pool.clone();
-                        let (owner, group) = (&request.owner, &request.group);
-                        prop_assert_eq!(pool.grant(number, owner, group, granted.clone()), Ok(()));
-                        prop_assert!(pool != before);
-                        let after = pool.clone();
-                        prop_assert!(pool.release(number));
-                        prop_assert_eq!(&pool, &before, "what is given back was never taken");
-                        prop_assert_eq!(pool.grant(number, owner, group, granted.clone()), Ok(()));
-                        prop_assert_eq!(&pool, &after);
-                        model.leases.push((number, request, granted));
-                    }
-                },
+                Step::Ask(request, policy) => {
+                    model.asks(&mut pool, number, request, policy)?;
+                }
+                Step::AskFor(request, which, policy) => {
+                    let request = model.naming(&request, &which);
+                    model.asks(&mut pool, number, request, policy)?;
+                }
                 Step::GiveBack(at) if !model.leases.is_empty() => {
                     let (number, ..) = model.leases.remove(at.index(model.leases.len()));
                     prop_assert!(pool.release(number));
@@ -304,20 +365,7 @@ proptest! {
 }
 
 fn request(devices: u32, gib: u64, usage: Use) -> Request {
-    Request {
-        owner: "ada".parse().expect("a name"),
-        group: "x".parse().expect("a name"),
-        devices,
-        memory_bytes: gib * GIB,
-        usage,
-        model: None,
-        capability: None,
-        servers: Servers::Any,
-        near: None,
-        may_share: MayShare::Nobody,
-        priority: 0,
-        wait_seconds: 0,
-    }
+    Request { memory_bytes: gib * GIB, usage, ..asked_by("ada", "x", devices) }
 }
 
 fn shared(percent: u8) -> Use {

@@ -11,7 +11,7 @@ use outboard_e2e::{
     Authority, Folder, Lines, PATIENCE, PlayedServer, PoolBroker, command, outboard, within,
 };
 use outboard_pool::api::{Ask, Grant, Me, PoolView, Role, Standing, Why};
-use outboard_pool::words::{Condition, LeaseNumber, MayShare, Request, Servers, Use};
+use outboard_pool::words::{Condition, LeaseNumber, MayShare, Request, Use};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn said(output: &Output) -> String {
@@ -19,21 +19,14 @@ fn said(output: &Output) -> String {
 }
 
 fn ask(owner: &str, devices: u32, wait_seconds: u32) -> Ask {
+    let (owner, group) = (owner.parse().unwrap(), "everybody".parse().unwrap());
     let request = Request {
-        owner: owner.parse().unwrap(),
-        group: "everybody".parse().unwrap(),
-        devices,
         memory_bytes: 1 << 30,
-        usage: Use::Exclusive,
-        model: None,
-        capability: None,
-        servers: Servers::Any,
-        near: None,
         may_share: MayShare::SameKey,
-        priority: 0,
         wait_seconds,
+        ..Request::new(owner, group, devices)
     };
-    Ask { request, client_key: "ab".repeat(32).parse().unwrap(), for_seconds: None }
+    Ask::new(request, "ab".repeat(32).parse().unwrap())
 }
 
 fn request(broker: &Blocking, ask: &Ask) -> Result<Standing, AskError> {
@@ -252,6 +245,59 @@ fn everybody_may_do_what_their_role_says_and_no_more() {
     for nobody in ["", "obt_00", &grant.token] {
         assert_eq!(status(broker.for_token(nobody).bytes(Method::GET, "/v1/me")), 401);
     }
+}
+
+#[test]
+fn a_scheduler_asks_for_others_and_ends_what_it_has_asked_for() {
+    let (mut broker, _server, client, admin) = pool(2);
+    let of = |broker: &PoolBroker, role, owner| broker.for_token(&broker.token(role, owner));
+    let slurm = of(&broker, "scheduler", "slurm");
+    let job = |owner: &str| Ask {
+        purpose: Some("slurm.c.1".parse().unwrap()),
+        life_seconds: Some(600),
+        for_seconds: Some(600),
+        ..ask(owner, 1, 0)
+    };
+    // What only schedulers may.
+    let ada = broker.for_token(&client);
+    assert_eq!(status(request(&ada, &job("ada"))), 403);
+    assert_eq!(status(slurm.tell::<()>(Method::POST, "/v1/beat", &serde_json::json!({}))), 403);
+    let path = "/v1/purposes/slurm.c.1";
+    assert_eq!(status(slurm.bytes(Method::GET, path)), 404);
+    for wrong in ["/v1/purposes/a%2fb", "/v1/purposes/"] {
+        assert_eq!(status(slurm.bytes(Method::GET, wrong)), 400, "{wrong}");
+    }
+    let grant = granted(request(&slurm, &job("ada")).unwrap());
+    assert!(grant.expires.duration_since(jiff::Timestamp::now()).as_secs() > 590);
+
+    // It may ask again, also a broker that was killed meanwhile.
+    broker.kill();
+    broker.restart();
+    assert_eq!(granted(request(&slurm, &job("ada")).unwrap()).number, grant.number);
+    let found: Standing = slurm.ask(Method::GET, path).unwrap();
+    assert_eq!(granted(found).number, grant.number);
+    let seen = &view(&admin).leases[0];
+    assert_eq!((seen.owner.as_str(), seen.asked_by.as_str()), ("ada", "slurm"));
+    assert_eq!(seen.purpose.as_ref().map(|purpose| purpose.as_str()), Some("slurm.c.1"));
+
+    // Another scheduler, and whose it is not, end nothing; nor does it what others asked for.
+    let number = format!("/v1/leases/{}", grant.number);
+    let kubernetes = of(&broker, "scheduler", "kubernetes");
+    for other in [&kubernetes, &of(&broker, "client", "bob")] {
+        assert_eq!(status(other.bytes(Method::DELETE, &number)), 403);
+        assert_eq!(status(other.bytes(Method::DELETE, path)), 404);
+    }
+    let own = granted(request(&ada, &ask("ada", 1, 0)).unwrap());
+    let own = format!("/v1/leases/{}", own.number);
+    assert_eq!(status(slurm.bytes(Method::DELETE, &own)), 403);
+    ada.bytes(Method::DELETE, &own).unwrap();
+
+    slurm.bytes(Method::DELETE, path).unwrap();
+    let why: Why = slurm.ask(Method::GET, &format!("{number}/why")).unwrap();
+    let why = why.sentences.join(" ");
+    assert!(why.contains("slurm, for ada (group everybody), asked for it as slurm.c.1"), "{why}");
+    assert!(why.contains("the scheduler slurm ended it"), "{why}");
+    assert!(is_free(&admin));
 }
 
 #[test]

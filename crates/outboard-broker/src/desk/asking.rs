@@ -1,14 +1,14 @@
 //! Clients ask, wait and get.
 
-use super::kept::{Change, Kept};
+use super::kept::{Aim, Asker, Change, Kept};
 use super::leasing::whole_second;
-use super::queue::{Outcome, Ticket};
+use super::queue::{Outcome, Ticket, Whose};
 use super::{Desk, Kind, No};
 use jiff::{SignedDuration, Timestamp};
 use outboard_pool::api::Ask;
 use outboard_pool::lease::Lease;
 use outboard_pool::placement::{Placement, Refusal};
-use outboard_pool::words::{Granted, LeaseNumber, OwnerName};
+use outboard_pool::words::{Granted, LeaseNumber, OwnerName, Purpose};
 
 /// How a request stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,15 @@ pub enum Stands {
         /// What it waits for.
         because: String,
     },
+}
+
+/// What somebody has asked for, for a purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aimed {
+    /// It waits, with this ticket.
+    Waits(u64),
+    /// It is this lease.
+    Has(LeaseNumber),
 }
 
 impl From<Refusal> for No {
@@ -46,20 +55,22 @@ fn never(refusal: Refusal) -> No {
 }
 
 impl Desk {
-    /// Somebody asks, by a token of that name. Returns a ticket, by which [`Desk::stands`] knows
-    /// how the request stands.
+    /// Somebody asks. Returns a ticket, by which [`Desk::stands`] knows how the request stands.
     ///
     /// # Errors
     ///
     /// If it cannot be had, or not without waiting longer than the request allows.
-    pub fn ask(&mut self, ask: Ask, token: Option<String>, now: Timestamp) -> Result<u64, No> {
+    pub fn ask(&mut self, ask: Ask, by: Asker, now: Timestamp) -> Result<u64, No> {
         ask.check()?;
+        if let Some(number) = self.asked_before(&ask, &by, now)? {
+            return Ok(number);
+        }
         // What cannot be had from an idle pool would keep others from getting something for ever.
         self.rules.policy.place(&self.idle, &ask.request).map_err(never)?;
         let has_time = ask.request.wait_seconds > 0;
         let owner = ask.request.owner.clone();
         self.serve_the_queue(now);
-        let ticket = Ticket { ask, token, since: now, asked_after: now, because: None };
+        let ticket = Ticket { ask, by, since: now, asked_after: now, because: None };
         let number = self.queue.enter(ticket)?;
         self.try_one(number, now);
         if has_time || self.queue.outcome(number).is_some() {
@@ -72,20 +83,52 @@ impl Desk {
         Err(No::new(Kind::Unavailable, because))
     }
 
+    /// A ticket of what the same asker has or waits for already, for the same purpose.
+    fn asked_before(&mut self, ask: &Ask, by: &Asker, now: Timestamp) -> Result<Option<u64>, No> {
+        let Some(purpose) = &ask.purpose else { return Ok(None) };
+        let (number, key) = match self.with_purpose(&by.name, purpose) {
+            None => return Ok(None),
+            Some(Aimed::Waits(number)) => {
+                let ticket = self.queue.waiting.get(&number);
+                (number, ticket.map(|ticket| &ticket.ask.client_key))
+            }
+            Some(Aimed::Has(lease)) => {
+                let number = self.queue.number();
+                let whose = self.whose(lease).unwrap_or_else(|| Whose {
+                    owner: ask.request.owner.clone(),
+                    asked_by: by.name.clone(),
+                });
+                self.queue.settle(number, whose, Outcome::Granted(lease), now);
+                (number, self.lease(lease).map(|lease| &lease.client_key))
+            }
+        };
+        if key != Some(&ask.client_key) {
+            let sentence = format!(
+                "what {} has asked for as {purpose} is bound to another key: show that one, or end \
+                 it and ask again",
+                by.name
+            );
+            return Err(No::new(Kind::Unavailable, sentence));
+        }
+        Ok(Some(number))
+    }
+
+    /// What somebody has asked for, for a purpose.
+    #[must_use]
+    pub fn with_purpose(&self, asker: &OwnerName, purpose: &Purpose) -> Option<Aimed> {
+        let aim: Aim = (asker.clone(), purpose.clone());
+        let lease = || self.aims.get(&aim).copied().map(Aimed::Has);
+        self.queue.with(&aim).map(Aimed::Waits).or_else(lease)
+    }
+
     /// How a request stands, and that its owner still asks after it.
     ///
     /// # Errors
     ///
-    /// If there is no such ticket of the owner.
-    pub fn stands(&mut self, number: u64, owner: &OwnerName, now: Timestamp) -> Result<Stands, No> {
-        if self.queue.owner(number) != Some(owner) {
-            return Err(No::new(
-                Kind::NotFound,
-                format!(
-                    "no request waits with ticket {number}: it has left the queue, or the broker \
-                     was started anew; ask again"
-                ),
-            ));
+    /// If there is no such ticket.
+    pub fn stands(&mut self, number: u64, now: Timestamp) -> Result<Stands, No> {
+        if self.queue.whose(number).is_none() {
+            return Err(No::ticket(number));
         }
         if let Some(outcome) = self.queue.outcome(number) {
             return Ok(Stands::Settled(outcome.clone()));
@@ -99,8 +142,8 @@ impl Desk {
 
     /// Whose ticket it is.
     #[must_use]
-    pub fn owner_of_ticket(&self, number: u64) -> Option<&OwnerName> {
-        self.queue.owner(number)
+    pub fn whose_ticket(&self, number: u64) -> Option<Whose> {
+        self.queue.whose(number)
     }
 
     /// A request leaves the queue. One that has a lease meanwhile gives it back.
@@ -163,16 +206,17 @@ impl Desk {
                 self.blocked.add(&mut self.pool, request, &refusal);
             }
             Err(refusal) => {
-                let owner = request.owner.clone();
+                let whose = ticket.whose();
                 self.queue.leave(number);
-                self.queue.settle(number, owner, Outcome::Refused(refusal.into()), now);
+                self.queue.settle(number, whose, Outcome::Refused(refusal.into()), now);
             }
         }
     }
 
     fn grant(&mut self, ticket_number: u64, devices: Vec<Granted>, now: Timestamp) {
         let Some(ticket) = self.queue.leave(ticket_number) else { return };
-        let Ask { request, client_key, for_seconds } = ticket.ask;
+        let whose = ticket.whose();
+        let Ask { request, client_key, for_seconds, purpose, life_seconds } = ticket.ask;
         let number = LeaseNumber(self.next);
         self.next += 1;
         let begin = whole_second(now);
@@ -185,7 +229,7 @@ impl Desk {
             // It was placed on this very state.
             tracing::error!(%wrong, "what was placed is not free");
             let no = No::new(Kind::Busy, "the broker has erred; ask again");
-            return self.queue.settle(ticket_number, owner, Outcome::Refused(no), now);
+            return self.queue.settle(ticket_number, whose, Outcome::Refused(no), now);
         }
         for granted in &devices {
             if let Some(known) = self.servers.0.get_mut(&granted.server) {
@@ -194,22 +238,30 @@ impl Desk {
         }
         let lease = Lease {
             number,
-            owner: owner.clone(),
+            owner,
             group,
             devices,
             priority: request.priority,
             not_before: begin,
-            expires: (begin + self.rules.life).min(renewable_until),
+            expires: (begin + self.rules.life_of(life_seconds)).min(renewable_until),
             renewable_until,
             client_key,
             may_share: request.may_share,
         };
         let policy = self.rules.policy.to_string();
-        let (token, asked, waited_for) = (ticket.token, ticket.since, ticket.because);
-        let kept = Kept { lease, token, asked, waited_for, policy, over: None };
+        let kept = Kept {
+            lease,
+            by: ticket.by,
+            purpose,
+            life_seconds,
+            asked: ticket.since,
+            waited_for: ticket.because,
+            policy,
+            over: None,
+        };
         self.changes.push(Change::Lease(Box::new(kept.clone())));
-        self.leases.insert(number, kept);
-        self.queue.settle(ticket_number, owner, Outcome::Granted(number), now);
+        self.enter(kept);
+        self.queue.settle(ticket_number, whose, Outcome::Granted(number), now);
     }
 
     pub(super) fn because(&self, number: u64) -> String {

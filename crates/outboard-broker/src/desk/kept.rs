@@ -3,17 +3,33 @@
 use jiff::Timestamp;
 use jiff::civil::Date;
 use outboard_pool::lease::Lease;
-use outboard_pool::words::{LeaseNumber, OwnerName, Server, ServerName};
+use outboard_pool::words::{LeaseNumber, OwnerName, Purpose, Server, ServerName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asker {
+    /// Its name: the owner's, or that of a scheduler or an admin.
+    pub name: OwnerName,
+    /// The name of its token: if that is revoked, what it has asked for is over.
+    pub token: Option<String>,
+}
+
+/// Who asks, and what for: there is one request or lease for it.
+pub(super) type Aim = (OwnerName, Purpose);
 
 /// A lease that a server may believe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// What it says.
     pub lease: Lease,
-    /// The name of the token that asked for it: if the token is revoked, the lease is over.
-    pub token: Option<String>,
+    /// Who asked for it.
+    pub by: Asker,
+    /// What for.
+    pub purpose: Option<Purpose>,
+    /// For how many seconds it is good without being renewed, if not as usual.
+    pub life_seconds: Option<u32>,
     /// When it was asked for.
     pub asked: Timestamp,
     /// What it waited for at last, if it waited.
@@ -28,6 +44,10 @@ impl Kept {
     /// Whether nobody else can have its devices.
     pub fn has_devices(&self) -> bool {
         self.over.as_ref().is_none_or(|over| !over.is_freed)
+    }
+
+    pub(super) fn aim(&self) -> Option<Aim> {
+        Some((self.by.name.clone(), self.purpose.clone()?))
     }
 }
 

@@ -46,19 +46,19 @@ impl Desk {
         let leases: Vec<LeaseNumber> = self
             .leases
             .values()
-            .filter(|kept| kept.over.is_none() && over(&kept.token))
+            .filter(|kept| kept.over.is_none() && over(&kept.by.token))
             .map(|kept| kept.lease.number)
             .collect();
         for lease in leases {
             self.finish(lease, "the token that asked for it was revoked", now);
         }
-        self.drop_tickets(|ticket| over(&ticket.token));
+        self.drop_tickets(|ticket| over(&ticket.by.token));
     }
 
     /// Moves its end, if half of its life is over.
     pub(super) fn extend(&mut self, number: LeaseNumber, now: Timestamp) {
-        let life = self.rules.life;
         let Some(kept) = self.leases.get_mut(&number) else { return };
+        let life = self.rules.life_of(kept.life_seconds);
         let lease = &mut kept.lease;
         if lease.expires.duration_since(now) > life / 2 {
             return;
@@ -83,6 +83,9 @@ impl Desk {
         let Some(kept) = self.leases.get_mut(&number).filter(|kept| kept.over.is_none()) else {
             return;
         };
+        if let Some(aim) = kept.aim() {
+            self.aims.remove(&aim);
+        }
         let servers = kept.lease.devices.iter().map(|granted| granted.server.clone());
         let outstanding = servers.collect();
         let because = because.to_owned();

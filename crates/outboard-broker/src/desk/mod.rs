@@ -15,19 +15,20 @@ mod rules;
 mod shown;
 mod used;
 
-pub use asking::Stands;
+pub use asking::{Aimed, Stands};
 pub use beating::Heard;
-pub use kept::{Change, Kept, Memory, Over, Registered, Used};
+pub use kept::{Asker, Change, Kept, Memory, Over, Registered, Used};
 pub use no::{Kind, No};
-pub use queue::Outcome;
+pub use queue::{Outcome, Whose};
 pub use rules::{BEAT_MS, GRACE, Rules};
 
 use blocked::Blocked;
 use jiff::Timestamp;
+use kept::Aim;
 use outboard_pool::api::Reach;
 use outboard_pool::lease::Lease;
 use outboard_pool::state::Pool;
-use outboard_pool::words::{Condition, LeaseNumber, OwnerName, Server, ServerName};
+use outboard_pool::words::{Condition, LeaseNumber, Server, ServerName};
 use queue::Queue;
 use registry::{Known, Registry};
 use rules::FORGOTTEN_AFTER;
@@ -46,6 +47,8 @@ pub struct Desk {
     idle: Pool,
     servers: Registry,
     leases: BTreeMap<LeaseNumber, Kept>,
+    /// The leases that are not over and have a purpose.
+    aims: BTreeMap<Aim, LeaseNumber>,
     past: VecDeque<Kept>,
     queue: Queue,
     usage: Usage,
@@ -69,6 +72,7 @@ impl Desk {
             rules,
             servers: Registry::default(),
             leases: BTreeMap::new(),
+            aims: BTreeMap::new(),
             past: VecDeque::new(),
             queue: Queue::new(now),
             usage: Usage::default(),
@@ -106,7 +110,15 @@ impl Desk {
                 known.leases.insert(lease.number);
             }
         }
-        self.leases.insert(lease.number, kept);
+        self.enter(kept);
+    }
+
+    fn enter(&mut self, kept: Kept) {
+        let number = kept.lease.number;
+        if kept.over.is_none() {
+            self.aims.extend(kept.aim().map(|aim| (aim, number)));
+        }
+        self.leases.insert(number, kept);
     }
 
     /// Does what is due by now. To be called several times a second.
@@ -172,10 +184,12 @@ impl Desk {
 
     /// Whose lease it is, also one that is over.
     #[must_use]
-    pub fn owner_of(&self, number: LeaseNumber) -> Option<&OwnerName> {
+    pub fn whose(&self, number: LeaseNumber) -> Option<Whose> {
         let there = self.leases.get(&number);
         let past = || self.past.iter().find(|kept| kept.lease.number == number);
-        there.or_else(past).map(|kept| &kept.lease.owner)
+        let whose =
+            |kept: &Kept| Whose { owner: kept.lease.owner.clone(), asked_by: kept.by.name.clone() };
+        there.or_else(past).map(whose)
     }
 
     fn look_for_silent_servers(&mut self, now: Timestamp) {

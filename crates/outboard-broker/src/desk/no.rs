@@ -32,6 +32,17 @@ impl No {
     pub fn new(kind: Kind, sentence: impl Into<String>) -> No {
         No { kind, sentence: sentence.into() }
     }
+
+    /// There is no such ticket.
+    pub(crate) fn ticket(number: u64) -> No {
+        No::new(
+            Kind::NotFound,
+            format!(
+                "no request waits with ticket {number}: it has left the queue, or the broker was \
+                 started anew; ask again"
+            ),
+        )
+    }
 }
 
 impl From<Malformed> for No {

@@ -1,5 +1,6 @@
 //! Who waits, first come, first served.
 
+use super::kept::{Aim, Asker};
 use super::no::{Kind, No};
 use super::rules::{ABANDONED_AFTER, MOST_WAITING, MOST_WAITING_OF_AN_OWNER, TOLD_FOR};
 use jiff::Timestamp;
@@ -11,12 +12,21 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) ask: Ask,
-    /// The name of the token that asks.
-    pub(super) token: Option<String>,
+    pub(super) by: Asker,
     pub(super) since: Timestamp,
     pub(super) asked_after: Timestamp,
     /// What it waits for; if nothing is said, for those before it.
     pub(super) because: Option<String>,
+}
+
+impl Ticket {
+    pub(super) fn whose(&self) -> Whose {
+        Whose { owner: self.ask.request.owner.clone(), asked_by: self.by.name.clone() }
+    }
+
+    fn aim(&self) -> Option<Aim> {
+        Some((self.by.name.clone(), self.ask.purpose.clone()?))
+    }
 }
 
 /// What became of a request.
@@ -30,9 +40,18 @@ pub enum Outcome {
 
 #[derive(Debug)]
 struct Settled {
-    owner: OwnerName,
+    whose: Whose,
     outcome: Outcome,
     at: Timestamp,
+}
+
+/// Whose a request or a lease is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whose {
+    /// Who is to get it or has it.
+    pub owner: OwnerName,
+    /// Who asked.
+    pub asked_by: OwnerName,
 }
 
 /// Requests by their tickets: an earlier ticket is a smaller number.
@@ -41,6 +60,7 @@ pub(super) struct Queue {
     pub(super) waiting: BTreeMap<u64, Ticket>,
     settled: BTreeMap<u64, Settled>,
     of_owners: BTreeMap<OwnerName, u32>,
+    aims: BTreeMap<Aim, u64>,
     next: u64,
     news: Vec<u64>,
 }
@@ -57,6 +77,7 @@ impl Queue {
             waiting: BTreeMap::new(),
             settled: BTreeMap::new(),
             of_owners: BTreeMap::new(),
+            aims: BTreeMap::new(),
             next: u64::try_from(now.as_microsecond()).unwrap_or(1).max(1),
             news: Vec::new(),
         }
@@ -76,15 +97,25 @@ impl Queue {
             return Err(No::new(Kind::Busy, sentence));
         }
         self.of_owners.insert(owner, of_owner + 1);
-        let number = self.next;
-        self.next += 1;
+        let number = self.number();
+        self.aims.extend(ticket.aim().map(|aim| (aim, number)));
         self.waiting.insert(number, ticket);
         Ok(number)
+    }
+
+    /// A ticket of one who need not wait.
+    pub(super) fn number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
     }
 
     /// Takes a request out.
     pub(super) fn leave(&mut self, number: u64) -> Option<Ticket> {
         let ticket = self.waiting.remove(&number)?;
+        if let Some(aim) = ticket.aim() {
+            self.aims.remove(&aim);
+        }
         let owner = &ticket.ask.request.owner;
         if let Some(count) = self.of_owners.get_mut(owner) {
             *count -= 1;
@@ -96,21 +127,20 @@ impl Queue {
     }
 
     /// Says what became of a request that has left.
-    pub(super) fn settle(
-        &mut self,
-        number: u64,
-        owner: OwnerName,
-        outcome: Outcome,
-        at: Timestamp,
-    ) {
-        self.settled.insert(number, Settled { owner, outcome, at });
+    pub(super) fn settle(&mut self, number: u64, whose: Whose, outcome: Outcome, at: Timestamp) {
+        self.settled.insert(number, Settled { whose, outcome, at });
         self.news.push(number);
     }
 
     /// Whose ticket it is.
-    pub(super) fn owner(&self, number: u64) -> Option<&OwnerName> {
-        let waiting = self.waiting.get(&number).map(|ticket| &ticket.ask.request.owner);
-        waiting.or_else(|| self.settled.get(&number).map(|settled| &settled.owner))
+    pub(super) fn whose(&self, number: u64) -> Option<Whose> {
+        let waiting = self.waiting.get(&number).map(Ticket::whose);
+        waiting.or_else(|| self.settled.get(&number).map(|settled| settled.whose.clone()))
+    }
+
+    /// The request that waits for a purpose.
+    pub(super) fn with(&self, aim: &Aim) -> Option<u64> {
+        self.aims.get(aim).copied()
     }
 
     pub(super) fn outcome(&self, number: u64) -> Option<&Outcome> {
@@ -144,9 +174,9 @@ impl Queue {
         for (number, is_late) in &gone {
             let Some(ticket) = self.leave(*number) else { continue };
             if *is_late {
-                let request = ticket.ask.request;
-                let refusal = waited(request.wait_seconds, ticket.because.as_deref());
-                self.settle(*number, request.owner, Outcome::Refused(refusal), now);
+                let waited_for = ticket.ask.request.wait_seconds;
+                let refusal = waited(waited_for, ticket.because.as_deref());
+                self.settle(*number, ticket.whose(), Outcome::Refused(refusal), now);
             }
         }
         self.settled.retain(|_, settled| now.duration_since(settled.at) <= TOLD_FOR);

@@ -71,6 +71,12 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// How long a lease is good unless it is renewed, if that many seconds were asked for.
+    pub(super) fn life_of(&self, seconds: Option<u32>) -> SignedDuration {
+        let asked = seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
+        asked.map_or(self.life, |asked| asked.min(self.longest))
+    }
+
     /// An owner's group.
     pub fn group(&self, owner: &OwnerName) -> GroupName {
         let usual = || USUAL_GROUP.parse().expect("it is a name");

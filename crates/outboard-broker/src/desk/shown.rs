@@ -141,6 +141,8 @@ impl Desk {
             number: lease.number,
             owner: lease.owner.clone(),
             group: lease.group.clone(),
+            asked_by: kept.by.name.clone(),
+            purpose: kept.purpose.clone(),
             since: lease.not_before,
             expires: lease.expires,
             renewable_until: lease.renewable_until,
@@ -158,6 +160,8 @@ impl Desk {
                 ticket: *number,
                 place,
                 owner: request.owner.clone(),
+                asked_by: ticket.by.name.clone(),
+                purpose: ticket.ask.purpose.clone(),
                 since: ticket.since,
                 devices: request.devices,
                 memory_bytes: request.memory_bytes,
@@ -194,9 +198,14 @@ impl Desk {
 fn told(kept: &Kept) -> Vec<String> {
     let lease = &kept.lease;
     let waited = lease.not_before.duration_since(kept.asked).as_secs().max(0);
+    let asker = match kept.by.name == lease.owner {
+        true => format!("{} (group {})", lease.owner, lease.group),
+        false => format!("{}, for {} (group {}),", kept.by.name, lease.owner, lease.group),
+    };
+    let purpose = kept.purpose.as_ref().map_or(String::new(), |purpose| format!(" as {purpose}"));
     let mut sentences = vec![format!(
-        "{} (group {}) asked for it at {} and got it after {waited} s.",
-        lease.owner, lease.group, kept.asked
+        "{asker} asked for it{purpose} at {} and got it after {waited} s.",
+        kept.asked
     )];
     if let Some(waited_for) = &kept.waited_for {
         sentences.push(format!("It waited: {waited_for}."));

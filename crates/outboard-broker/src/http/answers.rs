@@ -10,7 +10,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use outboard_pool::api::Refused;
-use outboard_pool::words::LeaseNumber;
+use outboard_pool::words::{LeaseNumber, Purpose};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -88,6 +88,14 @@ async fn answer_known(
             service.withdraw(caller, number(ticket)?).await?;
             Ok(respond(StatusCode::OK, JSON, "{}"))
         }
+        (&Method::GET, ["v1", "purposes", purpose]) => {
+            let wait = wait(request.uri().query().unwrap_or_default());
+            json(&service.stands_for(caller, &self::purpose(purpose)?, wait).await?)
+        }
+        (&Method::DELETE, ["v1", "purposes", purpose]) => {
+            service.end_with(caller, &self::purpose(purpose)?).await?;
+            Ok(respond(StatusCode::OK, JSON, "{}"))
+        }
         (&Method::GET, ["v1", "leases", of]) => json(&service.lease(caller, lease(of)?)?),
         (&Method::POST, ["v1", "leases", of, "renew"]) => {
             json(&service.renew(caller, lease(of)?).await?)
@@ -105,6 +113,10 @@ async fn answer_known(
         }
         _ => Err(No::new(Kind::NotFound, "the broker has no such thing".to_owned())),
     }
+}
+
+fn purpose(text: &str) -> Result<Purpose, No> {
+    Ok(text.parse::<Purpose>()?)
 }
 
 /// How long the caller wants to be kept waiting.

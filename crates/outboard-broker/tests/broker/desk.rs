@@ -1,9 +1,11 @@
 //! What the desk promises, whatever happens to whom and when.
 
-use crate::world::{World, ask, request, server};
-use outboard_broker::desk::{Kind, Rules, Stands};
+use crate::world::{World, ask, asker, request, server};
+use jiff::{SignedDuration, Timestamp};
+use outboard_broker::desk::{Aimed, Asker, Kind, Outcome, Rules, Stands};
+use outboard_pool::api::Ask;
 use outboard_pool::state::{Quota, Quotas};
-use outboard_pool::words::{Condition, LeaseNumber, OwnerName, Share, Use};
+use outboard_pool::words::{Condition, LeaseNumber, Named, Purpose, Share, Use};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -158,9 +160,8 @@ fn two_devices() -> World {
     world
 }
 
-fn because(world: &mut World, ticket: u64, owner: &str) -> (u32, String) {
-    let owner: OwnerName = owner.parse().unwrap();
-    match world.desk.stands(ticket, &owner, world.now) {
+fn because(world: &mut World, ticket: u64) -> (u32, String) {
+    match world.desk.stands(ticket, world.now) {
         Ok(Stands::Waiting { place, because, .. }) => (place, because),
         other => panic!("{other:?}"),
     }
@@ -176,8 +177,8 @@ fn who_comes_first_is_served_first_and_nobody_overtakes() {
     world.ask(request("eve", 1, Use::Exclusive, 600)).unwrap();
     assert_eq!((world.held.len(), world.tickets.len()), (1, 2));
     let (first, second) = (world.tickets[0].0, world.tickets[1].0);
-    assert_eq!(because(&mut world, first, "bob"), (1, "1 of the 2 devices are free".into()));
-    let (place, why) = because(&mut world, second, "eve");
+    assert_eq!(because(&mut world, first), (1, "1 of the 2 devices are free".into()));
+    let (place, why) = because(&mut world, second);
     assert_eq!(place, 2);
     assert!(why.contains("before it"), "{why}");
     let ada = world.held[0].number;
@@ -212,7 +213,7 @@ fn who_waits_for_one_kind_keeps_no_other_from_others() {
     assert_eq!(world.held[1].devices[0].server.as_str(), "gpu0");
     world.ask(of("zoe", None)).unwrap();
     let zoe = world.tickets[1].0;
-    assert_eq!(because(&mut world, zoe, "zoe").0, 2);
+    assert_eq!(because(&mut world, zoe).0, 2);
     // What becomes free goes to whoever waits for it and came first.
     let ada = world.held[0].number;
     world.desk.end(ada, "it was given back", world.now).unwrap();
@@ -231,7 +232,7 @@ fn who_waits_for_a_quota_keeps_nobody_back() {
     world.ask(request("ada", 1, Use::Exclusive, 60)).unwrap();
     world.ask(request("ada", 1, Use::Exclusive, 60)).unwrap();
     let ada = world.tickets[0].0;
-    assert!(because(&mut world, ada, "ada").1.contains("its quota is 1 device"));
+    assert!(because(&mut world, ada).1.contains("its quota is 1 device"));
     world.ask(request("bob", 1, Use::Exclusive, 60)).unwrap();
     assert_eq!(world.held.len(), 2);
     // More than the quota at once can never be had.
@@ -268,29 +269,120 @@ fn nobody_waits_longer_than_asked_nor_without_asking() {
     world.ask(request("bob", 1, Use::Exclusive, 5)).unwrap();
     let bob = world.tickets[0].0;
     (0..5).for_each(|_| world.pass(1));
-    let owner = "bob".parse().unwrap();
-    let stands = world.desk.stands(bob, &owner, world.now).unwrap();
+    let stands = world.desk.stands(bob, world.now).unwrap();
     let Stands::Settled(outcome) = stands else { panic!("{stands:?}") };
     assert!(format!("{outcome:?}").contains("nothing was free within 5 s"), "{outcome:?}");
 
     // Nobody asks after this one.
-    let ticket = world.desk.ask(ask(request("eve", 1, Use::Exclusive, 600)), None, world.now);
+    let asked = ask(request("eve", 1, Use::Exclusive, 600));
+    let ticket = world.desk.ask(asked, asker("eve"), world.now);
     assert_eq!(world.desk.waiting(), 1);
     world.pass(11);
     assert_eq!(world.desk.waiting(), 0);
-    let eve = "eve".parse().unwrap();
-    let no = world.desk.stands(ticket.unwrap(), &eve, world.now).unwrap_err();
+    let no = world.desk.stands(ticket.unwrap(), world.now).unwrap_err();
     assert_eq!(no.kind, Kind::NotFound);
 }
 
+fn purpose() -> Purpose {
+    "slurm.cluster.7".parse().unwrap()
+}
+
+/// For `slurm`, in somebody's name.
+fn for_purpose(owner: &str, devices: u32) -> Ask {
+    Ask { purpose: Some(purpose()), ..ask(request(owner, devices, Use::Exclusive, 60)) }
+}
+
 #[test]
-fn a_ticket_is_its_owners() {
+fn who_asks_again_for_a_purpose_gets_the_same() {
     let mut world = two_devices();
     world.ask(request("ada", 2, Use::Exclusive, 60)).unwrap();
-    world.ask(request("bob", 1, Use::Exclusive, 60)).unwrap();
-    let bob = world.tickets[0].0;
-    let ada = "ada".parse().unwrap();
-    assert_eq!(world.desk.stands(bob, &ada, world.now).unwrap_err().kind, Kind::NotFound);
+    let (slurm, name) = (asker("slurm"), "slurm".parse().unwrap());
+    let ticket = world.desk.ask(for_purpose("bob", 1), slurm.clone(), world.now).unwrap();
+    assert_eq!(world.desk.ask(for_purpose("bob", 1), slurm.clone(), world.now), Ok(ticket));
+    assert_eq!(world.desk.with_purpose(&name, &purpose()), Some(Aimed::Waits(ticket)));
+    let whose = world.desk.whose_ticket(ticket).unwrap();
+    assert_eq!((whose.owner.as_str(), whose.asked_by.as_str()), ("bob", "slurm"));
+
+    // Another asker's purpose of that name is another one; it waits behind.
+    let other = world.desk.ask(for_purpose("bob", 1), asker("bob"), world.now).unwrap();
+    assert_ne!(other, ticket);
+    world.desk.withdraw(other, world.now);
+    assert_eq!(world.desk.with_purpose(&"bob".parse().unwrap(), &purpose()), None);
+
+    world.desk.end(LeaseNumber(1), "", world.now).unwrap();
+    world.beat(0, false).unwrap();
+    world.beat(0, false).unwrap();
+    world.pass(1);
+    let lease = LeaseNumber(2);
+    assert_eq!(world.desk.with_purpose(&name, &purpose()), Some(Aimed::Has(lease)));
+    let granted = Ok(Stands::Settled(Outcome::Granted(lease)));
+    let again = |world: &mut World| {
+        let ticket = world.desk.ask(for_purpose("bob", 1), asker("slurm"), world.now).unwrap();
+        world.desk.stands(ticket, world.now)
+    };
+    assert_eq!(again(&mut world), granted);
+    world.restart_broker();
+    assert_eq!(again(&mut world), granted);
+
+    let stranger = Ask { client_key: "cd".repeat(32).parse().unwrap(), ..for_purpose("bob", 1) };
+    let no = world.desk.ask(stranger, asker("slurm"), world.now).unwrap_err();
+    assert!(no.sentence.contains("bound to another key"), "{no}");
+    world.desk.end(lease, "", world.now).unwrap();
+    assert_eq!(world.desk.with_purpose(&name, &purpose()), None);
+}
+
+#[test]
+fn a_lease_may_live_as_long_as_a_job() {
+    let mut world = two_devices();
+    world.rules.longest = SignedDuration::from_hours(1);
+    world.restart_broker();
+    world.beat(0, false).unwrap();
+    let begin = world.now;
+    let ends = |world: &mut World, asked: Ask| -> (Timestamp, Timestamp) {
+        let ticket = world.desk.ask(asked, asker("slurm"), world.now).unwrap();
+        let Ok(Stands::Settled(Outcome::Granted(number))) = world.desk.stands(ticket, world.now)
+        else {
+            panic!("it waits");
+        };
+        let lease = world.desk.lease(number).unwrap();
+        (lease.expires, lease.renewable_until)
+    };
+    let job = Ask { life_seconds: Some(600), for_seconds: Some(600), ..for_purpose("ada", 1) };
+    let end = begin + SignedDuration::from_secs(600);
+    assert_eq!(ends(&mut world, job), (end, end));
+    let endless = ask(request("bob", 1, Use::Exclusive, 0));
+    let hour = begin + SignedDuration::from_hours(1);
+    assert_eq!(ends(&mut world, Ask { life_seconds: Some(u32::MAX), ..endless }), (hour, hour));
+    // Nobody uses or renews it, and it is there until its end.
+    for _ in 0..59 {
+        world.pass(10);
+        world.beat(0, false).unwrap();
+    }
+    assert!(world.desk.lease(LeaseNumber(1)).is_some());
+    world.pass(11);
+    assert!(world.desk.lease(LeaseNumber(1)).is_none());
+}
+
+#[test]
+fn devices_that_are_named_are_not_waited_for() {
+    let mut world = two_devices();
+    let named = |device: &str, wait: u32| {
+        let named = Named { server: "gpu0".parse().unwrap(), device: device.parse().unwrap() };
+        let mut asked = ask(request("ada", 1, Use::Exclusive, wait));
+        asked.request.only.push(named);
+        asked
+    };
+    let no = world.desk.ask(named("GPU-0-1", 5), asker("kube"), world.now).unwrap_err();
+    assert_eq!(no.kind, Kind::Malformed);
+    world.desk.ask(named("GPU-0-1", 0), asker("kube"), world.now).unwrap();
+    let device = &world.desk.lease(LeaseNumber(1)).unwrap().devices[0].device;
+    assert_eq!(device.as_str(), "GPU-0-1");
+    for (device, reason) in [("GPU-0-1", "is not free"), ("GPU-0-7", "has no device GPU-0-7")] {
+        let no = world.desk.ask(named(device, 0), asker("kube"), world.now).unwrap_err();
+        assert!(no.kind == Kind::Unavailable && no.sentence.contains(reason), "{no}");
+    }
+    // A refusal keeps nothing from others.
+    world.ask(request("bob", 1, Use::Exclusive, 0)).unwrap();
 }
 
 #[test]
@@ -300,7 +392,7 @@ fn a_silent_server_gets_nothing_and_its_unused_leases_end() {
     world.pass(11);
     world.ask(request("bob", 1, Use::Exclusive, 600)).unwrap();
     let bob = world.tickets[0].0;
-    assert!(because(&mut world, bob, "bob").1.contains("draining or silent"));
+    assert!(because(&mut world, bob).1.contains("draining or silent"));
     // 60 s of life, and 60 s in which a server with a wrong clock could believe it.
     (0..6).for_each(|_| world.pass(8));
     assert_eq!(world.desk.view("").leases[0].over, None);
@@ -315,7 +407,7 @@ fn a_lease_in_use_is_renewed_until_it_may_not() {
     let mut world = two_devices();
     let mut limited = ask(request("ada", 1, Use::Exclusive, 60));
     limited.for_seconds = Some(100);
-    let ticket = world.desk.ask(limited, None, world.now).unwrap();
+    let ticket = world.desk.ask(limited, asker("ada"), world.now).unwrap();
     world.tickets.push((ticket, "ada".parse().unwrap()));
     world.collect();
     world.start(0, 0);
@@ -392,12 +484,13 @@ fn a_name_is_the_owners_who_had_it_first() {
 #[test]
 fn a_revoked_token_loses_its_leases_and_its_place() {
     let mut world = two_devices();
-    let token = |name: &str| Some(name.to_owned());
+    let by = |name: &str, token: &str| Asker { token: Some(token.into()), ..asker(name) };
     for (owner, name) in [("ada", "t1"), ("bob", "t2")] {
         let asked = ask(request(owner, 1, Use::Exclusive, 60));
-        world.desk.ask(asked, token(name), world.now).unwrap();
+        world.desk.ask(asked, by(owner, name), world.now).unwrap();
     }
-    world.desk.ask(ask(request("ada", 1, Use::Exclusive, 60)), token("t1"), world.now).unwrap();
+    let asked = ask(request("ada", 1, Use::Exclusive, 60));
+    world.desk.ask(asked, by("ada", "t1"), world.now).unwrap();
     assert_eq!(world.desk.waiting(), 1);
     world.desk.end_those_of(|name| name == "t1", world.now);
     assert_eq!(world.desk.waiting(), 0);
@@ -415,7 +508,7 @@ fn the_queue_has_room_for_ten_thousand_and_for_others_than_one() {
     for number in 0..10_000 {
         let owner = if number % 2 == 0 { "crowd".into() } else { format!("owner{number}") };
         let asked = ask(request(&owner, 1, Use::Exclusive, 600));
-        match world.desk.ask(asked, None, world.now) {
+        match world.desk.ask(asked, asker(&owner), world.now) {
             Ok(_) => {}
             Err(no) => {
                 assert_eq!((no.kind, owner.as_str()), (Kind::Busy, "crowd"));

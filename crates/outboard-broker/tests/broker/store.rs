@@ -1,6 +1,6 @@
 //! What is kept survives a kill at any time, and has one user.
 
-use crate::world::{World, keep, request, server};
+use crate::world::{World, ask, asker, keep, request, server};
 use outboard_broker::desk::{Change, Desk, Memory, Outcome, Rules, Stands, Used};
 use outboard_broker::store::{Store, StoreError, signing_key};
 use outboard_pool::words::{LeaseNumber, Use};
@@ -127,9 +127,9 @@ fn grant_for_ever(folder: &Path) -> ! {
         let heard = desk.beat(&by, &outboard_pool::api::Beat { gone: told, ..beat.clone() }, now);
         told = heard.expect("it may").ended;
         store.keep(&desk.take_changes()).expect("it can be kept");
-        let owner = "ada".parse().expect("it is a name");
-        let asked = crate::world::ask(request("ada", 1, Use::Exclusive, 1));
-        let granted = match desk.ask(asked, None, now).and_then(|t| desk.stands(t, &owner, now)) {
+        let asked = ask(request("ada", 1, Use::Exclusive, 1));
+        let ticket = desk.ask(asked, asker("ada"), now);
+        let granted = match ticket.and_then(|ticket| desk.stands(ticket, now)) {
             Ok(Stands::Settled(Outcome::Granted(number))) => Some(number),
             _ => None,
         };

@@ -2,12 +2,11 @@
 //! a desk that is started anew from what it has kept.
 
 use jiff::{SignedDuration, Timestamp};
-use outboard_broker::desk::{Change, Desk, Memory, No, Outcome, Rules, Stands};
+use outboard_broker::desk::{Asker, Change, Desk, Memory, No, Outcome, Rules, Stands};
 use outboard_pool::api::{Ask, Beat, LeaseUse};
 use outboard_pool::lease::{CLOCK_TOLERANCE, Lease};
 use outboard_pool::words::{
-    Capability, Condition, Device, Health, LeaseNumber, MayShare, OwnerName, Request, Server,
-    Servers, Use,
+    Capability, Condition, Device, Health, LeaseNumber, OwnerName, Request, Server, Use,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,24 +58,17 @@ pub(crate) fn server(number: usize, devices: usize) -> Server {
 }
 
 pub(crate) fn request(owner: &str, devices: u32, usage: Use, wait_seconds: u32) -> Request {
-    Request {
-        owner: owner.parse().unwrap(),
-        group: "everybody".parse().unwrap(),
-        devices,
-        memory_bytes: 10 * GIB,
-        usage,
-        model: None,
-        capability: None,
-        servers: Servers::Any,
-        near: None,
-        may_share: MayShare::Nobody,
-        priority: 0,
-        wait_seconds,
-    }
+    let (owner, group) = (owner.parse().unwrap(), "everybody".parse().unwrap());
+    Request { memory_bytes: 10 * GIB, usage, wait_seconds, ..Request::new(owner, group, devices) }
 }
 
 pub(crate) fn ask(request: Request) -> Ask {
-    Ask { request, client_key: "ab".repeat(32).parse().unwrap(), for_seconds: None }
+    Ask::new(request, "ab".repeat(32).parse().unwrap())
+}
+
+/// Who asks without a token.
+pub(crate) fn asker(name: &str) -> Asker {
+    Asker { name: name.parse().unwrap(), token: None }
 }
 
 /// Keeps changes as a store does.
@@ -152,7 +144,7 @@ impl World {
     pub(crate) fn collect(&mut self) {
         let mut left = Vec::new();
         for (ticket, owner) in std::mem::take(&mut self.tickets) {
-            match self.desk.stands(ticket, &owner, self.now) {
+            match self.desk.stands(ticket, self.now) {
                 Ok(Stands::Settled(Outcome::Granted(number))) => {
                     assert!(self.numbers.insert(number), "lease {number} was granted twice");
                     self.held.extend(self.desk.lease(number).cloned());
@@ -278,7 +270,7 @@ impl World {
 
     pub(crate) fn ask(&mut self, request: Request) -> Result<(), No> {
         let owner = request.owner.clone();
-        let ticket = self.desk.ask(ask(request), None, self.now)?;
+        let ticket = self.desk.ask(ask(request), asker(owner.as_str()), self.now)?;
         self.settle();
         self.tickets.push((ticket, owner));
         self.collect();

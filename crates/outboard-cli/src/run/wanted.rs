@@ -87,9 +87,6 @@ impl Args {
             _ => Servers::Any,
         };
         let request = Request {
-            owner: me.owner.clone(),
-            group: me.group.clone(),
-            devices: gpus,
             memory_bytes: self.memory.map_or(0, |Size(bytes)| bytes),
             usage: self.share.map_or(Use::Exclusive, Use::Shared),
             model: self.model.clone(),
@@ -98,14 +95,14 @@ impl Args {
             near: self.near.clone(),
             // The program's own processes have the key.
             may_share: MayShare::SameKey,
-            priority: 0,
             wait_seconds: match self.wait {
                 _ if no_wait => 0,
                 Some(span) => whole_seconds(span),
                 None => u32::MAX,
             },
+            ..Request::new(me.owner.clone(), me.group.clone(), gpus)
         };
-        Ask { request, client_key, for_seconds: self.for_at_most.map(whole_seconds) }
+        Ask { for_seconds: self.for_at_most.map(whole_seconds), ..Ask::new(request, client_key) }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::Role;
 use crate::words::{
-    DeviceUuid, GroupName, LeaseNumber, Malformed, MayShare, OwnerName, Request, ServerName,
-    Thumbprint,
+    DeviceUuid, GroupName, LeaseNumber, Malformed, MayShare, OwnerName, Purpose, Request,
+    ServerName, Thumbprint,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct Me {
 }
 
 /// A request for a lease, and the key to which it is to be bound. Owner and group of the request
-/// are those of [`Me`]; only an admin names others.
+/// are those of [`Me`]; only an admin and a scheduler name others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
@@ -34,9 +34,23 @@ pub struct Ask {
     /// For how many seconds at most; the broker may allow less. Without it, as long as it allows.
     #[serde(default)]
     pub for_seconds: Option<u32>,
+    /// What it is for. While the asker has a request or a lease for the same purpose, this is that
+    /// one: so a scheduler may ask again after a crash.
+    #[serde(default)]
+    pub purpose: Option<Purpose>,
+    /// For how many seconds the lease is good without being renewed, if not for as long as is usual
+    /// at the broker. For admins and schedulers: a job's lease may live as long as the job.
+    #[serde(default)]
+    pub life_seconds: Option<u32>,
 }
 
 impl Ask {
+    /// Asks for that, for as long as the broker allows.
+    #[must_use]
+    pub fn new(request: Request, client_key: Thumbprint) -> Ask {
+        Ask { request, client_key, for_seconds: None, purpose: None, life_seconds: None }
+    }
+
     /// Checks what the types cannot say.
     ///
     /// # Errors
@@ -49,7 +63,7 @@ impl Ask {
                 "{} keys are to share a lease; name at most {MOST_KEYS}, or share one key",
                 keys.len()
             ))),
-            _ if self.for_seconds == Some(0) => {
+            _ if self.for_seconds == Some(0) || self.life_seconds == Some(0) => {
                 Err(Malformed("a lease for 0 seconds is none; ask for a longer one".into()))
             }
             _ => Ok(()),

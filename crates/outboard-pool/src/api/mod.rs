@@ -4,17 +4,21 @@
 //! |---|---|---|---|
 //! | `POST /v1/beat` | server | [`Beat`] | [`BeatAnswer`] |
 //! | `GET /v1/me` | all | | [`Me`] |
-//! | `POST /v1/requests` | client, admin | [`Ask`] | [`Standing`] |
-//! | `GET /v1/requests/TICKET?wait_ms=N` | its owner | | [`Standing`] |
-//! | `DELETE /v1/requests/TICKET` | its owner, admin | | nothing |
-//! | `POST /v1/leases/N/renew` | its owner, admin | | [`Grant`] |
-//! | `DELETE /v1/leases/N` | its owner, admin | | nothing |
+//! | `POST /v1/requests` | client, scheduler, admin | [`Ask`] | [`Standing`] |
+//! | `GET /v1/requests/TICKET?wait_ms=N` | its owner, its asker, admin | | [`Standing`] |
+//! | `DELETE /v1/requests/TICKET` | its owner, its asker, admin | | nothing |
+//! | `GET /v1/purposes/PURPOSE?wait_ms=N` | its asker | | [`Standing`] |
+//! | `DELETE /v1/purposes/PURPOSE` | its asker | | nothing |
+//! | `GET /v1/leases/N` | its owner, its asker, admin | | [`Grant`] |
+//! | `POST /v1/leases/N/renew` | its owner, its asker, admin | | [`Grant`] |
+//! | `DELETE /v1/leases/N` | its owner, its asker, admin | | nothing |
 //! | `GET /v1/leases/N/why` | all but servers | | [`Why`] |
 //! | `GET /v1/pool` | all but servers | | [`PoolView`] |
 //! | `GET /v1/usage` | all but servers | | a list of [`UsageView`] |
 //! | `GET /metrics` | all but servers | | OpenMetrics |
 //!
-//! Who is refused gets a status of 400 or more, and a [`Refused`] with the sentence.
+//! An *asker* is who has asked: the owner, or a scheduler or admin in the owner's name. Who is
+//! refused gets a status of 400 or more, and a [`Refused`] with the sentence.
 
 mod ask;
 mod beat;

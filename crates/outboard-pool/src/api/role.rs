@@ -13,7 +13,9 @@ pub enum Role {
     Server,
     /// Ask for leases of its own, and see the pool.
     Client,
-    /// Ask for leases for everybody, and end them.
+    /// Ask for leases for everybody, and end those that it has asked for.
+    Scheduler,
+    /// Ask for leases for everybody, and end all of them.
     Admin,
     /// See the pool.
     Viewer,
@@ -21,7 +23,8 @@ pub enum Role {
 
 impl Role {
     /// All of them.
-    pub const ALL: [Role; 4] = [Role::Server, Role::Client, Role::Admin, Role::Viewer];
+    pub const ALL: [Role; 5] =
+        [Role::Server, Role::Client, Role::Scheduler, Role::Admin, Role::Viewer];
 
     /// Its name.
     #[must_use]
@@ -29,6 +32,7 @@ impl Role {
         match self {
             Role::Server => "server",
             Role::Client => "client",
+            Role::Scheduler => "scheduler",
             Role::Admin => "admin",
             Role::Viewer => "viewer",
         }

@@ -3,7 +3,7 @@
 use crate::state::Quota;
 use crate::words::{
     Capability, Condition, DeviceUuid, Granted, GroupName, Health, LabelText, LeaseNumber,
-    OwnerName, ServerName, Use,
+    OwnerName, Purpose, ServerName, Use,
 };
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -82,6 +82,10 @@ pub struct LeaseView {
     pub owner: OwnerName,
     /// The owner's group.
     pub group: GroupName,
+    /// Who asked for it.
+    pub asked_by: OwnerName,
+    /// What it is for, if the asker has said.
+    pub purpose: Option<Purpose>,
     /// Since when.
     pub since: Timestamp,
     /// When it ends unless it is renewed.
@@ -105,8 +109,12 @@ pub struct TicketView {
     pub ticket: u64,
     /// Its place.
     pub place: u32,
-    /// Who asks.
+    /// Who is to get it.
     pub owner: OwnerName,
+    /// Who asks.
+    pub asked_by: OwnerName,
+    /// What it is for, if the asker has said.
+    pub purpose: Option<Purpose>,
     /// Since when.
     pub since: Timestamp,
     /// How many devices.

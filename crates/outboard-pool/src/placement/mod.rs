@@ -1,6 +1,7 @@
 //! Which devices a request gets: one function of a pool's state and a request, for everybody who
 //! places.
 
+mod only;
 mod order;
 mod refusal;
 mod same;
@@ -83,6 +84,10 @@ impl Placement for Policy {
     fn place(&self, pool: &Pool, request: &Request) -> Result<Vec<Granted>, Refusal> {
         request.check().map_err(Refusal::Malformed)?;
         may_be(pool, request)?;
+        if !request.only.is_empty() {
+            let places = only::choose(pool, request)?;
+            return within_quotas(pool, request, granted(pool, request, &places));
+        }
         let mut found = 0;
         for servers in self.attempts(request) {
             let chosen = match servers {

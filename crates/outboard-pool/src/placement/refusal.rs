@@ -1,7 +1,7 @@
 //! Why a request gets nothing, in sentences that say what would help.
 
 use crate::state::{Quota, Usage};
-use crate::words::{GroupName, Malformed, OwnerName, Request, Servers, Size, Use};
+use crate::words::{GroupName, Malformed, Named, OwnerName, Request, Servers, Size, Use};
 use std::fmt;
 
 /// Why a request gets nothing.
@@ -19,6 +19,11 @@ pub enum Refusal {
     TooMuchMemory(u64, u64),
     /// No device has that free now.
     NotFree(NotFree),
+    /// The pool has no such device.
+    NotThere(Named),
+    /// Others have that device or a part of it, it is not given out now, or others wait for such a
+    /// one.
+    NamedNotFree(Named),
     /// Fewer devices than wanted have that free now.
     TooFew {
         /// How many were wanted.
@@ -74,9 +79,12 @@ impl Refusal {
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
-            Refusal::Malformed(_) | Refusal::NoSuchDevice(_) | Refusal::TooMuchMemory(..) => false,
+            Refusal::Malformed(_)
+            | Refusal::NoSuchDevice(_)
+            | Refusal::TooMuchMemory(..)
+            | Refusal::NotThere(_) => false,
             Refusal::OwnerQuota(_, of) | Refusal::GroupQuota(_, of) => of.quota.allows(of.wants),
-            Refusal::NotFree(_) | Refusal::TooFew { .. } => true,
+            Refusal::NotFree(_) | Refusal::NamedNotFree(_) | Refusal::TooFew { .. } => true,
         }
     }
 }
@@ -142,6 +150,14 @@ impl fmt::Display for Refusal {
                 Size(*most)
             ),
             Refusal::NotFree(not_free) => write!(f, "{not_free}"),
+            Refusal::NotThere(Named { server, device }) => {
+                write!(f, "the pool has no device {device} on a server {server}")
+            }
+            Refusal::NamedNotFree(Named { server, device }) => write!(
+                f,
+                "{device} of {server} is not free: others have it or wait for such a device, or it \
+                 is not given out now; name another one, or ask again later"
+            ),
             Refusal::TooFew { wanted, found, servers } => match servers {
                 Servers::Any => write!(f, "{found} of the {wanted} devices are free"),
                 Servers::Same => write!(

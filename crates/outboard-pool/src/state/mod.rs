@@ -232,6 +232,12 @@ impl Pool {
         self.entries.get(number as usize)?.as_ref()
     }
 
+    /// A server by its name, and its number.
+    pub(crate) fn find(&self, name: &ServerName) -> Option<(u32, &Entry)> {
+        let number = *self.names.get(name)?;
+        Some((number, self.entry(number)?))
+    }
+
     pub(crate) fn slot(&self, place: Place) -> Option<&Slot> {
         self.entry(place.server)?.slots.get(usize::from(place.slot))
     }

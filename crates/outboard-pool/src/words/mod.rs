@@ -11,8 +11,8 @@ pub use device::{
     Capability, Condition, DEVICES_OF_A_SERVER, Device, Health, Label, MODEL_LENGTH, Server,
 };
 pub use granted::{Granted, LeaseNumber};
-pub use name::{DeviceUuid, GroupName, LabelText, OwnerName, ServerName, Thumbprint};
-pub use request::{MayShare, Request, Servers};
+pub use name::{DeviceUuid, GroupName, LabelText, OwnerName, Purpose, ServerName, Thumbprint};
+pub use request::{MayShare, Named, Request, Servers};
 pub use share::{Share, Use};
 pub use size::Size;
 

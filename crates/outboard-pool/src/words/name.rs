@@ -7,6 +7,9 @@ use std::fmt;
 /// The most characters of a name.
 const LONGEST: usize = 253;
 
+/// The most characters of a purpose.
+const LONGEST_PURPOSE: usize = 128;
+
 /// What names may contain besides ASCII letters and digits.
 const SIGNS: &str = "._-:/@+";
 
@@ -77,8 +80,19 @@ names! {
     GroupName: "the name of a group", check;
     /// The key or the value of a label.
     LabelText: "a label's key or value", check;
+    /// What a lease is for, as whoever asks for it calls that: a job or a claim of a scheduler.
+    Purpose: "a purpose", check_purpose;
     /// The SHA-256 hash of a client's public key, as 64 lower-case hexadecimal digits.
     Thumbprint: "a key's thumbprint", check_thumbprint;
+}
+
+/// A purpose is also a part of a path.
+fn check_purpose(what: &str, text: &str) -> Result<(), Malformed> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
+    if (1..=LONGEST_PURPOSE).contains(&text.len()) && text.chars().all(is_allowed) {
+        return Ok(());
+    }
+    Err(Malformed(format!("{what} has 1 to {LONGEST_PURPOSE} letters, digits and ._:-")))
 }
 
 fn check_thumbprint(what: &str, text: &str) -> Result<(), Malformed> {
@@ -104,6 +118,14 @@ mod tests {
             "gpu1.example:4242".parse::<ServerName>().map(String::from),
             Ok("gpu1.example:4242".into())
         );
+    }
+
+    #[test]
+    fn purposes_are_parts_of_paths() {
+        assert!("slurm.cluster.12_4:0-1".parse::<Purpose>().is_ok());
+        for wrong in ["", "a/b", "a?b", "a b", "%2e", &"a".repeat(LONGEST_PURPOSE + 1)] {
+            assert!(wrong.parse::<Purpose>().is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What somebody asks for.
 
 use super::{
-    Capability, GroupName, Label, MODEL_LENGTH, Malformed, OwnerName, Size, Thumbprint, Use,
+    Capability, DeviceUuid, GroupName, Label, MODEL_LENGTH, Malformed, OwnerName, ServerName, Size,
+    Thumbprint, Use,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// The most devices of one request.
 const MOST_DEVICES: u32 = 4096;
@@ -32,6 +34,16 @@ pub enum MayShare {
     Keys(Vec<Thumbprint>),
 }
 
+/// A device that somebody has chosen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// Its server.
+    pub server: ServerName,
+    /// Its UUID.
+    pub device: DeviceUuid,
+}
+
 /// A request for a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,6 +66,9 @@ pub struct Request {
     pub servers: Servers,
     /// Servers with this label are taken first.
     pub near: Option<Label>,
+    /// These devices and no others, chosen by a scheduler; none are named otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<Named>,
     /// Who may use the lease.
     pub may_share: MayShare,
     /// Higher comes first. Placement does not look at it.
@@ -63,6 +78,26 @@ pub struct Request {
 }
 
 impl Request {
+    /// A request for so many devices, exclusively, on any servers, which does not wait.
+    #[must_use]
+    pub fn new(owner: OwnerName, group: GroupName, devices: u32) -> Request {
+        Request {
+            owner,
+            group,
+            devices,
+            memory_bytes: 0,
+            usage: Use::Exclusive,
+            model: None,
+            capability: None,
+            servers: Servers::Any,
+            near: None,
+            only: Vec::new(),
+            may_share: MayShare::Nobody,
+            priority: 0,
+            wait_seconds: 0,
+        }
+    }
+
     /// Checks what the types cannot say.
     ///
     /// # Errors
@@ -86,11 +121,34 @@ impl Request {
                 Size(self.memory_bytes)
             )));
         }
+        self.check_named()?;
         match &self.model {
             Some(model) if !(1..=MODEL_LENGTH).contains(&model.len()) => Err(Malformed(format!(
                 "a part of a model's name needs 1 to {MODEL_LENGTH} characters"
             ))),
             _ => Ok(()),
         }
+    }
+
+    fn check_named(&self) -> Result<(), Malformed> {
+        if self.only.is_empty() {
+            return Ok(());
+        }
+        let has_wishes = self.model.is_some()
+            || self.capability.is_some()
+            || self.near.is_some()
+            || self.servers != Servers::Any;
+        let wrong = if self.only.len() != self.devices as usize {
+            format!("{} devices are asked for, and {} are named", self.devices, self.only.len())
+        } else if self.only.iter().collect::<BTreeSet<_>>().len() < self.only.len() {
+            "a device is named twice".into()
+        } else if has_wishes {
+            "name devices, or say how they are to be, not both".into()
+        } else if self.wait_seconds > 0 {
+            "devices that are named are not waited for: ask again, or name others".into()
+        } else {
+            return Ok(());
+        };
+        Err(Malformed(wrong))
     }
 }
