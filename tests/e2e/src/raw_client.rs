@@ -38,6 +38,8 @@ pub struct RawClient {
     replies: Vec<(u32, Reply)>,
     /// What posted commands have failed with so far, as far as notices have been read.
     pub failures: Vec<u32>,
+    /// Why the server ends the session, if it has said so as far as notices have been read.
+    pub ended: Option<String>,
     /// The context that commands are of.
     pub ctx: u32,
 }
@@ -106,7 +108,17 @@ impl RawClient {
         let (stream, welcome) = hello_saying(stream, Purpose::Session { devices: vec![] }, more)?;
         let address = address.to_owned();
         let (incoming, replies, failures) = (Incoming::new(), Vec::new(), Vec::new());
-        Ok(RawClient { address, stream, welcome, incoming, sent: 0, replies, failures, ctx: 0 })
+        Ok(RawClient {
+            address,
+            stream,
+            welcome,
+            incoming,
+            sent: 0,
+            replies,
+            failures,
+            ended: None,
+            ctx: 0,
+        })
     }
 
     /// What the server said when it let this in.
@@ -211,6 +223,10 @@ impl RawClient {
                     let failure =
                         notice::Failure::decode(&mut Reader::new(payload)).expect("a failure");
                     self.failures.push(failure.status);
+                }
+                Event::Notice { code: notice::ENDED, payload } => {
+                    let why: &str = Reader::new(payload).get().expect("a sentence");
+                    self.ended = Some(why.into());
                 }
                 Event::Notice { .. } => {}
             }

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use outboard_e2e::{Driver, Outcome, Program, Running, Server, outboard, within};
+use outboard_e2e::{Driver, Outcome, Program, RawClient, Running, Server, outboard, within};
+use outboard_wire::device_id::DeviceId;
+use outboard_wire::messages::ContextOpen;
 use serde_json::Value;
 
 #[path = "../../../crates/outboard-supervisor/tests/serving/proxy.rs"]
@@ -98,6 +100,20 @@ fn a_session_whose_client_is_away_can_be_killed_and_the_client_is_told() {
     let outcome = program.finish();
     expect_lost(&outcome, "ended by the server's administrator");
     assert!(outcome.stderr.contains("OB0602"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_session_that_is_ended_before_its_first_command_says_why() {
+    let server = Server::start();
+    let mut client = RawClient::connect(&server);
+    let ended = json(&["kill", "--all", "--json", "--server", server.address()]);
+    assert_eq!(ended["ended"].as_array().map(Vec::len), Some(1));
+    // The worker has been told by now, and did not know yet how the client wants to be served.
+    std::thread::sleep(Duration::from_millis(200));
+    client.post(&ContextOpen { device: DeviceId::new(0), flags: 0, primary: true });
+    while client.read() {}
+    let why = client.ended.expect("the reason");
+    assert!(why.contains("ended by the server's administrator"), "{why}");
 }
 
 #[test]

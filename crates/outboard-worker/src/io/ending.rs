@@ -1,10 +1,11 @@
 //! Ending a session from the server's side: its client gets the reason before the connection is
 //! closed.
 
-use std::sync::OnceLock;
+use std::io;
 use std::time::Duration;
 
 use outboard_wire::notice::ENDED;
+use parking_lot::Mutex;
 
 use super::exit::{SERVED, exit};
 use super::replier::Replier;
@@ -13,27 +14,54 @@ use super::replier::Replier;
 /// patient.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What the message to the client needs, once there is a client.
+/// Whether the session is ended, and how the client hears of it.
 #[derive(Default)]
-pub(super) struct Ending(OnceLock<Replier>);
+pub(super) struct Ending(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    /// It has been welcomed, and says next how it wants to be served.
+    #[default]
+    Welcomed,
+    /// The same, and it is to be told this.
+    ToBeTold(String),
+    Served(Replier),
+}
 
 impl Ending {
-    /// The client is served from now on.
-    pub(super) fn serve(&self, replier: &Replier) {
-        // A session begins once.
-        let _ = self.0.set(replier.clone());
+    /// The client is served from now on, and told what it is to be told.
+    pub(super) fn serve(&self, replier: &Replier) -> io::Result<()> {
+        let before = std::mem::replace(&mut *self.0.lock(), State::Served(replier.clone()));
+        if let State::ToBeTold(sentence) = before {
+            let replier = replier.clone();
+            std::thread::Builder::new()
+                .name("end".into())
+                .spawn(move || end(&replier, &sentence))?;
+        }
+        Ok(())
     }
 
-    /// Tells the client and ends the process.
-    pub(super) fn end(&self, sentence: &str) -> ! {
-        tracing::info!(reason = sentence, "the session is ended");
-        if let Some(replier) = self.0.get() {
-            let _ = replier.notice(ENDED, |writer| writer.str(sentence));
-            // A socket that is closed with bytes unread takes what was said back. The dispatcher
-            // continues to read meanwhile.
-            std::thread::sleep(GRACE);
+    /// Tells the client and ends the process. A client that is not served yet is told once it is;
+    /// the supervisor ends the process of one that takes too long.
+    pub(super) fn end(&self, sentence: String) {
+        let mut state = self.0.lock();
+        match &*state {
+            State::Served(replier) => {
+                let replier = replier.clone();
+                drop(state);
+                end(&replier, &sentence)
+            }
+            State::Welcomed | State::ToBeTold(_) => *state = State::ToBeTold(sentence),
         }
-        crate::spans::finish();
-        exit(SERVED)
     }
+}
+
+fn end(replier: &Replier, sentence: &str) -> ! {
+    tracing::info!(reason = sentence, "the session is ended");
+    let _ = replier.notice(ENDED, |writer| writer.str(sentence));
+    // A socket that is closed with bytes unread takes what was said back. The dispatcher continues
+    // to read meanwhile.
+    std::thread::sleep(GRACE);
+    crate::spans::finish();
+    exit(SERVED)
 }

@@ -218,7 +218,7 @@ fn serve<B: Build>(sandbox: &Sandbox, build: B) -> io::Result<i32> {
         replier.share(memory);
     }
     watch::client(Arc::clone(&connection), replier.clone())?;
-    ending.serve(&replier);
+    ending.serve(&replier)?;
     let result = dispatch(&connection, &replier, &mut handler);
     super::spans::finish();
     handler.closed();

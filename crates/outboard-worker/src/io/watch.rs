@@ -194,7 +194,7 @@ impl Further {
             (ToWorker::End { sentence }, _) => {
                 // A client that closes the connection then is not waited for.
                 self.replier.connection().leave();
-                self.ending.end(&sentence)
+                self.ending.end(sentence);
             }
             (ToWorker::Unknown(number), _) => {
                 tracing::debug!(
