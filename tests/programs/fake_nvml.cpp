@@ -91,6 +91,21 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t 
     return check(one) == NVML_SUCCESS ? check(other) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, nvmlGpuP2PCapsIndex_t what,
+                                    nvmlGpuP2PStatus_t *status) {
+    *status = what == NVML_P2P_CAPS_INDEX_NVLINK ? NVML_P2P_STATUS_OK : NVML_P2P_STATUS_NOT_SUPPORTED;
+    return check(one) == NVML_SUCCESS ? check(other) : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+// Memory of the first device is broken once a file of the name in the environment is there.
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned *corrected, unsigned *uncorrectable,
+                                       unsigned *pending, unsigned *failed) {
+    const char *file = getenv("FAKE_NVML_FAILS");
+    *corrected = *uncorrectable = *pending = 1;
+    *failed = file && access(file, F_OK) == 0 && reinterpret_cast<const char *>(device) == devices[0];
+    return check(device);
+}
+
 // Stands for what must never be called.
 nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t, nvmlEnableState_t) {
     __builtin_trap();

@@ -64,6 +64,13 @@ pub fn encode(function: &Function, given: &[Given<'_>], writer: &mut Writer) {
     }
 }
 
+/// The arguments of one call, encoded. They must be those of the function.
+pub(crate) fn arguments(function: &Function, given: &[Given<'_>]) -> Vec<u8> {
+    let mut writer = Writer::new();
+    encode(function, given, &mut writer);
+    writer.into_vec()
+}
+
 /// Reads the arguments of one call and works out how much memory each needs.
 ///
 /// # Errors

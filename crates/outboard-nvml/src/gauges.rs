@@ -2,9 +2,9 @@
 
 use std::ffi::c_uint;
 
-use outboard_wire::{Reader, Writer, record};
+use outboard_wire::{Reader, record};
 
-use crate::codec::{Given, encode};
+use crate::codec::{Given, arguments};
 use crate::description::{Function, find};
 
 /// `NVML_TEMPERATURE_GPU`.
@@ -40,9 +40,7 @@ pub fn gauges<E>(
     let (device, memory) = (Given::Device(device), Given::Memory(&[]));
     let mut written = |name: &str, given: &[Given<'_>]| {
         let Some(function) = find(name) else { return Ok(None) };
-        let mut writer = Writer::new();
-        encode(function, given, &mut writer);
-        let results = ask(function, writer.as_slice())?;
+        let results = ask(function, &arguments(function, given))?;
         Ok(results.and_then(|results| Reader::new(&results).bytes().ok().map(<[u8]>::to_vec)))
     };
     // Total, free, used.
@@ -69,6 +67,8 @@ fn number(bytes: &[u8], index: usize, size: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+
+    use outboard_wire::Writer;
 
     use super::*;
 

@@ -8,10 +8,12 @@
 
 mod codec;
 mod description;
+mod fitness;
 mod gauges;
 mod generated;
 
 pub use codec::{Argument, Given, LARGEST, decode, encode, written};
 pub use description::{Function, Param, Text, find, versioned_size};
+pub use fitness::{Answer, failure, linked};
 pub use gauges::{Gauges, gauges};
 pub use generated::FUNCTIONS;

@@ -1,6 +1,6 @@
-//! Gauges of the devices, for the metrics. A worker without a client queries NVML: this process
+//! Gauges of the devices, for the metrics and the broker. A worker without a client queries NVML: this process
 //! loads no driver library, and a driver that hangs must not block it. The worker exists only while
-//! metrics are read.
+//! somebody reads them.
 
 mod keep;
 
@@ -66,6 +66,14 @@ impl Gauges {
             if !self.is_late.get() && timeout(READERS_PATIENCE, answered).await.is_err() {
                 self.is_late.set(true);
             }
+        }
+        self.last.borrow().clone()
+    }
+
+    /// How the devices did lately, without waiting. What is older is asked for.
+    pub(super) fn latest(&self, fresh_for: Duration) -> Option<Read> {
+        if self.age().is_none_or(|age| age >= fresh_for) {
+            self.asked.notify_one();
         }
         self.last.borrow().clone()
     }

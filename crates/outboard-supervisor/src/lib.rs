@@ -184,8 +184,8 @@ async fn run(mut config: Config) -> Result<(), ServeError> {
         }
     }
     tasks.spawn_local(Rc::clone(&traces).run());
+    tasks.spawn_local(gauges::Gauges::keep(Rc::clone(&supervisor)));
     if let Some(metrics) = metrics {
-        tasks.spawn_local(gauges::Gauges::keep(Rc::clone(&supervisor)));
         tasks.spawn_local(metrics.serve(Rc::clone(&supervisor)));
     }
     tasks.spawn_local(notify::watchdog());

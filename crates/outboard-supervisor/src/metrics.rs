@@ -327,6 +327,8 @@ mod tests {
             uuid: format!("GPU-{ordinal}"),
             memory: 1024,
             now,
+            failure: None,
+            nvlink: Vec::new(),
         };
         Read {
             when: std::time::Instant::now(),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use outboard_e2e::broker::{Broker, Manner};
 use outboard_e2e::pool::{MIB, Pool, from_now};
-use outboard_e2e::{Driver, Server, within};
+use outboard_e2e::{Driver, Server, programs, within};
 use outboard_pool::api::Beat;
 use outboard_pool::lease::{Lease, SigningKey, sign};
-use outboard_pool::words::{Condition, LeaseNumber};
+use outboard_pool::words::{Condition, Health, LeaseNumber};
 
 /// What takes a beat or two takes no longer, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(30);
@@ -65,6 +65,31 @@ fn a_server_says_what_it_has_and_believes_the_brokers_keys() {
         program.stderr.contains("OB0409")
     };
     assert!(within(SOON, refused), "{}", server.log());
+}
+
+#[test]
+fn a_server_says_how_its_devices_do() {
+    let pool = Pool::create();
+    let broker = Broker::start(keys(&pool));
+    let (library, fails) = (programs().join("fake_nvml"), pool.folder.path("fails"));
+    let library = library.display().to_string();
+    let own = ["--driver", "cpu", "--pool-name", "gpu1", "--nvml", &library];
+    let env = [("OUTBOARD_CPU_DEVICES", "2"), ("FAKE_NVML_FAILS", &*fails)];
+    let server = Server::start_with(&[&own[..], &broker.arguments()].concat(), &env);
+    let beat = hears(&broker, |beat| beat.server.devices.iter().all(|one| one.load_percent > 0));
+    let [first, second] = &beat.server.devices[..] else { panic!("two devices: {beat:?}") };
+    assert_eq!((first.load_percent, first.health, second.health), (43, Health::Well, Health::Well));
+    assert_eq!(first.nvlink, [second.uuid.clone()].into());
+    assert_eq!(second.nvlink, [first.uuid.clone()].into());
+
+    std::fs::write(&fails, "").expect("it can be written");
+    let is_ill = |beat: &Beat| beat.server.devices[0].health == Health::Ill;
+    let beat = hears(&broker, is_ill);
+    assert_eq!(beat.server.devices[1].health, Health::Well);
+    server.expect_logged("a device has failed");
+    std::fs::remove_file(&fails).expect("it was there");
+    hears(&broker, |beat| !is_ill(beat));
+    server.expect_logged("is well again");
 }
 
 #[test]

@@ -504,6 +504,10 @@ pub struct Gauge {
     pub memory: u64,
     /// What NVML reports now.
     pub now: Gauges,
+    /// Why nobody can be given the device, if so.
+    pub failure: Option<String>,
+    /// The ordinals of the devices to which NVLink leads from it.
+    pub nvlink: Vec<u32>,
 }
 
 impl Encode for Gauge {
@@ -513,6 +517,8 @@ impl Encode for Gauge {
         writer.put(&self.uuid);
         writer.put(&self.memory);
         writer.put(&self.now);
+        writer.put(&self.failure);
+        writer.put(&self.nvlink);
     }
 }
 
@@ -524,6 +530,8 @@ impl<'a> Decode<'a> for Gauge {
             uuid: reader.get()?,
             memory: reader.get()?,
             now: reader.get()?,
+            failure: reader.get()?,
+            nvlink: reader.get()?,
         })
     }
 }

@@ -115,7 +115,15 @@ fn how_the_devices_do_is_asked_and_told() {
         assert_eq!(receive::<ToWorker>(there.as_fd()).unwrap().unwrap().0, *message);
     }
     let now = Gauges { memory_used: Some(3), temperature: Some(40), ..Gauges::default() };
-    let gauge = Gauge { ordinal: 1, name: "a device".into(), uuid: "GPU-1".into(), memory: 9, now };
+    let gauge = Gauge {
+        ordinal: 1,
+        name: "a device".into(),
+        uuid: "GPU-1".into(),
+        memory: 9,
+        now,
+        failure: None,
+        nvlink: vec![2],
+    };
     let gauges = ToSupervisor::Gauges(vec![gauge]);
     send(there.as_fd(), &gauges, None).unwrap();
     assert_eq!(receive::<ToSupervisor>(here.as_fd()).unwrap().unwrap().0, gauges);

@@ -4,6 +4,7 @@
 //! A broker that is away changes nothing for sessions until their leases end.
 
 mod describe;
+mod failures;
 mod line;
 
 use std::collections::HashSet;
@@ -17,6 +18,7 @@ use outboard_pool::lease::PublicKey;
 use outboard_pool::words::{Condition, LeaseNumber};
 use tokio::time::sleep;
 
+use self::failures::Failures;
 use self::line::Line;
 use crate::lease_ends::end_sessions_of_those_over;
 use crate::pool::{Broker, Pool, PoolError};
@@ -29,6 +31,8 @@ const MOST_PAUSE: Duration = Duration::from_secs(5);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 /// How often is looked whether the server drains by now.
 const DRAIN_SEEN_WITHIN: Duration = Duration::from_millis(200);
+/// How old the load of the devices may be: a GPU that is asked has to answer.
+const LOAD_FRESH_FOR: Duration = Duration::from_secs(5);
 /// Keys that a broker may have.
 const MOST_KEYS: usize = 16;
 
@@ -40,6 +44,7 @@ pub(crate) struct Beats {
     address: String,
     /// Leases that the broker has ended, and of which it has not heard that they are gone.
     ended: Vec<LeaseNumber>,
+    failures: Failures,
     /// What the broker has last failed with.
     failing: Option<String>,
 }
@@ -52,7 +57,14 @@ impl Beats {
         let address =
             broker.address.clone().unwrap_or_else(|| describe::reached_at(listens, &machine));
         let broker = broker.clone();
-        Ok(Beats { broker, line, address, ended: Vec::new(), failing: None })
+        Ok(Beats {
+            broker,
+            line,
+            address,
+            ended: Vec::new(),
+            failures: Failures::default(),
+            failing: None,
+        })
     }
 
     /// Beats. Never ends.
@@ -91,17 +103,20 @@ impl Beats {
         }
     }
 
-    async fn beat(&self, supervisor: &Supervisor, pool: &Pool, draining: bool) -> Beat {
+    async fn beat(&mut self, supervisor: &Supervisor, pool: &Pool, draining: bool) -> Beat {
         let platform = supervisor.warm.platform().await;
         let condition = if draining { Condition::Draining } else { Condition::Ready };
         let memory = supervisor.config.sharing.memory;
         let labels = &self.broker.labels;
+        let gauges = supervisor.gauges.latest(LOAD_FRESH_FOR);
+        let gauges = gauges.map_or_else(Vec::new, |read| read.devices);
+        self.failures.hear(&gauges);
         let mut in_use = pool.in_use();
         in_use.truncate(LEASES_OF_A_SERVER);
         let used: HashSet<LeaseNumber> = in_use.iter().map(|one| one.lease).collect();
         let gone = self.ended.iter().filter(|number| !used.contains(number));
         Beat {
-            server: describe::server(pool.name(), labels, &platform, memory, condition),
+            server: describe::server(pool.name(), labels, &platform, &gauges, memory, condition),
             address: self.address.clone(),
             fingerprint: supervisor.gate.fingerprint().map(|print| print.to_string()),
             release: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,4 +1,4 @@
-//! Asks a worker for gauges as long as metrics are read.
+//! Asks a worker for gauges as long as somebody reads them.
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ impl Gauges {
                 tracing::warn!(
                     reason,
                     seconds,
-                    "the metrics lack how the devices do; the next attempt waits"
+                    "nobody can be told how the devices do; the next attempt waits"
                 );
                 sleep(PAUSE_AFTER_FAILURE).await;
             }

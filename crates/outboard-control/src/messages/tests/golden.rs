@@ -120,8 +120,16 @@ fn to_supervisor() -> Vec<(&'static str, ToSupervisor)> {
         uuid: "GPU-1".into(),
         memory: 0x0304,
         now,
+        failure: Some("lost".into()),
+        nvlink: vec![0x0506],
     };
-    let blind = Gauge { ordinal: 1, now: Gauges::default(), ..gauge.clone() };
+    let blind = Gauge {
+        ordinal: 1,
+        now: Gauges::default(),
+        failure: None,
+        nvlink: Vec::new(),
+        ..gauge.clone()
+    };
     let contexts = vec![
         ContextMemory { ordinal: 1, free: 0x0203, total: 0x0405, size: Some(0x0607) },
         ContextMemory { ordinal: 2, free: 3, total: 4, size: None },
