@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use outboard_pool::api::Point;
 use outboard_pool::lease::Lease;
 use outboard_pool::words::{LeaseNumber, OwnerName, Purpose, Server, ServerName};
 use serde::{Deserialize, Serialize};
@@ -89,7 +90,7 @@ pub struct Used {
 }
 
 /// Something to keep.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Change {
     /// A lease is new, or has changed.
     Lease(Box<Kept>),
@@ -103,10 +104,14 @@ pub enum Change {
     Used(Date, OwnerName, Used),
     /// That day is too long ago.
     NoDay(Date),
+    /// How the pool was in the piece of time that began at that second.
+    Passed(i64, Point),
+    /// What began before that second is too long ago.
+    NoPassed(i64),
 }
 
 /// All that was kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
     /// The number of the next lease.
     pub next: u64,
@@ -116,4 +121,6 @@ pub struct Memory {
     pub leases: Vec<Kept>,
     /// What owners have had.
     pub used: Vec<(Date, OwnerName, Used)>,
+    /// How the pool was, by the second at which each piece of time began.
+    pub passed: Vec<(i64, Point)>,
 }

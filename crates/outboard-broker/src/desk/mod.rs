@@ -6,6 +6,7 @@
 mod asking;
 mod beating;
 mod blocked;
+mod history;
 mod kept;
 mod leasing;
 mod no;
@@ -23,6 +24,7 @@ pub use queue::{Outcome, Whose};
 pub use rules::{BEAT_MS, GRACE, Rules};
 
 use blocked::Blocked;
+use history::History;
 use jiff::Timestamp;
 use kept::Aim;
 use outboard_pool::api::Reach;
@@ -52,6 +54,7 @@ pub struct Desk {
     past: VecDeque<Kept>,
     queue: Queue,
     usage: Usage,
+    history: History,
     next: u64,
     changes: Vec<Change>,
     /// What those wait for who have been looked at.
@@ -76,6 +79,7 @@ impl Desk {
             past: VecDeque::new(),
             queue: Queue::new(now),
             usage: Usage::default(),
+            history: History::default(),
             next: memory.next.max(1),
             changes: Vec::new(),
             blocked: Blocked::default(),
@@ -90,6 +94,9 @@ impl Desk {
         }
         for (day, owner, used) in memory.used {
             desk.usage.restore(day, owner, used);
+        }
+        for (at, point) in memory.passed {
+            desk.history.restore(at, point);
         }
         memory.leases.into_iter().for_each(|kept| desk.restore(kept));
         desk
@@ -132,6 +139,13 @@ impl Desk {
             self.is_worth_a_look = true;
         }
         self.serve_the_queue(now);
+        self.note_history(now);
+    }
+
+    fn note_history(&mut self, now: Timestamp) {
+        let mut history = std::mem::take(&mut self.history);
+        self.changes.extend(history.note(now, || self.present()));
+        self.history = history;
     }
 
     /// Has what owners have had kept, too.

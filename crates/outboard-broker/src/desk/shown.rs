@@ -3,9 +3,10 @@
 use super::{Desk, Kept, Kind, No};
 use jiff::Timestamp;
 use outboard_pool::api::{
-    DeviceView, LeaseView, OwnerView, PoolView, ServerView, TicketView, UsageView, Why,
+    DeviceView, HistoryView, LeaseView, OwnerView, Point, PoolView, ServerView, TicketView,
+    UsageView, Why,
 };
-use outboard_pool::words::{Granted, LeaseNumber, OwnerName, Server, Size, Use};
+use outboard_pool::words::{Condition, Granted, Health, LeaseNumber, OwnerName, Server, Size, Use};
 use std::collections::BTreeSet;
 
 impl Desk {
@@ -26,6 +27,35 @@ impl Desk {
     #[must_use]
     pub fn usage(&self) -> Vec<UsageView> {
         self.usage.view()
+    }
+
+    /// How the pool has been used for so many seconds, in at most so many pieces.
+    #[must_use]
+    pub fn history(&self, now: Timestamp, seconds: u32, points: u32) -> HistoryView {
+        self.history.view(now, seconds, points)
+    }
+
+    /// How it is used now.
+    pub(super) fn present(&self) -> Point {
+        let waiting = u32::try_from(self.waiting()).unwrap_or(u32::MAX);
+        let mut point = Point { waiting, ..Point::default() };
+        let mut load = 0;
+        for server in self.pool.servers() {
+            let Some(known) = self.servers.0.get(&server.name) else { continue };
+            for (device, (_, free)) in server.devices.iter().zip(self.pool.free(&server.name)) {
+                // What a silent server's devices do is not known; leases have them all the same.
+                if server.condition == Condition::Silent || device.health == Health::Ill {
+                    continue;
+                }
+                point.devices += 1.0;
+                point.leased += f32::from(100 - free.min(100)) / 100.0;
+                load += u32::from(known.loads.get(&device.uuid).copied().unwrap_or(0));
+            }
+        }
+        if point.devices > 0.0 {
+            point.load_percent = load as f32 / point.devices;
+        }
+        point
     }
 
     /// How many wait.

@@ -24,6 +24,8 @@ const LEASES: Table<u64> = TableDefinition::new("leases");
 const SERVERS: Table<&str> = TableDefinition::new("servers");
 /// By day and owner.
 const USED: Table<(&str, &str)> = TableDefinition::new("used");
+/// How the pool was, by the second at which a piece of time began.
+const PASSED: Table<i64> = TableDefinition::new("passed");
 const ABOUT: TableDefinition<'static, &str, u64> = TableDefinition::new("about");
 
 /// The number of the next lease, in `ABOUT`.
@@ -111,6 +113,7 @@ impl Store {
             work.open_table(LEASES)?;
             work.open_table(SERVERS)?;
             work.open_table(USED)?;
+            work.open_table(PASSED)?;
             let mut about = work.open_table(ABOUT)?;
             let form = about.get(FORM)?.map(|form| form.value());
             match form {
@@ -156,6 +159,10 @@ impl Store {
             let (day, owner): (Date, OwnerName) = (day.parse()?, owner.parse()?);
             memory.used.push((day, owner, read(used.value())?));
         }
+        for entry in look.open_table(PASSED)?.iter()? {
+            let (at, point) = entry?;
+            memory.passed.push((at.value(), read(point.value())?));
+        }
         Ok(memory)
     }
 
@@ -177,6 +184,7 @@ impl Store {
             let mut leases = work.open_table(LEASES)?;
             let mut servers = work.open_table(SERVERS)?;
             let mut used = work.open_table(USED)?;
+            let mut passed = work.open_table(PASSED)?;
             let mut about = work.open_table(ABOUT)?;
             for change in changes {
                 match change {
@@ -203,6 +211,12 @@ impl Store {
                     Change::NoDay(day) => {
                         let day = day.to_string();
                         used.retain(|(of, _), _| of != day)?;
+                    }
+                    Change::Passed(at, point) => {
+                        passed.insert(at, written(point)?.as_slice())?;
+                    }
+                    Change::NoPassed(before) => {
+                        passed.retain_in::<i64, _>(..*before, |_, _| false)?;
                     }
                 }
             }

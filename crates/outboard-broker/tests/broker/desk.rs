@@ -540,3 +540,28 @@ fn use_is_counted_by_owner_and_day() {
     world.restart_broker();
     assert_eq!(world.desk.usage(), usage);
 }
+
+#[test]
+fn how_the_pool_was_used_is_remembered() {
+    let mut world = two_devices();
+    world.ask(request("ada", 1, shared(50), 60)).unwrap();
+    world.start(0, 0);
+    for _ in 0..310 {
+        world.pass(1);
+        world.beat(0, false).unwrap();
+    }
+    let view = world.desk.history(world.now, 60, 6);
+    let point = view.points[3].expect("the broker ran");
+    assert_eq!((point.devices, point.leased, point.waiting), (2.0, 0.5, 0));
+    world.settle();
+    world.restart_broker();
+    let view = world.desk.history(world.now, 3600, 12);
+    let kept: Vec<_> = view.points.iter().flatten().collect();
+    assert!(!kept.is_empty() && kept[0].leased > 0.4, "{view:?}");
+    // A server that says nothing has no devices that count.
+    for _ in 0..30 {
+        world.pass(1);
+    }
+    let view = world.desk.history(world.now, 10, 1);
+    assert_eq!(view.points[0].expect("the broker ran").devices, 0.0);
+}

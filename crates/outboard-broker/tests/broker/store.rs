@@ -3,6 +3,7 @@
 use crate::world::{World, ask, asker, keep, request, server};
 use outboard_broker::desk::{Change, Desk, Memory, Outcome, Rules, Stands, Used};
 use outboard_broker::store::{Store, StoreError, signing_key};
+use outboard_pool::api::Point;
 use outboard_pool::words::{LeaseNumber, Use};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -44,6 +45,8 @@ fn what_is_kept_is_read_again() {
     let day = "2026-11-25".parse().unwrap();
     let used = Used { device_ms: 5, mib_ms: 6 };
     changes.push(Change::Used(day, "ada".parse().unwrap(), used));
+    let point = Point { devices: 2.0, leased: 0.25, load_percent: 7.5, waiting: 1 };
+    changes.extend([Change::Passed(300, point), Change::Passed(600, point)]);
     let mut wanted = memory.clone();
     keep(&mut wanted, changes.clone());
     {
@@ -57,6 +60,9 @@ fn what_is_kept_is_read_again() {
     wanted.leases.sort_by_key(|kept| kept.lease.number);
     assert_eq!(read, wanted);
     store.keep(&[Change::Freed(LeaseNumber(1)), Change::Freed(LeaseNumber(2))]).unwrap();
+    store.keep(&[Change::NoPassed(600)]).unwrap();
+    assert_eq!(store.memory().unwrap().passed, [(600, point)]);
+    store.keep(&[Change::NoPassed(601)]).unwrap();
     store.keep(&[Change::NoDay(day), Change::Forgotten("gpu0".parse().unwrap())]).unwrap();
     let read = store.memory().unwrap();
     assert_eq!(read, Memory { next: 3, ..Memory::default() }, "numbers do not repeat");

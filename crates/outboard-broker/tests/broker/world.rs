@@ -91,6 +91,8 @@ pub(crate) fn keep(memory: &mut Memory, changes: Vec<Change>) {
                 memory.used.push((day, owner, used));
             }
             Change::NoDay(day) => memory.used.retain(|(other, ..)| *other != day),
+            Change::Passed(at, point) => memory.passed.push((at, point)),
+            Change::NoPassed(before) => memory.passed.retain(|(at, _)| *at >= before),
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | `DELETE /v1/leases/N` | its owner, its asker, admin | | nothing |
 //! | `GET /v1/leases/N/why` | all but servers | | [`Why`] |
 //! | `GET /v1/pool` | all but servers | | [`PoolView`] |
+//! | `GET /v1/history?seconds=N&points=N` | all but servers | | [`HistoryView`] |
 //! | `GET /v1/usage` | all but servers | | a list of [`UsageView`] |
 //! | `GET /metrics` | all but servers | | OpenMetrics |
 //!
@@ -22,11 +23,13 @@
 
 mod ask;
 mod beat;
+mod history;
 mod role;
 mod view;
 
 pub use ask::{Ask, Grant, Me, Reach, Standing};
 pub use beat::{Beat, BeatAnswer, LEASES_OF_A_SERVER, LeaseUse};
+pub use history::{HistoryView, Point};
 pub use role::Role;
 pub use view::{
     DeviceView, LeaseView, OwnerView, PoolView, ServerView, TicketView, UsageView, Why,
