@@ -9,6 +9,7 @@
 pub mod desk;
 mod http;
 mod metrics;
+mod open;
 pub mod quotas;
 mod roles;
 mod run;

@@ -27,6 +27,8 @@ pub struct Config {
     pub security: Security,
     /// How it decides.
     pub rules: Rules,
+    /// Whether everybody may see what names nobody.
+    pub open_view: bool,
 }
 
 /// Why there is no broker.
@@ -86,7 +88,7 @@ async fn serve(config: &Config) -> Result<(), BrokerError> {
     let (keeper, failed) = Keeper::start(store)?;
     let (address, fingerprint) = (listener.address, listener.fingerprint);
     tracing::info!(key = %key.public().to_text(), "leases are signed");
-    let service = Rc::new(Service::new(desk, keeper, key, known));
+    let service = Rc::new(Service::new(desk, keeper, key, known).with_open_view(config.open_view));
     tell_ready(address);
     tracing::info!(%address, %fingerprint, policy = %config.rules.policy, leases, servers, version = RELEASE, "brokering");
     let reason = tokio::select! {

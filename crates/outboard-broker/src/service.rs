@@ -1,12 +1,13 @@
 //! The desk with its disk and its key: nobody hears of a lease before it is kept.
 
 use crate::desk::{Aimed, BEAT_MS, Desk, Kind, No, Outcome, Stands};
+use crate::open::without_names;
 use crate::roles::Caller;
 use crate::store::Keeper;
 use jiff::Timestamp;
 use outboard_auth::tokens::Known;
 use outboard_pool::api::{
-    Ask, Beat, BeatAnswer, Grant, Me, PoolView, Role, Standing, UsageView, Why,
+    Ask, Beat, BeatAnswer, Grant, HistoryView, Me, PoolView, Role, Standing, UsageView, Why,
 };
 use outboard_pool::lease::{Lease, SigningKey, sign};
 use outboard_pool::words::{LeaseNumber, Purpose};
@@ -35,6 +36,8 @@ pub(crate) struct Service {
     keeper: Keeper,
     key: SigningKey,
     tokens: Known,
+    /// Whether everybody may see what names nobody.
+    is_open: bool,
     waiting: RefCell<BTreeMap<u64, Rc<Notify>>>,
 }
 
@@ -45,7 +48,13 @@ fn not_kept() -> No {
 
 impl Service {
     pub(crate) fn new(desk: Desk, keeper: Keeper, key: SigningKey, tokens: Known) -> Service {
-        Service { desk: RefCell::new(desk), keeper, key, tokens, waiting: RefCell::default() }
+        let (desk, waiting) = (RefCell::new(desk), RefCell::default());
+        Service { desk, keeper, key, tokens, is_open: false, waiting }
+    }
+
+    /// The same, of which everybody may see what names nobody.
+    pub(crate) fn with_open_view(self, is_open: bool) -> Service {
+        Service { is_open, ..self }
     }
 
     pub(crate) fn tokens(&self) -> &Known {
@@ -321,6 +330,25 @@ impl Service {
     pub(crate) fn pool(&self, caller: &Caller) -> Result<PoolView, No> {
         caller.may_look()?;
         Ok(self.desk.borrow().view(RELEASE))
+    }
+
+    pub(crate) fn history(
+        &self,
+        caller: &Caller,
+        (seconds, points): (u32, u32),
+    ) -> Result<HistoryView, No> {
+        caller.may_look()?;
+        Ok(self.desk.borrow().history(Timestamp::now(), seconds, points))
+    }
+
+    /// What everybody may see, if so.
+    pub(crate) fn open_pool(&self) -> Option<PoolView> {
+        self.is_open.then(|| without_names(self.desk.borrow().view(RELEASE)))
+    }
+
+    /// The same of the past.
+    pub(crate) fn open_history(&self, (seconds, points): (u32, u32)) -> Option<HistoryView> {
+        self.is_open.then(|| self.desk.borrow().history(Timestamp::now(), seconds, points))
     }
 
     pub(crate) fn usage(&self, caller: &Caller) -> Result<Vec<UsageView>, No> {

@@ -57,6 +57,10 @@ pub(crate) struct Args {
     /// has the role that its organizational unit says.
     #[arg(long, env = "OUTBOARD_BROKER_CLIENT_CA", value_name = "FILE")]
     client_ca: Option<PathBuf>,
+    /// Let everybody who reaches the broker see its devices and how they are used, without names of
+    /// owners.
+    #[arg(long, env = "OUTBOARD_BROKER_OPEN_VIEW")]
+    open_view: bool,
     /// The format of the log on standard error. OUTBOARD_LOG chooses its contents.
     #[arg(long, default_value = "text", value_name = "text|json")]
     log_format: LogFormat,
@@ -103,6 +107,7 @@ pub(crate) fn broker(args: Args) -> Result<()> {
         state,
         security: Security { certificate, key, client_ca },
         rules,
+        open_view: args.open_view,
     };
     outboard_broker::run(&config).map_err(|error| cannot(&error).into())
 }

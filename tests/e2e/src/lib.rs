@@ -17,6 +17,7 @@ pub mod pool;
 mod pool_broker;
 mod program;
 pub mod raw_client;
+pub mod raw_https;
 mod recording;
 mod server;
 

@@ -2,45 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outboard_broker_client::Method;
+use outboard_e2e::raw_https::{SOON, answer, encrypted};
 use outboard_e2e::{PlayedServer, PoolBroker};
 use outboard_pool::api::PoolView;
-use outboard_transport::tls::{Anchor, client_config};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
-
-/// How long anybody else may have to wait because of what is done here.
-const SOON: Duration = Duration::from_secs(10);
 
 fn pool() -> (PoolBroker, PlayedServer, String) {
     let broker = PoolBroker::start(&[]);
     let server = PlayedServer::start(&broker, &broker.token("server", "gpu1"), "gpu1", 1);
     let client = broker.token("client", "ada");
     (broker, server, client)
-}
-
-/// An encrypted connection that says what it likes.
-fn encrypted(broker: &PoolBroker) -> StreamOwned<ClientConnection, TcpStream> {
-    let anchor = Anchor::Pinned(broker.fingerprint.parse().unwrap());
-    let config = client_config(anchor, None).unwrap();
-    let name = ServerName::try_from("127.0.0.1").unwrap();
-    let stream = TcpStream::connect(&broker.address).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    stream.set_write_timeout(Some(SOON)).unwrap();
-    StreamOwned::new(ClientConnection::new(Arc::clone(&config), name).unwrap(), stream)
-}
-
-/// What the broker answers to these bytes.
-fn answer(broker: &PoolBroker, bytes: &[u8]) -> String {
-    let mut stream = encrypted(broker);
-    // It may answer before it has read all.
-    let _ = stream.write_all(bytes).and_then(|()| stream.flush());
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
 }
 
 fn post(path: &str, token: &str, body: &str) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! Which request gets which answer.
 
 use super::body::{OF_A_CLIENT, OF_A_SERVER, read};
+use super::page;
 use crate::desk::{Kind, No};
 use crate::metrics;
 use crate::roles::{Caller, UNKNOWN, caller};
@@ -12,11 +13,15 @@ use hyper::{Method, Request, Response, StatusCode};
 use outboard_pool::api::Refused;
 use outboard_pool::words::{LeaseNumber, Purpose};
 use serde::Serialize;
+use std::str::FromStr;
 use std::time::Duration;
 
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A page of somebody else uses a certificate.
+const FOREIGN: &str = "a page of another site has asked for this; use the broker's own page";
 
 /// The longest that a request may ask to be kept waiting; a ticket is good for longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -33,12 +38,25 @@ pub(super) async fn answer(
     if request.uri().path() == "/healthz" {
         return respond(StatusCode::OK, PLAIN, "serving\n");
     }
-    let Ok(caller) = caller(service.tokens(), token(&request), certificate) else {
+    if let Some(file) = page::file(&request) {
+        return respond(StatusCode::OK, file.kind, file.text);
+    }
+    let token = token(&request);
+    if token.is_none()
+        && certificate.is_none()
+        && let Some(answer) = answer_anybody(service, &request)
+    {
+        return answer;
+    }
+    let Ok(caller) = caller(service.tokens(), token, certificate) else {
         return refused(StatusCode::UNAUTHORIZED, UNKNOWN);
     };
     if !is_known() {
         let sentence = "the broker has as many connections as it can have; try again later";
         return refused(StatusCode::SERVICE_UNAVAILABLE, sentence);
+    }
+    if request.method() != Method::GET && page::is_foreign(&request) {
+        return refused(StatusCode::FORBIDDEN, FOREIGN);
     }
     answer_known(service, request, &caller).await.unwrap_or_else(|no| {
         let status = match no.kind {
@@ -51,6 +69,16 @@ pub(super) async fn answer(
         tracing::debug!(owner = %caller.owner, role = %caller.role, %status, %no, "refused");
         refused(status, &no.sentence)
     })
+}
+
+/// What a broker with an open view says to those who show nothing. They have a stranger's place.
+fn answer_anybody(service: &Service, request: &Request<Incoming>) -> Option<Answer> {
+    let answer = match (request.method(), request.uri().path()) {
+        (&Method::GET, "/v1/pool") => json(&service.open_pool()?),
+        (&Method::GET, "/v1/history") => json(&service.open_history(span(request))?),
+        _ => return None,
+    };
+    answer.ok()
 }
 
 fn token(request: &Request<Incoming>) -> Option<&str> {
@@ -106,6 +134,7 @@ async fn answer_known(
         }
         (&Method::GET, ["v1", "leases", of, "why"]) => json(&service.why(caller, lease(of)?)?),
         (&Method::GET, ["v1", "pool"]) => json(&service.pool(caller)?),
+        (&Method::GET, ["v1", "history"]) => json(&service.history(caller, span(&request))?),
         (&Method::GET, ["v1", "usage"]) => json(&service.usage(caller)?),
         (&Method::GET, ["metrics"]) => {
             let text = metrics::text(&service.pool(caller)?);
@@ -121,8 +150,19 @@ fn purpose(text: &str) -> Result<Purpose, No> {
 
 /// How long the caller wants to be kept waiting.
 fn wait(query: &str) -> Duration {
-    let asked = query.split('&').find_map(|part| part.strip_prefix("wait_ms=")?.parse().ok());
-    Duration::from_millis(asked.unwrap_or(0)).min(LONGEST_WAIT)
+    let asked = parameter(query, "wait_ms").unwrap_or(0);
+    Duration::from_millis(asked).min(LONGEST_WAIT)
+}
+
+/// How many seconds of the past the caller wants to see, and in how many pieces.
+fn span<B>(request: &Request<B>) -> (u32, u32) {
+    let query = request.uri().query().unwrap_or_default();
+    (parameter(query, "seconds").unwrap_or(3600), parameter(query, "points").unwrap_or(360))
+}
+
+fn parameter<T: FromStr>(query: &str, name: &str) -> Option<T> {
+    let value = |part: &str| part.strip_prefix(name)?.strip_prefix('=')?.parse().ok();
+    query.split('&').find_map(value)
 }
 
 fn json(what: &impl Serialize) -> Result<Answer, No> {
@@ -142,6 +182,7 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> An
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    page::protect(headers);
     response
 }
 

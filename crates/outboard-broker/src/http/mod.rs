@@ -4,6 +4,7 @@ mod answers;
 mod body;
 mod connection;
 mod listen;
+mod page;
 
 pub(crate) use listen::Listener;
 pub use listen::Security;
