@@ -32,6 +32,7 @@ mod tidy;
 mod toolchain;
 mod util;
 mod vm;
+mod web;
 mod wheel;
 
 use clap::{Parser, Subcommand};
@@ -78,6 +79,8 @@ enum Command {
     Test(test::Args),
     /// Run a command in an emulated machine with Debian's kernel, on this machine's files.
     Vm(vm::Args),
+    /// Look at the broker's page in a real browser.
+    Web(web::Args),
     /// The first process of such a machine.
     #[command(hide = true)]
     VmInside,
@@ -100,6 +103,7 @@ fn main() -> std::process::ExitCode {
         Command::Latency(args) => latency::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Web(args) => web::run(&args),
         Command::Vm(args) => match vm::run(&args) {
             Ok(status) => return status.into(),
             Err(error) => Err(error),

@@ -50,7 +50,7 @@ pub(crate) struct Count {
 impl Count {
     const ONE: Count = Count::passed(1);
 
-    const fn passed(passed: u64) -> Count {
+    pub(crate) const fn passed(passed: u64) -> Count {
         Count { passed, failed: 0, skipped: Vec::new() }
     }
 
@@ -58,7 +58,7 @@ impl Count {
         Count { passed: 0, failed, skipped: Vec::new() }
     }
 
-    fn skipped(why: String) -> Count {
+    pub(crate) fn skipped(why: String) -> Count {
         Count { skipped: vec![why], ..Count::default() }
     }
 
