@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use outboard_pool::api::Point;
 use outboard_pool::lease::Lease;
-use outboard_pool::words::{LeaseNumber, OwnerName, Purpose, Server, ServerName};
+use outboard_pool::words::{GroupName, LeaseNumber, OwnerName, Purpose, Server, ServerName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -80,7 +80,20 @@ pub struct Registered {
     pub by: OwnerName,
 }
 
-/// What an owner has had on a day.
+/// Who has had what kind of device, on which day.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Account {
+    /// The day, in UTC.
+    pub day: Date,
+    /// Whose lease it was.
+    pub owner: OwnerName,
+    /// The owner's group then.
+    pub group: GroupName,
+    /// The model of the device.
+    pub model: String,
+}
+
+/// What was had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
     /// Devices times milliseconds, where a part counts by its share.
@@ -100,8 +113,8 @@ pub enum Change {
     Server(Box<Registered>),
     /// A server is no more.
     Forgotten(ServerName),
-    /// An owner has had more.
-    Used(Date, OwnerName, Used),
+    /// Somebody has had more.
+    Used(Account, Used),
     /// That day is too long ago.
     NoDay(Date),
     /// How the pool was in the piece of time that began at that second.
@@ -119,8 +132,8 @@ pub struct Memory {
     pub servers: Vec<Registered>,
     /// The leases.
     pub leases: Vec<Kept>,
-    /// What owners have had.
-    pub used: Vec<(Date, OwnerName, Used)>,
+    /// What was had.
+    pub used: Vec<(Account, Used)>,
     /// How the pool was, by the second at which each piece of time began.
     pub passed: Vec<(i64, Point)>,
 }

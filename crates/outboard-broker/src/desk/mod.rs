@@ -18,7 +18,7 @@ mod used;
 
 pub use asking::{Aimed, Stands};
 pub use beating::Heard;
-pub use kept::{Asker, Change, Kept, Memory, Over, Registered, Used};
+pub use kept::{Account, Asker, Change, Kept, Memory, Over, Registered, Used};
 pub use no::{Kind, No};
 pub use queue::{Outcome, Whose};
 pub use rules::{BEAT_MS, GRACE, Rules};
@@ -92,8 +92,8 @@ impl Desk {
             desk.pool.set_condition(&name, Condition::Silent);
             desk.servers.0.insert(name, Known::new(registered));
         }
-        for (day, owner, used) in memory.used {
-            desk.usage.restore(day, owner, used);
+        for (account, used) in memory.used {
+            desk.usage.restore(account, used);
         }
         for (at, point) in memory.passed {
             desk.history.restore(at, point);
@@ -130,9 +130,9 @@ impl Desk {
 
     /// Does what is due by now. To be called several times a second.
     pub fn tick(&mut self, now: Timestamp) {
-        let held = self.leases.values().filter(|kept| kept.has_devices());
-        let held = held.map(|kept| (&kept.lease.owner, kept.lease.devices.as_slice()));
-        self.usage.count(now, held);
+        let (pool, held) = (&self.pool, self.leases.values().filter(|kept| kept.has_devices()));
+        let held = held.flat_map(|kept| kept.lease.devices.iter().map(|one| (&kept.lease, one)));
+        self.usage.count(now, held, |granted| pool.device(granted).map(|device| &*device.model));
         self.look_for_silent_servers(now);
         self.end_in_time(now);
         if self.queue.leave_in_time(now) {

@@ -1,11 +1,12 @@
-//! What owners have had, by day.
+//! What was had: by day, owner, group and model.
 
-use super::kept::{Change, Used};
+use super::kept::{Account, Change, Used};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use outboard_pool::api::UsageView;
-use outboard_pool::words::{Granted, OwnerName};
+use outboard_pool::lease::Lease;
+use outboard_pool::words::Granted;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many days are kept.
@@ -17,25 +18,32 @@ const EACH: SignedDuration = SignedDuration::from_secs(1);
 /// A longer pause is none in which the broker has seen anything.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
+/// The most accounts with models of their own: servers say what their models are.
+const MOST_MODELS: usize = 100_000;
+
+/// Stands for models that are not told apart, or not known.
+const OTHERS: &str = "(others)";
+
 /// The account book.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
-    days: BTreeMap<(Date, OwnerName), Used>,
+    accounts: BTreeMap<Account, Used>,
     /// What has changed since it was kept.
-    unkept: BTreeSet<(Date, OwnerName)>,
+    unkept: BTreeSet<Account>,
     counted: Option<Timestamp>,
 }
 
 impl Usage {
-    pub(super) fn restore(&mut self, day: Date, owner: OwnerName, used: Used) {
-        self.days.insert((day, owner), used);
+    pub(super) fn restore(&mut self, account: Account, used: Used) {
+        self.accounts.insert(account, used);
     }
 
-    /// Counts what they have had since the last call.
-    pub(super) fn count<'a>(
+    /// Counts what leases have had since the last call.
+    pub(super) fn count<'a, 'b>(
         &mut self,
         now: Timestamp,
-        held: impl Iterator<Item = (&'a OwnerName, &'a [Granted])>,
+        held: impl Iterator<Item = (&'a Lease, &'a Granted)>,
+        model: impl Fn(&Granted) -> Option<&'b str>,
     ) {
         let passed = now.duration_since(*self.counted.get_or_insert(now));
         // A clock that was set back begins anew.
@@ -46,39 +54,43 @@ impl Usage {
         let passed = passed.clamp(SignedDuration::ZERO, LONGEST_PAUSE);
         let ms = u64::try_from(passed.as_millis()).unwrap_or(0);
         let day = now.to_zoned(TimeZone::UTC).date();
-        for (owner, granted) in held {
-            let key = (day, owner.clone());
-            let used = self.days.entry(key.clone()).or_default();
-            for one in granted {
-                used.device_ms += ms * u64::from(one.usage.share().percent()) / 100;
-                used.mib_ms += ms * (one.memory_bytes >> 20);
-            }
-            self.unkept.insert(key);
+        let can_tell_models = self.accounts.len() < MOST_MODELS;
+        for (lease, granted) in held {
+            let model = model(granted).filter(|_| can_tell_models).unwrap_or(OTHERS);
+            let (owner, group) = (lease.owner.clone(), lease.group.clone());
+            let account = Account { day, owner, group, model: model.to_owned() };
+            let used = self.accounts.entry(account.clone()).or_default();
+            used.device_ms += ms * u64::from(granted.usage.share().percent()) / 100;
+            used.mib_ms += ms * (granted.memory_bytes >> 20);
+            self.unkept.insert(account);
         }
     }
 
     /// What is to be kept.
     pub(super) fn take_changes(&mut self, now: Timestamp) -> Vec<Change> {
         let mut changes = Vec::new();
-        for (day, owner) in std::mem::take(&mut self.unkept) {
-            let used = self.days.get(&(day, owner.clone())).copied().unwrap_or_default();
-            changes.push(Change::Used(day, owner, used));
+        for account in std::mem::take(&mut self.unkept) {
+            let used = self.accounts.get(&account).copied().unwrap_or_default();
+            changes.push(Change::Used(account, used));
         }
         let today = now.to_zoned(TimeZone::UTC).date();
         let old = |day: &Date| (today - *day).get_days() > DAYS;
-        let gone: BTreeSet<Date> = self.days.keys().map(|(day, _)| *day).take_while(old).collect();
-        self.days.retain(|(day, _), _| !gone.contains(day));
+        let days = self.accounts.keys().map(|account| account.day);
+        let gone: BTreeSet<Date> = days.take_while(old).collect();
+        self.accounts.retain(|account, _| !gone.contains(&account.day));
         changes.extend(gone.into_iter().map(Change::NoDay));
         changes
     }
 
     pub(super) fn view(&self) -> Vec<UsageView> {
-        let shown = |((day, owner), used): (&(Date, OwnerName), &Used)| UsageView {
-            day: *day,
-            owner: owner.clone(),
+        let shown = |(account, used): (&Account, &Used)| UsageView {
+            day: account.day,
+            owner: account.owner.clone(),
+            group: account.group.clone(),
+            model: account.model.clone(),
             device_seconds: used.device_ms / 1000,
             gib_seconds: used.mib_ms / (1024 * 1000),
         };
-        self.days.iter().map(shown).collect()
+        self.accounts.iter().map(shown).collect()
     }
 }

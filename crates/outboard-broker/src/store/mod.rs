@@ -6,12 +6,12 @@ mod key;
 pub use keeper::{Failed, Keeper};
 pub use key::signing_key;
 
-use crate::desk::{Change, Memory};
-use jiff::civil::Date;
+use crate::desk::{Account, Change, Memory};
 use outboard_auth::files;
-use outboard_pool::words::OwnerName;
 use redb::backends::FileBackend;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -22,8 +22,12 @@ type Table<K> = TableDefinition<'static, K, &'static [u8]>;
 
 const LEASES: Table<u64> = TableDefinition::new("leases");
 const SERVERS: Table<&str> = TableDefinition::new("servers");
-/// By day and owner.
-const USED: Table<(&str, &str)> = TableDefinition::new("used");
+/// By day, owner, group and model.
+const USED: Table<(&str, &str, &str, &str)> = TableDefinition::new("used_by");
+/// By day and owner: what releases before wrote in its place.
+const FORMER_USED: Table<(&str, &str)> = TableDefinition::new("used");
+/// Stands for a group and a model that such a release did not note.
+const NOT_NOTED: &str = "unknown";
 /// How the pool was, by the second at which a piece of time began.
 const PASSED: Table<i64> = TableDefinition::new("passed");
 const ABOUT: TableDefinition<'static, &str, u64> = TableDefinition::new("about");
@@ -112,7 +116,7 @@ impl Store {
         {
             work.open_table(LEASES)?;
             work.open_table(SERVERS)?;
-            work.open_table(USED)?;
+            take_over_used(&work)?;
             work.open_table(PASSED)?;
             let mut about = work.open_table(ABOUT)?;
             let form = about.get(FORM)?.map(|form| form.value());
@@ -155,9 +159,10 @@ impl Store {
         }
         for entry in look.open_table(USED)?.iter()? {
             let (key, used) = entry?;
-            let (day, owner) = key.value();
-            let (day, owner): (Date, OwnerName) = (day.parse()?, owner.parse()?);
-            memory.used.push((day, owner, read(used.value())?));
+            let (day, owner, group, model) = key.value();
+            let (day, owner, group) = (day.parse()?, owner.parse()?, group.parse()?);
+            let account = Account { day, owner, group, model: model.to_owned() };
+            memory.used.push((account, read(used.value())?));
         }
         for entry in look.open_table(PASSED)?.iter()? {
             let (at, point) = entry?;
@@ -204,13 +209,14 @@ impl Store {
                     Change::Forgotten(name) => {
                         servers.remove(name.as_str())?;
                     }
-                    Change::Used(day, owner, had) => {
-                        let day = day.to_string();
-                        used.insert((day.as_str(), owner.as_str()), written(had)?.as_slice())?;
+                    Change::Used(Account { day, owner, group, model }, had) => {
+                        let (day, had) = (day.to_string(), written(had)?);
+                        let key = (day.as_str(), owner.as_str(), group.as_str(), model.as_str());
+                        used.insert(key, had.as_slice())?;
                     }
                     Change::NoDay(day) => {
                         let day = day.to_string();
-                        used.retain(|(of, _), _| of != day)?;
+                        used.retain(|(of, ..), _| of != day)?;
                     }
                     Change::Passed(at, point) => {
                         passed.insert(at, written(point)?.as_slice())?;
@@ -224,4 +230,16 @@ impl Store {
         work.commit()?;
         Ok(())
     }
+}
+
+/// Takes over what a release before has noted of use.
+fn take_over_used(work: &WriteTransaction) -> Attempt<()> {
+    let mut used = work.open_table(USED)?;
+    for entry in work.open_table(FORMER_USED)?.iter()? {
+        let (key, had) = entry?;
+        let (day, owner) = key.value();
+        used.insert((day, owner, NOT_NOTED, NOT_NOTED), had.value())?;
+    }
+    work.delete_table(FORMER_USED)?;
+    Ok(())
 }

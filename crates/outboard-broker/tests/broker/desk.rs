@@ -523,7 +523,7 @@ fn the_queue_has_room_for_ten_thousand_and_for_others_than_one() {
 }
 
 #[test]
-fn use_is_counted_by_owner_and_day() {
+fn use_is_counted_by_owner_group_model_and_day() {
     let mut world = two_devices();
     world.ask(request("ada", 1, shared(50), 60)).unwrap();
     world.start(0, 0);
@@ -533,6 +533,8 @@ fn use_is_counted_by_owner_and_day() {
     }
     let usage = world.desk.usage();
     assert_eq!(usage.len(), 1);
+    let of = (usage[0].owner.as_str(), usage[0].group.as_str(), usage[0].model.as_str());
+    assert_eq!(of, ("ada", "everybody", "L4"));
     // Half a device with 10 GiB for a hundred seconds.
     assert_eq!((usage[0].device_seconds, usage[0].gib_seconds), (50, 1000));
     world.desk.keep_usage(world.now);

@@ -1,7 +1,7 @@
 //! What is kept survives a kill at any time, and has one user.
 
 use crate::world::{World, ask, asker, keep, request, server};
-use outboard_broker::desk::{Change, Desk, Memory, Outcome, Rules, Stands, Used};
+use outboard_broker::desk::{Account, Change, Desk, Memory, Outcome, Rules, Stands, Used};
 use outboard_broker::store::{Store, StoreError, signing_key};
 use outboard_pool::api::Point;
 use outboard_pool::words::{LeaseNumber, Use};
@@ -44,7 +44,10 @@ fn what_is_kept_is_read_again() {
     changes.extend(memory.leases.iter().cloned().map(|kept| Change::Lease(Box::new(kept))));
     let day = "2026-11-25".parse().unwrap();
     let used = Used { device_ms: 5, mib_ms: 6 };
-    changes.push(Change::Used(day, "ada".parse().unwrap(), used));
+    for (group, model) in [("speech", "L4"), ("vision", "H100 80GB"), ("vision", "L4")] {
+        let (owner, group) = ("ada".parse().unwrap(), group.parse().unwrap());
+        changes.push(Change::Used(Account { day, owner, group, model: model.into() }, used));
+    }
     let point = Point { devices: 2.0, leased: 0.25, load_percent: 7.5, waiting: 1 };
     changes.extend([Change::Passed(300, point), Change::Passed(600, point)]);
     let mut wanted = memory.clone();
@@ -215,4 +218,28 @@ fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
         assert_eq!(distinct.len(), devices.len(), "round {round}: a device is given twice");
     }
     assert!(numbers.len() > 60, "there were {} grants", numbers.len());
+}
+
+#[test]
+fn use_that_a_release_before_has_noted_is_taken_over() {
+    let folder = Folder::new("former");
+    drop(Store::open(&folder.0).unwrap());
+    {
+        let file = redb::Database::create(folder.0.join("pool.redb")).unwrap();
+        let work = file.begin_write().unwrap();
+        let former: redb::TableDefinition<(&str, &str), &[u8]> = redb::TableDefinition::new("used");
+        let had = br#"{"device_ms":5,"mib_ms":6}"#.as_slice();
+        work.open_table(former).unwrap().insert(("2026-11-25", "ada"), had).unwrap();
+        work.commit().unwrap();
+    }
+    for _ in 0..2 {
+        let used = Store::open(&folder.0).unwrap().memory().unwrap().used;
+        let account = Account {
+            day: "2026-11-25".parse().unwrap(),
+            owner: "ada".parse().unwrap(),
+            group: "unknown".parse().unwrap(),
+            model: "unknown".into(),
+        };
+        assert_eq!(used, [(account, Used { device_ms: 5, mib_ms: 6 })]);
+    }
 }

@@ -86,11 +86,11 @@ pub(crate) fn keep(memory: &mut Memory, changes: Vec<Change>) {
                 memory.servers.push(*registered);
             }
             Change::Forgotten(name) => memory.servers.retain(|other| other.server.name != name),
-            Change::Used(day, owner, used) => {
-                memory.used.retain(|(other, of, _)| (*other, of) != (day, &owner));
-                memory.used.push((day, owner, used));
+            Change::Used(account, used) => {
+                memory.used.retain(|(other, _)| *other != account);
+                memory.used.push((account, used));
             }
-            Change::NoDay(day) => memory.used.retain(|(other, ..)| *other != day),
+            Change::NoDay(day) => memory.used.retain(|(account, _)| account.day != day),
             Change::Passed(at, point) => memory.passed.push((at, point)),
             Change::NoPassed(before) => memory.passed.retain(|(at, _)| *at >= before),
         }

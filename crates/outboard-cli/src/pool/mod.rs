@@ -3,6 +3,7 @@
 pub(crate) mod access;
 mod csv;
 mod tables;
+mod usage;
 
 use clap::Subcommand;
 use miette::{IntoDiagnostic, Result};
@@ -38,8 +39,12 @@ enum What {
     Queue,
     /// What owners have, and what they may have.
     Owners,
-    /// What owners have had, by day.
-    Usage,
+    /// What was had, by day.
+    Usage {
+        /// Add it up by owner, group or model.
+        #[arg(long, value_name = "owner|group|model", hide_possible_values = true)]
+        by: Option<usage::By>,
+    },
     /// How a lease came about, and how it stands.
     Why {
         /// Its number.
@@ -92,10 +97,14 @@ pub(crate) fn pool(args: &Args) -> Result<()> {
             let view = view(&broker)?;
             show(form, &view.owners, || tables::owners(&view))
         }
-        What::Usage => {
+        What::Usage { by } => {
             let usage: Vec<UsageView> =
                 broker.ask(Method::GET, "/v1/usage").map_err(|error| failed(&error))?;
-            show(form, &usage, || tables::usage(&usage))
+            let Some(by) = by else {
+                return show(form, &usage, || usage::table(&usage));
+            };
+            let sums = usage::Sums::of(&usage, by);
+            show(form, &sums.json(), || sums.table())
         }
         What::Why { lease } => {
             let path = format!("/v1/leases/{lease}/why");

@@ -1,6 +1,6 @@
 //! The pool as tables.
 
-use outboard_pool::api::{PoolView, UsageView, Why};
+use outboard_pool::api::{PoolView, Why};
 use outboard_pool::words::{Condition, Granted, Health, Size, Use};
 
 use super::Table;
@@ -124,20 +124,6 @@ pub(super) fn owners(view: &PoolView) -> Table {
     let heads = ["OWNER", "GROUP", "DEVICES", "MEMORY", "WAITING", "QUOTA"];
     let rows = view.owners.iter().map(row).collect();
     Table { heads: heads.into(), rows, none: "Nobody has or had anything." }
-}
-
-pub(super) fn usage(usage: &[UsageView]) -> Table {
-    let row = |used: &UsageView| {
-        vec![
-            used.day.to_string(),
-            used.owner.to_string(),
-            used.device_seconds.to_string(),
-            used.gib_seconds.to_string(),
-        ]
-    };
-    let heads = ["DAY", "OWNER", "DEVICE SECONDS", "GIB SECONDS"];
-    let rows = usage.iter().map(row).collect();
-    Table { heads: heads.into(), rows, none: "Nobody has had anything." }
 }
 
 pub(super) fn why(why: &Why) -> Table {

@@ -144,13 +144,17 @@ pub struct OwnerView {
     pub quota: Quota,
 }
 
-/// What an owner has had on a day. A part of a device counts by its share of multiprocessors.
+/// What an owner has had on a day of a model. A part of a device counts by its share of multiprocessors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageView {
     /// The day, in UTC.
     pub day: Date,
     /// The owner.
     pub owner: OwnerName,
+    /// The owner's group then.
+    pub group: GroupName,
+    /// The model of the devices.
+    pub model: String,
     /// Devices times seconds.
     pub device_seconds: u64,
     /// Memory in GiB times seconds.

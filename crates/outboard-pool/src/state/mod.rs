@@ -10,8 +10,8 @@ pub(crate) use entry::{Entry, Slot};
 pub(crate) use index::{Index, OfClass, Place};
 
 use crate::words::{
-    Condition, Granted, GroupName, Label, LeaseNumber, Malformed, OwnerName, Request, Server,
-    ServerName,
+    Condition, Device, Granted, GroupName, Label, LeaseNumber, Malformed, OwnerName, Request,
+    Server, ServerName,
 };
 use accounts::Accounts;
 use class::Class;
@@ -177,6 +177,13 @@ impl Pool {
     #[must_use]
     pub fn server(&self, name: &ServerName) -> Option<&Server> {
         self.names.get(name).and_then(|number| self.entry(*number)).map(|entry| &entry.server)
+    }
+
+    /// The device that was granted, if its server is there and has it.
+    #[must_use]
+    pub fn device(&self, granted: &Granted) -> Option<&Device> {
+        let server = self.server(&granted.server)?;
+        server.devices.iter().find(|device| device.uuid == granted.device)
     }
 
     /// What of each device of a server is free: bytes, and percent of multiprocessors.
