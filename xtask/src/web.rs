@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 /// The picture of the page in the documentation.
-const PICTURE: &str = "docs/pool-page.png";
+const PICTURE: &str = "docs/pool-page.webp";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let count = match tools() {

@@ -6,9 +6,17 @@ import { mayEnd, partOf } from './model.js';
 
 const HEADS = ['Lease', 'Owner', 'Devices', 'For', 'Sessions', 'Memory in use', 'Ends', 'End it'];
 
-function device(granted) {
-  const part = partOf(granted);
-  return `${granted.server}/${granted.device}${part < 100 ? ` (${part} %)` : ''}`;
+/** Whose it is, and what for. */
+function holder(lease) {
+  return `${lease.owner} (${lease.group})${lease.purpose ? `: ${lease.purpose}` : ''}`;
+}
+
+function devicesOf(lease, name) {
+  const one = (granted) => {
+    const part = partOf(granted);
+    return `${name(granted)}${part < 100 ? ` (${part} %)` : ''}`;
+  };
+  return lease.devices.map(one).join(', ');
 }
 
 function endOf(lease, now) {
@@ -20,11 +28,11 @@ function endOf(lease, now) {
 /** `end(lease)` is called when somebody wants a lease to end. */
 export function leasesIn(parent, end) {
   const show = table(parent, 'Leases', HEADS, 'Nobody has a lease.');
-  return (leases, visitor, now) => show(leases, (lease) => lease.number,
+  return (leases, name, visitor, now) => show(leases, (lease) => lease.number,
     ([number, owner, devices, since, sessions, used, ends, choice], lease) => {
       say(number, String(lease.number));
-      say(owner, `${lease.owner} (${lease.group})${lease.purpose ? `: ${lease.purpose}` : ''}`);
-      say(devices, lease.devices.map(device).join(', '));
+      say(owner, holder(lease));
+      say(devices, devicesOf(lease, name));
       say(since, ago(lease.since, now));
       say(sessions, String(lease.sessions));
       say(used, bytes(lease.used_bytes));

@@ -5,7 +5,7 @@ import { element, keep, say } from './dom.js';
 import { bytes, number, percent } from './format.js';
 import { leasesIn } from './leases.js';
 import { showMap } from './map.js';
-import { matching, pause, servers, totals } from './model.js';
+import { matching, names, pause, servers, totals } from './model.js';
 import { pastIn } from './past.js';
 import { queueIn } from './queue.js';
 import { describe, isToken, keepToken, token, visitor } from './visitor.js';
@@ -39,7 +39,7 @@ function showTotals() {
   const facts = [
     ['Devices taken', `${number(all.leased)} of ${all.devices}`],
     ['Busy', percent(all.load)],
-    ['Memory left to give', bytes(all.free)],
+    ['Memory free', bytes(all.free)],
     ['Waiting', String(all.waiting)],
     ['Servers ready', `${all.ready} of ${all.servers}`],
   ];
@@ -58,7 +58,7 @@ function show() {
   showTotals();
   showMap(at('map'), matching(servers(view), text), none, now);
   showQueue(view.queue, now);
-  showLeases(view.leases, who, now);
+  showLeases(view.leases, names(view), who, now);
 }
 
 /** Nobody in particular looks: asks for a token. */

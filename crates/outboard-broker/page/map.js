@@ -30,7 +30,7 @@ function showDevice(node, device) {
   say(model, `${device.index} · ${device.model} · ${major}.${minor}`);
   say(state, words);
   fill(takenBar, device.taken);
-  say(memory, `${bytes(device.free_bytes)} of ${bytes(device.memory_bytes)} left to give`);
+  say(memory, `${bytes(device.free_bytes)} of ${bytes(device.memory_bytes)} free`);
   fill(memoryBar, device.filled);
   say(load, `${percent(device.load_percent)} busy`);
   fill(loadBar, device.load_percent);

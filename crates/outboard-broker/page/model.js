@@ -49,6 +49,15 @@ export function servers(view) {
   }));
 }
 
+/** How people name devices, by server and UUID: `gpu1/2`. */
+export function names(view) {
+  const all = view.servers.flatMap((server) => server.devices.map(
+    (device, index) => [`${server.name} ${device.uuid}`, `${server.name}/${index}`],
+  ));
+  const known = new Map(all);
+  return ({ server, device }) => known.get(`${server} ${device}`) ?? `${server}/${device}`;
+}
+
 /** What a device is, in a word, and the class of its tile. */
 export function stateOf(device) {
   if (device.health !== 'well') return ['ill', 'ill: nobody gets it'];

@@ -19,6 +19,11 @@ function legend() {
   return element('ul', { class: 'legend', role: 'list' }, ...items);
 }
 
+function waiters(most) {
+  if (most === 0) return 'no request waited';
+  return most === 1 ? 'at most one request waited' : `at most ${most} requests waited`;
+}
+
 export function pastIn(parent) {
   const grid = [0.25, 0.5, 0.75].map((part) =>
     svg('line', { class: 'grid', x1: 0, x2: WIDTH, y1: part * HEIGHT, y2: part * HEIGHT }));
@@ -47,7 +52,7 @@ export function pastIn(parent) {
     const means = [mean(leased), mean(load)];
     const words = means[0] === null ? 'Nothing is known of this time.'
       : `On average ${number(means[0])} of ${number(devices)} devices had leases and devices were `
-        + `${percent(means[1])} busy; at most ${Math.max(...waiting)} requests waited.`;
+        + `${percent(means[1])} busy; ${waiters(Math.max(...waiting))}.`;
     say(said, words);
     attributes(chart, { 'aria-label': words });
   };

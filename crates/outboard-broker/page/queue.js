@@ -15,7 +15,8 @@ export function queueIn(parent) {
       const share = part === 100 ? 'whole' : `${part} %`;
       say(place, String(ticket.place));
       say(owner, ticket.owner);
-      say(wants, `${devices}, ${share}, ${bytes(ticket.memory_bytes)}`);
+      const memory = ticket.memory_bytes > 0 ? `, ${bytes(ticket.memory_bytes)}` : '';
+      say(wants, `${devices}, ${share}${memory}`);
       say(since, ago(ticket.since, now));
       say(because, ticket.because || '–');
     });

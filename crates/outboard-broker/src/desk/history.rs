@@ -54,6 +54,8 @@ pub(super) struct History {
     coarse: Pieces,
     /// The piece of the month that is not over, and when it began.
     present: Option<(i64, Sum)>,
+    /// When this broker noted something first.
+    since: Option<i64>,
 }
 
 /// Forgets what is not over yet by a clock that was set back, and what is too long ago.
@@ -79,6 +81,7 @@ impl History {
             return Vec::new();
         }
         forget(&mut self.fine, now, DAY);
+        self.since = Some(self.since.unwrap_or(piece).min(piece));
         let point = look();
         self.fine.push_back((piece, point));
         let mut changes = Vec::new();
@@ -117,8 +120,10 @@ impl History {
         };
         let detailed = self.fine.front().map_or(i64::MAX, |(at, _)| *at);
         for (at, point) in self.coarse.iter().filter(|(at, _)| *at < detailed && *at < end) {
-            // Where there is more detail, that counts.
-            add(*at, (*at + COARSE).min(detailed), point);
+            // Where there is more detail, that counts. A piece may be older than the broker.
+            let end = *at + COARSE;
+            let begin = self.since.filter(|since| *since < end).map_or(*at, |since| since.max(*at));
+            add(begin, end.min(detailed), point);
         }
         for (at, point) in self.fine.iter().filter(|(at, _)| *at >= since && *at < end) {
             add(*at, *at + FINE, point);
@@ -187,6 +192,16 @@ mod tests {
         let leased: Vec<f32> =
             view.points.iter().map(|point| point.map_or(0.0, |point| point.leased)).collect();
         assert_eq!(leased, [[5.0; 12].as_slice(), &[0.0, 0.0, 0.0, 7.0]].concat());
+    }
+
+    #[test]
+    fn nothing_is_told_of_the_time_before_the_broker() {
+        let mut history = History::default();
+        run(&mut history, 200..400, 5.0);
+        let there = history.view(at(399), 400, 40).points;
+        let there: Vec<usize> =
+            (0..).zip(&there).filter(|(_, one)| one.is_some()).map(|(n, _)| n).collect();
+        assert_eq!(there, (20..40).collect::<Vec<_>>());
     }
 
     #[test]

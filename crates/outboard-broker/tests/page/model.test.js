@@ -58,6 +58,12 @@ test('devices know who has them', () => {
   assert.deepEqual(model.servers(gone)[0].devices[0].holders, []);
 });
 
+test('devices have the names that people give them', () => {
+  const name = model.names(view());
+  assert.deepEqual([whole, part].map(name), ['gpu1/0', 'gpu1/1']);
+  assert.equal(name({ server: 'gone', device: 'GPU-1' }), 'gone/GPU-1');
+});
+
 test('a server that owes is told from one that drains', () => {
   assert.deepEqual(model.servers(view()).map((one) => one.state), ['ready', 'silent', 'owes']);
   assert.equal(model.conditionOf(server('x', [], { condition: 'draining' })), 'draining');
