@@ -1,5 +1,6 @@
 //! The pool for monitoring systems, in the text format of OpenMetrics.
 
+use jiff::Timestamp;
 use outboard_pool::api::PoolView;
 use outboard_pool::words::{Condition, Health};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,6 +12,11 @@ use prometheus_client::registry::Registry;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfServers {
     condition: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfServer {
+    server: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,9 +37,10 @@ fn number(value: u64) -> i64 {
 }
 
 /// The metrics as the pool stands.
-pub(crate) fn text(view: &PoolView) -> String {
+pub(crate) fn text(view: &PoolView, now: Timestamp) -> String {
     let mut registry = Registry::with_prefix("outboard_pool");
     of_servers(view, &mut registry);
+    of_queue(view, now, &mut registry);
     of_devices(view, &mut registry);
     of_owners(view, &mut registry);
     let mut text = String::new();
@@ -53,11 +60,31 @@ fn of_servers(view: &PoolView, registry: &mut Registry) {
         let count = view.servers.iter().filter(|server| server.condition == condition).count();
         servers.get_or_create(&OfServers { condition: name }).set(number(count as u64));
     }
-    let (leases, queue) = (Gauge::<i64>::default(), Gauge::<i64>::default());
-    leases.set(number(view.leases.len() as u64));
-    queue.set(number(view.queue.len() as u64));
-    registry.register("leases", "Leases that have devices", leases);
-    registry.register("queue", "Requests that wait", queue);
+    let (silent, owes) =
+        (Family::<OfServer, Gauge>::default(), Family::<OfServer, Gauge>::default());
+    registry.register("server_silent", "Whether a server says nothing", silent.clone());
+    registry.register("server_owes", "Whether a server has yet to end what is over", owes.clone());
+    for server in &view.servers {
+        let of = OfServer { server: server.name.to_string() };
+        silent.get_or_create(&of).set((server.condition == Condition::Silent).into());
+        owes.get_or_create(&of).set(server.because.is_some().into());
+    }
+}
+
+fn of_queue(view: &PoolView, now: Timestamp, registry: &mut Registry) {
+    let mut gauge = |name: &str, help: &str, value: usize| {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(number(value as u64));
+        registry.register(name, help, gauge);
+    };
+    let over = view.leases.iter().filter(|lease| lease.over.is_some()).count();
+    gauge("leases", "Leases that have devices", view.leases.len());
+    gauge("leases_over", "Leases that are over and still have devices", over);
+    gauge("queue", "Requests that wait", view.queue.len());
+    let waited = view.queue.iter().map(|ticket| now.duration_since(ticket.since).as_secs()).max();
+    let longest = Gauge::<i64>::default();
+    longest.set(waited.unwrap_or(0).max(0));
+    registry.register("queue_longest_seconds", "How long a request has waited at most", longest);
 }
 
 fn of_devices(view: &PoolView, registry: &mut Registry) {
@@ -103,5 +130,111 @@ fn of_owners(view: &PoolView, registry: &mut Registry) {
         devices.get_or_create(&of).set(number(owner.devices));
         memory.get_or_create(&of).set(number(owner.memory_bytes));
         waiting.get_or_create(&of).set(owner.waiting.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+    use outboard_pool::api::{DeviceView, LeaseView, OwnerView, ServerView, TicketView};
+    use outboard_pool::state::Quota;
+    use outboard_pool::words::{Capability, GroupName, LeaseNumber, OwnerName, Use};
+    use outboard_test_support::monitoring::{Shipped, check};
+
+    fn view(now: Timestamp) -> PoolView {
+        let (owner, group): (OwnerName, GroupName) =
+            ("ada".parse().unwrap(), "vision".parse().unwrap());
+        let device = DeviceView {
+            uuid: "GPU-1".parse().unwrap(),
+            model: "H100".into(),
+            capability: Capability { major: 9, minor: 0 },
+            memory_bytes: 80,
+            free_bytes: 70,
+            free_percent: 60,
+            load_percent: 50,
+            health: Health::Ill,
+            leases: Vec::new(),
+        };
+        let server = |name: &str, condition, because: Option<&str>| ServerView {
+            name: name.parse().unwrap(),
+            address: String::new(),
+            release: String::new(),
+            driver: String::new(),
+            labels: Default::default(),
+            condition,
+            because: because.map(str::to_owned),
+            heard: None,
+            devices: vec![device.clone()],
+        };
+        let lease = LeaseView {
+            number: LeaseNumber(1),
+            owner: owner.clone(),
+            group: group.clone(),
+            asked_by: owner.clone(),
+            purpose: None,
+            since: now,
+            expires: now,
+            renewable_until: now,
+            sessions: 0,
+            used_bytes: 0,
+            over: Some("it was ended".into()),
+            devices: Vec::new(),
+        };
+        let ticket = |waited: i64| TicketView {
+            ticket: 1,
+            place: 1,
+            owner: owner.clone(),
+            asked_by: owner.clone(),
+            purpose: None,
+            since: now - SignedDuration::from_secs(waited),
+            devices: 1,
+            memory_bytes: 0,
+            usage: Use::Exclusive,
+            because: String::new(),
+        };
+        let quota = Quota::default();
+        let of = OwnerView {
+            owner: owner.clone(),
+            group,
+            devices: 1,
+            memory_bytes: 1,
+            waiting: 2,
+            quota,
+        };
+        PoolView {
+            release: String::new(),
+            policy: String::new(),
+            servers: vec![
+                server("gpu1", Condition::Silent, None),
+                server("gpu2", Condition::Draining, Some("it owes")),
+            ],
+            leases: vec![lease.clone(), LeaseView { over: None, ..lease }],
+            queue: vec![ticket(9), ticket(70)],
+            owners: vec![of],
+        }
+    }
+
+    #[test]
+    fn what_alerts_ask_for_is_told() {
+        let now = Timestamp::now();
+        let text = text(&view(now), now);
+        for line in [
+            "outboard_pool_server_silent{server=\"gpu1\"} 1",
+            "outboard_pool_server_silent{server=\"gpu2\"} 0",
+            "outboard_pool_server_owes{server=\"gpu2\"} 1",
+            "outboard_pool_leases 2",
+            "outboard_pool_leases_over 1",
+            "outboard_pool_queue 2",
+            "outboard_pool_queue_longest_seconds 70",
+        ] {
+            assert!(text.lines().any(|said| said == line), "{line}: {text}");
+        }
+        let shipped = Shipped {
+            dashboard: "grafana/outboard-pool.json",
+            alerts: "prometheus/outboard-pool.rules.yml",
+            queries: 20,
+        };
+        check(&text, &shipped);
     }
 }

@@ -4,8 +4,6 @@
 pub(crate) mod config;
 mod devices;
 mod http;
-#[cfg(test)]
-mod names;
 mod process;
 
 use std::collections::BTreeMap;
@@ -308,6 +306,7 @@ impl Collector for Snapshot {
 #[cfg(test)]
 mod tests {
     use outboard_nvml::Gauges;
+    use outboard_test_support::monitoring::{Shipped, check};
 
     use super::*;
     use outboard_control::messages::Gauge;
@@ -407,6 +406,11 @@ mod tests {
         {
             assert!(!named(&format!("outboard_device_{unit}"), "2"), "{unit}: {text}");
         }
-        names::check(&text);
+        let shipped = Shipped {
+            dashboard: "grafana/outboard.json",
+            alerts: "prometheus/outboard.rules.yml",
+            queries: 26,
+        };
+        check(&text, &shipped);
     }
 }

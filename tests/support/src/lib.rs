@@ -1,5 +1,7 @@
 //! What the tests of all packages share.
 
+pub mod monitoring;
+
 use std::fmt;
 use std::io::Write as _;
 

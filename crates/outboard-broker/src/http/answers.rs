@@ -10,6 +10,7 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use jiff::Timestamp;
 use outboard_pool::api::Refused;
 use outboard_pool::words::{LeaseNumber, Purpose};
 use serde::Serialize;
@@ -137,7 +138,7 @@ async fn answer_known(
         (&Method::GET, ["v1", "history"]) => json(&service.history(caller, span(&request))?),
         (&Method::GET, ["v1", "usage"]) => json(&service.usage(caller)?),
         (&Method::GET, ["metrics"]) => {
-            let text = metrics::text(&service.pool(caller)?);
+            let text = metrics::text(&service.pool(caller)?, Timestamp::now());
             Ok(respond(StatusCode::OK, OPENMETRICS, text))
         }
         _ => Err(No::new(Kind::NotFound, "the broker has no such thing".to_owned())),
