@@ -20,6 +20,7 @@ pub mod raw_client;
 pub mod raw_https;
 mod recording;
 mod server;
+mod terminal;
 
 pub use authority::Authority;
 pub use damage::Damage;
@@ -33,6 +34,7 @@ pub use program::{Case, Outcome, Program, Running, suite};
 pub use raw_client::RawClient;
 pub use recording::Recording;
 pub use server::{Server, is_alive, processes_below};
+pub use terminal::Terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -1,6 +1,6 @@
 //! What administrators see of a server, and how they end sessions.
 
-use outboard_e2e::{Program, Running, Server, command, outboard, within};
+use outboard_e2e::{Program, Running, Server, Terminal, command, outboard, within};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -219,77 +219,21 @@ fn top_shows_sessions_and_devices_to_scripts() {
 
 #[test]
 fn top_draws_on_a_terminal_and_leaves_it_as_it_was() {
-    use std::io::{Read, Write};
-    use std::os::fd::AsFd;
     let server = Server::start();
     let _running = endless(&server, "1", "tcp");
     for by_signal in [false, true] {
-        let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
-        let terminal = rustix::pty::openpt(flags).expect("a terminal");
-        rustix::pty::grantpt(&terminal)
-            .and_then(|()| rustix::pty::unlockpt(&terminal))
-            .expect("its other side");
-        let name = rustix::pty::ptsname(&terminal, Vec::new())
-            .expect("its name")
-            .into_string()
-            .expect("a plain name");
-        let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-        rustix::termios::tcsetwinsize(&terminal, size).expect("it has a size");
-        let side = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&name)
-            .expect("its other side opens");
-        let before = rustix::termios::tcgetattr(&side).expect("settings");
-        let stdio = || std::process::Stdio::from(side.try_clone().expect("descriptors"));
-        let mut child = command()
-            .args(["top", "--interval", "0.2", "--server", server.address()])
-            .env("TERM", "xterm-256color")
-            .stdin(stdio())
-            .stdout(stdio())
-            .stderr(stdio())
-            .spawn()
-            .expect("top starts");
-        let mut ours =
-            std::fs::File::from(terminal.as_fd().try_clone_to_owned().expect("descriptors"));
-        let mut reader = ours.try_clone().expect("descriptors");
-        let (send, seen) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count) = reader.read(&mut bytes) {
-                if count == 0 || send.send(bytes[..count].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
-        let mut screen = String::new();
-        let shows = |text: &str, screen: &mut String| {
-            within(PATIENCE, || {
-                screen.extend(
-                    seen.try_iter().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
-                );
-                screen.contains(text)
-            })
-        };
-        assert!(shows("SESSION", &mut screen) && shows("endless", &mut screen), "{screen}");
-        let during = rustix::termios::tcgetattr(&side).expect("settings");
-        assert!(
-            !during.local_modes.contains(rustix::termios::LocalModes::ICANON),
-            "keys come one by one"
-        );
+        let mut top = command();
+        top.args(["top", "--interval", "0.2", "--server", server.address()]);
+        let mut terminal = Terminal::run(&mut top);
+        let is_shown = terminal.shows("SESSION") && terminal.shows("endless");
+        assert!(is_shown, "{}", terminal.screen);
+        assert!(terminal.is_raw(), "keys come one by one");
         if by_signal {
-            let id =
-                rustix::process::Pid::from_raw(child.id() as i32).expect("a process has a number");
+            let id = rustix::process::Pid::from_child(&terminal.child);
             rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it is there");
         } else {
-            ours.write_all(b"mq").expect("keys");
+            terminal.press("mq");
         }
-        assert!(
-            within(PATIENCE, || child.try_wait().is_ok_and(|status| status.is_some())),
-            "it ends"
-        );
-        assert!(shows("\u{1b}[?1049l", &mut screen), "it leaves the other screen: {screen:?}");
-        let after = rustix::termios::tcgetattr(&side).expect("settings");
-        assert_eq!(after.local_modes, before.local_modes, "the terminal is as it was");
+        terminal.is_left_as_it_was();
     }
 }

@@ -13,6 +13,14 @@ pub(crate) struct Args {
     /// The broker of the pool, https://HOST[:PORT]. Also OUTBOARD_POOL.
     #[arg(long, value_name = "URL", help_heading = "Pool")]
     pub(crate) pool: Option<String>,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// By what the broker is known, and knows who asks.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Shown {
     /// SHA-256 of the broker's certificate. Also OUTBOARD_POOL_FINGERPRINT.
     #[arg(long, value_name = "sha256:HEX", help_heading = "Pool")]
     pool_fingerprint: Option<String>,
@@ -32,8 +40,15 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// The broker.
+    pub(crate) fn broker(&self) -> Result<Blocking, Failure> {
+        self.shown.broker(self.pool.as_deref())
+    }
+}
+
+impl Shown {
     /// What flags and environment say together: a flag counts more than a variable.
-    fn settings(&self) -> Settings {
+    fn settings(&self, pool: Option<&str>) -> Settings {
         let mut settings = Settings::from_env();
         if self.pool_fingerprint.is_some() || self.pool_ca.is_some() {
             (settings.fingerprint, settings.authorities) = (None, None);
@@ -46,7 +61,7 @@ impl Args {
                 setting.clone_from(given);
             }
         }
-        take(&self.pool, &mut settings.url);
+        take(&pool.map(str::to_owned), &mut settings.url);
         take(&self.pool_fingerprint, &mut settings.fingerprint);
         take(&self.pool_ca, &mut settings.authorities);
         take(&self.pool_token_file, &mut settings.token_file);
@@ -55,9 +70,9 @@ impl Args {
         settings
     }
 
-    /// The broker.
-    pub(crate) fn broker(&self) -> Result<Blocking, Failure> {
-        let access = self.settings().access().map_err(|error| {
+    /// The broker at that address, or else at the environment's.
+    pub(crate) fn broker(&self, pool: Option<&str>) -> Result<Blocking, Failure> {
+        let access = self.settings(pool).access().map_err(|error| {
             let (code, help) = match &error {
                 SettingsError::NoBroker | SettingsError::Url(_) => {
                     (Code::BadAddress, "write https://HOST, or https://HOST:PORT")

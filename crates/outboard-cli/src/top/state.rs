@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ratatui::crossterm::event::KeyCode;
 
-use super::Look;
+use super::look::Look;
 use super::recent::Recent;
 use crate::sessions::RatedSession;
 

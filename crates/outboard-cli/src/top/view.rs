@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
+use super::bar::bar;
 use super::state::{SORTS, TopState};
 use crate::gauges::Gauge;
 use crate::sessions::RatedSession;
@@ -171,13 +172,6 @@ fn summary(state: &TopState) -> Line<'static> {
         line.push_span(Span::styled("  paused", Style::new().fg(Color::Yellow)));
     }
     line
-}
-
-/// A bar of so many cells, filled to a part.
-fn bar(part: Option<f64>, cells: usize) -> String {
-    let Some(part) = part else { return format!("[{}]", "?".repeat(cells)) };
-    let filled = (part.clamp(0.0, 1.0) * cells as f64).round() as usize;
-    format!("[{}{}]", "|".repeat(filled), " ".repeat(cells - filled))
 }
 
 fn sessions_on(state: &TopState, device: u32) -> usize {
@@ -347,7 +341,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use ratatui::crossterm::event::KeyCode;
 
-    use super::super::Look;
+    use super::super::look::Look;
     use super::super::state::Sort;
     use super::*;
     use crate::sessions::Rated;
