@@ -9,12 +9,17 @@ use outboard_test_support::skip;
 
 use crate::util::{root, target_dir};
 
-const UNIT: &str = "deploy/systemd/outboard.service";
+const SERVER: &str = "outboard.service";
+const BROKER: &str = "outboard-broker.service";
 
-/// The settings of the unit, each with its values.
-fn unit() -> (String, BTreeMap<String, Vec<String>>) {
-    let text = fs::read_to_string(root().join(UNIT)).expect("the unit can be read");
-    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// A unit's settings, each with its values.
+type Settings = BTreeMap<String, Vec<String>>;
+
+/// A unit, and its settings.
+fn unit(name: &str) -> (String, Settings) {
+    let path = root().join("deploy/systemd").join(name);
+    let text = fs::read_to_string(path).expect("the unit can be read");
+    let mut settings = Settings::new();
     for line in text.lines().filter(|line| !line.starts_with(['#', '['])) {
         if let Some((key, value)) = line.split_once('=') {
             settings.entry(key.to_owned()).or_default().push(value.to_owned());
@@ -23,13 +28,14 @@ fn unit() -> (String, BTreeMap<String, Vec<String>>) {
     (text, settings)
 }
 
-#[test]
-fn the_unit_is_hardened_and_lets_sessions_finish() {
-    let (_, settings) = unit();
-    let is = |key: &str, value: &str| {
-        let found = settings.get(key).map(|values| values.join(" "));
-        assert_eq!(found.as_deref(), Some(value), "{key}");
-    };
+/// Checks a setting's value.
+fn is(settings: &Settings, key: &str, value: &str) {
+    let found = settings.get(key).map(|values| values.join(" "));
+    assert_eq!(found.as_deref(), Some(value), "{key}");
+}
+
+/// Checks what both services give up.
+fn is_hardened(settings: &Settings) {
     for key in [
         "NoNewPrivileges",
         "PrivateTmp",
@@ -38,11 +44,17 @@ fn the_unit_is_hardened_and_lets_sessions_finish() {
         "RestrictSUIDSGID",
         "RestrictNamespaces",
     ] {
-        is(key, "yes");
+        is(settings, key, "yes");
     }
-    is("ProtectSystem", "strict");
-    is("CapabilityBoundingSet", "");
-    is("DevicePolicy", "closed");
+    is(settings, "ProtectSystem", "strict");
+    is(settings, "CapabilityBoundingSet", "");
+    is(settings, "DevicePolicy", "closed");
+}
+
+#[test]
+fn the_unit_is_hardened_and_lets_sessions_finish() {
+    let (_, settings) = unit(SERVER);
+    is_hardened(&settings);
     // The unit may ask of the server only what it does.
     let server = source(&root().join("crates/outboard-supervisor/src"));
     let asks = |key: &str, word: &str| {
@@ -57,7 +69,7 @@ fn the_unit_is_hardened_and_lets_sessions_finish() {
         "the server tells no watchdog"
     );
     // A signal would be sent and nothing heard of what becomes of it.
-    is("ExecReload", "/usr/local/bin/outboard upgrade --process $MAINPID");
+    is(&settings, "ExecReload", "/usr/local/bin/outboard upgrade --process $MAINPID");
     let question =
         fs::read_to_string(root().join("crates/outboard-supervisor/src/admin/upgrade.rs"))
             .expect("it is there");
@@ -115,30 +127,68 @@ fn source(folder: &Path) -> String {
     text
 }
 
-/// Where systemd is installed it judges the unit itself.
 #[test]
-fn systemd_accepts_the_unit() {
+fn the_brokers_unit_is_hardened_and_asks_what_it_does() {
+    let (_, settings) = unit(BROKER);
+    is_hardened(&settings);
+    for key in ["MemoryDenyWriteExecute", "PrivateDevices", "ProtectControlGroups"] {
+        is(&settings, key, "yes");
+    }
+    is(&settings, "Type", "notify");
+    let broker = source(&root().join("crates/outboard-broker/src"));
+    assert!(broker.contains("NotifyState::Ready") && broker.contains("NotifyState::Watchdog"));
+    // It is told its folder, which systemd makes for it, by a variable that it knows.
+    let command = fs::read_to_string(root().join("crates/outboard-cli/src/broker.rs"));
+    let command = command.expect("the command is there");
+    let folder = &settings["StateDirectory"][0];
+    let told = settings["Environment"].join(" ");
+    assert!(told.contains(&format!("OUTBOARD_BROKER_STATE=/var/lib/{folder}")), "{told}");
+    assert!(command.contains("env = \"OUTBOARD_BROKER_STATE\""));
+}
+
+/// Where systemd is installed it judges the units itself.
+#[test]
+fn systemd_accepts_the_units() {
     if Command::new("systemd-analyze").arg("--version").output().is_err() {
-        skip!("systemd-analyze is not installed: only the test above has looked at the unit");
+        skip!("systemd-analyze is not installed: only the tests above have looked at the units");
     }
     let folder = target_dir().join("unit");
     fs::create_dir_all(&folder).expect("a folder can be made");
-    let file = folder.join("outboard.service");
-    // Neither the user nor the program are here.
-    let text = unit()
-        .0
-        .replace("/usr/local/bin/outboard", "/bin/true")
-        .replace("User=outboard", "User=root");
-    fs::write(&file, text.replace("Group=outboard", "Group=root")).expect("it can be written");
-    let verify =
-        Command::new("systemd-analyze").arg("verify").arg(&file).output().expect("it starts");
-    let said = String::from_utf8_lossy(&verify.stderr).into_owned();
-    assert!(verify.status.success() && !said.contains("outboard.service:"), "{said}");
-    let mut security = Command::new("systemd-analyze");
-    security.args(["security", "--offline=true", "--no-pager", "--threshold=25"]).arg(&file);
-    let security = security.output().expect("it starts");
-    let said = String::from_utf8_lossy(&security.stdout).into_owned()
-        + &String::from_utf8_lossy(&security.stderr);
-    // Releases before 250 cannot judge a file.
-    assert!(security.status.success() || said.contains("unrecognized option"), "{said}");
+    // The least exposure, in tenths: the broker has less to do.
+    for (name, threshold) in [(SERVER, "25"), (BROKER, "20")] {
+        let file = folder.join(name);
+        // Neither the user nor the program are here.
+        let text = unit(name)
+            .0
+            .replace("/usr/local/bin/outboard", "/bin/true")
+            .replace("User=outboard", "User=root");
+        fs::write(&file, text.replace("Group=outboard", "Group=root")).expect("it is written");
+        let verify = Command::new("systemd-analyze").arg("verify").arg(&file).output();
+        let verify = verify.expect("it starts");
+        let said = String::from_utf8_lossy(&verify.stderr).into_owned();
+        assert!(verify.status.success() && !said.contains(&format!("{name}:")), "{said}");
+        let mut security = Command::new("systemd-analyze");
+        security.args(["security", "--offline=true", "--no-pager"]);
+        let security = security.arg(format!("--threshold={threshold}")).arg(&file).output();
+        let security = security.expect("it starts");
+        let said = String::from_utf8_lossy(&security.stdout).into_owned()
+            + &String::from_utf8_lossy(&security.stderr);
+        // Releases before 250 cannot judge a file.
+        assert!(security.status.success() || said.contains("unrecognized option"), "{said}");
+    }
+}
+
+/// Where Prometheus is installed it judges the alerts itself.
+#[test]
+fn prometheus_accepts_the_alerts() {
+    if Command::new("promtool").arg("--version").output().is_err() {
+        skip!("promtool is not installed: only names of metrics were compared");
+    }
+    for rules in ["outboard.rules.yml", "outboard-pool.rules.yml"] {
+        let file = root().join("deploy/prometheus").join(rules);
+        let check = Command::new("promtool").args(["check", "rules"]).arg(file).output();
+        let check = check.expect("it starts");
+        let said = String::from_utf8_lossy(&check.stderr).into_owned();
+        assert!(check.status.success(), "{said}");
+    }
 }

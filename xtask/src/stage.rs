@@ -8,7 +8,7 @@
 //! lib/outboard/python                   modules that Python packages look for
 //! lib/outboard/cpu/libcuda.so.1         the software device as a driver of its own, for --local-cpu
 //! lib/outboard/liboutboard-cpu.so       the same, for the server
-//! lib/systemd, lib/sysusers.d           the service and its user
+//! lib/systemd, lib/sysusers.d           the services and their user
 //! share                                 completions and manual pages
 //! ```
 
@@ -150,10 +150,9 @@ impl Dist {
         }
         util::run(Command::new(self.outboard()).arg("man").arg(share.join("man/man1")))?;
         let systemd = root().join("deploy/systemd");
-        place(
-            &systemd.join("outboard.service"),
-            &self.dir.join("lib/systemd/system/outboard.service"),
-        )?;
+        for unit in ["outboard.service", "outboard-broker.service"] {
+            place(&systemd.join(unit), &self.dir.join("lib/systemd/system").join(unit))?;
+        }
         place(
             &systemd.join("outboard.sysusers.conf"),
             &self.dir.join("lib/sysusers.d/outboard.conf"),

@@ -144,7 +144,8 @@ pub struct OwnerView {
     pub quota: Quota,
 }
 
-/// What an owner has had on a day of a model. A part of a device counts by its share of multiprocessors.
+/// What an owner has had on a day of a model. A part of a device counts by its share of
+/// multiprocessors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageView {
     /// The day, in UTC.
