@@ -17,7 +17,8 @@ try {
     ['ada', 'grace', 'alan'].map((owner) => [owner, pool.token('client', owner)]),
   );
   await pause(25);
-  await pool.run(of.ada, ['--gpus', '2', '--same-server']);
+  const computes = 'echo ready; "$programs/endless" 64 >&2';
+  await pool.run(of.ada, ['--gpus', '2', '--same-server'], true, computes);
   await pause(45);
   const short = await pool.run(of.grace, ['--gpus', '3']);
   await pause(45);
@@ -25,7 +26,7 @@ try {
   await pause(30);
   await pool.run(of.grace, ['--gpus', '1', '--memory', '256M', '--share', '50']);
   await pool.run(of.alan, ['--gpus', '1', '--memory', '128M', '--share', '25']);
-  await pool.run(of.alan, ['--gpus', '1']);
+  await pool.run(of.alan, ['--gpus', '1'], true, computes);
   await pool.run(of.grace, ['--gpus', '5', '--memory', '1G'], false);
   await pause(45);
   const options = { viewport: { width: 1080, height: 900 } };

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 
 /** The installation under test, and its programs: `cargo xtask web` says where they are. */
 const OUTBOARD = join(process.env.OUTBOARD_TEST_DIST ?? '', 'bin/outboard');
+const PROGRAMS = process.env.OUTBOARD_TEST_PROGRAMS ?? '';
 const PATIENCE = 60_000;
 
 /** What no test inherits. */
@@ -118,10 +119,10 @@ export class Pool {
     return server;
   }
 
-  /** Runs a program with so many devices, until its input ends. */
-  async run(token, flags, isGranted = true) {
-    const script = ['--', 'sh', '-c', 'echo ready; exec cat'];
-    const program = new Running(['run', ...flags, ...script], this.variables(token));
+  /** Runs a shell with so many devices, until it is ended; `$programs` has those of the tests. */
+  async run(token, flags, isGranted = true, script = 'echo ready; exec cat') {
+    const variables = { ...this.variables(token), programs: PROGRAMS };
+    const program = new Running(['run', ...flags, '--', 'sh', '-c', script], variables);
     this.all.push(program);
     if (isGranted) await program.find(/ready/);
     return program;

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::programs;
 use crate::stage::{Dist, Profile};
 use crate::test::Count;
 use crate::util::{self, root, step};
@@ -88,9 +89,11 @@ fn look(args: &Args, dist: &Dist, browser: &Browser, modules: &Path) -> Result<C
     let mut node = Command::new("node");
     node.current_dir(modules)
         .env("OUTBOARD_TEST_DIST", &dist.dir)
+        .env("OUTBOARD_TEST_PROGRAMS", util::target_dir().join("programs"))
         .env("OUTBOARD_BROWSER", &browser.program)
         .env("OUTBOARD_BROWSER_LIBRARIES", &browser.libraries);
     if args.picture {
+        programs::only(&["endless"])?;
         util::run(node.arg("picture.mjs").arg(root().join(PICTURE)))?;
         return Ok(Count::passed(1));
     }
