@@ -1,15 +1,42 @@
 //! What everybody may see of a pool, if its administrator wants that: devices and how they are
 //! used, and nothing of who uses them, where they are reached or what runs there.
 
+use hyper::body::Bytes;
 use outboard_pool::api::{DeviceView, PoolView, ServerView, TicketView};
 use outboard_pool::words::{DeviceUuid, OwnerName};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// Stands for every name.
 const NOBODY: &str = "-";
 
+/// For so long an answer is the same for all: those who ask are strangers, however many.
+const SAME_FOR: Duration = Duration::from_secs(1);
+
+/// What everybody gets.
+#[derive(Debug, Default)]
+pub(crate) struct OpenView {
+    made: RefCell<Option<(Instant, Bytes)>>,
+}
+
+impl OpenView {
+    /// The pool in JSON, which all who ask at about the same time share.
+    pub(crate) fn pool(&self, look: impl FnOnce() -> PoolView) -> Option<Bytes> {
+        let mut made = self.made.borrow_mut();
+        if let Some((when, text)) = &*made
+            && when.elapsed() < SAME_FOR
+        {
+            return Some(text.clone());
+        }
+        let text = Bytes::from(serde_json::to_vec(&without_names(look())).ok()?);
+        *made = Some((Instant::now(), text.clone()));
+        Some(text)
+    }
+}
+
 /// The same without names of people, and without what only they need.
-pub(crate) fn without_names(view: PoolView) -> PoolView {
+fn without_names(view: PoolView) -> PoolView {
     PoolView {
         release: String::new(),
         policy: view.policy,
@@ -126,5 +153,32 @@ mod tests {
         for seen in ["gpu1", "draining", "H100", "\"free_percent\":60", "\"devices\":2"] {
             assert!(said.contains(seen), "{seen}: {said}");
         }
+    }
+
+    #[test]
+    fn many_who_ask_share_an_answer() {
+        let looks = std::cell::Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            PoolView {
+                release: String::new(),
+                policy: "pack".into(),
+                servers: Vec::new(),
+                leases: Vec::new(),
+                queue: Vec::new(),
+                owners: Vec::new(),
+            }
+        };
+        let open = OpenView::default();
+        let first = open.pool(look).unwrap();
+        for _ in 0..100 {
+            // They share the memory, too.
+            assert_eq!(open.pool(look).unwrap().as_ptr(), first.as_ptr());
+        }
+        assert_eq!(looks.get(), 1);
+        let long_ago = Instant::now().checked_sub(SAME_FOR).unwrap();
+        *open.made.borrow_mut() = Some((long_ago, first));
+        open.pool(look).unwrap();
+        assert_eq!(looks.get(), 2);
     }
 }

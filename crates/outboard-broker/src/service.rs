@@ -1,9 +1,10 @@
 //! The desk with its disk and its key: nobody hears of a lease before it is kept.
 
 use crate::desk::{Aimed, BEAT_MS, Desk, Kind, No, Outcome, Stands};
-use crate::open::without_names;
+use crate::open::OpenView;
 use crate::roles::Caller;
 use crate::store::Keeper;
+use hyper::body::Bytes;
 use jiff::Timestamp;
 use outboard_auth::tokens::Known;
 use outboard_pool::api::{
@@ -36,8 +37,8 @@ pub(crate) struct Service {
     keeper: Keeper,
     key: SigningKey,
     tokens: Known,
-    /// Whether everybody may see what names nobody.
-    is_open: bool,
+    /// What everybody may see, if so.
+    open: Option<OpenView>,
     waiting: RefCell<BTreeMap<u64, Rc<Notify>>>,
 }
 
@@ -49,12 +50,12 @@ fn not_kept() -> No {
 impl Service {
     pub(crate) fn new(desk: Desk, keeper: Keeper, key: SigningKey, tokens: Known) -> Service {
         let (desk, waiting) = (RefCell::new(desk), RefCell::default());
-        Service { desk, keeper, key, tokens, is_open: false, waiting }
+        Service { desk, keeper, key, tokens, open: None, waiting }
     }
 
     /// The same, of which everybody may see what names nobody.
     pub(crate) fn with_open_view(self, is_open: bool) -> Service {
-        Service { is_open, ..self }
+        Service { open: is_open.then(OpenView::default), ..self }
     }
 
     pub(crate) fn tokens(&self) -> &Known {
@@ -342,13 +343,13 @@ impl Service {
     }
 
     /// What everybody may see, if so.
-    pub(crate) fn open_pool(&self) -> Option<PoolView> {
-        self.is_open.then(|| without_names(self.desk.borrow().view(RELEASE)))
+    pub(crate) fn open_pool(&self) -> Option<Bytes> {
+        self.open.as_ref()?.pool(|| self.desk.borrow().view(RELEASE))
     }
 
     /// The same of the past.
     pub(crate) fn open_history(&self, (seconds, points): (u32, u32)) -> Option<HistoryView> {
-        self.is_open.then(|| self.desk.borrow().history(Timestamp::now(), seconds, points))
+        self.open.as_ref().map(|_| self.desk.borrow().history(Timestamp::now(), seconds, points))
     }
 
     pub(crate) fn usage(&self, caller: &Caller) -> Result<Vec<UsageView>, No> {

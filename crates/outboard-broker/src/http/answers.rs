@@ -74,12 +74,11 @@ pub(super) async fn answer(
 
 /// What a broker with an open view says to those who show nothing. They have a stranger's place.
 fn answer_anybody(service: &Service, request: &Request<Incoming>) -> Option<Answer> {
-    let answer = match (request.method(), request.uri().path()) {
-        (&Method::GET, "/v1/pool") => json(&service.open_pool()?),
-        (&Method::GET, "/v1/history") => json(&service.open_history(span(request))?),
-        _ => return None,
-    };
-    answer.ok()
+    match (request.method(), request.uri().path()) {
+        (&Method::GET, "/v1/pool") => Some(respond(StatusCode::OK, JSON, service.open_pool()?)),
+        (&Method::GET, "/v1/history") => json(&service.open_history(span(request))?).ok(),
+        _ => None,
+    }
 }
 
 fn token(request: &Request<Incoming>) -> Option<&str> {
