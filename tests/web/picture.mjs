@@ -17,8 +17,8 @@ try {
     ['ada', 'grace', 'alan'].map((owner) => [owner, pool.token('client', owner)]),
   );
   await pause(25);
-  const computes = 'echo ready; "$programs/endless" 64 >&2';
-  await pool.run(of.ada, ['--gpus', '2', '--same-server'], true, computes);
+  const computes = 'echo ready; "$programs/steps" train 1000000 >&2';
+  await pool.run(of.ada, ['--gpus', '2', '--same-server']);
   await pause(45);
   const short = await pool.run(of.grace, ['--gpus', '3']);
   await pause(45);

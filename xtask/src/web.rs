@@ -93,7 +93,7 @@ fn look(args: &Args, dist: &Dist, browser: &Browser, modules: &Path) -> Result<C
         .env("OUTBOARD_BROWSER", &browser.program)
         .env("OUTBOARD_BROWSER_LIBRARIES", &browser.libraries);
     if args.picture {
-        programs::only(&["endless"])?;
+        programs::only(&["steps"])?;
         util::run(node.arg("picture.mjs").arg(root().join(PICTURE)))?;
         return Ok(Count::passed(1));
     }
