@@ -27,7 +27,9 @@ pub struct Terminal {
 impl Terminal {
     /// Runs the command in a terminal of 80 columns and 24 lines.
     pub fn run(command: &mut Command) -> Terminal {
-        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        // The command has its other side only: it hears if the test is gone.
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let terminal = openpt(flags).expect("a terminal");
         grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("its other side");
         let name = ptsname(&terminal, Vec::new()).expect("its name");
         let name = name.into_string().expect("a plain name");
