@@ -1,7 +1,9 @@
 //! `outboard pool`: what a broker knows.
 
 pub(crate) mod access;
+pub(crate) mod asking;
 mod csv;
+pub(crate) mod shown;
 mod tables;
 mod usage;
 
