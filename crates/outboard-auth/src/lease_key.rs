@@ -1,7 +1,14 @@
 //! The key of a client, to which a lease is bound.
 
-use outboard_pool::words::Thumbprint;
+use outboard_pool::words::{Purpose, Thumbprint};
 use outboard_transport::client_key::{ClientKey, thumbprint};
+use ring::hkdf::{HKDF_SHA256, Salt};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// Sets these keys apart from all else that is derived from the same secret.
+const SALT: &[u8] = b"outboard lease key 1";
+/// What stands before the 32 bytes of a private key in PKCS #8 (RFC 8410).
+const PKCS8: [u8; 16] = [48, 46, 2, 1, 0, 48, 5, 6, 3, 43, 101, 112, 4, 34, 4, 32];
 
 /// A new key: Ed25519 as PKCS #8 in PEM, and the SHA-256 of its public half.
 ///
@@ -9,10 +16,31 @@ use outboard_transport::client_key::{ClientKey, thumbprint};
 ///
 /// If the system gives no randomness.
 pub fn make() -> Result<(String, Thumbprint), rcgen::Error> {
-    let pem = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?.serialize_pem();
-    let key = ClientKey::from_pem(pem.as_bytes()).expect("it was made so");
+    Ok(with_thumbprint(&rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?))
+}
+
+/// The key for a purpose that everybody makes who has the secret, and nobody else.
+///
+/// # Errors
+///
+/// If it cannot be written as text.
+pub fn derive(secret: &[u8], purpose: &Purpose) -> Result<(String, Thumbprint), rcgen::Error> {
+    let info = [purpose.as_str().as_bytes()];
+    let mut key = [0; 32];
+    let made = Salt::new(HKDF_SHA256, SALT).extract(secret);
+    let made = made.expand(&info, HKDF_SHA256).and_then(|made| made.fill(&mut key));
+    made.expect("a hash is as long as a key");
+    let der = PrivatePkcs8KeyDer::from([&PKCS8[..], &key].concat());
+    let key =
+        rcgen::KeyPair::from_der_and_sign_algo(&PrivateKeyDer::Pkcs8(der), &rcgen::PKCS_ED25519)?;
+    Ok(with_thumbprint(&key))
+}
+
+fn with_thumbprint(key: &rcgen::KeyPair) -> (String, Thumbprint) {
+    let pem = key.serialize_pem();
+    let key = ClientKey::from_pem(pem.as_bytes()).expect("it is such a key");
     let thumbprint = thumbprint(&key.public()).parse().expect("a hash has 64 digits");
-    Ok((pem, thumbprint))
+    (pem, thumbprint)
 }
 
 #[cfg(test)]
@@ -31,5 +59,22 @@ mod tests {
         let text: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(thumbprint.as_str(), text);
         assert_ne!(make().unwrap().1, thumbprint);
+    }
+
+    /// The thumbprint was computed with Python's `cryptography` (HKDF, Ed25519): a release that
+    /// derives another key would lose the leases of jobs that run.
+    #[test]
+    fn a_derived_key_is_the_same_everywhere_and_for_one_purpose() {
+        let purpose = "slurm.cluster.1234".parse().unwrap();
+        let (pem, thumbprint) = derive(b"a secret of 32 bytes or more....", &purpose).unwrap();
+        assert_eq!(
+            thumbprint.as_str(),
+            "ea2dc60bf22925426c587d31ce302c4164586faaf051dadbcbeac1aefd9c3ec9"
+        );
+        assert!(ClientKey::from_pem(pem.as_bytes()).is_ok());
+        let other = "slurm.cluster.1235".parse().unwrap();
+        let of = |secret: &[u8], purpose| derive(secret, purpose).unwrap().1;
+        assert_ne!(of(b"a secret of 32 bytes or more....", &other), thumbprint);
+        assert_ne!(of(b"another one of 32 bytes or more.", &purpose), thumbprint);
     }
 }
