@@ -38,6 +38,36 @@ pub(crate) fn variables(
     variables
 }
 
+/// What becomes of a variable in an environment that is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It is a search path, in which ours comes first.
+    InFront,
+    /// What the user has set stays.
+    UnlessSet,
+}
+
+impl How {
+    /// As it is written between a name and a value.
+    pub(crate) fn sign(self) -> &'static str {
+        match self {
+            How::InFront => "+=",
+            How::UnlessSet => "?=",
+        }
+    }
+}
+
+/// The same variables for such an environment.
+pub(crate) fn rules(
+    libraries: &Path,
+    modules: Option<&Path>,
+) -> Vec<(&'static str, How, OsString)> {
+    let how =
+        |name| if [LIBRARIES, MODULES].contains(&name) { How::InFront } else { How::UnlessSet };
+    let all = variables(|_| None, libraries, modules).into_iter();
+    all.map(|(name, value)| (name, how(name), value)).collect()
+}
+
 /// Leaves Outboard's own driver libraries out of where this process and what it starts find
 /// libraries: an earlier `outboard run` or `outboard env` has put them there.
 pub(crate) fn forget_own_libraries() {
@@ -137,6 +167,17 @@ mod tests {
             with(&[("TRITON_LIBCUDA_PATH", "/lib/cpu")])["TRITON_LIBCUDA_PATH"],
             "/lib/client"
         );
+    }
+
+    #[test]
+    fn an_environment_to_come_keeps_its_paths() {
+        let wanted = [
+            ("LD_LIBRARY_PATH", How::InFront, "/lib/client"),
+            ("PYTHONPATH", How::InFront, "/lib/python"),
+            ("TRITON_LIBCUDA_PATH", How::UnlessSet, "/lib/client"),
+        ];
+        let wanted = wanted.map(|(name, how, value)| (name, how, OsString::from(value)));
+        assert_eq!(rules(Path::new("/lib/client"), Some(Path::new("/lib/python"))), wanted);
     }
 
     #[test]

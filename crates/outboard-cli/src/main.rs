@@ -32,6 +32,7 @@ mod profile;
 mod run;
 mod serve;
 mod sessions;
+mod slurm;
 mod suspend;
 mod time;
 mod token;
@@ -74,6 +75,8 @@ enum Command {
     Broker(Box<broker::Args>),
     /// Show a pool's devices, who has them and who waits.
     Pool(pool::Args),
+    /// Give a pool's devices to the jobs of Slurm; called by Slurm.
+    Slurm(Box<slurm::Args>),
     /// Run a program with the devices of a server, or with so many of a pool.
     Run(Box<run::Args>),
     /// Print the variables that `outboard run` sets: `eval "$(outboard env --server gpu1)"`.
@@ -142,6 +145,7 @@ fn main() -> miette::Result<()> {
         Command::Serve(args) => serve::serve(*args),
         Command::Broker(args) => broker::broker(*args),
         Command::Pool(args) => pool::pool(&args),
+        Command::Slurm(args) => slurm::slurm(*args),
         Command::Run(args) => run::run(*args),
         Command::Env(args) => env::env(args, &given),
         Command::Devices(args) => devices::devices(&args),
