@@ -6,6 +6,7 @@ mod circles;
 mod codegen;
 mod compatibility;
 mod counts;
+mod debian;
 mod demo;
 #[cfg(test)]
 mod errors;
@@ -22,6 +23,7 @@ mod python;
 #[cfg(test)]
 mod recipe;
 mod server;
+mod slurm;
 mod soak;
 mod stage;
 #[cfg(test)]
@@ -75,6 +77,11 @@ enum Command {
     Latency(latency::Args),
     /// Use a server in every way for a while, and see whether it or its clients hold more and more.
     Soak(soak::Args),
+    /// Run jobs of all kinds under Debian's Slurm with a pool on this machine.
+    Slurm(slurm::Args),
+    /// What runs for it in namespaces of its own.
+    #[command(hide = true)]
+    SlurmInside(slurm::inside::Args),
     /// Set up all that is needed and run the whole test suite.
     Test(test::Args),
     /// Run a command in an emulated machine with Debian's kernel, on this machine's files.
@@ -101,6 +108,8 @@ fn main() -> std::process::ExitCode {
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
         Command::Latency(args) => latency::run(&args),
+        Command::Slurm(args) => slurm::run(&args),
+        Command::SlurmInside(args) => slurm::inside::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Web(args) => web::run(&args),

@@ -101,7 +101,7 @@ const BESIDE: [Step; 4] = [
     step_of("fuzz targets", |_, _| crate::fuzz::build().map(|()| Count::ONE)),
 ];
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     step_of("format", |_, _| one(cargo(["fmt", "--all", "--check"]))),
     step_of("lints", |_, _| {
         one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
@@ -119,6 +119,7 @@ const STEPS: [Step; 10] = [
             files,
         )
     }),
+    step_of("slurm", |_, _| slurm()),
     step_of("python", |_, _| crate::python::tests()),
     step_of("wheel", |_, _| crate::wheel::attempt().map(|()| Count::ONE)),
     step_of("counts", |_, _| crate::counts::check().map(Count::passed)),
@@ -129,8 +130,12 @@ const STEPS: [Step; 10] = [
 const END_TO_END: &str = "tests/e2e";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 3] =
-    [("end to end", "test programs"), ("counts", "optimised build"), ("fuzzing", "fuzz targets")];
+const NEEDS: [(&str, &str); 4] = [
+    ("end to end", "test programs"),
+    ("slurm", "test programs"),
+    ("counts", "optimised build"),
+    ("fuzzing", "fuzz targets"),
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.report.is_some() {
@@ -287,6 +292,14 @@ fn examples(files: &Mutex<Vec<File>>) -> Result<Count> {
         bail!("`cargo test --doc` failed ({})", output.status);
     }
     Ok(keep(reader, files))
+}
+
+/// Jobs under Slurm.
+fn slurm() -> Result<Count> {
+    Ok(match crate::slurm::counts()? {
+        Ok((passed, failed)) => Count::passed(passed).and(Count::failed(failed)),
+        Err(why) => Count::skipped(format!("slurm: {why}")),
+    })
 }
 
 fn keep(reader: Reader, files: &Mutex<Vec<File>>) -> Count {

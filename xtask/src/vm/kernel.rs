@@ -1,5 +1,6 @@
 //! Debian's kernel, unpacked from its package, and the programs that a machine needs.
 
+use crate::debian;
 use crate::util::{self, step};
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -88,27 +89,24 @@ fn tools() -> Result<()> {
 /// Fetches the newest kernel's package and unpacks it, whole or not at all.
 fn download(dir: &Path) -> Result<()> {
     step("getting Debian's kernel (70 MB), which is not installed");
-    let new = dir.with_extension("new");
-    if new.exists() {
-        fs::remove_dir_all(&new).with_context(|| format!("cannot remove {}", new.display()))?;
-    }
-    fs::create_dir_all(&new).with_context(|| format!("cannot create {}", new.display()))?;
-    let fetched = package().and_then(|package| fetch(&package, &new)).or_else(|_| {
-        // The lists of packages may be missing or old.
-        util::update_packages()?;
-        fetch(&package()?, &new)
-    });
-    let package = fetched.with_context(|| {
-        format!("cannot get the package {NEWEST}: this needs Debian's apt, its lists of packages and a network")
-    })?;
-    util::run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&new))?;
-    fs::remove_file(&package).with_context(|| format!("cannot remove {}", package.display()))?;
-    let releases =
-        fs::read_dir(new.join("lib/modules")).context("the kernel's package has no modules")?;
-    for release in releases.flatten() {
-        util::run(Command::new(DEPMOD).arg("--basedir").arg(&new).arg(release.file_name()))?;
-    }
-    fs::rename(&new, dir).with_context(|| format!("cannot name {}", dir.display()))
+    debian::whole(dir, |new| {
+        let fetched = package().and_then(|package| debian::download(&[&package], new));
+        let fetched = fetched.or_else(|_| {
+            // The lists of packages may be missing or old.
+            util::update_packages()?;
+            debian::download(&[&package()?], new)
+        });
+        let packages = fetched.with_context(|| {
+            format!("cannot get the package {NEWEST}: this needs Debian's apt, its lists of packages and a network")
+        })?;
+        debian::unpack(&packages, new)?;
+        let releases =
+            fs::read_dir(new.join("lib/modules")).context("the kernel's package has no modules")?;
+        for release in releases.flatten() {
+            util::run(Command::new(DEPMOD).arg("--basedir").arg(new).arg(release.file_name()))?;
+        }
+        Ok(())
+    })
 }
 
 /// The package of the newest kernel itself.
@@ -122,22 +120,6 @@ fn dependency(text: &str) -> Option<String> {
     let package =
         text.lines().find_map(|line| line.trim().strip_prefix("Depends: linux-image-"))?;
     Some(format!("linux-image-{package}"))
-}
-
-/// Downloads a package into a folder; where it lies.
-fn fetch(package: &str, folder: &Path) -> Result<PathBuf> {
-    util::run(
-        Command::new("apt-get")
-            .args(["-qq", "download", package])
-            .current_dir(folder)
-            .stderr(Stdio::null()),
-    )?;
-    let files = fs::read_dir(folder).context("cannot list what was downloaded")?;
-    let found = files
-        .flatten()
-        .map(|file| file.path())
-        .find(|path| path.extension().is_some_and(|end| end == "deb"));
-    found.with_context(|| format!("apt-get has not left {package}"))
 }
 
 /// What a command prints.

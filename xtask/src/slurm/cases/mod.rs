@@ -1,0 +1,61 @@
+//! The cases, in the order in which they are run.
+
+mod ends;
+mod faults;
+mod kinds;
+mod rules;
+
+use super::world::Run;
+use anyhow::{Result, bail};
+use std::collections::BTreeSet;
+
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    pub(super) run: Run,
+}
+
+const fn case(name: &'static str, run: Run) -> Case {
+    Case { name, run }
+}
+
+pub(super) const ALL: &[Case] = &[
+    case("srun", kinds::srun),
+    case("srun --gres", kinds::gres),
+    case("sbatch, until its time limit", kinds::sbatch),
+    case("salloc", kinds::salloc),
+    case("a job array", kinds::array),
+    case("a heterogeneous job", kinds::heterogeneous),
+    case("several nodes", kinds::nodes),
+    case("several steps at a time", kinds::steps),
+    case("a job without remote GPUs", kinds::without),
+    case("what makes no sense is refused", rules::refusals),
+    case("what the pool does not have is told", rules::unknown_memory),
+    case("a full pool: the next job waits for licences", rules::full),
+    case("licences in what Slurm shows", rules::visible),
+    case("keys and tokens are not for others", rules::secrets),
+    case("a job is cancelled", ends::cancelled),
+    case("a job is requeued", ends::requeued),
+    case("preemption by REQUEUE", ends::preempted_and_requeued),
+    case("preemption by CANCEL", ends::preempted_and_cancelled),
+    case("slurmctld is killed and started again", faults::controller),
+    case("a job ends while slurmctld is away", faults::ended_without_controller),
+    case("a node dies", faults::node),
+    case("the broker is away when a job begins", faults::broker_at_begin),
+    case("the broker is away when a job ends", faults::broker_at_end),
+    case("a server goes and comes back", faults::server),
+];
+
+/// The servers of the devices that a job has tried; each has one. All must have worked, and there
+/// must be so many.
+fn so_many(printed: &str, count: usize) -> Result<BTreeSet<String>> {
+    let servers = printed.lines().filter_map(|line| Some(line.split_once("server ")?.1.to_owned()));
+    let servers: BTreeSet<String> = servers.collect();
+    let mut tried = printed.lines().filter(|line| line.contains("GPU-")).peekable();
+    if servers.len() != count
+        || tried.peek().is_none()
+        || !tried.all(|line| line.ends_with("works"))
+    {
+        bail!("not {count} devices that work: {printed}");
+    }
+    Ok(servers)
+}

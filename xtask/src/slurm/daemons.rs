@@ -1,0 +1,85 @@
+//! Processes that are started, killed and started again.
+
+use super::folder;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that goes on until it is ended. What it says is a file of its own.
+pub(super) struct Daemon {
+    name: String,
+    command: Command,
+    child: Option<Child>,
+}
+
+impl Daemon {
+    pub(super) fn start(name: &str, command: Command) -> Result<Daemon> {
+        let mut daemon = Daemon { name: name.into(), command, child: None };
+        daemon.start_again()?;
+        Ok(daemon)
+    }
+
+    /// Where its output is.
+    pub(super) fn log(&self) -> PathBuf {
+        folder().join("logs").join(format!("{}.out", self.name))
+    }
+
+    pub(super) fn said(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    /// Starts it; it must not run.
+    pub(super) fn start_again(&mut self) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.log());
+        let log = log.with_context(|| format!("cannot write {}", self.log().display()))?;
+        self.command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = self.command.spawn();
+        self.child = Some(child.with_context(|| format!("cannot start {}", self.name))?);
+        Ok(())
+    }
+
+    /// Ends it as nothing else does: SIGKILL.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits until it is so.
+pub(super) fn within(
+    limit: Duration,
+    what: &str,
+    is_so: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    took(limit, what, is_so).map(drop)
+}
+
+/// The same; how long it took.
+pub(super) fn took(
+    limit: Duration,
+    what: &str,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<Duration> {
+    let begin = Instant::now();
+    loop {
+        if is_so()? {
+            return Ok(begin.elapsed());
+        }
+        if begin.elapsed() > limit {
+            bail!("not within {} s: {what}", limit.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A port that nobody uses.
+pub(super) fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on loopback")?;
+    Ok(listener.local_addr()?.port())
+}

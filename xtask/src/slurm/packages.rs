@@ -1,0 +1,49 @@
+//! Debian's Slurm, unpacked.
+
+use crate::debian;
+use crate::util::{self, step};
+use anyhow::{Context, Result};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+/// Slurm, and those of its libraries that are on few machines.
+const PACKAGES: [&str; 10] = [
+    "slurmctld",
+    "slurmd",
+    "slurm-client",
+    "slurm-wlm-basic-plugins",
+    "slurm-wlm-basic-plugins-dev",
+    "libslurm38",
+    "libslurm-dev",
+    "libhwloc15",
+    "liblua5.1-0",
+    "libmunge2",
+];
+/// Debian gives them other names, and they know by their name what they are.
+const PLAIN: [&str; 3] = ["slurmctld", "slurmd", "slurmstepd"];
+
+/// The folder with `usr`.
+pub(super) fn dir() -> PathBuf {
+    super::folder().join("debian")
+}
+
+/// Gets Slurm if it is not there.
+pub(super) fn ensure() -> Result<()> {
+    if dir().exists() {
+        return Ok(());
+    }
+    step("getting Debian's Slurm (10 MB), which is not installed");
+    debian::whole(&dir(), |new| {
+        let packages = debian::download(&PACKAGES, new).or_else(|_| {
+            // The lists of packages may be missing or old.
+            util::update_packages()?;
+            debian::download(&PACKAGES, new)
+        })?;
+        debian::unpack(&packages, new)?;
+        for name in PLAIN {
+            symlink(format!("{name}-wlm"), new.join("usr/sbin").join(name))
+                .with_context(|| format!("cannot link {name}"))?;
+        }
+        Ok(())
+    })
+}

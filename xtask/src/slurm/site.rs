@@ -1,0 +1,114 @@
+//! A cluster's configuration: what a site has, and what deploy/slurm adds to it.
+
+use super::daemons::free_port;
+use super::folder;
+use super::inside::PROGRAMS;
+use super::pool::{Pool, write_secret};
+use crate::util::{self, root};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// The machine's name: Slurm wants to find itself in its configuration.
+pub(super) const HOST: &str = "controller";
+pub(super) const CLUSTER: &str = "trial";
+pub(super) const NODES: [&str; 2] = ["n1", "n2"];
+pub(super) const CONFIGURATION: &str = "/etc/slurm/slurm.conf";
+/// Users, with their numbers.
+pub(super) const USERS: [(&str, u32); 2] = [("ada", 4001), ("bob", 4002)];
+/// Where jobs write.
+pub(super) const WORK: &str = "/run/jobs";
+/// Says on which servers a job's devices are, and tries them. All software devices have one UUID.
+pub(super) const TRY: &str = "/run/jobs/try";
+
+/// The settings of the broker for Slurm, with short times: nobody waits here for minutes.
+fn settings(pool: &Pool) -> String {
+    format!(
+        "OUTBOARD_POOL={}\nOUTBOARD_POOL_FINGERPRINT={}\n\
+         OUTBOARD_POOL_TOKEN_FILE=/etc/outboard/slurm.token\n\
+         OUTBOARD_SLURM_SECRET_FILE=/etc/outboard/slurm.secret\n\
+         OUTBOARD_SLURM_WAIT=8s\nOUTBOARD_CONFIG=none\nPATH=/usr/bin:/bin\n",
+        pool.url, pool.fingerprint
+    )
+}
+
+/// What a site of one machine has.
+fn base() -> Result<String> {
+    let logs = folder().join("logs");
+    let logs = logs.display();
+    let mut text = format!(
+        "ClusterName={CLUSTER}\n\
+         SlurmctldHost={HOST}(127.0.0.1)\n\
+         SlurmctldPort={}\n\
+         SlurmUser=root\nSlurmdUser=root\nAuthType=auth/none\nCredType=cred/none\n\
+         PluginDir=/usr/lib/x86_64-linux-gnu/slurm-wlm\n\
+         StateSaveLocation=/run/slurm/state\nSlurmdSpoolDir=/run/slurm/%n\n\
+         SlurmctldPidFile=/run/slurm/slurmctld.pid\nSlurmdPidFile=/run/slurm/slurmd-%n.pid\n\
+         SlurmctldLogFile={logs}/slurmctld.log\nSlurmdLogFile={logs}/slurmd-%n.log\n\
+         ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
+         SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n\
+         SlurmdParameters=config_overrides\nMpiDefault=none\nSwitchType=switch/none\n\
+         ReturnToService=2\nKillWait=5\n\
+         PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n\
+         PartitionName=usual Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF\n\
+         PartitionName=again Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE\n\
+         PartitionName=gone Nodes=ALL PriorityTier=1 PreemptMode=CANCEL\n",
+        free_port()?
+    );
+    for node in NODES {
+        text += &format!(
+            "NodeName={node} NodeHostname={HOST} NodeAddr=127.0.0.1 Port={} CPUs=8 Gres=rgpu:64\n",
+            free_port()?
+        );
+    }
+    Ok(text)
+}
+
+/// Slurm looks for work every second: its usual minute is long here.
+fn hurried(text: &str) -> Result<String> {
+    const SETTING: &str = "SchedulerParameters=nohold_on_prolog_fail";
+    if !text.contains(SETTING) {
+        bail!("deploy/slurm/slurm.conf lacks {SETTING}");
+    }
+    let more = ",bf_interval=1,sched_interval=1";
+    Ok(text.replace(SETTING, &format!("{SETTING}{more}")))
+}
+
+/// Writes all of it, at the places that deploy/slurm/README.md names.
+pub(super) fn write(pool: &Pool) -> Result<()> {
+    users()?;
+    for (path, mode) in [("/etc/slurm", 0o755), ("/etc/outboard", 0o755), (WORK, 0o1777)] {
+        fs::create_dir_all(path).with_context(|| format!("cannot make {path}"))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    fs::create_dir_all("/run/slurm/state")?;
+    fs::write(CONFIGURATION, base()?)?;
+    util::run(Command::new("sh").args(["-exc", &documented()?]).current_dir(root()))?;
+    fs::write(CONFIGURATION, hurried(&fs::read_to_string(CONFIGURATION)?)?)?;
+    write_secret("/etc/outboard/slurm.token", &pool.scheduler()?)?;
+    write_secret("/etc/outboard/slurm.env", &settings(pool))?;
+    let servers = "for server in $(echo $OUTBOARD_SERVER | tr , ' '); do echo server $server; done";
+    fs::write(TRY, format!("#!/bin/sh\n{servers}\nexec {PROGRAMS}/devices\n"))?;
+    fs::set_permissions(TRY, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// What docs/pool.md has an administrator do.
+fn documented() -> Result<String> {
+    let page = fs::read_to_string(root().join("docs/pool.md")).context("there is docs/pool.md")?;
+    let (_, block) = page.split_once("```sh\n# as root\n").context("the page says what to do")?;
+    let (block, _) = block.split_once("\n```").context("a block has an end")?;
+    Ok(block.to_owned())
+}
+
+fn users() -> Result<()> {
+    let (mut users, mut groups) =
+        (fs::read_to_string("/etc/passwd")?, fs::read_to_string("/etc/group")?);
+    for (name, number) in USERS {
+        users += &format!("{name}:x:{number}:{number}::{WORK}:/bin/sh\n");
+        groups += &format!("{name}:x:{number}:\n");
+    }
+    fs::write("/etc/passwd", users)?;
+    Ok(fs::write("/etc/group", groups)?)
+}
