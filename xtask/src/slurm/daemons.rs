@@ -18,6 +18,8 @@ pub(super) struct Daemon {
 impl Daemon {
     pub(super) fn start(name: &str, command: Command) -> Result<Daemon> {
         let mut daemon = Daemon { name: name.into(), command, child: None };
+        // It is not to be taken for ready by what an earlier run said.
+        let _ = fs::remove_file(daemon.log());
         daemon.start_again()?;
         Ok(daemon)
     }

@@ -5,6 +5,7 @@
 //! Outboard and their configuration at the usual places of an installation, while nothing is
 //! installed.
 
+mod accounts;
 mod cases;
 mod daemons;
 pub(crate) mod inside;

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-/// Slurm, and those of its libraries that are on few machines.
-const PACKAGES: [&str; 10] = [
+/// Slurm with its accounts and their database, and those libraries that are on few machines.
+const PACKAGES: [&str; 17] = [
     "slurmctld",
     "slurmd",
     "slurm-client",
@@ -18,6 +18,13 @@ const PACKAGES: [&str; 10] = [
     "libhwloc15",
     "liblua5.1-0",
     "libmunge2",
+    "slurmdbd",
+    "slurm-wlm-mysql-plugin",
+    "mariadb-server-core",
+    "libmariadb3",
+    "libaio1",
+    "libnuma1",
+    "liburing2",
 ];
 /// Debian gives them other names, and they know by their name what they are.
 const PLAIN: [&str; 3] = ["slurmctld", "slurmd", "slurmstepd"];
@@ -32,7 +39,7 @@ pub(super) fn ensure() -> Result<()> {
     if dir().exists() {
         return Ok(());
     }
-    step("getting Debian's Slurm (10 MB), which is not installed");
+    step("getting Debian's Slurm and MariaDB (20 MB), which are not installed");
     debian::whole(&dir(), |new| {
         let packages = debian::download(&PACKAGES, new).or_else(|_| {
             // The lists of packages may be missing or old.

@@ -1,5 +1,6 @@
 //! A cluster's configuration: what a site has, and what deploy/slurm adds to it.
 
+use super::accounts::{Accounts, WEIGHT};
 use super::daemons::free_port;
 use super::folder;
 use super::inside::PROGRAMS;
@@ -34,7 +35,7 @@ fn settings(pool: &Pool) -> String {
 }
 
 /// What a site of one machine has.
-fn base() -> Result<String> {
+fn base(accounts: &Accounts) -> Result<String> {
     let logs = folder().join("logs");
     let logs = logs.display();
     let mut text = format!(
@@ -51,11 +52,13 @@ fn base() -> Result<String> {
          SlurmdParameters=config_overrides\nMpiDefault=none\nSwitchType=switch/none\n\
          ReturnToService=2\nKillWait=5\n\
          PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n\
-         PartitionName=usual Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF\n\
+         PartitionName=usual Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF \
+         TRESBillingWeights=CPU=1,license/rgpu={WEIGHT}\n\
          PartitionName=again Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE\n\
          PartitionName=gone Nodes=ALL PriorityTier=1 PreemptMode=CANCEL\n",
         free_port()?
     );
+    text += &accounts.settings();
     for node in NODES {
         text += &format!(
             "NodeName={node} NodeHostname={HOST} NodeAddr=127.0.0.1 Port={} CPUs=8 Gres=rgpu:64\n",
@@ -76,14 +79,14 @@ fn hurried(text: &str) -> Result<String> {
 }
 
 /// Writes all of it, at the places that deploy/slurm/README.md names.
-pub(super) fn write(pool: &Pool) -> Result<()> {
+pub(super) fn write(pool: &Pool, accounts: &Accounts) -> Result<()> {
     users()?;
     for (path, mode) in [("/etc/slurm", 0o755), ("/etc/outboard", 0o755), (WORK, 0o1777)] {
         fs::create_dir_all(path).with_context(|| format!("cannot make {path}"))?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     fs::create_dir_all("/run/slurm/state")?;
-    fs::write(CONFIGURATION, base()?)?;
+    fs::write(CONFIGURATION, base(accounts)?)?;
     util::run(Command::new("sh").args(["-exc", &documented()?]).current_dir(root()))?;
     fs::write(CONFIGURATION, hurried(&fs::read_to_string(CONFIGURATION)?)?)?;
     write_secret("/etc/outboard/slurm.token", &pool.scheduler()?)?;

@@ -1,5 +1,6 @@
 //! The cluster with its pool, and what a case does with them.
 
+use super::accounts::{self, Accounts};
 use super::daemons::{Daemon, took, within};
 use super::pool::{Lease, Pool};
 use super::site::{self, NODES, USERS, WORK};
@@ -21,6 +22,7 @@ pub(super) struct World {
     pub(super) controller: Daemon,
     pub(super) nodes: Vec<Daemon>,
     _sync: Daemon,
+    _accounts: Accounts,
 }
 
 /// What a case does.
@@ -35,7 +37,9 @@ fn node(name: &str) -> Command {
 impl World {
     pub(super) fn start() -> Result<World> {
         let pool = Pool::start(DEVICES)?;
-        site::write(&pool)?;
+        let accounts = Accounts::start()?;
+        site::write(&pool, &accounts)?;
+        accounts::open("ada")?;
         // Before Slurm is there: the file is written, and nobody is told.
         World::outboard(&["slurm", "sync", "--once"]).output().context("cannot start outboard")?;
         let mut command = Command::new("slurmctld");
@@ -44,7 +48,7 @@ impl World {
         let sync = Daemon::start("sync", World::outboard(&["slurm", "sync"]))?;
         let nodes = NODES.iter().map(|name| Daemon::start(name, node(name)));
         let nodes = nodes.collect::<Result<_>>()?;
-        let world = World { pool, controller, nodes, _sync: sync };
+        let world = World { pool, controller, nodes, _sync: sync, _accounts: accounts };
         world.is_up()?;
         Ok(world)
     }

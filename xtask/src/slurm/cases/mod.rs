@@ -32,6 +32,7 @@ pub(super) const ALL: &[Case] = &[
     case("what the pool does not have is told", rules::unknown_memory),
     case("a full pool: the next job waits for licences", rules::full),
     case("licences in what Slurm shows", rules::visible),
+    case("accounts and fair share see the devices", rules::accounted),
     case("keys and tokens are not for others", rules::secrets),
     case("a job is cancelled", ends::cancelled),
     case("a job is requeued", ends::requeued),

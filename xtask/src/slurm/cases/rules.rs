@@ -1,6 +1,7 @@
 //! What is refused, who waits, who may see what.
 
 use super::kinds::program;
+use crate::slurm::accounts::{ACCOUNT, WEIGHT};
 use crate::slurm::daemons::within;
 use crate::slurm::inside::PROGRAMS;
 use crate::slurm::world::{ENDS, SOON, World};
@@ -62,6 +63,31 @@ pub(super) fn visible(world: &mut World) -> Result<()> {
     })?;
     let licences = world.scontrol(&["show", "licenses"])?;
     ensure!(licences.contains("Used=2 Free=1"), "{licences}");
+    Ok(())
+}
+
+pub(super) fn accounted(world: &mut World) -> Result<()> {
+    let by_option = world.batch(&["--remote-gpus=2", "--account", ACCOUNT], &program())?;
+    let by_gres = world.batch(&["--gres=rgpu:1", "--account", ACCOUNT], &program())?;
+    for (job, parts) in
+        [(by_option, &["license/rgpu=2"][..]), (by_gres, &["license/rgpu=1", "gres/rgpu=1"])]
+    {
+        let number = job.to_string();
+        let args =
+            ["--noheader", "--parsable2", "--allocations", "--format=Account,State,AllocTRES"];
+        let mut said = String::new();
+        let seen = within(SOON, "", || {
+            let output =
+                world.output("ada", "sacct", &[&args[..], &["--jobs", &number]].concat())?;
+            said = String::from_utf8_lossy(&output.stdout).into_owned();
+            Ok(said.starts_with(&format!("{ACCOUNT}|COMPLETED|")))
+        });
+        ensure!(seen.is_ok() && parts.iter().all(|part| said.contains(part)), "job {job}: {said}");
+        // By this fair share weighs what a job has had.
+        let mut words = said.trim().split([',', '|']);
+        let billing = words.find_map(|word| word.strip_prefix("billing=")?.parse::<u32>().ok());
+        ensure!(billing.is_some_and(|billing| billing >= WEIGHT), "job {job}: {said}");
+    }
     Ok(())
 }
 
