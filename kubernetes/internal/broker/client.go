@@ -61,11 +61,16 @@ func IsUnknown(err error) bool {
 	return errors.As(err, &refused) && refused.Status == http.StatusNotFound
 }
 
-// IsFinal says whether the broker would say no again.
+// IsNotNow says whether the broker cannot give what it was asked for, and may be able to later.
+func IsNotNow(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && refused.Status == http.StatusConflict
+}
+
+// IsFinal says whether the broker has said no to what it was asked for.
 func IsFinal(err error) bool {
 	var refused *RefusedError
-	return errors.As(err, &refused) &&
-		(refused.Status == http.StatusBadRequest || refused.Status == http.StatusConflict)
+	return errors.As(err, &refused) && refused.Status == http.StatusBadRequest || IsNotNow(err)
 }
 
 // New makes a client.

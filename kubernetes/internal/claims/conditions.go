@@ -71,7 +71,9 @@ func Apply(claim *resourceapi.ResourceClaim, say Say) bool {
 	return changed
 }
 
-func newStatus(result *resourceapi.DeviceRequestAllocationResult) resourceapi.AllocatedDeviceStatus {
+func newStatus(
+	result *resourceapi.DeviceRequestAllocationResult,
+) resourceapi.AllocatedDeviceStatus {
 	status := resourceapi.AllocatedDeviceStatus{
 		Driver: result.Driver, Pool: result.Pool, Device: result.Device,
 	}

@@ -15,7 +15,7 @@ import (
 type holding struct {
 	purpose string
 	grant   *broker.Grant
-	// since is when the grant was told or renewed.
+	// since is when it was granted or renewed, or else asked for first.
 	since time.Time
 }
 

@@ -19,9 +19,9 @@ import (
 const (
 	// askAgain is how often the broker is asked how a request stands.
 	askAgain = time.Second
-	// waitSeconds is how long a request waits for what another lease still has. The scheduler has
-	// chosen this device, and can choose another one then.
-	waitSeconds = 30
+	// patience is how long a device is asked for that is not free: servers need a moment to give
+	// up a lease. Then the scheduler may choose another one.
+	patience = 30 * time.Second
 )
 
 func (c *Controller) work(ctx context.Context) {
@@ -130,23 +130,29 @@ func (c *Controller) ask(
 	}
 	request.Owner = c.options.OwnerPrefix + claim.Namespace
 	request.Group = c.options.Group
-	request.WaitSeconds = waitSeconds
-	// Before it is asked for, so that it is given back whatever becomes of the answer.
-	c.held.put(claim.UID, holding{purpose: purpose})
 	begin := time.Now()
+	had, isThere := c.held.get(claim.UID)
+	if !isThere {
+		// Before it is asked for, so that it is given back whatever becomes of the answer.
+		had = holding{purpose: purpose, since: begin}
+		c.held.put(claim.UID, had)
+	}
 	standing, err := c.broker.Ask(ctx, broker.Ask{
 		Request: *request, ClientKey: key.Thumbprint(), Purpose: purpose,
 		LifeSeconds: uint32(c.options.Life / time.Second),
 	})
 	switch {
+	case broker.IsNotNow(err) && begin.Sub(had.since) < patience:
+		say := claims.Say{Reason: claims.ReasonWaiting, Message: err.Error()}
+		return askAgain, c.tell(ctx, claim, say)
 	case broker.IsFinal(err):
 		return 0, c.tell(ctx, claim, refused(err))
 	case err != nil:
 		told := c.tell(ctx, claim, claims.Say{Reason: claims.ReasonAway, Message: err.Error()})
 		return 0, errors.Join(err, told)
 	case !standing.IsGranted():
-		say := claims.Say{Reason: claims.ReasonWaiting, Message: "Waiting: " + standing.Because}
-		return askAgain, c.tell(ctx, claim, say)
+		// Who names devices does not wait in the broker's queue.
+		return askAgain, nil
 	}
 	now := holding{purpose: purpose, grant: &standing.Grant, since: begin}
 	c.held.put(claim.UID, now)

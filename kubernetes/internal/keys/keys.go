@@ -1,4 +1,4 @@
-// Package keys makes the keys to which leases are bound.
+// Package keys derives the keys to which leases are bound, as `outboard_auth::lease_key` does.
 package keys
 
 import (
@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// purpose keeps these keys apart from whatever else a secret is used for.
-const purpose = "outboard.dev/dra lease key 1: "
+// salt sets these keys apart from all else that is derived from the same secret.
+const salt = "outboard lease key 1"
 
 // Root is the secret from which all keys come.
 type Root struct{ secret []byte }
@@ -37,8 +37,8 @@ func Read(file string) (*Root, error) {
 type Key struct{ private ed25519.PrivateKey }
 
 // For gives the key for a purpose: always the same one.
-func (r *Root) For(use string) (*Key, error) {
-	seed, err := hkdf.Key(sha256.New, r.secret, nil, purpose+use, ed25519.SeedSize)
+func (r *Root) For(purpose string) (*Key, error) {
+	seed, err := hkdf.Key(sha256.New, r.secret, []byte(salt), purpose, ed25519.SeedSize)
 	if err != nil {
 		return nil, err
 	}
