@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,7 +10,6 @@ import (
 
 	"outboard.dev/dra/internal/broker"
 	"outboard.dev/dra/internal/controller"
-	"outboard.dev/dra/internal/handover"
 	"outboard.dev/dra/internal/keys"
 )
 
@@ -34,11 +31,15 @@ func runController(ctx context.Context, arguments []string) error {
 		"label selector of the nodes from which the pool can be reached; without it, all")
 	every := flags.Duration("every", 5*time.Second, "how often to ask for the pool")
 	life := flags.Duration("life", 10*time.Minute, "how long a lease is good unless renewed")
-	listen := flags.String("listen", ":8443", "where nodes ask for leases")
-	address := flags.String("address", "", "how nodes reach it; without it, where it listens")
-	account := flags.String("node-account", "outboard-dra-node", "service account of the nodes")
+	var service controller.Service
+	flags.StringVar(&service.Listen, "listen", ":8443", "where nodes ask for leases")
+	flags.StringVar(&service.Address, "address", "",
+		"how nodes reach it; without it, where it listens")
+	flags.StringVar(&service.NodeAccount, "node-account", "outboard-dra-node",
+		"service account of the nodes")
 	_ = flags.Parse(arguments)
 
+	service.Namespace = *where.namespace
 	nodes, err := nodeSelector(*selector)
 	if err != nil {
 		return err
@@ -61,34 +62,7 @@ func runController(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", *listen)
-	if err != nil {
-		return err
-	}
-	own, certificate, err := handover.NewCertificate()
-	if err != nil {
-		return err
-	}
-	if *address == "" {
-		*address = listener.Addr().String()
-	}
-	err = handover.Publish(ctx, cluster, *where.namespace, *address, certificate)
-	if err != nil {
-		return fmt.Errorf("nodes cannot be told where the controller is: %w", err)
-	}
-	server := &handover.Server{
-		Account: fmt.Sprintf("system:serviceaccount:%s:%s", *where.namespace, *account),
-		Cluster: cluster, Holder: made,
-	}
-	ctx, stop := context.WithCancelCause(ctx)
-	go func() { stop(server.Serve(ctx, listener, own)) }()
-	if err := made.Run(ctx); err != nil {
-		return err
-	}
-	if err := context.Cause(ctx); err != nil && err != context.Canceled {
-		return err
-	}
-	return nil
+	return made.RunAndServe(ctx, service)
 }
 
 // nodeSelector is a label selector as pools have it.

@@ -20,7 +20,7 @@ import (
 )
 
 // Patience is how long tests wait for what has to happen.
-const Patience = 60 * time.Second
+const Patience = 30 * time.Second
 
 // Install is the folder of Outboard's installation; without one the test is skipped.
 func Install(t testing.TB) string {
