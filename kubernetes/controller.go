@@ -31,6 +31,8 @@ func runController(ctx context.Context, arguments []string) error {
 		"label selector of the nodes from which the pool can be reached; without it, all")
 	every := flags.Duration("every", 5*time.Second, "how often to ask for the pool")
 	life := flags.Duration("life", 10*time.Minute, "how long a lease is good unless renewed")
+	patience := flags.Duration("patience", 30*time.Second,
+		"how long to ask for a device that is not free, before the scheduler chooses again")
 	var service controller.Service
 	flags.StringVar(&service.Listen, "listen", ":8443", "where nodes ask for leases")
 	flags.StringVar(&service.Address, "address", "",
@@ -57,7 +59,8 @@ func runController(ctx context.Context, arguments []string) error {
 		return err
 	}
 	made, err := controller.New(controller.Options{
-		OwnerPrefix: *ownerPrefix, Group: *group, Nodes: nodes, Every: *every, Life: *life,
+		OwnerPrefix: *ownerPrefix, Group: *group, Nodes: nodes,
+		Every: *every, Life: *life, Patience: *patience,
 	}, asked, cluster, root)
 	if err != nil {
 		return err

@@ -38,6 +38,9 @@ type Options struct {
 	Every time.Duration
 	// Life is for how long a lease is good without being renewed.
 	Life time.Duration
+	// Patience is how long a device is asked for that is not free: servers need a moment to give up
+	// a lease. Then the scheduler may choose another one.
+	Patience time.Duration
 }
 
 // Controller is a running controller.

@@ -16,13 +16,8 @@ import (
 	"outboard.dev/dra/internal/claims"
 )
 
-const (
-	// askAgain is how often the broker is asked how a request stands.
-	askAgain = time.Second
-	// patience is how long a device is asked for that is not free: servers need a moment to give
-	// up a lease. Then the scheduler may choose another one.
-	patience = 30 * time.Second
-)
+// askAgain is how often the broker is asked again for a device that is not free.
+const askAgain = time.Second
 
 func (c *Controller) work(ctx context.Context) {
 	for {
@@ -142,7 +137,7 @@ func (c *Controller) ask(
 		LifeSeconds: uint32(c.options.Life / time.Second),
 	})
 	switch {
-	case broker.IsNotNow(err) && begin.Sub(had.since) < patience:
+	case broker.IsNotNow(err) && begin.Sub(had.since) < c.options.Patience:
 		say := claims.Say{Reason: claims.ReasonWaiting, Message: err.Error()}
 		return askAgain, c.tell(ctx, claim, say)
 	case broker.IsFinal(err):

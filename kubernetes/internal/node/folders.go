@@ -54,11 +54,8 @@ func (f Folders) Renew(uid types.UID, what *handover.Handover) error {
 	if err != nil {
 		return err
 	}
-	switch had, err := os.ReadFile(filepath.Join(folder, leaseFile)); {
-	case errors.Is(err, fs.ErrNotExist):
+	if !exists(folder) {
 		// Meanwhile it was removed.
-		return nil
-	case err == nil && string(had) == what.Lease:
 		return nil
 	}
 	return write(folder, leaseFile, what.Lease, what.User)
@@ -72,16 +69,17 @@ func write(folder, name, content string, user *int64) error {
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	if user != nil {
-		if err := file.Chown(int(*user), -1); err != nil {
-			return err
-		}
-	}
 	if err := file.Chmod(secret); err != nil {
 		return err
 	}
 	if _, err := file.WriteString(content); err != nil {
 		return err
+	}
+	if user != nil {
+		// The last: who may only give files away can do nothing more with it.
+		if err := file.Chown(int(*user), -1); err != nil {
+			return err
+		}
 	}
 	if err := file.Close(); err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -110,6 +112,7 @@ func (p *Plugin) WatchHealthStatus(
 // KeepFresh brings renewed leases to the claims that are prepared: a program that starts late in
 // its container shows one that is good.
 func (p *Plugin) KeepFresh(ctx context.Context, every time.Duration) {
+	brought := map[types.UID]string{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -122,12 +125,17 @@ func (p *Plugin) KeepFresh(ctx context.Context, every time.Duration) {
 		}
 		for _, uid := range uids {
 			found, err := p.leases.Claim(ctx, uid)
-			if err == nil {
+			if err == nil && brought[uid] != found.Lease {
 				err = p.folders.Renew(uid, found)
 			}
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "a lease cannot be kept fresh", "claim", uid)
+				continue
 			}
+			brought[uid] = found.Lease
 		}
+		maps.DeleteFunc(brought, func(uid types.UID, _ string) bool {
+			return !slices.Contains(uids, uid)
+		})
 	}
 }

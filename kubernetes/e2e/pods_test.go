@@ -1,0 +1,358 @@
+// Package e2e runs pods on a pool, in a cluster of real programs.
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	authorizationapi "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"outboard.dev/dra/internal/broker"
+	"outboard.dev/dra/internal/claims"
+	"outboard.dev/dra/internal/clustertest"
+	"outboard.dev/dra/internal/handover"
+	"outboard.dev/dra/internal/pooltest"
+)
+
+func TestPods(t *testing.T) {
+	s := newStage(t)
+	for _, one := range []struct {
+		what string
+		test func(*testing.T, *stage)
+	}{
+		{"a part of a device", aPart},
+		{"a whole device, without a claim", aWhole},
+		{"a controller that is killed", killedController},
+		{"a broker that is away", brokerAway},
+		{"what the broker refuses", refused},
+		{"a device that others have", takenByOthers},
+		{"who gets keys", whoGetsKeys},
+		{"rights", rights},
+	} {
+		t.Run(one.what, func(t *testing.T) {
+			begin := time.Now()
+			one.test(t, s)
+			t.Logf("%.1f s", time.Since(begin).Seconds())
+		})
+	}
+}
+
+func (s *stage) prepare(t *testing.T, claim *resourceapi.ResourceClaim) []string {
+	t.Helper()
+	devices, err := s.kubelet.Prepare(t.Context(), claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return devices
+}
+
+func (s *stage) unprepare(t *testing.T, claim *resourceapi.ResourceClaim) {
+	t.Helper()
+	if err := s.kubelet.Unprepare(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runs runs a program in a container with the claim's devices.
+func (s *stage) runs(t *testing.T, devices []string, program ...string) string {
+	t.Helper()
+	said, err := clustertest.Container(t, s.specifications(), devices, user, program...)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", program, err, said)
+	}
+	return said
+}
+
+func aPart(t *testing.T, s *stage) {
+	s.template(t, "part", "256Mi", "50")
+	s.pod(t, "part", "part")
+	claim := s.isBound(t, "part")
+	lease := s.leases(t, 1)[0]
+	if lease.Owner != "kubernetes.default" || len(lease.Devices) != 1 ||
+		lease.Devices[0].Memory != 256<<20 ||
+		lease.Devices[0].Usage != (broker.Usage{Percent: 50}) {
+		t.Errorf("the lease is %+v", lease)
+	}
+	devices := s.prepare(t, claim)
+	if said := s.runs(t, devices, "attributes"); !strings.Contains(said, "right") {
+		t.Errorf("the program says %s", said)
+	}
+	said := s.runs(t, devices, "devices")
+	if strings.Count(said, "GPU-") != 1 || !strings.Contains(said, "268435456") {
+		t.Errorf("the program does not see 256 MiB of one device: %s", said)
+	}
+	s.unprepare(t, claim)
+	if said, err := clustertest.Container(
+		t, t.TempDir(), nil, user, "attributes"); err == nil {
+		t.Errorf("without the claim the program ran, too: %s", said)
+	}
+	// It has ended, as the kubelet says.
+	pod, err := s.cluster.Admin.CoreV1().Pods("default").
+		Get(t.Context(), "part", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Phase = v1.PodSucceeded
+	_, err = s.cluster.Admin.CoreV1().Pods("default").
+		UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	s.leases(t, 0)
+	t.Logf("the lease was gone after %v", time.Since(begin))
+	s.delete(t, "part")
+}
+
+func aWhole(t *testing.T, s *stage) {
+	s.pod(t, "whole", "")
+	claim := s.isBound(t, "whole")
+	lease := s.leases(t, 1)[0]
+	if !lease.Devices[0].Usage.Exclusive {
+		t.Errorf("the lease is %+v", lease)
+	}
+	devices := s.prepare(t, claim)
+	if said := s.runs(t, devices, "attributes"); !strings.Contains(said, "right") {
+		t.Errorf("the program says %s", said)
+	}
+	s.unprepare(t, claim)
+	s.delete(t, "whole")
+	s.leases(t, 0)
+}
+
+func killedController(t *testing.T, s *stage) {
+	for _, name := range []string{"stays", "goes"} {
+		s.pod(t, name, "part")
+	}
+	stays := s.isBound(t, "stays")
+	s.isBound(t, "goes")
+	before := s.leases(t, 2)
+	devices := s.prepare(t, stays)
+	s.controller.Kill()
+	s.delete(t, "goes")
+	s.pod(t, "comes", "part")
+	// Nobody has missed it yet.
+	if said := s.runs(t, devices, "attributes"); !strings.Contains(said, "right") {
+		t.Errorf("without the controller, the program says %s", said)
+	}
+	time.Sleep(2 * time.Second)
+	s.leases(t, 2)
+	s.startController(t)
+	s.isBound(t, "comes")
+	number := func(claim *resourceapi.ResourceClaim, all []broker.Lease) uint64 {
+		for _, lease := range all {
+			if strings.Contains(lease.Purpose, string(claim.UID)) {
+				return lease.Number
+			}
+		}
+		return 0
+	}
+	after := s.leases(t, 2)
+	if was, is := number(stays, before), number(stays, after); was == 0 || was != is {
+		t.Errorf("lease %d became %d", was, is)
+	}
+	// The key is the one of before.
+	devices = s.prepare(t, stays)
+	if said := s.runs(t, devices, "attributes"); !strings.Contains(said, "right") {
+		t.Errorf("with the next controller, the program says %s", said)
+	}
+	s.unprepare(t, stays)
+	s.delete(t, "stays")
+	s.delete(t, "comes")
+	s.leases(t, 0)
+}
+
+func brokerAway(t *testing.T, s *stage) {
+	s.pod(t, "here", "part")
+	here := s.isBound(t, "here")
+	devices := s.prepare(t, here)
+	s.pool.Kill()
+	s.pod(t, "waits", "part")
+	s.isTold(t, "waits", claims.ReasonAway, "the broker does not answer")
+	if said := s.runs(t, devices, "attributes"); !strings.Contains(said, "right") {
+		t.Errorf("without the broker, the program says %s", said)
+	}
+	s.pool.Restart(t)
+	s.isBound(t, "waits")
+	s.unprepare(t, here)
+	s.delete(t, "here")
+	s.delete(t, "waits")
+	s.leases(t, 0)
+}
+
+// A device of which somebody got all between two looks at the pool: the broker refuses, and the
+// scheduler chooses again when the device is marked.
+func refused(t *testing.T, s *stage) {
+	pool, err := s.broker.Pool(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := s.pool.Client(t, "admin", "root")
+	s.controller.Kill()
+	ask := broker.Ask{
+		ClientKey: strings.Repeat("0a", 32), Purpose: "tests", LifeSeconds: 600,
+		Request: broker.Request{
+			Owner: "ada", Group: "everybody", Usage: broker.Usage{Exclusive: true},
+			Servers: "any", MayShare: "nobody",
+		},
+	}
+	// The scheduler tries gpu1's first.
+	for _, device := range pool.Servers[0].Devices {
+		ask.Request.Only = append(ask.Request.Only,
+			broker.Exact{Server: pool.Servers[0].Name, Device: device.UUID})
+	}
+	ask.Request.Devices = len(ask.Request.Only)
+	if standing, err := admin.Ask(t.Context(), ask); err != nil || !standing.IsGranted() {
+		t.Fatalf("%+v, %v", standing, err)
+	}
+	s.pod(t, "again", "part")
+	// It has chosen before the next controller marks what others have.
+	pooltest.Within(t, "the scheduler has chosen", func() error {
+		pod, err := s.cluster.Admin.CoreV1().Pods("default").
+			Get(t.Context(), "again", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if claim := s.claimOf(t, pod); len(claims.Ours(claim)) == 0 {
+			return &claimError{claim}
+		} else if at := claims.Ours(claim)[0].Pool; at != "gpu1" {
+			t.Fatalf("it has chosen one of %s", at)
+		}
+		return nil
+	})
+	s.startController(t)
+	s.isTold(t, "again", claims.ReasonWaiting, "is not free")
+	claim := s.isBound(t, "again")
+	if at := claims.Ours(claim)[0].Pool; at != "gpu2" {
+		t.Errorf("it is on %s, which somebody else has", at)
+	}
+	s.delete(t, "again")
+	s.leases(t, 1)
+	if err := admin.End(t.Context(), "tests"); err != nil {
+		t.Fatal(err)
+	}
+	s.leases(t, 0)
+}
+
+type claimError struct{ claim *resourceapi.ResourceClaim }
+
+func (e *claimError) Error() string { return "not yet: " + e.claim.String() }
+
+// Whole devices that are partly somebody else's are left to others.
+func takenByOthers(t *testing.T, s *stage) {
+	admin := s.pool.Client(t, "admin", "root")
+	standing, err := admin.Ask(t.Context(), broker.Ask{
+		ClientKey: strings.Repeat("0a", 32), Purpose: "tests", LifeSeconds: 600,
+		Request: broker.Request{
+			Owner: "ada", Group: "everybody", Usage: broker.Usage{Percent: 10}, Devices: 3,
+			Memory: 1 << 20, Servers: "any", MayShare: "nobody",
+		},
+	})
+	if err != nil || !standing.IsGranted() {
+		t.Fatalf("%+v, %v", standing, err)
+	}
+	time.Sleep(3 * time.Second)
+	s.pod(t, "whole", "")
+	s.pod(t, "part", "part")
+	s.isBound(t, "part")
+	pod, err := s.cluster.Admin.CoreV1().Pods("default").
+		Get(t.Context(), "whole", metav1.GetOptions{})
+	if err != nil || pod.Spec.NodeName != "" {
+		t.Errorf("a device of which others have a part was given as a whole: %+v, %v", pod, err)
+	}
+	if err := admin.End(t.Context(), "tests"); err != nil {
+		t.Fatal(err)
+	}
+	// The scheduler tries again when the slices change.
+	s.isBound(t, "whole")
+	s.delete(t, "whole")
+	s.delete(t, "part")
+	s.leases(t, 0)
+}
+
+func whoGetsKeys(t *testing.T, s *stage) {
+	s.cluster.Node(t, "node2")
+	// The pod is to be on node1.
+	node, err := s.cluster.Admin.CoreV1().Nodes().Get(t.Context(), "node2", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Spec.Unschedulable = true
+	_, err = s.cluster.Admin.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pod(t, "secret", "part")
+	claim := s.isBound(t, "secret")
+	ask := func(token string) (*handover.Handover, error) {
+		client := handover.Client{
+			Cluster: s.cluster.Admin, Namespace: namespace, TokenFile: s.put(t, "some-token", token),
+		}
+		return client.Claim(t.Context(), claim.UID)
+	}
+	const account = "outboard-dra-node"
+	own, err := ask(s.cluster.Token(t, namespace, account, "node1", handover.Audience))
+	if err != nil || own.Key == "" {
+		t.Fatalf("the pod's node gets no key: %v", err)
+	}
+	for whose, token := range map[string]string{
+		"another node":    s.cluster.Token(t, namespace, account, "node2", handover.Audience),
+		"the API server":  s.cluster.Token(t, namespace, account, "node1"),
+		"another account": s.cluster.Token(t, "default", "default", "node1", handover.Audience),
+		"nobody":          "admin",
+	} {
+		if found, err := ask(token); err == nil {
+			t.Errorf("the token of %s gets %+v", whose, found)
+		}
+	}
+	s.delete(t, "secret")
+	s.leases(t, 0)
+}
+
+// What the two parts may do, and not more.
+func rights(t *testing.T, s *stage) {
+	const group = "resource.k8s.io"
+	for _, one := range []struct {
+		account, verb, group, resource, sub, name string
+		isAllowed                                 bool
+	}{
+		{"controller", "create", group, "resourceslices", "", "", true},
+		{"controller", "update", group, "resourceclaims", "status", "", true},
+		{"controller", "arbitrary-node:update", group, "resourceclaims", "driver", "outboard.dev", true},
+		{"controller", "arbitrary-node:update", group, "resourceclaims", "driver", "other.dev", false},
+		{"controller", "update", group, "resourceclaims", "", "", false},
+		{"controller", "update", group, "resourceclaims", "binding", "", false},
+		{"controller", "list", "", "pods", "", "", false},
+		{"controller", "get", "", "secrets", "", "", false},
+		{"controller", "create", "", "serviceaccounts", "token", "", false},
+		{"node", "get", group, "resourceclaims", "", "", true},
+		{"node", "list", group, "resourceclaims", "", "", false},
+		{"node", "update", group, "resourceclaims", "status", "", false},
+		{"node", "create", group, "resourceslices", "", "", false},
+		{"node", "get", "", "secrets", "", "", false},
+		{"node", "get", "", "pods", "", "", false},
+		{"node", "update", "", "configmaps", "", handover.ConfigMap, false},
+	} {
+		review := &authorizationapi.SubjectAccessReview{
+			Spec: authorizationapi.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + namespace + ":outboard-dra-" + one.account,
+				ResourceAttributes: &authorizationapi.ResourceAttributes{
+					Namespace: namespace, Verb: one.verb, Group: one.group,
+					Resource: one.resource, Subresource: one.sub, Name: one.name,
+				},
+			},
+		}
+		found, err := s.cluster.Admin.AuthorizationV1().SubjectAccessReviews().
+			Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Status.Allowed != one.isAllowed {
+			t.Errorf("%+v: %v", one, found.Status)
+		}
+	}
+}

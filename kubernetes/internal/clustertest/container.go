@@ -1,0 +1,91 @@
+package clustertest
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"outboard.dev/dra/internal/pooltest"
+)
+
+// longest is how long a program in a container may take.
+const longest = 60 * time.Second
+
+// Container runs a CUDA test program as a container engine would: in a container of runc, with
+// what the devices' specifications say, as a user without rights, and with the machine's network.
+// It gives what the program has said.
+func Container(t testing.TB, specifications string, devices []string, user uint32,
+	program ...string,
+) (string, error) {
+	t.Helper()
+	bundle := t.TempDir()
+	container := container(user, program)
+	// What t.TempDir makes is for its own user.
+	for _, name := range []string{"", "rootfs", "rootfs/usr", "rootfs/opt", "rootfs/tmp"} {
+		if err := os.MkdirAll(filepath.Join(bundle, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"bin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+name, filepath.Join(bundle, "rootfs", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	container.Mounts = append(container.Mounts,
+		bind("/usr", "/usr"), bind(pooltest.Programs(t), "/programs"))
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(specifications))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := cache.InjectDevices(container, devices...); err != nil {
+		t.Fatalf("%v: %v", missing, err)
+	}
+	text, err := json.Marshal(container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name := "outboard-test-" + rand.String(8)
+	command := exec.Command("timeout", longest.String(), filepath.Join(programs(t), "runc"),
+		"--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, name)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+func container(user uint32, program []string) *specs.Spec {
+	return &specs.Spec{
+		Version: "1.0.0",
+		Process: &specs.Process{
+			User: specs.User{UID: user, GID: user},
+			Args: append([]string{"/programs/" + program[0]}, program[1:]...),
+			Env:  []string{"PATH=/usr/bin:/bin", "OUTBOARD_LOG=1"},
+			Cwd:  "/", NoNewPrivileges: true,
+		},
+		Root: &specs.Root{Path: "rootfs", Readonly: true},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"mode=1777"}},
+			{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=1777"}},
+		},
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
+			{Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+			{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+		}},
+	}
+}
+
+func bind(from, to string) specs.Mount {
+	return specs.Mount{
+		Destination: to, Type: "bind", Source: from, Options: []string{"ro", "rbind"},
+	}
+}
