@@ -37,11 +37,15 @@ type stage struct {
 	program    string
 	controller *clustertest.Process
 	kubelet    *kubelettest.Kubelet
+	// all is the test that ends what was started in any part of it.
+	all *testing.T
 }
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{cluster: clustertest.Start(t), pool: pooltest.Start(t), folder: t.TempDir()}
+	s := &stage{
+		cluster: clustertest.Start(t), pool: pooltest.Start(t), folder: t.TempDir(), all: t,
+	}
 	// Containers of others go through it.
 	if err := os.Chmod(s.folder, 0o755); err != nil {
 		t.Fatal(err)
@@ -85,7 +89,7 @@ func (s *stage) startController(t *testing.T) {
 	}
 	arguments := append([]string{s.program}, deployed.Spec.Template.Spec.Containers[0].Args...)
 	token := s.cluster.Token(t, namespace, "outboard-dra-controller", "node1")
-	s.controller = clustertest.Run(t, s.folder, append(arguments,
+	s.controller = clustertest.Run(s.all, s.folder, append(arguments,
 		"--kubeconfig="+s.cluster.Kubeconfig(t, token),
 		"--pool="+s.pool.URL, "--pool-fingerprint="+s.pool.Fingerprint,
 		"--pool-token-file="+s.pool.Token(t, "scheduler", "kubernetes"),

@@ -95,7 +95,7 @@ type Request struct {
 	MayShare    string  `json:"may_share"`
 	Priority    uint8   `json:"priority"`
 	WaitSeconds uint32  `json:"wait_seconds"`
-	Only        []Exact `json:"only"`
+	Only        []Exact `json:"only,omitempty"`
 }
 
 // Standing is how a request stands.

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -15,8 +14,8 @@ import (
 	"outboard.dev/dra/internal/pooltest"
 )
 
-// longest is how long a program in a container may take.
-const longest = 60 * time.Second
+// longest is how long a program in a container may take, in seconds.
+const longest = "60"
 
 // Container runs a CUDA test program as a container engine would: in a container of runc, with
 // what the devices' specifications say, as a user without rights, and with the machine's network.
@@ -55,7 +54,7 @@ func Container(t testing.TB, specifications string, devices []string, user uint3
 		t.Fatal(err)
 	}
 	name := "outboard-test-" + rand.String(8)
-	command := exec.Command("timeout", longest.String(), filepath.Join(programs(t), "runc"),
+	command := exec.Command("timeout", longest, filepath.Join(programs(t), "runc"),
 		"--root", filepath.Join(bundle, "state"), "run", "--bundle", bundle, name)
 	output, err := command.CombinedOutput()
 	return string(output), err
