@@ -12,6 +12,7 @@ mod demo;
 mod errors;
 mod facts;
 mod fuzz;
+mod kubernetes;
 mod latency;
 #[cfg(test)]
 mod layers;
@@ -73,6 +74,9 @@ enum Command {
     Compatibility(compatibility::Args),
     /// Count the instructions of the hot paths, and compare them with those that are checked in.
     Counts(counts::Args),
+    /// Test the driver for Kubernetes: by the scheduler's allocator, by the kubelet's protocol, and in
+    /// a cluster of real programs, which it builds (some minutes, once).
+    Kubernetes(kubernetes::Args),
     /// Show what a step of typical loops takes on networks with latency.
     Latency(latency::Args),
     /// Use a server in every way for a while, and see whether it or its clients hold more and more.
@@ -107,6 +111,7 @@ fn main() -> std::process::ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Compatibility(args) => compatibility::run(&args),
         Command::Counts(args) => counts::run(&args),
+        Command::Kubernetes(args) => kubernetes::run(&args),
         Command::Latency(args) => latency::run(&args),
         Command::Slurm(args) => slurm::run(&args),
         Command::SlurmInside(args) => slurm::inside::run(&args),

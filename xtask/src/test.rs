@@ -62,7 +62,7 @@ impl Count {
         Count { skipped: vec![why], ..Count::default() }
     }
 
-    fn and(mut self, other: Count) -> Count {
+    pub(crate) fn and(mut self, other: Count) -> Count {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped.extend(other.skipped);
@@ -101,7 +101,7 @@ const BESIDE: [Step; 4] = [
     step_of("fuzz targets", |_, _| crate::fuzz::build().map(|()| Count::ONE)),
 ];
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     step_of("format", |_, _| one(cargo(["fmt", "--all", "--check"]))),
     step_of("lints", |_, _| {
         one(cargo(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
@@ -121,6 +121,7 @@ const STEPS: [Step; 11] = [
     }),
     step_of("slurm", |_, _| slurm()),
     step_of("python", |_, _| crate::python::tests()),
+    step_of("kubernetes", |_, _| crate::kubernetes::quick()),
     step_of("wheel", |_, _| crate::wheel::attempt().map(|()| Count::ONE)),
     step_of("counts", |_, _| crate::counts::check().map(Count::passed)),
     step_of("fuzzing", |args, _| crate::fuzz::all(args.fuzz_seconds).map(Count::passed)),
@@ -130,9 +131,10 @@ const STEPS: [Step; 11] = [
 const END_TO_END: &str = "tests/e2e";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 4] = [
+const NEEDS: [(&str, &str); 5] = [
     ("end to end", "test programs"),
     ("slurm", "test programs"),
+    ("kubernetes", "test programs"),
     ("counts", "optimised build"),
     ("fuzzing", "fuzz targets"),
 ];

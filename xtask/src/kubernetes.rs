@@ -1,0 +1,88 @@
+//! `cargo xtask kubernetes`: the driver for dynamic resource allocation, and its tests: against the
+//! scheduler's allocator, against the kubelet's protocol, and in a cluster of real programs.
+
+mod cluster;
+mod gotests;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::programs;
+use crate::stage::{Dist, Profile};
+use crate::test::Count;
+use crate::util::{self, root, step};
+
+/// What has no Go skips these tests.
+const NO_GO: &str = "kubernetes: there is no Go (1.26 or later)";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only the tests that need no cluster.
+    #[arg(long)]
+    quick: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if !has_go() {
+        bail!("{NO_GO}: install it, and try again");
+    }
+    let started = Instant::now();
+    let dist = Dist::build(Profile::Tests)?;
+    programs::ensure()?;
+    let mut count = quick_ones(&dist)?;
+    if !args.quick {
+        let built = Instant::now();
+        let folder = cluster::build()?;
+        step(&format!("built in {:.0} s", built.elapsed().as_secs_f64()));
+        let environment = [("OUTBOARD_CLUSTER", folder)];
+        count = count.and(gotests::run(&dist, &["./e2e"], &environment)?);
+    }
+    count.skipped.iter().for_each(|why| eprintln!("skipped: {why}"));
+    step(&format!(
+        "{} passed, {} failed, {} skipped in {:.0} s",
+        count.passed,
+        count.failed,
+        count.skipped.len(),
+        started.elapsed().as_secs_f64()
+    ));
+    if count.failed > 0 { bail!("not all is well") } else { Ok(()) }
+}
+
+/// A step of `cargo xtask test`: what needs no cluster, with what is laid out.
+pub(crate) fn quick() -> Result<Count> {
+    if !has_go() {
+        return Ok(Count::skipped(NO_GO.to_owned()));
+    }
+    quick_ones(&Dist::laid_out()?)
+}
+
+fn quick_ones(dist: &Dist) -> Result<Count> {
+    let mut gofmt = Command::new("gofmt");
+    gofmt.arg("-l").arg(module());
+    let output = gofmt.output().context("cannot start `gofmt`")?;
+    if !output.status.success() || !output.stdout.is_empty() {
+        bail!("gofmt would change:\n{}", String::from_utf8_lossy(&output.stdout));
+    }
+    util::run(go().args(["vet", "./..."]))?;
+    gotests::run(dist, &[".", "./internal/..."], &[])
+}
+
+fn has_go() -> bool {
+    let mut version = go();
+    version.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+/// The folder of the Go module.
+fn module() -> PathBuf {
+    root().join("kubernetes")
+}
+
+fn go() -> Command {
+    let mut command = Command::new("go");
+    command.current_dir(module());
+    command
+}
