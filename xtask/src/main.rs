@@ -74,8 +74,8 @@ enum Command {
     Compatibility(compatibility::Args),
     /// Count the instructions of the hot paths, and compare them with those that are checked in.
     Counts(counts::Args),
-    /// Test the driver for Kubernetes: by the scheduler's allocator, by the kubelet's protocol, and in
-    /// a cluster of real programs, which it builds (some minutes, once).
+    /// Test the driver for Kubernetes: by the scheduler's allocator, by the kubelet's protocol, and
+    /// in a cluster of real programs, which it builds (some minutes, once).
     Kubernetes(kubernetes::Args),
     /// Show what a step of typical loops takes on networks with latency.
     Latency(latency::Args),
