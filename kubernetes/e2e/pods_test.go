@@ -3,6 +3,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func TestPods(t *testing.T) {
 		{"a device that others have", takenByOthers},
 		{"who gets keys", whoGetsKeys},
 		{"rights", rights},
+		{"a server that is silent", silentServer},
 	} {
 		// Each begins with a pool that is free.
 		if !t.Run(one.what, func(t *testing.T) { one.test(t, s) }) {
@@ -276,6 +278,42 @@ func takenByOthers(t *testing.T, s *stage) {
 	s.isBound(t, "whole")
 	s.delete(t, "whole")
 	s.delete(t, "part")
+	s.leases(t, 0)
+}
+
+// The last: it ends a server. Its device gets no pods, and the others do.
+func silentServer(t *testing.T, s *stage) {
+	s.gpu2.Kill()
+	pooltest.Within(t, "the scheduler is told", func() error {
+		all, err := s.cluster.Admin.ResourceV1().ResourceSlices().
+			List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, slice := range all.Items {
+			for _, device := range slice.Spec.Devices {
+				isSilent := len(device.Taints) == 1 &&
+					device.Taints[0].Key == "outboard.dev/silent"
+				if isSilent != (slice.Spec.Pool.Name == "gpu2") {
+					return fmt.Errorf("%s has %+v", slice.Spec.Pool.Name, device.Taints)
+				}
+			}
+		}
+		return nil
+	})
+	names := []string{"first", "second", "third"}
+	for _, name := range names {
+		s.pod(t, name, "")
+	}
+	// Two of three: which ones, the scheduler says.
+	for _, lease := range s.leases(t, 2) {
+		if lease.Devices[0].Server != "gpu1" {
+			t.Errorf("a silent server has %+v", lease)
+		}
+	}
+	for _, name := range names {
+		s.delete(t, name)
+	}
 	s.leases(t, 0)
 }
 

@@ -35,6 +35,7 @@ type stage struct {
 	broker     *broker.Client
 	folder     string
 	program    string
+	gpu2       *pooltest.Server
 	controller *clustertest.Process
 	kubelet    *kubelettest.Kubelet
 	// all is the test that ends what was started in any part of it.
@@ -52,7 +53,7 @@ func newStage(t *testing.T) *stage {
 	}
 	s.program = filepath.Join(os.Getenv("OUTBOARD_CLUSTER"), "outboard-dra")
 	s.pool.Serve(t, "gpu1", 2)
-	s.pool.Serve(t, "gpu2", 1, "--label", "rack=r7")
+	s.gpu2 = s.pool.Serve(t, "gpu2", 1, "--label", "rack=r7")
 	s.broker = s.pool.Client(t, "scheduler", "kubernetes")
 	s.cluster.Node(t, "node1")
 	s.cluster.Deploy(t, "../../deploy/kubernetes/dra")

@@ -46,7 +46,7 @@ func (c *Controller) RunAndServe(ctx context.Context, service Service) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() { stop(server.Serve(ctx, listener, own)) }()
-	if err := c.Run(ctx); err != nil {
+	if err := c.Run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
