@@ -48,7 +48,7 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    const ONE: Count = Count::passed(1);
+    pub(crate) const ONE: Count = Count::passed(1);
 
     pub(crate) const fn passed(passed: u64) -> Count {
         Count { passed, failed: 0, skipped: Vec::new() }
@@ -94,10 +94,11 @@ const fn step_of(
 }
 
 /// What only builds or fetches, and apart from what the other steps build.
-const BESIDE: [Step; 4] = [
+const BESIDE: [Step; 5] = [
     step_of("test programs", |_, _| programs::ensure().map(|()| Count::ONE)),
     step_of("dependencies", |_, _| dependencies()),
     step_of("optimised build", |_, _| crate::counts::build().map(|()| Count::ONE)),
+    step_of("kubernetes build", |_, _| crate::kubernetes::build()),
     step_of("fuzz targets", |_, _| crate::fuzz::build().map(|()| Count::ONE)),
 ];
 
@@ -135,6 +136,7 @@ const NEEDS: [(&str, &str); 5] = [
     ("end to end", "test programs"),
     ("slurm", "test programs"),
     ("kubernetes", "test programs"),
+    ("kubernetes", "kubernetes build"),
     ("counts", "optimised build"),
     ("fuzzing", "fuzz targets"),
 ];
