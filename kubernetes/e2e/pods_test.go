@@ -11,6 +11,7 @@ import (
 	authorizationapi "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"outboard.dev/dra/internal/broker"
@@ -34,6 +35,8 @@ func TestPods(t *testing.T) {
 		{"a device that others have", takenByOthers},
 		{"who gets keys", whoGetsKeys},
 		{"rights", rights},
+		{"the example", example},
+		{"a quota by class", quota},
 		{"a server that is silent", silentServer},
 	} {
 		// Each begins with a pool that is free.
@@ -279,6 +282,48 @@ func takenByOthers(t *testing.T, s *stage) {
 	s.delete(t, "whole")
 	s.delete(t, "part")
 	s.leases(t, 0)
+}
+
+// The API server takes it as it is.
+func example(t *testing.T, s *stage) {
+	s.cluster.Apply(t, "../../deploy/kubernetes/dra/example.yaml", "default")
+}
+
+// As docs/pool.md says it.
+func quota(t *testing.T, s *stage) {
+	const namespace = "kube-public"
+	const one = "outboard-gpu-part.deviceclass.resource.k8s.io/devices"
+	_, err := s.cluster.Admin.CoreV1().ResourceQuotas(namespace).Create(t.Context(),
+		&v1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Name: "gpus"},
+			Spec:       v1.ResourceQuotaSpec{Hard: v1.ResourceList{one: resource.MustParse("1")}},
+		}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pooltest.Within(t, "the quota counts", func() error {
+		found, err := s.cluster.Admin.CoreV1().ResourceQuotas(namespace).
+			Get(t.Context(), "gpus", metav1.GetOptions{})
+		if err == nil && found.Status.Used == nil {
+			err = errors.New("nothing is counted yet")
+		}
+		return err
+	})
+	claim := func(name string) error {
+		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{
+			Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "outboard-gpu-part"},
+		}}
+		_, err := s.cluster.Admin.ResourceV1().ResourceClaims(namespace).
+			Create(t.Context(), claim, metav1.CreateOptions{})
+		return err
+	}
+	if err := claim("first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := claim("second"); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
+		t.Errorf("the second is told %v", err)
+	}
 }
 
 // The last: it ends a server. Its device gets no pods, and the others do.

@@ -63,7 +63,7 @@ func Start(t testing.TB) *Cluster {
 		c.Kubeconfig(t, "scheduler"))...)
 	Run(t, c.folder, append(append([]string{filepath.Join(from, "kube-controller-manager")},
 		common...), c.Kubeconfig(t, "admin"), "--controllers=resourceclaim-controller,"+
-		"serviceaccount-controller,garbage-collector-controller,"+
+		"serviceaccount-controller,garbage-collector-controller,resourcequota-controller,"+
 		"device-taint-eviction-controller")...)
 	return c
 }

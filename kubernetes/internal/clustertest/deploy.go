@@ -1,6 +1,8 @@
 package clustertest
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	authenticationapi "k8s.io/api/authentication/v1"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 
 	"outboard.dev/dra/internal/pooltest"
 )
@@ -32,6 +35,23 @@ func (c *Cluster) Deploy(t testing.TB, folder string) {
 			t.Fatal(err)
 		}
 		c.Create(t, &unstructured.Unstructured{Object: content})
+	}
+}
+
+// Apply puts the objects of a file into a namespace.
+func (c *Cluster) Apply(t testing.TB, file, namespace string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range strings.Split(string(text), "\n---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		object.SetNamespace(namespace)
+		c.Create(t, object)
 	}
 }
 
