@@ -132,7 +132,7 @@ const STEPS: [Step; 12] = [
 const END_TO_END: &str = "tests/e2e";
 
 /// What a step of [`STEPS`] waits for.
-const NEEDS: [(&str, &str); 5] = [
+const NEEDS: [(&str, &str); 6] = [
     ("end to end", "test programs"),
     ("slurm", "test programs"),
     ("kubernetes", "test programs"),

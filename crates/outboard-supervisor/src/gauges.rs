@@ -1,6 +1,6 @@
-//! Gauges of the devices, for the metrics and the broker. A worker without a client queries NVML: this process
-//! loads no driver library, and a driver that hangs must not block it. The worker exists only while
-//! somebody reads them.
+//! Gauges of the devices, for the metrics and the broker. A worker without a client queries NVML:
+//! this process loads no driver library, and a driver that hangs must not block it. The worker
+//! exists only while somebody reads them.
 
 mod keep;
 
