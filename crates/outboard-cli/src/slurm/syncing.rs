@@ -158,8 +158,8 @@ mod tests {
 
     fn device(uuid: &str, leases: &[u64], health: &str) -> serde_json::Value {
         json!({
-            "uuid": uuid, "model": "Played", "capability": {"major": 9, "minor": 0}, "memory_bytes": 1 << 30,
-            "free_bytes": 0, "free_percent": 0, "load_percent": 0, "health": health,
+            "uuid": uuid, "model": "Played", "capability": {"major": 9, "minor": 0},
+            "memory_bytes": 1 << 30, "free_bytes": 0, "free_percent": 0, "load_percent": 0, "health": health,
             "leases": leases,
         })
     }
