@@ -15,9 +15,6 @@ use crate::stage::{Dist, Profile};
 use crate::test::Count;
 use crate::util::{self, root, step};
 
-/// What has no Go skips these tests.
-const NO_GO: &str = "kubernetes: there is no Go (1.26 or later)";
-
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only the tests that need no cluster.
@@ -26,8 +23,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if !has_go() {
-        bail!("{NO_GO}: install it, and try again");
+    if let Some(why) = cannot_run() {
+        bail!("{why}");
     }
     let started = Instant::now();
     let dist = Dist::build(Profile::Tests)?;
@@ -54,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// A step of `cargo xtask test`: fetches and compiles all that the tests need, and has it checked.
 pub(crate) fn build() -> Result<Count> {
     // The tests say that they are skipped.
-    if !has_go() {
+    if cannot_run().is_some() {
         return Ok(Count::default());
     }
     util::run(go().args(["vet", "./..."])).map(|()| Count::ONE)
@@ -62,8 +59,8 @@ pub(crate) fn build() -> Result<Count> {
 
 /// Another step: what needs no cluster, with what is laid out.
 pub(crate) fn quick() -> Result<Count> {
-    if !has_go() {
-        return Ok(Count::skipped(NO_GO.to_owned()));
+    if let Some(why) = cannot_run() {
+        return Ok(Count::skipped(why));
     }
     quick_ones(&Dist::laid_out()?)
 }
@@ -78,10 +75,17 @@ fn quick_ones(dist: &Dist) -> Result<Count> {
     gotests::run(dist, &[".", "./internal/..."], &[])
 }
 
-fn has_go() -> bool {
-    let mut version = go();
-    version.arg("version").stdout(Stdio::null()).stderr(Stdio::null());
-    version.status().is_ok_and(|status| status.success())
+/// Why there is nothing to run the tests with: no Go, or not its modules.
+fn cannot_run() -> Option<String> {
+    match go().args(["mod", "download"]).stdin(Stdio::null()).output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let last = said.lines().last().unwrap_or("`go mod download` failed").to_owned();
+            Some(format!("kubernetes: its Go modules cannot be had: {last}"))
+        }
+        Err(error) => Some(format!("kubernetes: there is no Go (1.26 or later): {error}")),
+    }
 }
 
 /// The folder of the Go module.

@@ -102,7 +102,13 @@ fn attempt(only: Option<&str>) -> Result<Vec<Outcome>> {
     command.arg("slurm-inside").args(only.map(|only| format!("--only={only}")));
     let status = command.status().context("cannot start `timeout`")?;
     let text = fs::read(report()).with_context(|| format!("no case was run ({status})"))?;
-    serde_json::from_slice(&text).context("the report cannot be read")
+    let outcomes: Vec<Outcome> =
+        serde_json::from_slice(&text).context("the report cannot be read")?;
+    // One that stands still is stopped, and would otherwise count as if it had no further cases.
+    if !status.success() {
+        bail!("it was stopped after {} cases ({status}):\n{}", outcomes.len(), table(&outcomes));
+    }
+    Ok(outcomes)
 }
 
 fn table(outcomes: &[Outcome]) -> String {
