@@ -56,7 +56,7 @@ impl Desk {
                     heard.ended.push(used.lease);
                 }
                 Some(kept) if kept.over.is_none() => self.extend(used.lease, now),
-                Some(kept) if kept.has_devices() => {}
+                Some(kept) if kept.holds_on(name) => {}
                 // It is told of this one below, as of all of its leases that are over.
                 Some(_) => strays.push(used.lease),
                 None => {

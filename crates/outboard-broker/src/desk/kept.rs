@@ -4,7 +4,9 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use outboard_pool::api::Point;
 use outboard_pool::lease::Lease;
-use outboard_pool::words::{GroupName, LeaseNumber, OwnerName, Purpose, Server, ServerName};
+use outboard_pool::words::{
+    Granted, GroupName, LeaseNumber, OwnerName, Purpose, Server, ServerName,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -42,9 +44,24 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Whether nobody else can have its devices.
+    /// What of its devices nobody else can have: if it is over, those of servers that have not said
+    /// yet that they refuse it.
+    pub fn held(&self) -> impl Iterator<Item = &Granted> {
+        let over = self.over.as_ref();
+        let is_held = move |one: &&Granted| {
+            over.is_none_or(|over| !over.is_freed && over.outstanding.contains(&one.server))
+        };
+        self.lease.devices.iter().filter(is_held)
+    }
+
+    /// Whether it has such devices on the server.
+    pub(super) fn holds_on(&self, server: &ServerName) -> bool {
+        self.held().any(|one| one.server == *server)
+    }
+
+    /// Whether it has such devices anywhere.
     pub fn has_devices(&self) -> bool {
-        self.over.as_ref().is_none_or(|over| !over.is_freed)
+        self.held().next().is_some()
     }
 
     pub(super) fn aim(&self) -> Option<Aim> {

@@ -78,7 +78,7 @@ impl Desk {
         numbers.filter_map(|number| Some((*number, self.leases.get(number)?)))
     }
 
-    /// A lease is over; its devices are free once its servers have said that they refuse it.
+    /// A lease is over; its devices on a server are free once that has said that it refuses it.
     pub(super) fn finish(&mut self, number: LeaseNumber, because: &str, now: Timestamp) {
         let Some(kept) = self.leases.get_mut(&number).filter(|kept| kept.over.is_none()) else {
             return;
@@ -125,6 +125,8 @@ impl Desk {
             self.free(number);
         } else {
             self.changes.push(Change::Lease(Box::new(kept.clone())));
+            self.pool.release_on(number, server);
+            self.is_worth_a_look = true;
         }
     }
 

@@ -107,7 +107,7 @@ impl Desk {
         let lease = &kept.lease;
         self.next = self.next.max(lease.number.0.saturating_add(1));
         if kept.has_devices() {
-            let devices = lease.devices.clone();
+            let devices = kept.held().cloned().collect();
             if let Err(wrong) = self.pool.grant(lease.number, &lease.owner, &lease.group, devices) {
                 tracing::error!(lease = %lease.number, %wrong, "a lease that was kept does not fit");
             }
@@ -130,8 +130,8 @@ impl Desk {
 
     /// Does what is due by now. To be called several times a second.
     pub fn tick(&mut self, now: Timestamp) {
-        let (pool, held) = (&self.pool, self.leases.values().filter(|kept| kept.has_devices()));
-        let held = held.flat_map(|kept| kept.lease.devices.iter().map(|one| (&kept.lease, one)));
+        let (pool, kept) = (&self.pool, self.leases.values());
+        let held = kept.flat_map(|kept| kept.held().map(|one| (&kept.lease, one)));
         self.usage.count(now, held, |granted| pool.device(granted).map(|device| &*device.model));
         self.look_for_silent_servers(now);
         self.end_in_time(now);

@@ -87,8 +87,8 @@ impl Desk {
                 "Its devices are free.".into()
             }
             servers => format!(
-                "Its devices are free once these servers have said that they refuse it, or no \
-                 server can believe it any more: {servers}."
+                "Its devices on these servers are free once they have said that they refuse it, or \
+                 no server can believe it any more: {servers}."
             ),
         });
         Ok(Why { number, sentences })
@@ -145,8 +145,9 @@ impl Desk {
             leases: self
                 .leases_of(&server.name)
                 .filter(|(_, kept)| {
-                    let has = |one: &Granted| one.device == device.uuid;
-                    kept.has_devices() && kept.lease.on(&server.name).any(has)
+                    let is_it =
+                        |one: &Granted| (&one.server, &one.device) == (&server.name, &device.uuid);
+                    kept.held().any(is_it)
                 })
                 .map(|(number, _)| number)
                 .collect(),

@@ -426,6 +426,32 @@ fn a_lease_in_use_is_renewed_until_it_may_not() {
 }
 
 #[test]
+fn a_server_that_is_gone_keeps_no_devices_of_other_servers() {
+    let mut world = World::new(Rules::default(), vec![(server(0, 1), 0), (server(2, 1), 0)]);
+    (0..2).for_each(|at| world.beat(at, false).unwrap());
+    world.ask(request("ada", 2, Use::Exclusive, 60)).unwrap();
+    world.ask(request("bob", 1, Use::Exclusive, 600)).unwrap();
+    world.desk.end(LeaseNumber(1), "", world.now).unwrap();
+    // The second server says no more.
+    world.beat(0, false).unwrap();
+    world.beat(0, false).unwrap();
+    let devices = &world.held.last().unwrap().devices;
+    assert_eq!((devices.len(), devices[0].server.as_str()), (1, "gpu0"));
+    let leases =
+        |world: &World, at: usize| world.desk.view("").servers[at].devices[0].leases.clone();
+    let both = (vec![LeaseNumber(2)], vec![LeaseNumber(1)]);
+    assert_eq!((leases(&world, 0), leases(&world, 1)), both);
+    let has = |owner: &outboard_pool::api::OwnerView| owner.devices;
+    assert_eq!(world.desk.view("").owners.iter().map(has).collect::<Vec<_>>(), [1, 1]);
+    world.restart_broker();
+    assert_eq!((leases(&world, 0), leases(&world, 1)), both);
+    assert_eq!(world.desk.view("").servers[0].devices[0].free_percent, 0);
+    // No server can believe the first lease any more.
+    (0..20).for_each(|_| world.pass(8));
+    assert!(leases(&world, 1).is_empty());
+}
+
+#[test]
 fn an_ended_lease_ends_on_its_server_with_the_next_beat() {
     let mut world = two_devices();
     world.ask(request("ada", 1, Use::Exclusive, 60)).unwrap();

@@ -167,7 +167,12 @@ fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
     let mut numbers = BTreeSet::new();
     let mut over = BTreeSet::new();
     let mut seed = 88172645463325252_u64;
-    for round in 0..25 {
+    for round in 0.. {
+        // On a busy machine most processes are killed before they have granted anything.
+        if round >= 25 && numbers.len() > 60 {
+            break;
+        }
+        assert!(round < 500, "there were {} grants", numbers.len());
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "store::a_kill_at_any_time_loses_no_lease_and_grants_none_twice"])
             .args(["--nocapture", "--test-threads=1"])
@@ -217,7 +222,6 @@ fn a_kill_at_any_time_loses_no_lease_and_grants_none_twice() {
         let distinct: BTreeSet<_> = devices.iter().collect();
         assert_eq!(distinct.len(), devices.len(), "round {round}: a device is given twice");
     }
-    assert!(numbers.len() > 60, "there were {} grants", numbers.len());
 }
 
 #[test]

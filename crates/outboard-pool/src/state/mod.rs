@@ -162,6 +162,22 @@ impl Pool {
         self.end(number, None)
     }
 
+    /// Gives back what the lease has on one server.
+    pub fn release_on(&mut self, number: LeaseNumber, server: &ServerName) {
+        let Some(holder) = self.leases.get_mut(&number) else { return };
+        let (back, left) = std::mem::take(&mut holder.granted)
+            .into_iter()
+            .partition::<Vec<Granted>, _>(|one| one.server == *server);
+        holder.granted = left;
+        self.accounts.subtract(&holder.owner, &holder.group, Usage::of(&back));
+        if holder.granted.is_empty() {
+            self.leases.remove(&number);
+        }
+        for one in back {
+            self.change(server, |entry| entry.give_back(&one));
+        }
+    }
+
     /// What the lease has; nothing if there is none.
     #[must_use]
     pub fn granted(&self, number: LeaseNumber) -> &[Granted] {
