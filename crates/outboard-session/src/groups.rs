@@ -51,6 +51,11 @@ pub enum Flag {
     Failed,
 }
 
+/// The last word for flags where both sides share memory. The client writes another number there
+/// for each transfer, so that a worker which looks late does not take a later transfer in the same
+/// memory for the one that it looks after.
+pub const USE: usize = FLAGS / 4 - 1;
+
 /// Nothing of the transfer was queued: its staging memory is free.
 pub const NOT_QUEUED: u32 = 1;
 /// The device may go on to use the transfer's staging memory.
@@ -146,7 +151,7 @@ impl Groups {
 
     /// Whether the flags fit into the room that they have.
     pub fn fit(&self) -> bool {
-        (self.flag(Flag::Failed) + 1) * 4 <= FLAGS
+        self.flag(Flag::Failed) < USE
     }
 
     /// A group's slot, and how many groups have used the slot up to and with it.

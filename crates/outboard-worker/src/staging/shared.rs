@@ -84,14 +84,23 @@ struct Watch {
     pool: Arc<Pool>,
     /// The flag that the device sets last.
     last: (Flag, u32),
+    /// What the client has written for this use of the memory.
+    using: u32,
     _memory: Arc<Memory>,
+}
+
+impl Watch {
+    /// Whether the device has done it. Then the client may use the memory for another copy.
+    fn is_over(&self) -> bool {
+        let (flag, value) = self.last;
+        self.queue.is_set(flag, value) || self.queue.used_for() != self.using
+    }
 }
 
 impl Watched for Watch {
     fn step(&mut self) -> Step {
-        let (flag, value) = self.last;
         // The client looks at the flags itself: no thread waits for this one to read them.
-        if self.queue.is_set(flag, value) { Step::Ended } else { Step::ForBytes }
+        if self.is_over() { Step::Ended } else { Step::ForBytes }
     }
 
     fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
@@ -99,6 +108,10 @@ impl Watched for Watch {
     }
 
     fn give_up(&mut self) {
+        // It may have come to its end since it was looked at, before its context did.
+        if self.is_over() {
+            return;
+        }
         self.queue.set(Flag::Failed, BROKE_OFF);
         let (flag, value) = self.last;
         self.queue.set(flag, value);
@@ -130,16 +143,18 @@ pub(crate) fn copy_staged(
     let queued = target.and_then(|target| {
         let device = shared.block(site.table, memory, ctx, block)?.offset(offset as u64);
         let queue = site.queue(groups, view(device));
+        // Once it is queued, it may be over, and the memory another copy's.
+        let using = queue.used_for();
         let queued =
             if staged.to_device { queue.copy_in(&target, false) } else { queue.copy_out(&target) };
         if queued.is_err() {
             queue.set(Flag::Failed, BROKE_OFF);
             queue.release_waits();
         }
-        queued.map(|()| queue)
+        queued.map(|()| (queue, using))
     });
     match queued {
-        Ok(queue) => {
+        Ok((queue, using)) => {
             let (slot, round) = groups.slot_and_round(groups.count() - 1);
             let last = if staged.to_device { Flag::Free(slot) } else { Flag::Full(slot) };
             let (pool, memory) = (Arc::clone(site.pool), Arc::clone(memory));
@@ -148,8 +163,8 @@ pub(crate) fn copy_staged(
                 way: "shared",
                 bytes: staged.cut.len(),
             };
-            site.watcher
-                .add(Box::new(Watch { queue, pool, last: (last, round), _memory: memory }), what);
+            let watch = Watch { queue, pool, last: (last, round), using, _memory: memory };
+            site.watcher.add(Box::new(watch), what);
             Ok(())
         }
         Err(error) => {

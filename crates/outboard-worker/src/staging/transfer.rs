@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use outboard_abi::{CUcontext, CUresult, CUstream};
 use outboard_driver::{Table, call};
 use outboard_session::chunks::ChunkError;
-use outboard_session::groups::{Flag, Groups};
+use outboard_session::groups::{Flag, Groups, USE};
 use outboard_wire::boxes::Extent;
 use outboard_wire::{ContextId, DevicePtr, HostPtr};
 
@@ -142,6 +142,11 @@ impl Queue {
 
     pub(super) fn is_set(&self, flag: Flag, value: u32) -> bool {
         self.view.flag(self.groups.flag(flag)).load(Ordering::Acquire) >= value
+    }
+
+    /// What the client has written for the present use of memory that it shares.
+    pub(super) fn used_for(&self) -> u32 {
+        self.view.flag(USE).load(Ordering::Acquire)
     }
 
     /// An operation of the device: it waits until a flag is set.

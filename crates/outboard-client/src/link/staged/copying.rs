@@ -61,6 +61,12 @@ const PAUSE: Duration = Duration::from_micros(20);
 const LONG_PAUSE: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_millis(20);
 
+/// A number that is neither that of a recent transfer nor likely among the bytes of one.
+fn next_use() -> u32 {
+    static USES: AtomicU32 = AtomicU32::new(1);
+    USES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9)
+}
+
 impl Copying {
     /// # Safety
     /// `flags` begins shared memory of `shared`, with room for the groups' flags and slots, that
@@ -85,8 +91,10 @@ impl Copying {
             busy: AtomicU32::new(0),
             done: AtomicU32::new(0),
         };
+        // Before the flags change: until then they are those of an earlier transfer.
+        copying.word(groups::USE).store(next_use(), Ordering::SeqCst);
         for index in 0..=groups.flag(Flag::Failed) {
-            copying.word(index).store(0, Ordering::Relaxed);
+            copying.word(index).store(0, Ordering::Release);
         }
         Arc::new(copying)
     }
