@@ -80,41 +80,50 @@ pub(crate) struct Staged {
 
 /// What the watcher looks after: that a stream that dies is told of.
 struct Watch {
-    queue: Queue,
+    part: Part,
     pool: Arc<Pool>,
-    /// The flag that the device sets last.
-    last: (Flag, u32),
-    /// What the client has written for this use of the memory.
-    using: u32,
     _memory: Arc<Memory>,
-}
-
-impl Watch {
-    /// Whether the device has done it. Then the client may use the memory for another copy.
-    fn is_over(&self) -> bool {
-        let (flag, value) = self.last;
-        self.queue.is_set(flag, value) || self.queue.used_for() != self.using
-    }
 }
 
 impl Watched for Watch {
     fn step(&mut self) -> Step {
         // The client looks at the flags itself: no thread waits for this one to read them.
-        if self.is_over() { Step::Ended } else { Step::ForBytes }
+        if self.part.is_over() { Step::Ended } else { Step::ForBytes }
     }
 
     fn liveness_check(&self) -> Box<dyn FnOnce() -> bool + Send> {
-        self.queue.liveness_check(&self.pool)
+        self.part.queue.liveness_check(&self.pool)
     }
 
     fn give_up(&mut self) {
-        // It may have come to its end since it was looked at, before its context did.
-        if self.is_over() {
-            return;
-        }
-        self.queue.set(Flag::Failed, BROKE_OFF);
+        self.part.give_up();
+    }
+}
+
+/// The device's part of a copy, in memory that is the copy's until the part is done.
+struct Part {
+    queue: Queue,
+    /// The flag that the device sets last.
+    last: (Flag, u32),
+    /// What the client has written for this use of the memory.
+    using: u32,
+}
+
+impl Part {
+    /// Whether the device has done it. Then the client may use the memory for another copy.
+    fn is_over(&self) -> bool {
         let (flag, value) = self.last;
-        self.queue.set(flag, value);
+        self.queue.is_set(flag, value) || self.queue.used_for() != self.using
+    }
+
+    /// The device will not do it any more.
+    fn give_up(&self) {
+        // It may have come to its end since it was looked at, before its context did.
+        if !self.is_over() {
+            self.queue.set(Flag::Failed, BROKE_OFF);
+            let (flag, value) = self.last;
+            self.queue.set(flag, value);
+        }
     }
 }
 
@@ -163,8 +172,8 @@ pub(crate) fn copy_staged(
                 way: "shared",
                 bytes: staged.cut.len(),
             };
-            let watch = Watch { queue, pool, last: (last, round), using, _memory: memory };
-            site.watcher.add(Box::new(watch), what);
+            let part = Part { queue, last: (last, round), using };
+            site.watcher.add(Box::new(Watch { part, pool, _memory: memory }), what);
             Ok(())
         }
         Err(error) => {
@@ -172,5 +181,48 @@ pub(crate) fn copy_staged(
             site.queue(groups, view(DevicePtr::NULL)).set(Flag::Failed, NOT_QUEUED);
             Err(error)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use outboard_session::groups::USE;
+
+    use super::*;
+    use crate::objects::Handle;
+    use crate::recorded;
+
+    #[test]
+    fn a_later_copy_in_the_same_memory_is_left_alone() {
+        let groups = Groups::shared(Cut::new(1 << 20, 128 << 10).unwrap(), false);
+        let bytes = FLAGS + groups.staging();
+        let mut memory = vec![0_u64; bytes.div_ceil(8)];
+        // SAFETY: the memory is aligned, large enough, and outlives the view.
+        let view = unsafe { View::new(memory.as_mut_ptr().cast(), DevicePtr::NULL, bytes) };
+        let (context, stream) =
+            (Handle::new(core::ptr::null_mut()), Handle::new(core::ptr::null_mut()));
+        let queue = Queue { groups, view, table: recorded::table(), context, stream };
+        let word = |index| view.flag(index).load(std::sync::atomic::Ordering::Acquire);
+        let part = |using| Part { queue, last: (Flag::Full(0), 1), using };
+        let begin = |using| {
+            view.flag(USE).store(using, std::sync::atomic::Ordering::Release);
+            (0..USE).for_each(|at| view.flag(at).store(0, std::sync::atomic::Ordering::Release));
+        };
+        begin(7);
+        let first = part(7);
+        assert!(!first.is_over());
+        begin(8);
+        assert!(first.is_over(), "its memory is another copy's");
+        first.give_up();
+        assert_eq!((0..USE).map(word).sum::<u32>(), 0);
+        // One that the device has done is not given up either, and one that it never does is.
+        let second = part(8);
+        queue.set(Flag::Full(0), 1);
+        second.give_up();
+        assert_eq!(word(groups.flag(Flag::Failed)), 0);
+        begin(9);
+        part(9).give_up();
+        assert_eq!(word(groups.flag(Flag::Failed)), BROKE_OFF);
     }
 }
