@@ -2,11 +2,10 @@
 //! a user would.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::stage::{self, Dist};
 use crate::test::Count;
@@ -43,21 +42,7 @@ pub(crate) fn tests() -> Result<Count> {
         .env("OUTBOARD_TEST_DIST", &dist.dir)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env_remove("PYTHONPATH");
-    let shown = util::show(&pytest);
-    let mut child =
-        pytest.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(child.stdout.take().context("standard output is piped")?).lines() {
-        let line = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
-        eprintln!("{line}");
-        lines.push(line);
-    }
-    let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    let count = counted(&lines);
-    if count.failed == 0 && (!status.success() || count.passed == 0) {
-        bail!("`{shown}` failed ({status})");
-    }
-    Ok(count)
+    Count::of(&mut pytest, counted)
 }
 
 /// The interpreter of an environment that has the packages; made anew when they change.

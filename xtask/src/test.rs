@@ -11,6 +11,7 @@ use crate::util::{self, root, step};
 use anyhow::{Context, Result, bail};
 use beside::Beside;
 use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -56,6 +57,29 @@ impl Count {
 
     const fn failed(failed: u64) -> Count {
         Count { passed: 0, failed, skipped: Vec::new() }
+    }
+
+    /// Runs a command that tests, shows what it says, and has `counted` read that.
+    pub(crate) fn of(
+        command: &mut Command,
+        counted: impl FnOnce(&[String]) -> Count,
+    ) -> Result<Count> {
+        let shown = util::show(command);
+        let child = command.stdout(Stdio::piped()).spawn();
+        let mut child = child.with_context(|| format!("cannot start `{shown}`"))?;
+        let stdout = child.stdout.take().context("standard output is piped")?;
+        let mut lines = Vec::new();
+        for line in BufReader::new(stdout).lines() {
+            let line = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
+            eprintln!("{line}");
+            lines.push(line);
+        }
+        let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
+        let count = counted(&lines);
+        if count.failed == 0 && (!status.success() || count.passed == 0) {
+            bail!("`{shown}` failed ({status})");
+        }
+        Ok(count)
     }
 
     pub(crate) fn skipped(why: String) -> Count {

@@ -6,7 +6,6 @@
 mod browser;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -102,21 +101,7 @@ fn look(args: &Args, dist: &Dist, browser: &Browser, modules: &Path) -> Result<C
         node.arg(format!("--test-name-pattern={only}"));
     }
     node.arg("page.test.mjs");
-    let shown = util::show(&node);
-    let child = node.stdout(Stdio::piped()).spawn();
-    let mut child = child.with_context(|| format!("cannot start `{shown}`"))?;
-    let mut lines = Vec::new();
-    for line in BufReader::new(child.stdout.take().context("standard output is piped")?).lines() {
-        let line = line.with_context(|| format!("cannot read the output of `{shown}`"))?;
-        eprintln!("{line}");
-        lines.push(line);
-    }
-    let status = child.wait().with_context(|| format!("cannot wait for `{shown}`"))?;
-    let count = counted(&lines);
-    if count.failed == 0 && (!status.success() || count.passed == 0) {
-        bail!("`{shown}` failed ({status})");
-    }
-    Ok(count)
+    Count::of(&mut node, counted)
 }
 
 /// What the test runner of Node.js says last: `# pass 11`, `# fail 0` and so on.
